@@ -1,0 +1,1 @@
+"""Configuration, records, gateways, herder, REST and command line of Icefloe."""

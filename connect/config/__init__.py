@@ -1,0 +1,1 @@
+"""Declarations of every key, and what is built from them."""

@@ -1,0 +1,135 @@
+"""A connector's configuration, parsed and typed.
+
+Rules of this file:
+- Only types and derived names live here; keys, defaults and checks are declared in
+  ``declarations`` and turned into this form by ``parse``.
+- Values hold ``${provider:path:key}`` placeholders until the process that needs them resolves
+  them; a resolved configuration never leaves that process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Unmatched = Literal["drop", "dead-letter", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConverterConfig:
+    """One converter: its class as the user wrote it and its options without prefix."""
+
+    class_name: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorsConfig:
+    """``errors.*``: what happens to records that cannot be handled."""
+
+    tolerance_all: bool = False
+    log_enable: bool = False
+    log_include_messages: bool = False
+    dead_letter_topic: str | None = None
+    dead_letter_replication_factor: int = 3
+    dead_letter_context_headers: bool = False
+    retry_timeout_ms: int = 0
+    retry_delay_max_ms: int = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class TableConfig:
+    """``iceberg.table.<name>.*`` over the connector's defaults.
+
+    ``partition_by`` holds terms as written, e.g. ``day(ts)``; ``commit_branch`` None is main.
+    """
+
+    name: str
+    route_regex: str | None = None
+    id_columns: tuple[str, ...] = ()
+    partition_by: tuple[str, ...] = ()
+    commit_branch: str | None = None
+
+    @property
+    def identifier(self) -> tuple[str, ...]:
+        """Namespace levels and name."""
+        return tuple(self.name.split("."))
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorConfig:
+    """Everything a connector's JSON says; ``raw`` is the JSON itself, as sent."""
+
+    name: str
+    raw: Mapping[str, str]
+    connector_class: str
+    tasks_max: int
+    topics: tuple[str, ...]
+    topics_regex: str | None
+    key_converter: ConverterConfig
+    value_converter: ConverterConfig
+    header_converter: ConverterConfig
+    errors: ErrorsConfig
+    catalog_name: str
+    catalog_properties: Mapping[str, str]
+    tables: tuple[str, ...]
+    table_configs: Mapping[str, TableConfig]
+    route_field: str | None
+    dynamic_enabled: bool
+    default_table: TableConfig
+    auto_create_enabled: bool
+    auto_create_properties: Mapping[str, str]
+    evolve_schema_enabled: bool
+    schema_force_optional: bool
+    schema_case_insensitive: bool
+    write_properties: Mapping[str, str]
+    unmatched: Unmatched
+    timestamp_unit: Literal["ms", "us", "s"]
+    max_new_columns: int
+    max_tables: int
+    control_topic: str
+    connect_group_id_override: str | None
+    coordinator_transactional_prefix: str | None
+    commit_interval_ms: int
+    commit_timeout_ms: int
+    commit_threads: int
+    vtts_out_of_order_ms: int
+    vtts_idle_lag_ms: int
+    vtts_heartbeat_ms: int
+    max_uncommitted_rounds: int
+    drain_records: int
+    drain_bytes: int
+    tasks_per_worker: int
+    auto_offset_reset: Literal["earliest", "latest"]
+    consumer_overrides: Mapping[str, str]
+    producer_overrides: Mapping[str, str]
+    kafka_overrides: Mapping[str, str]
+
+    @property
+    def connect_group_id(self) -> str:
+        """Consumer group of the source offsets; also the ``group_id`` of control events."""
+        return self.connect_group_id_override or f"connect-{self.name}"
+
+    @property
+    def control_group_id(self) -> str:
+        """Consumer group of the control offsets."""
+        return f"{self.connect_group_id}-coord"
+
+    @property
+    def offsets_property(self) -> str:
+        """Snapshot summary key that holds the control offsets of a table."""
+        return f"kafka.connect.offsets.{self.control_topic}.{self.connect_group_id}"
+
+    @property
+    def offsets_mirror_property(self) -> str:
+        """Table property that mirrors the newest control offsets."""
+        return f"icefloe.offsets.{self.control_topic}.{self.connect_group_id}"
+
+    def table(self, name: str) -> TableConfig:
+        """The table's own settings over the connector's defaults."""
+        found = self.table_configs.get(name)
+        if found is not None:
+            return found
+        d = self.default_table
+        return TableConfig(name, None, d.id_columns, d.partition_by, d.commit_branch)

@@ -1,0 +1,1 @@
+"""From Kafka bytes to values of the Connect data model."""

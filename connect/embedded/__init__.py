@@ -1,0 +1,1 @@
+"""A broker, a catalog and a node from one command."""

@@ -1,0 +1,127 @@
+"""One tree of errors, split by what the caller must do.
+
+::
+
+    IcefloeError
+    |- ConfigError          fix the configuration; HTTP 400; never retried
+    |- RecordError          about one record; errors.tolerance and dead letters decide
+    |- RetriableError       try again unchanged, bounded
+    |- CommitError
+    |  |- CommitConflict      certainly not applied: reload, rebuild, try again
+    |  |- CommitStateUnknown  perhaps applied: look, never guess
+    |  `- CommitRefused       certainly not applied, and trying again unchanged will not help
+    |- Fenced               we lost the right to act: stop, no retry
+    |- DataLost             source or control data that we need is gone: stop and name the range
+    `- InvariantViolation   a bug: crash loudly with the state
+
+Every error has a bounded ``code`` (also its metric label) and carries coordinates. Foreign
+exceptions are mapped once, in the gateway that met them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class IcefloeError(Exception):
+    """Base of all errors of this product.
+
+    Args:
+        message: one sentence that names what is wrong and where, and what to do if that is known.
+        code: bounded identifier; the class's default when not given.
+        coordinates: connector, topic, partition, offset, table, commit_id, column, file ...
+    """
+
+    default_code: ClassVar[str] = "error"
+
+    def __init__(self, message: str, *, code: str | None = None, **coordinates: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.default_code
+        self.coordinates = {k: v for k, v in coordinates.items() if v is not None}
+
+    def __str__(self) -> str:
+        where = ", ".join(f"{k}={v}" for k, v in self.coordinates.items())
+        return f"{self.message} [{where}]" if where else self.message
+
+    def at(self, **coordinates: Any) -> IcefloeError:
+        """Add coordinates known further up, keep those already there; return self."""
+        self.coordinates = {
+            **{k: v for k, v in coordinates.items() if v is not None},
+            **self.coordinates,
+        }
+        return self
+
+
+class ConfigError(IcefloeError):
+    """Fix the configuration; never retried."""
+
+    default_code = "config"
+
+
+class RecordError(IcefloeError):
+    """About one record; ``errors.tolerance`` and dead letters decide.
+
+    Args:
+        message: what is wrong, without the record's content.
+        stage: Kafka Connect's stage name: KEY_CONVERTER, VALUE_CONVERTER, HEADER_CONVERTER,
+            TRANSFORMATION, ROUTE (ours), TASK_PUT.
+        code: bounded identifier.
+        coordinates: topic, partition, offset, column, table.
+    """
+
+    default_code = "record"
+
+    def __init__(
+        self, message: str, *, stage: str = "TASK_PUT", code: str | None = None, **coordinates: Any
+    ) -> None:
+        super().__init__(message, code=code, **coordinates)
+        self.stage = stage
+
+
+class RetriableError(IcefloeError):
+    """Try again unchanged, bounded."""
+
+    default_code = "retriable"
+
+
+class CommitError(IcefloeError):
+    """A catalog commit did not answer with success."""
+
+    default_code = "commit"
+
+
+class CommitConflict(CommitError):  # noqa: N818 - the field's word
+    """Certainly not applied: reload, rebuild, try again."""
+
+    default_code = "commit_conflict"
+
+
+class CommitStateUnknown(CommitError):  # noqa: N818 - the field's word
+    """Perhaps applied: keep every file and look for the snapshot id."""
+
+    default_code = "commit_unknown"
+
+
+class CommitRefused(CommitError):  # noqa: N818 - pairs with CommitConflict
+    """Certainly not applied, and trying again unchanged will not help (table gone, no right)."""
+
+    default_code = "commit_refused"
+
+
+class Fenced(IcefloeError):  # noqa: N818 - the field's word
+    """We lost the right to act: stop, no retry."""
+
+    default_code = "fenced"
+
+
+class DataLost(IcefloeError):  # noqa: N818 - the field's word
+    """Source or control data that we need is gone: stop and name the range."""
+
+    default_code = "data_lost"
+
+
+class InvariantViolation(IcefloeError):  # noqa: N818 - the field's word
+    """A bug: crash loudly with the state."""
+
+    default_code = "invariant"

@@ -1,0 +1,99 @@
+"""Named points where a test can crash, hang, delay or fail a process of its own.
+
+Off unless the environment variable ``ICEFLOE_FAILPOINTS`` is set at process start, as
+``NAME=ACTION[,NAME=ACTION...]`` with ACTION ``crash``, ``raise``, ``hang`` or ``delay:MS``, each
+optionally ``@N`` (on the N-th hit only, counted from 1). ``crash`` is SIGKILL of the own process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+
+from connect.errors import RetriableError
+
+WORKER = {
+    "W1": "before the batch is read",
+    "W2": "mid-conversion",
+    "W3": "after the first data file",
+    "W4": "all files written, before the driver has the descriptors",
+    "W5": "before begin_transaction",
+    "W6": "after begin",
+    "W7": "some events produced",
+    "W8": "all produced, before commit",
+    "W9": "commit sent, no answer",
+    "W10": "committed, before foreachBatch returns",
+    "W11": "after",
+    "W12": "during drain",
+    "W13": "at start, before init_transactions",
+    "W14": "only the Python worker of the executor",
+}
+COORDINATOR = {
+    "C1": "starting",
+    "C2": "fenced, before offsets are read",
+    "C3": "before StartCommit",
+    "C4": "after StartCommit",
+    "C5": "between two DataWritten of one task",
+    "C6": "after the last DataComplete",
+    "C7": "table loaded",
+    "C8": "manifests written",
+    "C9": "manifest list written",
+    "C10": "commit sent",
+    "C11": "applied, answer unread",
+    "C12": "answer read",
+    "C13": "first table of several done",
+    "C14": "before the completion transaction",
+    "C15": "after it",
+    "C16": "shutdown",
+}
+NAMES = {**WORKER, **COORDINATOR}
+
+_actions: dict[str, tuple[str, int | None]] = {}
+_hits: Counter[str] = Counter()
+_lock = threading.Lock()
+
+
+def configure(spec: str) -> None:
+    """Set the active failpoints from text, in place of those before.
+
+    Raises:
+        ValueError: an unknown name or action.
+    """
+    actions: dict[str, tuple[str, int | None]] = {}
+    for part in filter(None, (p.strip() for p in spec.split(","))):
+        name, _, action = part.partition("=")
+        action, _, nth = action.partition("@")
+        if name not in NAMES:
+            raise ValueError(f"unknown failpoint {name!r}")
+        if action not in {"crash", "raise", "hang"} and not action.startswith("delay:"):
+            raise ValueError(f"unknown failpoint action {action!r} for {name}")
+        actions[name] = (action, int(nth) if nth else None)
+    with _lock:
+        _actions.clear()
+        _actions.update(actions)
+        _hits.clear()
+
+
+def hit(name: str) -> None:
+    """Say that the process has come to the point ``name``; does nothing unless it is active."""
+    if not _actions:
+        return
+    with _lock:
+        _hits[name] += 1
+        action, nth = _actions.get(name, ("", None))
+        if nth is not None and _hits[name] != nth:
+            return
+    if action == "crash":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action == "raise":
+        raise RetriableError(f"failpoint {name}", code="failpoint")
+    elif action == "hang":
+        threading.Event().wait()
+    elif action.startswith("delay:"):
+        time.sleep(int(action.removeprefix("delay:")) / 1000)
+
+
+configure(os.environ.get("ICEFLOE_FAILPOINTS", ""))

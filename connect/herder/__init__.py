@@ -1,0 +1,1 @@
+"""Desired state against actual state: connectors, layouts, children."""

@@ -1,0 +1,73 @@
+"""JSON lines between a node and its children, over a private socket pair.
+
+The node passes one end to the child as an inherited descriptor, its number in ``ICEFLOE_IPC_FD``.
+End of stream means that the other side is gone: a child then drains and ends.
+
+Node to child (``op``):
+    ``configure``  {properties}                       once, first; placeholders unresolved
+    ``start``      {connector, config, layout[, task]}  task only for workers
+    ``stop``       {connector[, task]}
+    ``layout``     {connector, layout}                coordinators: the layout that is ready now
+    ``shutdown``   {grace_ms}
+
+Child to node (``event``):
+    ``ready``      {pid}
+    ``state``      {connector, task|null, layout|null, state, code|null, trace|null, retriable}
+                   state: STARTING RUNNING FAILED STOPPED
+    ``metrics``    {samples: [[name, {label: value}, number], ...]}  absolute values
+    ``round``      {connector, commit_id, partial, valid_through_us, tables: [...], duration_ms}
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+LINE_BYTES_MAX = 16 * 1024 * 1024
+
+
+class Channel:
+    """One end of the pipe. ``send`` may be called from any thread; ``receive`` from one."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self._reader = end.makefile("rb")
+        self._lock = threading.Lock()
+
+    @classmethod
+    def inherited(cls, descriptor: int) -> Channel:
+        """The child's end, from the descriptor number the node gave."""
+        return cls(socket.socket(fileno=descriptor))
+
+    def send(self, message: Mapping[str, Any]) -> bool:
+        """Send one message; False when the other side is gone."""
+        line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        try:
+            with self._lock:
+                self._socket.sendall(line)
+        except OSError:
+            return False
+        return True
+
+    def receive(self) -> Iterator[dict[str, Any]]:
+        """Messages until the other side is gone."""
+        while True:
+            try:
+                line = self._reader.readline(LINE_BYTES_MAX)
+            except (OSError, ValueError):
+                return
+            if not line.endswith(b"\n"):
+                return
+            yield json.loads(line)
+
+    def close(self) -> None:
+        """End the pipe; the other side sees end of stream."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self._reader.close()
+        self._socket.close()

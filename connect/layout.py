@@ -1,0 +1,72 @@
+"""Which task reads which source partitions.
+
+A layout is written by the leader, numbered without gaps per connector, and stored as the task
+configs of the connector (``icefloe.layout`` and ``icefloe.partitions`` in each) followed by the
+commit record, then by the ready record once every transactional id of the old and the new
+layout is fenced (protocol, section 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """A source partition."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The partitions of each task of one connector.
+
+    Attributes:
+        connector: connector name.
+        number: layout number, from 1, rising with every change.
+        tasks: per task id (the index) its partitions, sorted.
+    """
+
+    connector: str
+    number: int
+    tasks: tuple[tuple[TopicPartition, ...], ...]
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """Every partition of the layout."""
+        return frozenset(tp for task in self.tasks for tp in task)
+
+    def to_json(self) -> dict[str, Any]:
+        """The form in which layouts travel between processes."""
+        return {
+            "connector": self.connector,
+            "layout": self.number,
+            "tasks": [[[tp.topic, tp.partition] for tp in task] for task in self.tasks],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Layout:
+        """Inverse of ``to_json``."""
+        return cls(
+            connector=data["connector"],
+            number=data["layout"],
+            tasks=tuple(
+                tuple(TopicPartition(topic, partition) for topic, partition in task)
+                for task in data["tasks"]
+            ),
+        )
+
+
+def spread(
+    connector: str, number: int, partitions: Sequence[TopicPartition], *, tasks: int
+) -> Layout:
+    """Deal partitions to at most ``tasks`` tasks, never more than there are partitions.
+
+    The deal depends on the partitions alone, so the same cluster metadata gives the same layout.
+    """
+    ordered = sorted(set(partitions))
+    count = min(tasks, len(ordered))
+    return Layout(connector, number, tuple(tuple(ordered[i::count]) for i in range(count)))

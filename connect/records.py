@@ -1,0 +1,96 @@
+"""Records on their way from Kafka bytes to typed columns.
+
+``KafkaRecord`` is what the broker delivered. ``SinkRecord`` is the same after its converters:
+values in Connect's data model, with their schemas where the converter gave one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaRecord:
+    """One record as the broker delivered it.
+
+    Attributes:
+        topic: source topic.
+        partition: source partition.
+        offset: source offset.
+        timestamp_ms: record timestamp, milliseconds since 1970 UTC; None when it has none.
+        timestamp_type: 0 create time, 1 log append time, -1 none.
+        key: raw key.
+        value: raw value; None is a tombstone.
+        headers: raw headers in order.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectSchema:
+    """A schema of Kafka Connect's data model.
+
+    Attributes:
+        type: ``int8`` ``int16`` ``int32`` ``int64`` ``float32`` ``float64`` ``boolean`` ``string``
+            ``bytes`` ``array`` ``map`` ``struct``.
+        optional: whether null is a value.
+        name: logical or record name, e.g. ``org.apache.kafka.connect.data.Timestamp``.
+        version: schema version.
+        doc: documentation.
+        parameters: logical type parameters, e.g. ``{"scale": "2"}``.
+        default: default value in the data model's form.
+        has_default: tells a null default from none.
+        fields: struct fields, in order.
+        key_schema: of a map.
+        value_schema: of a map, or the items of an array.
+    """
+
+    type: str
+    optional: bool = False
+    name: str | None = None
+    version: int | None = None
+    doc: str | None = None
+    parameters: Mapping[str, str] | None = None
+    default: Any = None
+    has_default: bool = False
+    fields: tuple[tuple[str, ConnectSchema], ...] = ()
+    key_schema: ConnectSchema | None = None
+    value_schema: ConnectSchema | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """A value with a struct schema; ``values`` holds every field of it."""
+
+    schema: ConnectSchema
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkRecord:
+    """A record after its converters.
+
+    Values are Python's for Connect's: int, float (``numpy.float32`` never; float32 values are
+    rounded), str, bytes, bool, list, dict, ``decimal.Decimal``, ``datetime.date/time/datetime``
+    for the logical types, ``Struct`` where there is a struct schema.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+    key: Any = None
+    key_schema: ConnectSchema | None = None
+    value: Any = None
+    value_schema: ConnectSchema | None = None
+    headers: tuple[tuple[str, Any], ...] = ()

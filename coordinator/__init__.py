@@ -1,0 +1,1 @@
+"""The coordinator process: the commit kernel, committing, maintenance of metadata."""

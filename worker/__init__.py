@@ -1,0 +1,1 @@
+"""The worker process: Spark, the Arrow pipeline, file writing, announcing."""
