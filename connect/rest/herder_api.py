@@ -1,0 +1,262 @@
+"""What the REST API asks of the herder.
+
+Rules of this file:
+- Methods block; the REST layer calls them on a thread, never on its event loop.
+- The REST layer has validated before it calls: configurations are checked, names can be
+  addressed, shapes are right. The herder stores and returns configurations exactly as given.
+- The herder speaks in values and in the few errors below; status codes and Kafka Connect's
+  sentences are the REST layer's.
+- A change is visible to the next read on the same node as soon as the method returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from connect.errors import IcefloeError
+
+TargetState = Literal["STARTED", "PAUSED", "STOPPED"]
+State = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"]
+Offsets = Mapping[tuple[str, int], int | None]  # (topic, partition) -> next offset; None resets
+
+
+class UnknownConnectorError(IcefloeError):
+    """No connector of that name; HTTP 404."""
+
+    default_code = "connector_unknown"
+
+
+class UnknownTaskError(IcefloeError):
+    """The connector has no such task; HTTP 404."""
+
+    default_code = "task_unknown"
+
+
+class ConflictError(IcefloeError):
+    """Not in this state (exists already, not stopped, being rebalanced); HTTP 409.
+
+    ``message`` is the answer's message as it stands.
+    """
+
+    default_code = "conflict"
+
+
+class NotAllowedError(IcefloeError):
+    """Asked for what cannot be done now; HTTP 400, ``message`` is the answer's message."""
+
+    default_code = "not_allowed"
+
+
+class UnavailableError(IcefloeError):
+    """The node cannot answer yet or any more (starting, broker away); HTTP 503."""
+
+    default_code = "unavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """``healthy`` answers 200, the others 503."""
+
+    status: Literal["healthy", "starting", "unhealthy"]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorInfo:
+    """A connector as created. ``task_ids`` is empty until tasks exist and while stopped."""
+
+    name: str
+    config: Mapping[str, str]
+    task_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """State of one task; ``trace`` begins with one line naming cause and coordinates."""
+
+    id: int
+    state: State
+    worker_id: str
+    trace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorStatus:
+    """State of a connector and its tasks, tasks in order of their id."""
+
+    name: str
+    state: State
+    worker_id: str
+    tasks: tuple[TaskStatus, ...] = ()
+    trace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """What the node knows of itself when the API is built.
+
+    Attributes:
+        advertised_url: ``http://host:port``, the base of ``Location`` headers.
+        kafka_version: what ``GET /`` reports; clients gate on it.
+        commit: build identifier reported beside it.
+        group_id: the node cluster's ``group.id``; no connector's consumer group may equal it.
+        worker_properties: node properties that are defaults of connectors (converters).
+    """
+
+    advertised_url: str
+    group_id: str
+    kafka_version: str = "4.3.1"
+    commit: str = "unknown"
+    worker_properties: Mapping[str, str] = field(default_factory=dict)
+
+
+class HerderApi(Protocol):
+    """The herder as the REST API sees it."""
+
+    def health(self) -> Health:
+        """State of this node; never blocks on the broker."""
+        ...
+
+    def cluster_id(self) -> str:
+        """Kafka's cluster id."""
+        ...
+
+    def connectors(self) -> Sequence[str]:
+        """Names of all connectors."""
+        ...
+
+    def connector(self, name: str) -> ConnectorInfo:
+        """Info of one connector.
+
+        Raises:
+            UnknownConnectorError: no such connector.
+        """
+        ...
+
+    def status(self, name: str) -> ConnectorStatus:
+        """State of a connector and its tasks; PAUSED and STOPPED show at once when asked for.
+
+        Raises:
+            UnknownConnectorError: no such connector.
+        """
+        ...
+
+    def task_configs(self, name: str) -> Mapping[int, Mapping[str, str]]:
+        """Task id to task configuration, as written for the tasks.
+
+        Raises:
+            UnknownConnectorError: no such connector.
+        """
+        ...
+
+    def create_connector(
+        self, name: str, config: Mapping[str, str], *, initial_state: TargetState | None = None
+    ) -> ConnectorInfo:
+        """Store a new connector; return what was stored, tasks not yet there.
+
+        Raises:
+            ConflictError: the name is taken, message ``Connector <name> already exists``.
+        """
+        ...
+
+    def put_connector(self, name: str, config: Mapping[str, str]) -> tuple[bool, ConnectorInfo]:
+        """Create or replace; return whether it was created, and the connector."""
+        ...
+
+    def delete_connector(self, name: str) -> None:
+        """Forget the connector and stop its tasks.
+
+        Raises:
+            UnknownConnectorError: no such connector.
+        """
+        ...
+
+    def set_target_state(self, name: str, state: TargetState) -> None:
+        """Pause, resume (STARTED) or stop.
+
+        Raises:
+            UnknownConnectorError: no such connector.
+        """
+        ...
+
+    def restart_connector(
+        self, name: str, *, include_tasks: bool, only_failed: bool
+    ) -> ConnectorStatus:
+        """Restart what the flags choose; return the status with the chosen ones RESTARTING.
+
+        Raises:
+            UnknownConnectorError: no such connector.
+        """
+        ...
+
+    def restart_task(self, name: str, task: int) -> None:
+        """Restart one task.
+
+        Raises:
+            UnknownConnectorError: no such connector.
+            UnknownTaskError: no such task.
+        """
+        ...
+
+    def active_topics(self, name: str) -> Sequence[str]:
+        """Topics read since creation or the last reset; empty for an unknown connector."""
+        ...
+
+    def reset_active_topics(self, name: str) -> None:
+        """Empty the set of active topics; nothing happens for an unknown connector."""
+        ...
+
+    def offsets(self, name: str) -> Offsets:
+        """Committed source offsets of the connector's group.
+
+        Raises:
+            UnknownConnectorError: no such connector.
+        """
+        ...
+
+    def alter_offsets(self, name: str, offsets: Offsets) -> None:
+        """Move committed source offsets; the connector must be STOPPED with no task left.
+
+        Raises:
+            UnknownConnectorError: no such connector.
+            NotAllowedError: not stopped, or the consumer group is in use.
+        """
+        ...
+
+    def reset_offsets(self, name: str) -> None:
+        """Forget all committed source offsets; the connector must be STOPPED.
+
+        Raises:
+            UnknownConnectorError: no such connector.
+            NotAllowedError: not stopped, or the consumer group is in use.
+        """
+        ...
+
+    def publish_log_level(self, namespace: str, level: str) -> None:
+        """Set a logger's level on every node, this one included (``scope=cluster``)."""
+        ...
+
+    def metrics_text(self) -> str:
+        """All metrics of node, worker and coordinator in Prometheus' text format."""
+        ...
+
+    def extension(self, name: str, what: str) -> Mapping[str, Any]:
+        """Icefloe's own view of a connector.
+
+        Args:
+            name: connector.
+            what: ``tables``, ``lag``, ``rounds``.
+
+        Returns:
+            A JSON object.
+
+        Raises:
+            UnknownConnectorError: no such connector.
+        """
+        ...
+
+    def cluster(self) -> Mapping[str, Any]:
+        """Nodes of the cluster, leader and placements, as a JSON object."""
+        ...
