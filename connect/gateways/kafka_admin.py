@@ -1,0 +1,202 @@
+"""The Kafka admin client: topics, watermarks, committed offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
+from typing import Any, cast
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from connect.errors import RetriableError
+from connect.gateways.kafka import REQUEST_TIMEOUT_S, librdkafka_config, mapped, to_client
+from connect.layout import TopicPartition
+
+
+class KafkaAdmin:
+    """Questions to the cluster. Thread-safe; every call is bounded in time.
+
+    Args:
+        properties: Java-named client properties.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        own = {"socket.timeout.ms": int(REQUEST_TIMEOUT_S * 1000)}
+        with mapped("admin client"):
+            self._admin = AdminClient(librdkafka_config(properties, "admin", **own))
+
+    def topics(self) -> dict[str, int]:
+        """Partition count of every topic of the cluster."""
+        with mapped("listing topics"):
+            listed = self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)
+        return {
+            name: len(topic.partitions)
+            for name, topic in listed.topics.items()
+            if topic.error is None
+        }
+
+    def topic_id(self, name: str) -> str | None:
+        """Identity of a topic (base64), which a re-created topic does not share; None if absent."""
+        with mapped(f"describing topic {name}"):
+            futures = self._admin.describe_topics(TopicCollection([name]))
+            try:
+                described = _result(futures[name])
+            except KafkaException as e:
+                if e.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    return None
+                raise
+        return str(described.topic_id)
+
+    def topic_config(self, name: str) -> dict[str, str]:
+        """Every configuration value of a topic."""
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        with mapped(f"reading configuration of topic {name}"):
+            entries = _result(self._admin.describe_configs([resource])[resource])
+        return {k: entry.value for k, entry in entries.items() if entry.value is not None}
+
+    def ensure_topic(
+        self,
+        name: str,
+        partitions: int,
+        config: Mapping[str, str] | None = None,
+        *,
+        replication_factor: int = -1,
+    ) -> bool:
+        """Create a topic unless it is there; True when it was created.
+
+        ``replication_factor`` -1 is the broker's default.
+        """
+        topic = NewTopic(
+            name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            config=dict(config or {}),
+        )
+        with mapped(f"creating topic {name}"):
+            try:
+                _result(self._admin.create_topics([topic])[name])
+            except KafkaException as e:
+                if e.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    return False
+                raise
+        return True
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic."""
+        with mapped(f"deleting topic {name}"):
+            _result(self._admin.delete_topics([name])[name])
+
+    def watermarks(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """First retained offset and last stable offset (the end for read_committed) of each.
+
+        Raises:
+            RetriableError: ``topic_missing`` when a partition does not exist.
+        """
+        starts = self._list_offsets(partitions, OffsetSpec.earliest())
+        ends = self._list_offsets(partitions, OffsetSpec.latest())
+        return {tp: (starts[tp], ends[tp]) for tp in partitions}
+
+    def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Last stable offset of each partition; half the cost of ``watermarks``."""
+        return self._list_offsets(partitions, OffsetSpec.latest())
+
+    def _list_offsets(
+        self, partitions: Collection[TopicPartition], spec: Any
+    ) -> dict[TopicPartition, int]:
+        if not partitions:
+            return {}
+        asked = {ClientPartition(tp.topic, tp.partition): spec for tp in partitions}
+        out: dict[TopicPartition, int] = {}
+        with mapped("listing offsets"):
+            futures = self._admin.list_offsets(
+                asked,
+                isolation_level=IsolationLevel.READ_COMMITTED,
+                request_timeout=REQUEST_TIMEOUT_S,
+            )
+            for tp, future in futures.items():
+                try:
+                    out[TopicPartition(tp.topic, tp.partition)] = _result(future).offset
+                except KafkaException as e:
+                    if e.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        raise
+                    raise RetriableError(
+                        "the partition does not exist",
+                        code="topic_missing",
+                        topic=tp.topic,
+                        partition=tp.partition,
+                    ) from e
+        return out
+
+    def committed(
+        self, group: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        """Committed offset of each partition, None where the group has none."""
+        if not partitions:
+            return {}
+        request = ConsumerGroupTopicPartitions(
+            group, [ClientPartition(tp.topic, tp.partition) for tp in partitions]
+        )
+        out: dict[TopicPartition, int | None] = dict.fromkeys(partitions)
+        with mapped(f"reading offsets of group {group}"):
+            # stable: offsets of a transaction that is still being committed are waited for
+            futures = self._admin.list_consumer_group_offsets(
+                [request], require_stable=True, request_timeout=REQUEST_TIMEOUT_S
+            )
+            for tp in _result(futures[group]).topic_partitions:
+                if tp.error is not None:
+                    raise KafkaException(tp.error)
+                out[TopicPartition(tp.topic, tp.partition)] = tp.offset if tp.offset >= 0 else None
+        return out
+
+    def committed_all(self, group: str) -> dict[TopicPartition, int]:
+        """Every committed offset of a group."""
+        with mapped(f"reading offsets of group {group}"):
+            futures = self._admin.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group)], request_timeout=REQUEST_TIMEOUT_S
+            )
+            found = _result(futures[group]).topic_partitions
+        return {TopicPartition(tp.topic, tp.partition): tp.offset for tp in found if tp.offset >= 0}
+
+    def alter_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Set committed offsets of a group without members."""
+        request = ConsumerGroupTopicPartitions(group, to_client(offsets))
+        with mapped(f"altering offsets of group {group}"):
+            futures = self._admin.alter_consumer_group_offsets(
+                [request], request_timeout=REQUEST_TIMEOUT_S
+            )
+            for tp in _result(futures[group]).topic_partitions:
+                if tp.error is not None:
+                    raise KafkaException(tp.error)
+
+    def delete_group(self, group: str) -> None:
+        """Forget a group and its offsets; no error when it is not there."""
+        with mapped(f"deleting group {group}"):
+            try:
+                _result(self._admin.delete_consumer_groups([group])[group])
+            except KafkaException as e:
+                if e.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                    raise
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._admin.poll(0)
+
+
+def _result(future: Future[Any]) -> Any:
+    return cast("Any", future.result(REQUEST_TIMEOUT_S + 5))

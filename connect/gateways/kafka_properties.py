@@ -1,0 +1,149 @@
+"""Kafka's client properties by their Java names, and what librdkafka calls them.
+
+Connector JSON and node properties use the Java names everywhere; Spark's Kafka source takes them
+as they are. librdkafka shares most names. What it has no notion of (deserializers, interceptors,
+``max.poll.records``) is left out, so that an existing connector's JSON goes on working.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from connect.errors import ConfigError
+
+_SAME = frozenset({
+    "acks", "allow.auto.create.topics", "bootstrap.servers", "check.crcs", "client.dns.lookup",
+    "client.id", "client.rack", "compression.type", "connections.max.idle.ms",
+    "delivery.timeout.ms", "enable.idempotence", "fetch.max.bytes", "fetch.min.bytes", "linger.ms",
+    "max.in.flight.requests.per.connection", "max.partition.fetch.bytes", "metadata.max.age.ms",
+    "reconnect.backoff.max.ms", "reconnect.backoff.ms", "request.timeout.ms", "retries",
+    "retry.backoff.max.ms", "retry.backoff.ms", "sasl.kerberos.service.name",
+    "sasl.oauthbearer.scope", "security.protocol", "ssl.key.password", "transaction.timeout.ms",
+})  # fmt: skip
+_RENAMED = {
+    "batch.size": "batch.size",
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "max.request.size": "message.max.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "sasl.mechanism": "sasl.mechanism",
+    "sasl.oauthbearer.token.endpoint.url": "sasl.oauthbearer.token.endpoint.url",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "session.timeout.ms": "session.timeout.ms",
+    "heartbeat.interval.ms": "heartbeat.interval.ms",
+    "max.poll.interval.ms": "max.poll.interval.ms",
+    "socket.connection.setup.timeout.ms": "socket.connection.setup.timeout.ms",
+    "ssl.cipher.suites": "ssl.cipher.suites",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+}
+_JAAS_OPTION = re.compile(r"(\w+)\s*=\s*\"((?:[^\"\\]|\\.)*)\"")
+_PRODUCER_ONLY = frozenset({
+    "acks", "batch.size", "compression.type", "delivery.timeout.ms", "enable.idempotence",
+    "linger.ms", "message.max.bytes", "transaction.timeout.ms",
+})  # fmt: skip
+_CONSUMER_ONLY = frozenset({
+    "check.crcs", "fetch.max.bytes", "fetch.min.bytes", "fetch.wait.max.ms",
+    "heartbeat.interval.ms", "max.partition.fetch.bytes", "max.poll.interval.ms",
+    "session.timeout.ms",
+})  # fmt: skip
+
+
+def client_properties(
+    node: Mapping[str, str], *overrides: Mapping[str, str], prefix: str | None = None
+) -> dict[str, str]:
+    """Client properties by their Java names: the node's, its prefixed ones, then overrides.
+
+    Args:
+        node: node properties; keys that are no client properties are left out.
+        overrides: connector overrides, prefix already removed; later ones win.
+        prefix: ``consumer.``, ``producer.`` or ``admin.``: node properties that start so override
+            the node's plain ones.
+
+    Returns:
+        Java-named properties, what librdkafka and Spark's source understand of them.
+    """
+    known = _SAME | _RENAMED.keys()
+    merged = {k: v for k, v in node.items() if k in known or k.startswith(("sasl.", "ssl."))}
+    if prefix:
+        merged.update({k.removeprefix(prefix): v for k, v in node.items() if k.startswith(prefix)})
+    for override in overrides:
+        merged.update(override)
+    return merged
+
+
+def to_librdkafka(properties: Mapping[str, str], *, role: str) -> dict[str, str | int]:
+    """Translate Java-named client properties.
+
+    Args:
+        properties: Java-named properties.
+        role: ``producer``, ``consumer`` or ``admin``; properties of other roles are left out,
+            as librdkafka warns about them.
+
+    Returns:
+        librdkafka's configuration.
+
+    Raises:
+        ConfigError: a JKS key store (PEM is needed) or a login module we cannot read.
+    """
+    out: dict[str, str | int] = {}
+    for key, value in properties.items():
+        if key in _SAME:
+            out[key] = value
+        elif key in _RENAMED:
+            out[_RENAMED[key]] = value
+    out.update(_stores(properties))
+    out.update(_login(properties))
+    if properties.get("ssl.endpoint.identification.algorithm") == "":
+        out["ssl.endpoint.identification.algorithm"] = "none"
+    unwanted: frozenset[str] = {
+        "producer": _CONSUMER_ONLY,
+        "consumer": _PRODUCER_ONLY,
+        "admin": _PRODUCER_ONLY | _CONSUMER_ONLY,
+    }[role]
+    return {k: v for k, v in out.items() if k not in unwanted}
+
+
+def _stores(properties: Mapping[str, str]) -> dict[str, str]:
+    out: dict[str, str] = {}
+    for store, targets in (
+        ("truststore", ("ssl.ca.location",)),
+        ("keystore", ("ssl.certificate.location", "ssl.key.location")),
+    ):
+        location = properties.get(f"ssl.{store}.location")
+        if not location:
+            continue
+        kind = properties.get(f"ssl.{store}.type", "JKS").upper()
+        if kind == "PKCS12" and store == "keystore":
+            out["ssl.keystore.location"] = location
+            out["ssl.keystore.password"] = properties.get("ssl.keystore.password", "")
+        elif kind == "PEM":
+            out.update(dict.fromkeys(targets, location))
+        else:
+            raise ConfigError(
+                f"ssl.{store}.type {kind} cannot be read outside Java; give a PEM file and set "
+                f"ssl.{store}.type=PEM",
+                code="kafka_store_type",
+            )
+    return out
+
+
+def _login(properties: Mapping[str, str]) -> dict[str, str]:
+    jaas = properties.get("sasl.jaas.config")
+    if not jaas:
+        return {}
+    options = {k: re.sub(r"\\(.)", r"\1", v) for k, v in _JAAS_OPTION.findall(jaas)}
+    if "OAuthBearer" in jaas:
+        return {
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.client.id": options.get("clientId", ""),
+            "sasl.oauthbearer.client.secret": options.get("clientSecret", ""),
+        }
+    if "username" not in options or "password" not in options:
+        raise ConfigError(
+            'sasl.jaas.config must hold username="..." and password="..." '
+            "(PlainLoginModule or ScramLoginModule)",
+            code="kafka_jaas",
+        )
+    return {"sasl.username": options["username"], "sasl.password": options["password"]}
