@@ -1,0 +1,204 @@
+"""Iceberg catalogs: opened from the Java sink's keys, one attempt per commit, one tree of errors.
+
+Rules of this file:
+- ``commit`` sends a change once. PyIceberg itself sends a request again after a refused token, so
+  even a conflict may follow a commit that landed: callers look for their snapshot after any error.
+- Foreign exceptions become ours here and nowhere else (protocol, section 3, "Outcomes").
+- Every request has a time limit.
+- Nothing a catalog answers or a table's owner sets is imported as a Python module, and table
+  properties never choose where files are read from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.update import TableRequirement, TableUpdate
+
+from connect.errors import CommitStateUnknown, IcefloeError
+from connect.gateways.catalog_clients import GuardedRest, open_metastore, refuse_python_modules
+from connect.gateways.catalog_errors import commit_error, request_error
+from connect.gateways.catalog_properties import ClientConfig, client_config
+
+Identifier = tuple[str, ...]
+
+
+class CatalogGateway:
+    """One catalog; safe to use from many threads.
+
+    A REST client keeps its session in a ``requests.Session``, which is not made for threads, so
+    every thread gets a client of its own. SQL clients share one pool of connections.
+
+    Attributes:
+        name: the catalog's name; a SQL catalog's rows carry it.
+        config: what the client was opened with.
+    """
+
+    def __init__(self, name: str, config: ClientConfig) -> None:
+        self.name = name
+        self.config = config
+        self._is_per_thread = config.kind == "rest"
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._clients: list[Catalog] = []
+
+    @property
+    def request_timeout_ms(self) -> int:
+        """After this long no request sent before can still be under way on our side."""
+        return self.config.connect_timeout_ms + self.config.read_timeout_ms
+
+    def load(self, identifier: Sequence[str]) -> Table:
+        """The table as it is now.
+
+        Raises:
+            CommitRefused: ``table_missing``, ``unauthorized``, ``forbidden``,
+                ``python_module_refused``, ``metadata_missing``.
+            RetriableError: ``catalog_unavailable``.
+        """
+        with _mapped(identifier):
+            return self._client().load_table(tuple(identifier))
+
+    def exists(self, identifier: Sequence[str]) -> bool:
+        """Whether the table is there; raises as ``load``, except that it may be missing."""
+        with _mapped(identifier):
+            try:
+                self._client().load_table(tuple(identifier))
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return False
+            return True
+
+    def create(
+        self,
+        identifier: Sequence[str],
+        schema: Schema,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        properties: Mapping[str, str] | None = None,
+        *,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        location: str | None = None,
+    ) -> Table:
+        """Create a table, and its namespace where that is missing.
+
+        Returns:
+            The new table; the winner's where somebody else created it first.
+
+        Raises:
+            CommitRefused: as ``load``, and ``catalog_refused`` for a table the catalog won't have.
+            RetriableError: ``catalog_unavailable``; the table may exist, ask again.
+        """
+        key = tuple(identifier)
+        refuse_python_modules(properties or {}, table=".".join(key))
+        with _mapped(key):
+            client = self._client()
+
+            def create() -> Table:
+                return client.create_table(
+                    key, schema, location, partition_spec, sort_order, dict(properties or {})
+                )
+
+            try:
+                try:
+                    return create()
+                except (NoSuchNamespaceError, NoSuchTableError):
+                    for level in range(1, len(key)):
+                        client.create_namespace_if_not_exists(key[:level])
+                    return create()
+            except TableAlreadyExistsError:
+                return client.load_table(key)
+
+    def commit(
+        self,
+        table: Table,
+        requirements: Sequence[TableRequirement],
+        updates: Sequence[TableUpdate],
+    ) -> Table:
+        """Send one conditional change of a table, once.
+
+        Returns:
+            The table after it; the one given is left as it was.
+
+        Raises:
+            CommitConflict: a requirement failed. CommitStateUnknown: perhaps applied.
+            CommitRefused: the catalog's words. After each of them the change may have landed.
+        """
+        client = self._client()
+        with _mapped(table.name(), commit_error):
+            response = client.commit_table(table, tuple(requirements), tuple(updates))
+        if response.metadata.table_uuid != table.metadata.table_uuid:
+            raise CommitStateUnknown(
+                "the catalog answered with another table", table=".".join(table.name())
+            )
+        refuse_python_modules(response.metadata.properties, table=".".join(table.name()))
+        return Table(
+            identifier=table.name(),
+            metadata=response.metadata,
+            metadata_location=response.metadata_location,
+            io=table.io,
+            catalog=client,
+            config=table.config,
+        )
+
+    def close(self) -> None:
+        """Close connections of all threads; the gateway must not be used again."""
+        with self._lock:
+            clients, self._clients = self._clients, []
+        for client in clients:
+            client.close()
+
+    def _client(self) -> Catalog:
+        if self._is_per_thread:
+            client: Catalog | None = getattr(self._local, "client", None)
+            if client is None:
+                client = self._local.client = self._open()
+                with self._lock:
+                    self._clients.append(client)
+            return client
+        with self._lock:
+            if not self._clients:
+                self._clients.append(self._open())
+            return self._clients[0]
+
+    def _open(self) -> Catalog:
+        config = self.config
+        if config.kind != "rest":
+            return open_metastore(self.name, config.kind, config.properties)
+        limits_s = (config.connect_timeout_ms / 1000, config.read_timeout_ms / 1000)
+        return GuardedRest(self.name, *limits_s, config.properties)
+
+
+def open_catalog(name: str, properties: Mapping[str, str]) -> CatalogGateway:
+    """Open a catalog.
+
+    Args:
+        name: ``iceberg.catalog``.
+        properties: ``iceberg.catalog.*`` without the prefix, placeholders resolved.
+
+    Raises:
+        ConfigError: a property is wrong, missing, or names a Python module.
+        RetriableError: ``catalog_unavailable``.
+        CommitRefused: ``unauthorized``, ``forbidden``.
+    """
+    gateway = CatalogGateway(name, client_config(properties))
+    with _mapped(()):
+        gateway._client()  # noqa: SLF001 - same module: fail now rather than in the first round
+    return gateway
+
+
+@contextlib.contextmanager
+def _mapped(
+    identifier: Sequence[str], to_error: Callable[[Exception], IcefloeError] = request_error
+) -> Iterator[None]:
+    try:
+        yield
+    except IcefloeError as error:
+        raise error.at(table=".".join(identifier) or None) from error.__cause__
+    except Exception as error:  # clients raise whatever their transports raise
+        raise to_error(error).at(table=".".join(identifier) or None) from error

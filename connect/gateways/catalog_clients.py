@@ -1,0 +1,156 @@
+"""PyIceberg's catalog clients with time limits, and without imports that others choose.
+
+Rules of this file:
+- A client reads files with the catalog's properties and the credentials the catalog lends for
+  the table; table properties, which any table owner may set, have no say in it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, cast
+
+from pyiceberg.catalog import Catalog, MetastoreCatalog
+from pyiceberg.catalog.rest import RestCatalog, TableResponse
+from pyiceberg.io import FileIO
+from pyiceberg.table import StagedTable, Table
+from pyiceberg.table.update import SetPropertiesUpdate, TableRequirement, TableUpdate
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+from requests import PreparedRequest, Response, Session
+from requests.adapters import BaseAdapter, HTTPAdapter
+
+from connect.errors import CommitRefused, ConfigError
+from connect.gateways.catalog_properties import CatalogKind, python_modules_in
+from connect.gateways.catalog_requirements import check_strictly
+
+_CLASSES: Mapping[str, tuple[str, str]] = {
+    "sql": ("pyiceberg.catalog.sql", "SqlCatalog"),
+    "hive": ("pyiceberg.catalog.hive", "HiveCatalog"),
+    "glue": ("pyiceberg.catalog.glue", "GlueCatalog"),
+    "dynamodb": ("pyiceberg.catalog.dynamodb", "DynamoDbCatalog"),
+    "bigquery": ("pyiceberg.catalog.bigquery_metastore", "BigQueryMetastoreCatalog"),
+}
+
+
+def refuse_python_modules(properties: Mapping[str, Any], *, table: str | None = None) -> None:
+    """Raise ``CommitRefused`` when a property would make PyIceberg import a Python module."""
+    if named := python_modules_in(properties):
+        raise CommitRefused(
+            f"property {named[0]} would import a Python module and is refused",
+            code="python_module_refused",
+            table=table,
+        )
+
+
+class _TimeLimited(BaseAdapter):
+    """An adapter whose requests end in time; PyIceberg sets no limit of its own."""
+
+    def __init__(self, inner: BaseAdapter, connect_s: float, read_s: float) -> None:
+        super().__init__()
+        self._inner = inner
+        self._limits = (connect_s, read_s)
+
+    def send(self, request: PreparedRequest, *args: Any, **kwargs: Any) -> Response:
+        kwargs["timeout"] = kwargs.get("timeout") or self._limits
+        return self._inner.send(request, *args, **kwargs)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class GuardedRest(RestCatalog):
+    """A REST catalog client for one thread."""
+
+    def __init__(
+        self, name: str, connect_s: float, read_s: float, properties: Mapping[str, Any]
+    ) -> None:
+        self._limits = (connect_s, read_s)
+        super().__init__(name, **properties)
+
+    def _config_headers(self, session: Session) -> None:
+        # The first thing PyIceberg does with a new session, before it asks for a token.
+        super()._config_headers(session)
+        for scheme in ("http://", "https://"):
+            session.mount(scheme, _TimeLimited(HTTPAdapter(), *self._limits))
+
+    def _init_sigv4(self, session: Session) -> None:
+        super()._init_sigv4(session)
+        session.mount(self.uri, _TimeLimited(session.get_adapter(self.uri), *self._limits))
+
+    def _fetch_config(self) -> None:
+        own_auth = self.properties.get("auth")
+        super()._fetch_config()
+        answered = {k: v for k, v in self.properties.items() if k != "auth" or v != own_auth}
+        refuse_python_modules(answered)
+        # The ancestry must be whole: floors are read from it.
+        self.properties.pop("snapshot-loading-mode", None)
+
+    def _load_file_io(
+        self, properties: Properties = EMPTY_DICT, location: str | None = None
+    ) -> FileIO:
+        refuse_python_modules(properties)
+        return super()._load_file_io(properties, location)
+
+    def _response_to_table(
+        self, identifier_tuple: tuple[str, ...], table_response: TableResponse
+    ) -> Table:
+        refuse_python_modules(table_response.metadata.properties, table=".".join(identifier_tuple))
+        lent = self._resolve_storage_credentials(
+            table_response.storage_credentials, table_response.metadata_location
+        )
+        return Table(
+            identifier=identifier_tuple,
+            metadata_location=table_response.metadata_location or "",
+            metadata=table_response.metadata,
+            io=self._load_file_io(
+                {**table_response.config, **lent}, table_response.metadata_location
+            ),
+            catalog=self,
+            config=table_response.config,
+        )
+
+
+class _Guard(MetastoreCatalog):
+    """Put before a client that reads, checks and writes metadata files itself."""
+
+    def _load_file_io(
+        self, properties: Properties = EMPTY_DICT, location: str | None = None
+    ) -> FileIO:
+        refuse_python_modules(properties)
+        return super()._load_file_io(EMPTY_DICT, location)
+
+    def _update_and_stage_table(
+        self,
+        current_table: Table | None,
+        table_identifier: Identifier,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> StagedTable:
+        for update in updates:
+            if isinstance(update, SetPropertiesUpdate):
+                refuse_python_modules(update.updates)  # they choose a class within this call
+        if current_table is not None:
+            requirements = check_strictly(current_table.metadata, requirements, updates)
+        return super()._update_and_stage_table(
+            current_table, table_identifier, requirements, updates
+        )
+
+
+def open_metastore(name: str, kind: CatalogKind, properties: Mapping[str, Any]) -> Catalog:
+    """Open a catalog whose client writes the metadata files: every kind but REST.
+
+    Raises:
+        ConfigError: the client needs a library that is not installed.
+    """
+    module, class_name = _CLASSES[kind]
+    try:
+        found = getattr(importlib.import_module(module), class_name)
+    except ImportError as error:
+        raise ConfigError(
+            f"iceberg.catalog.type {kind} needs a library that is not installed: "
+            f"pip install 'pyiceberg[{kind}]' ({error})",
+            code="catalog_type",
+        ) from error
+    client_class = cast(type[Catalog], type(f"Guarded{class_name}", (_Guard, found), {}))
+    return client_class(name, **properties)

@@ -1,0 +1,113 @@
+"""What a catalog client raises, and which of our errors it becomes.
+
+Rules of this file:
+- One table for commits and one for everything else; both end in the careful answer: a commit is
+  unknown, a request is retriable.
+- The HTTP status decides where there is one: PyIceberg's classes lump statuses together.
+"""
+
+from __future__ import annotations
+
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    OAuthError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
+
+from connect.errors import (
+    CommitConflict,
+    CommitError,
+    CommitRefused,
+    CommitStateUnknown,
+    ConfigError,
+    IcefloeError,
+    RetriableError,
+)
+
+_MESSAGE_CHARACTERS_MAX = 500
+_CODE_BY_CLASS: tuple[tuple[type[Exception], str], ...] = (
+    (NoSuchTableError, "table_missing"),
+    (NoSuchNamespaceError, "table_missing"),
+    (UnauthorizedError, "unauthorized"),
+    (AuthorizationExpiredError, "unauthorized"),
+    (OAuthError, "unauthorized"),
+    (ForbiddenError, "forbidden"),
+    (TooManyRequestsError, "catalog_throttled"),
+    (BadRequestError, "catalog_refused"),
+)
+_CODE_BY_STATUS = {
+    400: "catalog_refused",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "table_missing",
+    406: "catalog_refused",
+    413: "catalog_refused",
+    419: "unauthorized",
+    422: "catalog_refused",
+    429: "catalog_throttled",
+    501: "catalog_refused",
+}
+
+
+def commit_error(error: Exception) -> CommitError:
+    """What an exception of a commit means; anything not known to be an answer is unknown."""
+    message = _message(error)
+    if isinstance(error, CommitFailedException) or _is_integrity_error(error):
+        return CommitConflict(message)
+    if code := _refusal(error):
+        return CommitRefused(message, code=code)
+    if isinstance(error, NotImplementedError):
+        return CommitRefused(message, code="catalog_refused")
+    return CommitStateUnknown(message)
+
+
+def request_error(error: Exception) -> IcefloeError:
+    """What an exception of any other request means; anything not known may be tried again."""
+    message = _message(error)
+    code = _refusal(error)
+    if code == "catalog_throttled":
+        return RetriableError(message, code=code)
+    if code:
+        return CommitRefused(message, code=code)
+    if isinstance(error, FileNotFoundError):
+        return CommitRefused(message, code="metadata_missing")
+    if isinstance(error, NotImplementedError):
+        return CommitRefused(message, code="catalog_refused")
+    if isinstance(error, ImportError):
+        return ConfigError(message, code="catalog_type")
+    return RetriableError(message, code="catalog_unavailable")
+
+
+def _refusal(error: Exception) -> str | None:
+    """The code of an answer that surely changed nothing, as far as an answer can be believed."""
+    status = http_status(error)
+    if status is not None:
+        return _CODE_BY_STATUS.get(status)
+    for cls, code in _CODE_BY_CLASS:
+        if isinstance(error, cls):
+            return code
+    return None
+
+
+def http_status(error: BaseException) -> int | None:
+    """The HTTP status behind a client's exception."""
+    for e in (error, error.__cause__):
+        status = getattr(getattr(e, "response", None), "status_code", None)
+        if isinstance(status, int):
+            return status
+    return None
+
+
+def _is_integrity_error(error: Exception) -> bool:
+    return any(cls.__name__ == "IntegrityError" for cls in type(error).__mro__)
+
+
+def _message(error: Exception) -> str:
+    text = " ".join(str(error).split())[:_MESSAGE_CHARACTERS_MAX]
+    return f"{type(error).__name__}: {text}"

@@ -1,0 +1,282 @@
+"""The Java sink's ``iceberg.catalog.*`` keys (prefix removed) as PyIceberg understands them.
+
+Rules of this file:
+- Only text in, text out; nothing is opened here.
+- A property that names a Python module is refused wherever it comes from: importing what a
+  table owner or a catalog answer names would run their code.
+- Keys that name Java classes of parts which PyIceberg has built in are dropped; a key nobody
+  here knows is passed on unchanged, as the Java client does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+from urllib.parse import quote, urlsplit
+
+from connect.errors import ConfigError
+
+CatalogKind: TypeAlias = Literal["rest", "sql", "hive", "glue", "dynamodb", "bigquery"]
+KINDS: tuple[str, ...] = get_args(CatalogKind)
+
+CONNECT_TIMEOUT_MS = 10_000
+READ_TIMEOUT_MS = 60_000
+
+PYTHON_MODULE_PROPERTIES = (
+    "py-io-impl",
+    "py-catalog-impl",
+    "write.py-location-provider.impl",
+    "auth",
+    "auth.impl",
+    "auth.type",
+    "s3.retry-strategy-impl",
+)
+
+_KIND_BY_CLASS: dict[str, CatalogKind] = {
+    "org.apache.iceberg.rest.RESTCatalog": "rest",
+    "org.apache.iceberg.jdbc.JdbcCatalog": "sql",
+    "org.apache.iceberg.hive.HiveCatalog": "hive",
+    "org.apache.iceberg.aws.glue.GlueCatalog": "glue",
+    "org.apache.iceberg.aws.dynamodb.DynamoDbCatalog": "dynamodb",
+    "org.apache.iceberg.gcp.bigquery.BigQueryMetastoreCatalog": "bigquery",
+}
+_REFUSED_KINDS = {
+    "hadoop": "a Hadoop catalog has no atomic commit on object stores",
+    "org.apache.iceberg.hadoop.HadoopCatalog": "a Hadoop catalog has no atomic commit on "
+    "object stores",
+    "nessie": "use Nessie's Iceberg REST endpoint: type rest",
+    "org.apache.iceberg.nessie.NessieCatalog": "use Nessie's Iceberg REST endpoint: type rest",
+}
+_JAVA_ONLY = frozenset(
+    {
+        "type",
+        "catalog-impl",
+        "io-impl",
+        "metrics-reporter-impl",
+        "cache-enabled",
+        "cache.expiration-interval-ms",
+        "client.factory",
+        "client.credentials-provider",
+        "s3.client-factory-impl",
+        "s3.path-style-access",
+        "http-client.type",
+        "lock-impl",
+        "hadoop-conf-dir",
+        "jdbc.user",
+        "jdbc.password",
+        "jdbc.schema-version",
+        "snapshot-loading-mode",  # the ancestry must be whole: floors are read from it
+        "rest.auth.type",
+        "rest.auth.basic.username",
+        "rest.auth.basic.password",
+        "rest.client.connection-timeout-ms",
+        "rest.client.socket-timeout-ms",
+    }
+)
+_RENAMED = {
+    "rest.access-key-id": ("client.access-key-id",),
+    "rest.secret-access-key": ("client.secret-access-key",),
+    "rest.session-token": ("client.session-token",),
+    "client.region": ("client.region", "s3.region", "glue.region", "dynamodb.region"),
+    "client.assume-role.arn": ("client.role-arn",),
+    "client.assume-role.session-name": ("client.role-session-name",),
+    "s3.sse.key": ("s3.sse-kms-key-id",),
+    "adls.auth.shared-key.account.name": ("adls.account-name",),
+    "adls.auth.shared-key.account.key": ("adls.account-key",),
+    "gcs.oauth2.token-expires-at": ("gcs.oauth2.token-expires-at",),
+}
+_MILLISECONDS = {
+    "s3.connection-timeout-ms": "s3.connect-timeout",
+    "s3.socket-timeout-ms": "s3.request-timeout",
+    "http-client.apache.connection-timeout-ms": "s3.connect-timeout",
+    "http-client.apache.socket-timeout-ms": "s3.request-timeout",
+    "http-client.urlconnection.connection-timeout-ms": "s3.connect-timeout",
+    "http-client.urlconnection.socket-timeout-ms": "s3.request-timeout",
+}
+_SERVER_SIDE_ENCRYPTION = {"kms": "aws:kms", "s3": "AES256", "dsse-kms": "aws:kms:dsse"}
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """What a PyIceberg client is opened with.
+
+    Attributes:
+        kind: which client.
+        properties: PyIceberg's properties; values are text except ``auth`` and ``ssl``.
+        connect_timeout_ms: to open a connection to a REST catalog.
+        read_timeout_ms: between two bytes of its answer.
+    """
+
+    kind: CatalogKind
+    properties: dict[str, Any]
+    connect_timeout_ms: int
+    read_timeout_ms: int
+
+
+def python_modules_in(properties: Mapping[str, Any]) -> list[str]:
+    """Names of the properties that would make PyIceberg import a Python module."""
+    return sorted(key for key in PYTHON_MODULE_PROPERTIES if properties.get(key))
+
+
+def client_config(properties: Mapping[str, str]) -> ClientConfig:
+    """Translate a connector's catalog properties.
+
+    Args:
+        properties: ``iceberg.catalog.*`` without the prefix, placeholders resolved.
+
+    Returns:
+        The client's kind, properties and timeouts.
+
+    Raises:
+        ConfigError: unknown or unsafe type, a Python module named, or a value that cannot be read.
+
+    Source:
+        Iceberg 1.12.0 ``CatalogProperties``, ``S3FileIOProperties``, ``AwsProperties``,
+        ``JdbcCatalog``; PyIceberg 0.12.0 ``pyiceberg.io`` and ``pyiceberg.catalog.rest``.
+    """
+    if named := python_modules_in(properties):
+        raise ConfigError(
+            f"iceberg.catalog.{named[0]} would import a Python module and is refused",
+            code="python_module_refused",
+        )
+    kind = _kind(properties)
+    out = _renamed(properties)
+    connect_ms = _int_of(properties, "rest.client.connection-timeout-ms", CONNECT_TIMEOUT_MS)
+    read_ms = _int_of(properties, "rest.client.socket-timeout-ms", READ_TIMEOUT_MS)
+    if kind == "rest":
+        _complete_rest(properties, out)
+    elif kind == "sql":
+        out["uri"] = _database_uri(properties, connect_ms, read_ms)
+        out["warehouse"] = _warehouse(_required(properties, "warehouse"))
+        out.setdefault("pool_pre_ping", "true")
+    elif kind == "glue":
+        # botocore repeats a request on its own; a commit is one attempt.
+        out.setdefault("glue.max-retries", "0")
+    return ClientConfig(kind, out, connect_ms, read_ms)
+
+
+def _renamed(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Keys that have another name, unit or polarity in PyIceberg, and all others as they are."""
+    out: dict[str, Any] = {}
+    for key, value in properties.items():
+        if key in _JAVA_ONLY or key.startswith("ssl."):
+            continue
+        if key in _MILLISECONDS:
+            out.setdefault(_MILLISECONDS[key], str(_int(key, value) / 1000))
+        elif key == "s3.sse.type":
+            if value in _SERVER_SIDE_ENCRYPTION:
+                out["s3.server-side-encryption"] = _SERVER_SIDE_ENCRYPTION[value]
+        else:
+            for name in _RENAMED.get(key, (key,)):
+                out.setdefault(name, value)
+    if "s3.path-style-access" in properties:
+        is_path_style = properties["s3.path-style-access"].lower() == "true"
+        out.setdefault("s3.force-virtual-addressing", str(not is_path_style).lower())
+    out.setdefault("s3.connect-timeout", str(CONNECT_TIMEOUT_MS / 1000))
+    out.setdefault("s3.request-timeout", str(READ_TIMEOUT_MS / 1000))
+    return out
+
+
+def _kind(properties: Mapping[str, str]) -> CatalogKind:
+    named = properties.get("catalog-impl") or properties.get("type") or ""
+    if named in _REFUSED_KINDS:
+        raise ConfigError(
+            f"iceberg.catalog type {named!r} cannot be used: {_REFUSED_KINDS[named]}",
+            code="catalog_type",
+        )
+    if named in _KIND_BY_CLASS:
+        return _KIND_BY_CLASS[named]
+    kind = "sql" if named.lower() == "jdbc" else named.lower()
+    for known in _KIND_BY_CLASS.values():
+        if kind == known:
+            return known
+    if not named and properties.get("uri", "").startswith("http"):
+        return "rest"
+    raise ConfigError(
+        f"iceberg.catalog.type {named!r} is unknown; one of {', '.join(KINDS)}, jdbc",
+        code="catalog_type",
+    )
+
+
+def _complete_rest(properties: Mapping[str, str], out: dict[str, Any]) -> None:
+    """Authentication and TLS, which PyIceberg takes as nested values."""
+    uri = _required(properties, "uri").rstrip("/")
+    if ("credential" in out or "token" in out) and "oauth2-server-uri" not in out:
+        out["oauth2-server-uri"] = f"{uri}/v1/oauth/tokens"  # Java's default
+    auth = properties.get("rest.auth.type", "").lower()
+    if auth == "none":
+        out["auth"] = {"type": "noop"}
+    elif auth == "basic":
+        user = _required(properties, "rest.auth.basic.username")
+        password = _required(properties, "rest.auth.basic.password")
+        out["auth"] = {"type": "basic", "basic": {"username": user, "password": password}}
+    elif auth == "google":
+        out["auth"] = {"type": "google", "google": {}}
+    elif auth == "sigv4":
+        out["rest.sigv4-enabled"] = "true"
+    elif auth not in {"", "oauth2"}:
+        raise ConfigError(f"iceberg.catalog.rest.auth.type {auth!r} is not supported", code="auth")
+    out["rest.sigv4.max-retries"] = "0"  # its adapter would send a request up to ten times more
+    if ca_bundle := properties.get("ssl.cabundle"):
+        out["ssl"] = {"cabundle": ca_bundle}
+
+
+def _database_uri(properties: Mapping[str, str], connect_ms: int, read_ms: int) -> str:
+    """An SQLAlchemy URL with time limits, from that or from a JDBC URL."""
+    uri = _required(properties, "uri").removeprefix("jdbc:")
+    if uri.startswith("sqlite:"):
+        path = uri.removeprefix("sqlite:")
+        path = path if path.startswith("//") else f"///{path}"
+        # seconds that a writer waits for the file's lock
+        return _with_query(f"sqlite:{path}", timeout=f"{connect_ms / 1000:g}")
+    if uri.startswith(("postgresql:", "postgres:", "postgresql+psycopg2:")):
+        _, _, rest = uri.partition("://")
+        user, password = properties.get("jdbc.user"), properties.get("jdbc.password")
+        if user and "@" not in rest.partition("/")[0]:
+            rest = f"{quote(user, '')}:{quote(password or '', '')}@{rest}"
+        return _with_query(
+            f"postgresql+psycopg2://{rest}",
+            connect_timeout=str(max(connect_ms // 1000, 1)),
+            options=quote(f"-c statement_timeout={read_ms}"),
+        )
+    raise ConfigError(
+        "iceberg.catalog.uri of a SQL catalog must start with sqlite:, postgresql: or their "
+        "jdbc: forms",
+        code="catalog_uri",
+    )
+
+
+def _with_query(uri: str, **defaults: str) -> str:
+    present = urlsplit(uri).query
+    missing = [f"{k}={v}" for k, v in defaults.items() if f"{k}=" not in present]
+    return uri + ("&" if present else "?") + "&".join(missing) if missing else uri
+
+
+def _warehouse(location: str) -> str:
+    """A warehouse with a scheme: tables in a folder get ``file://`` and an absolute path."""
+    if "://" in location:
+        return location.rstrip("/")
+    return f"file://{Path(location.removeprefix('file:')).absolute()}"
+
+
+def _required(properties: Mapping[str, str], key: str) -> str:
+    value = properties.get(key)
+    if not value:
+        raise ConfigError(f"iceberg.catalog.{key} is missing", code="catalog_property")
+    return value
+
+
+def _int_of(properties: Mapping[str, str], key: str, default: int) -> int:
+    return _int(key, properties[key]) if key in properties else default
+
+
+def _int(key: str, value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise ConfigError(
+            f"iceberg.catalog.{key} must be a whole number of milliseconds, not {value!r}",
+            code="catalog_property",
+        ) from None

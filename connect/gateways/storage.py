@@ -1,0 +1,69 @@
+"""Object stores: which properties open them, and how files go away.
+
+Rules of this file:
+- Only text properties travel to other processes; tokens of the catalog do not.
+- Files are opened by PyIceberg's own ``FileIO`` for the location's scheme, never by a class that
+  a property names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import structlog
+from pyiceberg.io import FileIO, load_file_io
+
+from connect.errors import ConfigError
+from connect.gateways.catalog_properties import python_modules_in
+
+_STORAGE_PREFIXES = ("s3.", "gcs.", "adls.", "client.", "hdfs.", "hf.")
+_log = structlog.get_logger(__name__)
+
+
+def storage_properties(properties: Mapping[str, Any]) -> dict[str, str]:
+    """The part of a ``FileIO``'s properties that opens files, for a worker's plan.
+
+    Args:
+        properties: ``table.io.properties``: the catalog's, with credentials the catalog lent.
+
+    Returns:
+        Text only; may hold secrets of the object store, none of the catalog's.
+    """
+    return {
+        key: value
+        for key, value in properties.items()
+        if key.startswith(_STORAGE_PREFIXES)
+        and isinstance(value, str)
+        and not python_modules_in({key: value})
+    }
+
+
+def open_storage(properties: Mapping[str, str], location: str) -> FileIO:
+    """A ``FileIO`` for files at and below ``location``.
+
+    Raises:
+        ConfigError: a property names a Python module.
+    """
+    if named := python_modules_in(properties):
+        raise ConfigError(f"{named[0]} would import a Python module", code="python_module_refused")
+    return load_file_io(dict(properties), location)
+
+
+def delete_files(io: FileIO, paths: Iterable[str]) -> int:
+    """Delete files that nobody can refer to; what cannot be deleted is left as an orphan.
+
+    Returns:
+        How many are gone.
+    """
+    deleted = 0
+    for path in paths:
+        try:
+            io.delete(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            _log.warning("orphan_left", path=path, error=str(error))
+            continue
+        deleted += 1
+    return deleted
