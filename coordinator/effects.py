@@ -219,7 +219,16 @@ class RoundEnded:
     valid_through_us: int | None
     outcomes: tuple[CommitOutcome, ...]
     ranges: tuple[SourceRange, ...]
-    late_records: int
 
 
-Effect: TypeAlias = SendStartCommit | CommitTables | SendCompletion | Stop | RoundEnded
+@dataclass(frozen=True, slots=True)
+class AnnouncementsSkipped:
+    """The operator gave up what was announced for a table; its files are named, never deleted."""
+
+    table: TableReference
+    announcements: tuple[Envelope, ...]
+
+
+Effect: TypeAlias = (
+    SendStartCommit | CommitTables | SendCompletion | Stop | RoundEnded | AnnouncementsSkipped
+)

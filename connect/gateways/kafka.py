@@ -262,7 +262,6 @@ class LogReader:
             "isolation.level": "read_committed",
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
-            "fetch.wait.max.ms": 100,
             "queued.max.messages.kbytes": queue_bytes_max // 1024,
         }
         with mapped("reader"):
@@ -282,7 +281,11 @@ class LogReader:
             RetriableError: the broker is away; ``offset_out_of_range`` when a position is gone.
         """
         with mapped("reading"):
-            messages = self._consumer.consume(max_records, timeout_ms / 1000)
+            # consume() alone would wait out its time for a full batch
+            first = self._consumer.poll(timeout_ms / 1000)
+            if first is None:
+                return []
+            messages = [first, *self._consumer.consume(max_records - 1, 0)]
         records = []
         for m in messages:
             error = m.error()

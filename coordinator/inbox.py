@@ -1,0 +1,115 @@
+"""Reads one connector's control events, in order, from where its group left off.
+
+Rules of this file:
+- Reading starts at the group's own control offsets; without one, at the earliest retained event;
+  never at the latest. Floors in the tables filter what is already committed.
+- Only committed transactions are read. A frame that cannot be read stops nothing: it is counted
+  and named, for an event of our own group cannot be malformed unless it is not ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from connect.errors import DataLost, RetriableError
+from connect.gateways.kafka import LogReader
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.layout import TopicPartition
+from connect.records import KafkaRecord
+from control_schemas.codec import decode
+from control_schemas.errors import MalformedEvent
+from control_schemas.headers import decode_headers
+from coordinator.effects import Advanced, Envelope, EnvelopeRead
+
+
+def start_offsets(admin: KafkaAdmin, topic: str, group: str) -> dict[TopicPartition, int]:
+    """Control offsets from which a coordinator of ``group`` must read.
+
+    Raises:
+        DataLost: ``control_log_lost`` when retention passed the group's offset,
+            ``control_log_reset`` when the offset is beyond the log (a re-created topic).
+        RetriableError: ``topic_missing`` when the control topic is not there.
+    """
+    count = admin.topics().get(topic)
+    if not count:
+        raise RetriableError(
+            f"control topic {topic} does not exist", code="topic_missing", topic=topic
+        )
+    partitions = [TopicPartition(topic, p) for p in range(count)]
+    committed = admin.committed(group, partitions)
+    out: dict[TopicPartition, int] = {}
+    for tp, (start, end) in admin.watermarks(partitions).items():
+        offset = committed[tp]
+        if offset is None:
+            out[tp] = start
+        elif offset < start:
+            raise DataLost(
+                f"control events {offset}..{start - 1} of group {group} are gone by retention; "
+                "announced files may be among them",
+                code="control_log_lost",
+                topic=topic,
+                partition=tp.partition,
+            )
+        elif offset > end:
+            raise DataLost(
+                f"group {group} has read up to {offset}, but the control topic ends at {end}: "
+                "it was re-created or truncated",
+                code="control_log_reset",
+                topic=topic,
+                partition=tp.partition,
+            )
+        else:
+            out[tp] = offset
+    return out
+
+
+class Inbox:
+    """The control topic as one connector's coordinator sees it. Not thread-safe.
+
+    Args:
+        reader: assigned to nothing yet; the inbox owns it from here.
+        positions: where to start, see ``start_offsets``.
+        group_id: connect group id of the connector; other groups' events are passed over.
+        on_malformed: told of each frame that cannot be read, with the reason.
+    """
+
+    def __init__(
+        self,
+        reader: LogReader,
+        positions: Mapping[TopicPartition, int],
+        group_id: str,
+        on_malformed: Callable[[KafkaRecord, str], None],
+    ) -> None:
+        self._reader = reader
+        self._group_id = group_id
+        self._on_malformed = on_malformed
+        reader.assign(positions)
+
+    def poll(self, timeout_ms: int) -> list[EnvelopeRead | Advanced]:
+        """Events of this connector in order, then how far the log was read.
+
+        Raises:
+            RetriableError: the broker is away.
+        """
+        out: list[EnvelopeRead | Advanced] = []
+        for record in self._reader.poll(timeout_ms):
+            envelope = self._envelope(record)
+            if envelope is not None:
+                out.append(EnvelopeRead(envelope))
+        out.append(Advanced({tp.partition: p for tp, p in self._reader.positions().items()}))
+        return out
+
+    def _envelope(self, record: KafkaRecord) -> Envelope | None:
+        try:
+            event = decode(record.value or b"")
+            headers = decode_headers(record.headers)
+        except MalformedEvent as e:
+            self._on_malformed(record, str(e))
+            return None
+        if event.group_id != self._group_id:
+            return None
+        return Envelope(event, headers, record.partition, record.offset)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._reader.close()

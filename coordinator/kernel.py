@@ -1,0 +1,365 @@
+"""The commit protocol of one connector, as a pure state machine.
+
+Rules of this file:
+- No client, no clock, no randomness, no threads: ``receive(input, now_ms)`` returns effects, and
+  the same inputs give the same effects. Identities come in with the tick that may need them.
+- One round at a time. A round is ready when completions of its own commit id cover the partitions
+  of the current layout, never when a count is reached.
+- A round commits everything announced below the control position it was closed at, whatever
+  commit id it carries. What arrives later belongs to the next round.
+- An announcement leaves this kernel's memory only when its table holds it, or when the operator
+  says so. The group's control offsets never pass one that is kept.
+- Anything that cannot be true stops the coordinator; nothing is repaired by guessing.
+
+::
+
+    IDLE --tick--> COLLECTING --covered|timeout--> COMMITTING --outcomes--> COMPLETING --> IDLE
+      ^                |                                |
+      '--new layout----'                                '--fenced--> STOPPED
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from connect.errors import InvariantViolation
+from connect.layout import Layout, TopicPartition
+from control_schemas.events import CommitComplete, DataComplete, DataWritten, SourceRange
+from coordinator import valid_through
+from coordinator.effects import (
+    Advanced,
+    AnnouncementsSkipped,
+    CommitTables,
+    CompletionSent,
+    CoordinatorFenced,
+    Effect,
+    Envelope,
+    EnvelopeRead,
+    Input,
+    LayoutChanged,
+    OutcomeKnown,
+    RoundEnded,
+    SendCompletion,
+    SendStartCommit,
+    Stop,
+    TableCommit,
+    TableCommitted,
+    TableDecision,
+    TableFailed,
+    Tick,
+)
+from coordinator.offsets import RangeLedger, group_offsets
+
+Identifier = tuple[str, ...]
+
+
+class Phase(enum.Enum):
+    """Where the current round is."""
+
+    IDLE = "idle"
+    COLLECTING = "collecting"
+    COMMITTING = "committing"
+    COMPLETING = "completing"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSettings:
+    """What a kernel is configured with; all times in milliseconds.
+
+    ``repeat_start_ms``: StartCommit is sent again, with the same id, to tasks that were not
+    listening yet; a task that has answered ignores it.
+    """
+
+    task_id: str
+    commit_interval_ms: int
+    commit_timeout_ms: int
+    repeat_start_ms: int = 1_000
+
+
+@dataclass(slots=True)
+class _Round:
+    commit_id: UUID
+    started_ms: int
+    repeated_ms: int
+    completions: list[DataComplete] = field(default_factory=list)
+    ranges: list[SourceRange] = field(default_factory=list)
+    closed_at: Mapping[int, int] = field(default_factory=dict)
+    is_partial: bool = False
+    valid_through_us: int | None = None
+    in_flight: dict[Identifier, TableCommit] = field(default_factory=dict)
+    outcomes: list[TableCommitted | TableFailed] = field(default_factory=list)
+
+
+class Kernel:
+    """The state of one connector's commits; see the rules above."""
+
+    def __init__(self, settings: KernelSettings) -> None:
+        self.phase = Phase.IDLE
+        self._settings = settings
+        self._layout: Layout | None = None
+        self._newest_layout_seen = 0
+        self._round: _Round | None = None
+        self._next_start_ms: int | None = None
+        self._positions: dict[int, int] = {}
+        self._pending: dict[Identifier, list[Envelope]] = {}
+        self._failed: dict[Identifier, TableFailed] = {}
+        self._ledger = RangeLedger()
+        self._last_valid_through_us: int | None = None
+
+    @property
+    def failed_tables(self) -> Mapping[Identifier, TableFailed]:
+        """Tables that wait for the next round or for the operator."""
+        return self._failed
+
+    @property
+    def announcements_kept(self) -> int:
+        """Announcements that are in no table yet."""
+        return sum(map(len, self._pending.values()))
+
+    def receive(self, given: Input, now_ms: int) -> list[Effect]:
+        """Take one input and return what is to be done, in order.
+
+        Args:
+            given: what happened.
+            now_ms: a monotonic clock, milliseconds.
+
+        Raises:
+            InvariantViolation: the input contradicts the protocol; the coordinator must stop.
+        """
+        if self.phase is Phase.STOPPED:
+            return []
+        match given:
+            case EnvelopeRead(envelope):
+                return self._on_envelope(envelope)
+            case Advanced(positions):
+                self._advance(positions)
+                return []
+            case Tick():
+                return self._on_tick(given, now_ms)
+            case LayoutChanged(layout):
+                return self._on_layout(layout, now_ms)
+            case OutcomeKnown(outcome):
+                return self._on_outcome(outcome)
+            case CompletionSent(commit_id):
+                return self._on_completion_sent(commit_id, now_ms)
+            case TableDecision():
+                return self._on_decision(given)
+
+    # ------------------------------------------------------------------ reading
+
+    def _advance(self, positions: Mapping[int, int]) -> None:
+        for partition, next_offset in positions.items():
+            self._positions[partition] = max(self._positions.get(partition, 0), next_offset)
+
+    def _on_envelope(self, envelope: Envelope) -> list[Effect]:
+        if envelope.offset < self._positions.get(envelope.partition, 0):
+            raise InvariantViolation(
+                "a control event was read twice",
+                code="control_order",
+                control_partition=envelope.partition,
+                control_offset=envelope.offset,
+            )
+        self._advance({envelope.partition: envelope.offset + 1})
+        match envelope.event.payload:
+            case DataWritten(table=table):
+                self._pending.setdefault(table.identifier, []).append(envelope)
+            case DataComplete() as completion:
+                return self._on_data_complete(completion, envelope)
+            case CommitComplete(valid_through_us=int(given_us)):
+                # our own last rounds, read again after a restart: never claim less than they did
+                self._last_valid_through_us = max(self._last_valid_through_us or 0, given_us)
+            case _:
+                pass
+        return []
+
+    def _on_data_complete(self, completion: DataComplete, envelope: Envelope) -> list[Effect]:
+        headers = envelope.headers
+        if headers.ranges is None:
+            self._ledger.forget(
+                TopicPartition(a.topic, a.partition) for a in completion.assignments or ()
+            )
+        else:
+            self._ledger.add(headers.ranges)
+        if headers.layout is not None:
+            self._newest_layout_seen = max(self._newest_layout_seen, headers.layout)
+        current = self._round
+        if current is None or completion.commit_id != current.commit_id:
+            return []
+        current.ranges.extend(headers.ranges or ())
+        if headers.layout is None or self._is_current(headers.layout):
+            current.completions.append(completion)
+        if self.phase is Phase.COLLECTING and self._is_covered(current):
+            return self._close(current, is_partial=False)
+        return []
+
+    def _is_current(self, number: int) -> bool:
+        return self._layout is not None and number == self._layout.number
+
+    def _is_covered(self, current: _Round) -> bool:
+        layout = self._layout
+        if layout is None or self._newest_layout_seen > layout.number:
+            return False  # tasks already run a layout that we have not been told of
+        return layout.partitions <= valid_through.timestamps(current.completions).keys()
+
+    # ------------------------------------------------------------------ rounds
+
+    def _on_layout(self, layout: Layout, now_ms: int) -> list[Effect]:
+        if self._layout is not None and layout.number <= self._layout.number:
+            return []
+        self._layout = layout
+        if self.phase is Phase.COLLECTING:
+            self._round = None
+            self.phase = Phase.IDLE
+            self._next_start_ms = now_ms
+        return []
+
+    def _on_tick(self, tick: Tick, now_ms: int) -> list[Effect]:
+        if self._next_start_ms is None:
+            self._next_start_ms = now_ms
+        current = self._round
+        if self.phase is Phase.IDLE and now_ms >= self._next_start_ms and self._has_work():
+            self._round = _Round(tick.commit_id, now_ms, now_ms)
+            self._next_start_ms = now_ms + self._settings.commit_interval_ms
+            self.phase = Phase.COLLECTING
+            return [SendStartCommit(tick.commit_id)]
+        if self.phase is Phase.COLLECTING and current is not None:
+            if now_ms - current.started_ms >= self._settings.commit_timeout_ms:
+                return self._close(current, is_partial=True)
+            if self._is_covered(current):  # an empty layout needs no answer
+                return self._close(current, is_partial=False)
+            if now_ms - current.repeated_ms >= self._settings.repeat_start_ms:
+                current.repeated_ms = now_ms
+                return [SendStartCommit(current.commit_id)]
+        return []
+
+    def _has_work(self) -> bool:
+        if self._layout is None:
+            return False
+        return bool(self._layout.partitions) or any(
+            self._may_try(identifier) for identifier in self._pending
+        )
+
+    def _may_try(self, identifier: Identifier) -> bool:
+        failure = self._failed.get(identifier)
+        return failure is None or failure.is_retriable
+
+    def _close(self, current: _Round, *, is_partial: bool) -> list[Effect]:
+        current.closed_at = dict(self._positions)
+        current.is_partial = is_partial
+        if not is_partial and self._layout is not None:
+            current.valid_through_us = valid_through.valid_through(
+                valid_through.timestamps(current.completions),
+                self._layout.partitions,
+                last_us=self._last_valid_through_us,
+            )
+        for identifier, envelopes in self._pending.items():
+            if self._may_try(identifier):
+                payload = envelopes[-1].event.payload
+                assert isinstance(payload, DataWritten)
+                current.in_flight[identifier] = TableCommit(
+                    table=payload.table,
+                    commit_id=current.commit_id,
+                    announcements=tuple(envelopes),
+                    control_offsets=current.closed_at,
+                    valid_through_us=current.valid_through_us,
+                    task_id=self._settings.task_id,
+                )
+        self.phase = Phase.COMMITTING
+        if not current.in_flight:
+            return self._complete(current)
+        return [CommitTables(tuple(current.in_flight.values()))]
+
+    # ------------------------------------------------------------------ outcomes
+
+    def _on_outcome(
+        self, outcome: TableCommitted | TableFailed | CoordinatorFenced
+    ) -> list[Effect]:
+        current = self._round
+        identifier = outcome.table.identifier
+        if (
+            current is None
+            or self.phase is not Phase.COMMITTING
+            or outcome.commit_id != current.commit_id
+            or identifier not in current.in_flight
+        ):
+            raise InvariantViolation(
+                "an outcome came for a commit that is not in flight",
+                code="outcome_unexpected",
+                table=str(outcome.table),
+                commit_id=str(outcome.commit_id),
+            )
+        if isinstance(outcome, CoordinatorFenced):
+            self.phase = Phase.STOPPED
+            return [Stop("fenced", outcome.message, {"table": str(outcome.table)})]
+        done = current.in_flight.pop(identifier)
+        current.outcomes.append(outcome)
+        if isinstance(outcome, TableFailed):
+            self._failed[identifier] = outcome
+        else:
+            self._failed.pop(identifier, None)
+            self._forget(identifier, done.announcements)
+        return [] if current.in_flight else self._complete(current)
+
+    def _forget(self, identifier: Identifier, announcements: Iterable[Envelope]) -> None:
+        gone = {(e.partition, e.offset) for e in announcements}
+        left = [e for e in self._pending[identifier] if (e.partition, e.offset) not in gone]
+        if left:
+            self._pending[identifier] = left
+        else:
+            del self._pending[identifier]
+
+    def _complete(self, current: _Round) -> list[Effect]:
+        if any(isinstance(o, TableFailed) for o in current.outcomes) or self._failed:
+            current.valid_through_us = None  # what is kept is in no table: claim nothing
+        self.phase = Phase.COMPLETING
+        committed = tuple(
+            (o.table, o.snapshot_id)
+            for o in current.outcomes
+            if isinstance(o, TableCommitted) and o.snapshot_id is not None
+        )
+        kept = [e for envelopes in self._pending.values() for e in envelopes]
+        return [
+            SendCompletion(
+                current.commit_id,
+                committed,
+                current.valid_through_us,
+                group_offsets(current.closed_at, kept),
+            )
+        ]
+
+    def _on_completion_sent(self, commit_id: UUID, now_ms: int) -> list[Effect]:
+        current = self._round
+        if current is None or self.phase is not Phase.COMPLETING or commit_id != current.commit_id:
+            raise InvariantViolation(
+                "a completion was sent for another round",
+                code="completion_unexpected",
+                commit_id=str(commit_id),
+            )
+        if current.valid_through_us is not None:
+            self._last_valid_through_us = current.valid_through_us
+        self._round = None
+        self.phase = Phase.IDLE
+        return [
+            RoundEnded(
+                commit_id=current.commit_id,
+                started_ms=current.started_ms,
+                ended_ms=now_ms,
+                is_partial=current.is_partial,
+                valid_through_us=current.valid_through_us,
+                outcomes=tuple(current.outcomes),
+                ranges=tuple(current.ranges),
+            )
+        ]
+
+    def _on_decision(self, decision: TableDecision) -> list[Effect]:
+        identifier = decision.table.identifier
+        if self._round is not None and identifier in self._round.in_flight:
+            return []  # being tried at this moment: its outcome decides first
+        if self._failed.pop(identifier, None) is None or decision.action == "retry":
+            return []
+        skipped = tuple(self._pending.pop(identifier, ()))
+        return [AnnouncementsSkipped(decision.table, skipped)]

@@ -1,0 +1,265 @@
+"""Runs one connector's kernel: effects become I/O, answers become inputs.
+
+Rules of this file:
+- One thread owns the kernel, the inbox and the producer. Table commits run in a pool; their
+  outcomes come back through a queue.
+- After any error the producer, the inbox and the kernel are thrown away together. A retriable
+  error starts over from what Kafka and the tables say, with back-off; anything else is final.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from connect import failpoints
+from connect.clock import Clock
+from connect.config.connector import ConnectorConfig
+from connect.errors import Fenced, IcefloeError, RetriableError
+from connect.gateways.catalog import open_catalog
+from connect.gateways.kafka import LogReader, TransactionalProducer
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.layout import Layout
+from connect.records import KafkaRecord
+from coordinator.committer import Committer
+from coordinator.completion import Outbox
+from coordinator.effects import (
+    AnnouncementsSkipped,
+    CommitOutcome,
+    CommitTables,
+    CompletionSent,
+    Effect,
+    Input,
+    LayoutChanged,
+    OutcomeKnown,
+    RoundEnded,
+    SendCompletion,
+    SendStartCommit,
+    Stop,
+    TableCommit,
+    TableDecision,
+    TableFailed,
+    Tick,
+)
+from coordinator.inbox import Inbox, start_offsets
+from coordinator.kernel import Kernel, KernelSettings, Phase
+
+POLL_IDLE_MS = 100
+POLL_BUSY_MS = 5
+RESTART_MIN_MS = 200
+RESTART_MAX_MS = 30_000
+
+log = structlog.get_logger("coordinator")
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What a coordinator needs of the process around it.
+
+    Attributes:
+        kafka: Java-named client properties of the node for this connector.
+        node_group_id: ``group.id`` of the node cluster, first part of the transactional id.
+        clock: time and identities.
+        on_round: told of each finished round.
+        on_event: told of ``malformed``, ``restart``, ``skipped`` with their coordinates.
+    """
+
+    kafka: Mapping[str, str]
+    node_group_id: str
+    clock: Clock
+    on_round: Callable[[RoundEnded], None]
+    on_event: Callable[[str, Mapping[str, Any]], None]
+
+
+class ConnectorCoordinator:
+    """One connector's coordinator; ``run`` blocks until ``stop`` or a final error."""
+
+    def __init__(self, config: ConnectorConfig, layout: Layout, wiring: Wiring) -> None:
+        self._config = config
+        self._wiring = wiring
+        self._layout = layout
+        self._given: queue.SimpleQueue[Input] = queue.SimpleQueue()
+        self._stopping = threading.Event()
+
+    @property
+    def transactional_id(self) -> str:
+        """``<group.id>-<connector>-coordinator``, with the connector's prefix if it has one."""
+        prefix = self._config.coordinator_transactional_prefix or ""
+        return f"{prefix}{self._wiring.node_group_id}-{self._config.name}-coordinator"
+
+    def set_layout(self, layout: Layout) -> None:
+        """The layout that is ready now; may be called from any thread."""
+        self._layout = layout
+        self._given.put(LayoutChanged(layout))
+
+    def decide(self, decision: TableDecision) -> None:
+        """The operator's word on a failed table; may be called from any thread."""
+        self._given.put(decision)
+
+    def stop(self) -> None:
+        """End after what is being done now; may be called from any thread."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Coordinate until stopped.
+
+        Raises:
+            Fenced: another coordinator of this connector runs.
+            DataLost: control events that may hold announcements are gone.
+            ConfigError: the configuration cannot work.
+            InvariantViolation: a bug, or a second writer under our name.
+        """
+        delay_ms = RESTART_MIN_MS
+        while not self._stopping.is_set():
+            started_ms = self._wiring.clock.monotonic_ms()
+            try:
+                with _Session(self._config, self._layout, self._wiring, self) as session:
+                    session.run(self._given, self._stopping)
+            except RetriableError as e:
+                if self._wiring.clock.monotonic_ms() - started_ms > RESTART_MAX_MS:
+                    delay_ms = RESTART_MIN_MS
+                log.warning("coordinator starts over", error=str(e), code=e.code, delay_ms=delay_ms)
+                self._wiring.on_event("restart", {"code": e.code})
+                self._stopping.wait(delay_ms / 1000)
+                delay_ms = min(delay_ms * 2, RESTART_MAX_MS)
+
+
+class _Session:
+    """From taking over the transactional id to the first error or the stop."""
+
+    def __init__(
+        self,
+        config: ConnectorConfig,
+        layout: Layout,
+        wiring: Wiring,
+        owner: ConnectorCoordinator,
+    ) -> None:
+        self._config = config
+        self._wiring = wiring
+        self._outcomes: queue.SimpleQueue[Future[CommitOutcome]] = queue.SimpleQueue()
+        self._commits: dict[Future[CommitOutcome], TableCommit] = {}
+        failpoints.hit("C1")
+        self._producer = TransactionalProducer(
+            {**wiring.kafka, **config.producer_overrides, **config.kafka_overrides},
+            owner.transactional_id,
+        )
+        self._pool = ThreadPoolExecutor(
+            max_workers=max(1, config.commit_threads), thread_name_prefix=f"commit-{config.name}"
+        )
+        self._layout = layout
+        self._inbox: Inbox | None = None
+
+    def __enter__(self) -> _Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        failpoints.hit("C16")
+        # a commit in flight is bounded by its request timeout and harmless: its precondition holds
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._inbox is not None:
+            self._inbox.close()
+        self._producer.close()
+
+    def _open(self) -> tuple[Kernel, Inbox, Outbox, Committer]:
+        config, wiring = self._config, self._wiring
+        self._producer.init()
+        failpoints.hit("C2")
+        admin = KafkaAdmin(wiring.kafka)
+        positions = start_offsets(admin, config.control_topic, config.control_group_id)
+        topic_id = admin.topic_id(config.control_topic)
+        admin.close()
+        inbox = self._inbox = Inbox(
+            LogReader(wiring.kafka), positions, config.connect_group_id, self._on_malformed
+        )
+        kernel = Kernel(
+            KernelSettings(
+                task_id=f"{config.name}-0",
+                commit_interval_ms=config.commit_interval_ms,
+                commit_timeout_ms=config.commit_timeout_ms,
+            )
+        )
+        outbox = Outbox(
+            self._producer,
+            wiring.clock,
+            topic=config.control_topic,
+            group_id=config.connect_group_id,
+            control_group_id=config.control_group_id,
+        )
+        catalog = open_catalog(config.catalog_name, config.catalog_properties)
+        committer = Committer(catalog, config, wiring.clock, control_topic_id=topic_id)
+        return kernel, inbox, outbox, committer
+
+    def run(self, given: queue.SimpleQueue[Input], stopping: threading.Event) -> None:
+        """The loop: read, decide, act."""
+        kernel, inbox, outbox, committer = self._open()
+        clock = self._wiring.clock
+        self._receive(kernel, LayoutChanged(self._layout), outbox, committer)
+        while not stopping.is_set():
+            busy = kernel.phase is Phase.COMMITTING
+            for read in inbox.poll(POLL_BUSY_MS if busy else POLL_IDLE_MS):
+                self._receive(kernel, read, outbox, committer)
+            while not given.empty():
+                self._receive(kernel, given.get(), outbox, committer)
+            while not self._outcomes.empty():
+                outcome = self._outcome_of(self._outcomes.get())
+                self._receive(kernel, OutcomeKnown(outcome), outbox, committer)
+            tick = Tick(clock.new_uuid(), clock.now_ms() * 1000)
+            self._receive(kernel, tick, outbox, committer)
+
+    def _receive(self, kernel: Kernel, given: Input, outbox: Outbox, committer: Committer) -> None:
+        for effect in kernel.receive(given, self._wiring.clock.monotonic_ms()):
+            for answer in self._act(effect, outbox, committer):
+                self._receive(kernel, answer, outbox, committer)
+
+    def _act(self, effect: Effect, outbox: Outbox, committer: Committer) -> list[Input]:
+        match effect:
+            case SendStartCommit():
+                outbox.start_commit(effect)
+            case CommitTables(commits):
+                failpoints.hit("C6")
+                for commit in commits:
+                    future = self._pool.submit(committer.commit, commit)
+                    self._commits[future] = commit
+                    future.add_done_callback(self._outcomes.put)
+            case SendCompletion():
+                outbox.completion(effect)
+                return [CompletionSent(effect.commit_id)]
+            case RoundEnded():
+                self._wiring.on_round(effect)
+            case AnnouncementsSkipped(table, announcements):
+                log.warning("announcements skipped", table=str(table), count=len(announcements))
+                self._wiring.on_event("skipped", {"table": str(table)})
+            case Stop(code, message, coordinates):
+                raise Fenced(message, code=code, **coordinates)
+        return []
+
+    def _outcome_of(self, future: Future[CommitOutcome]) -> CommitOutcome:
+        commit = self._commits.pop(future)
+        try:
+            outcome = future.result()
+        except RetriableError as e:
+            outcome = TableFailed(commit.table, commit.commit_id, e.code, str(e), is_retriable=True)
+        except IcefloeError as e:
+            outcome = TableFailed(
+                commit.table, commit.commit_id, e.code, str(e), is_retriable=False
+            )
+        if isinstance(outcome, TableFailed):
+            log.error(
+                "table not committed; its files wait",
+                table=str(outcome.table),
+                code=outcome.code,
+                error=outcome.message,
+            )
+        failpoints.hit("C13")
+        return outcome
+
+    def _on_malformed(self, record: KafkaRecord, reason: str) -> None:
+        where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+        log.warning("control event cannot be read; passed over", reason=reason, **where)
+        self._wiring.on_event("malformed", where)
