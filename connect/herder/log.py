@@ -1,0 +1,241 @@
+"""A compacted topic as a small database: checked, read to its end, followed, written.
+
+Rules of this file:
+- A write returns after it is committed *and* read back by this process, so whoever wrote sees it.
+- Writes of one log are in one order; each write is one transaction, all or nothing.
+- A producer that failed is thrown away. When the outcome is unknown the same records are written
+  again: they are keyed and whole, so twice is as good as once.
+- Losing the transactional id (``Fenced``) is final: another node acts in our place.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from connect.clock import Clock
+from connect.errors import ConfigError, IcefloeError, RetriableError
+from connect.gateways.kafka import LogReader, Message, TransactionalProducer
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.layout import TopicPartition
+from connect.logs import logger
+
+IDLE_POLL_MS = 100
+RETRY_PAUSE_S = 0.5
+WRITE_TIMEOUT_MS = 60_000
+
+OnRecord = Callable[[str, bytes | None], None]
+
+
+def ensure_compacted(
+    admin: KafkaAdmin,
+    topic: str,
+    *,
+    setting: str,
+    partitions: int,
+    replication_factor: int,
+    is_single: bool,
+) -> None:
+    """Create the topic, or check the one that is there.
+
+    Args:
+        admin: the cluster.
+        topic: name.
+        setting: the node property that names the topic, for the error.
+        partitions: of a created topic.
+        replication_factor: of a created topic; -1 is the broker's default.
+        is_single: whether an existing topic must have exactly one partition.
+
+    Raises:
+        ConfigError: ``storage_topic``: wrong cleanup policy or partition count.
+    """
+    if admin.ensure_topic(
+        topic, partitions, {"cleanup.policy": "compact"}, replication_factor=replication_factor
+    ):
+        return
+    policy = admin.topic_config(topic).get("cleanup.policy", "delete")
+    if policy != "compact":
+        raise ConfigError(
+            f"topic {topic!r} given as {setting} must have cleanup.policy=compact, it has "
+            f"cleanup.policy={policy}: its records would be lost with time",
+            code="storage_topic",
+        )
+    count = admin.topics().get(topic, partitions)
+    if is_single and count != 1:
+        raise ConfigError(
+            f"topic {topic!r} given as {setting} must have a single partition, it has {count}: "
+            "the order of changes would be lost",
+            code="storage_topic",
+        )
+
+
+def read_all(
+    admin: KafkaAdmin, reader: LogReader, topic: str, on_record: OnRecord, *, partitions: int
+) -> None:
+    """Hand every record of the topic, up to its end as of now, to ``on_record``.
+
+    The reader stays assigned and goes on behind the last record read.
+    """
+    marks = admin.watermarks([TopicPartition(topic, p) for p in range(partitions)])
+    reader.assign({tp: start for tp, (start, _) in marks.items()})
+    while any(reader.positions()[tp] < end for tp, (_, end) in marks.items()):
+        for record in reader.poll(IDLE_POLL_MS, 1) + reader.poll(0):
+            if record.key is not None:
+                on_record(record.key.decode(errors="replace"), record.value)
+
+
+class CompactedLog:
+    """One compacted topic, read and written by this process.
+
+    Args:
+        topic: its name; checked before (``ensure_compacted``).
+        reader_properties: Java-named consumer properties.
+        producer_properties: Java-named producer properties.
+        transactional_id: id under which this process writes.
+        on_record: called for every record in order; at start by the starting thread, later by
+            the log's own; must not raise and not write.
+        clock: for time limits.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        admin: KafkaAdmin,
+        reader_properties: Mapping[str, str],
+        producer_properties: Mapping[str, str],
+        transactional_id: str,
+        on_record: OnRecord,
+        clock: Clock,
+    ) -> None:
+        self.topic = topic
+        self._admin = admin
+        self._reader_properties = dict(reader_properties)
+        self._producer_properties = dict(producer_properties)
+        self._transactional_id = transactional_id
+        self._on_record = on_record
+        self._clock = clock
+        self._producer: TransactionalProducer | None = None
+        self._write_lock = threading.Lock()
+        self._read_back = threading.Condition()
+        self._awaited: set[tuple[str, bytes | None]] = set()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._log = logger("log").bind(topic=topic)
+
+    def start(self) -> None:
+        """Read the topic to its end, then follow it on a thread of its own.
+
+        Raises:
+            RetriableError: the broker is away.
+        """
+        reader = self._open()
+        self._thread = threading.Thread(
+            target=self._follow, args=(reader,), name=f"log-{self.topic}", daemon=True
+        )
+        self._thread.start()
+
+    def acquire(self) -> None:
+        """Take over the transactional id now, rather than with the first write.
+
+        Raises:
+            RetriableError: the broker is away.
+        """
+        with self._write_lock:
+            self._open_producer()
+
+    def write(self, records: Sequence[tuple[str, bytes | None]]) -> None:
+        """Write keys and values in one transaction; return when they are read back.
+
+        Raises:
+            Fenced: another process writes under our transactional id.
+            RetriableError: not acknowledged in time; perhaps written all the same.
+        """
+        messages = [Message(self.topic, key.encode(), value) for key, value in records]
+        with self._write_lock:
+            deadline_ms = self._clock.monotonic_ms() + WRITE_TIMEOUT_MS
+            with self._read_back:
+                self._awaited = set(records)
+            self._transact(messages, deadline_ms)
+            self._await_read_back(deadline_ms)
+
+    def close(self) -> None:
+        """Stop following; no write may run."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join()
+        with self._write_lock:
+            self._drop_producer()
+
+    def _transact(self, messages: Sequence[Message], deadline_ms: int) -> None:
+        while True:
+            try:
+                self._open_producer().transact(messages)
+            except RetriableError as e:
+                self._drop_producer()
+                if self._clock.monotonic_ms() >= deadline_ms or self._closing.is_set():
+                    raise
+                self._log.warning("write failed, trying again", error=str(e))
+                self._closing.wait(RETRY_PAUSE_S)
+            except IcefloeError:
+                self._drop_producer()
+                raise
+            else:
+                return
+
+    def _await_read_back(self, deadline_ms: int) -> None:
+        with self._read_back:
+            while self._awaited:
+                left_ms = deadline_ms - self._clock.monotonic_ms()
+                if left_ms <= 0:
+                    raise RetriableError(
+                        "written, but not read back in time", code="read_back", topic=self.topic
+                    )
+                self._read_back.wait(left_ms / 1000)
+
+    def _open_producer(self) -> TransactionalProducer:
+        if self._producer is None:
+            producer = TransactionalProducer(self._producer_properties, self._transactional_id)
+            producer.init()
+            self._producer = producer
+        return self._producer
+
+    def _drop_producer(self) -> None:
+        if self._producer is not None:
+            self._producer.close()
+            self._producer = None
+
+    def _open(self) -> LogReader:
+        reader = LogReader(self._reader_properties)
+        try:
+            partitions = self._admin.topics().get(self.topic, 1)
+            read_all(self._admin, reader, self.topic, self._saw, partitions=partitions)
+        except IcefloeError:
+            reader.close()
+            raise
+        return reader
+
+    def _follow(self, reader: LogReader) -> None:
+        current: LogReader | None = reader
+        while not self._closing.is_set():
+            try:
+                if current is None:
+                    current = self._open()  # from the start: folding again changes nothing
+                for record in current.poll(IDLE_POLL_MS, 1) + current.poll(0):
+                    if record.key is not None:
+                        self._saw(record.key.decode(errors="replace"), record.value)
+            except IcefloeError as e:
+                self._log.warning("reading failed, trying again", error=str(e))
+                if current is not None:
+                    current.close()
+                    current = None
+                self._closing.wait(RETRY_PAUSE_S)
+        if current is not None:
+            current.close()
+
+    def _saw(self, key: str, value: bytes | None) -> None:
+        self._on_record(key, value)
+        with self._read_back:
+            if (key, value) in self._awaited:
+                self._awaited.discard((key, value))
+                self._read_back.notify_all()

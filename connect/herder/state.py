@@ -1,0 +1,390 @@
+"""The cluster's state as its two compacted topics tell it: pure folds over their records.
+
+Rules of this file:
+- No client, no clock, no thread: records in, state out; the same records give the same state.
+- Keys and JSON are Kafka Connect's own (config topic: ``connector-``, ``target-state-``,
+  ``task-``, ``commit-``; status topic: ``status-connector-``, ``status-task-``,
+  ``status-topic-``), so that either product reads what the other wrote. Ours are additions:
+  ``icefloe.layout`` in the commit record, ``icefloe-ready-<connector>``, and the layout in each
+  task's properties.
+- Values are stored as sent: a ``${provider:path:key}`` placeholder is never resolved here.
+- A layout counts when its commit record is read and every task of it is there with the same
+  number; it may be started when the ready record with that number is read.
+- What cannot be understood is skipped, never fatal: the topic may hold another product's keys.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from connect.layout import Layout, TopicPartition
+
+TargetState = Literal["STARTED", "PAUSED", "STOPPED"]
+TARGET_STATES: tuple[TargetState, ...] = ("STARTED", "PAUSED", "STOPPED")
+
+CONNECTOR = "connector-"
+TARGET = "target-state-"
+TASK = "task-"
+COMMIT = "commit-"
+READY = "icefloe-ready-"
+STATUS_CONNECTOR = "status-connector-"
+STATUS_TASK = "status-task-"
+STATUS_TOPIC = "status-topic-"
+
+LAYOUT_KEY = "icefloe.layout"
+PARTITIONS_KEY = "icefloe.partitions"
+TASK_CLASS = "io.icefloe.worker.IcebergSinkTask"
+
+Record = tuple[str, Mapping[str, Any] | None]
+"""Key and JSON value; a value of None is a tombstone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorState:
+    """What the config topic says of one connector.
+
+    Attributes:
+        name: connector name.
+        config: as sent; None when the connector does not exist (deleted, or only leftovers).
+        target: the operator's wish.
+        layout: the latest committed layout that is whole; None when there is none.
+        task_configs: the stored properties of each task of ``layout``.
+        ready: number of the newest layout whose transactional ids are all taken over.
+        number_max: highest layout number ever seen, committed or not; the next one is above it.
+        tasks_ever: task ids below this may have run; their transactional ids must be taken over
+            before a new layout is ready. Task records outlive the layouts they belonged to, so a
+            crash between any two steps forgets none.
+        revision: rises with every record about the connector that this process read.
+    """
+
+    name: str
+    config: Mapping[str, str] | None = None
+    target: TargetState = "STARTED"
+    layout: Layout | None = None
+    task_configs: tuple[Mapping[str, str], ...] = ()
+    ready: int | None = None
+    number_max: int = 0
+    tasks_ever: int = 0
+    revision: int = 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the tasks of the latest layout may start."""
+        return self.layout is not None and self.ready == self.layout.number
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """One value of the status topic: Kafka Connect's fields."""
+
+    state: str
+    trace: str | None = None
+    worker_id: str = ""
+    generation: int = 0
+    version: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The stored form."""
+        return {
+            "state": self.state,
+            "trace": self.trace,
+            "worker_id": self.worker_id,
+            "generation": self.generation,
+            "version": self.version,
+        }
+
+
+@dataclass(slots=True)
+class _Building:
+    """One connector while its records are folded."""
+
+    state: ConnectorState
+    pending: dict[int, Mapping[str, str]] = field(default_factory=dict)
+
+
+class ConfigState:
+    """The config topic, folded. Not safe for threads: its owner locks."""
+
+    def __init__(self) -> None:
+        self._connectors: dict[str, _Building] = {}
+
+    def get(self, connector: str) -> ConnectorState:
+        """The connector's state; an empty one when nothing was ever written."""
+        found = self._connectors.get(connector)
+        return found.state if found else ConnectorState(connector)
+
+    def names(self) -> list[str]:
+        """Connectors that exist, sorted."""
+        return sorted(n for n, b in self._connectors.items() if b.state.config is not None)
+
+    def apply(self, key: str, value: Mapping[str, Any] | None) -> str | None:
+        """Fold one record in.
+
+        Returns:
+            The connector it was about, or None when it was none of ours or not understood.
+        """
+        for prefix, fold in (
+            (TARGET, self._target),
+            (CONNECTOR, self._connector),
+            (COMMIT, self._commit),
+            (READY, self._ready),
+        ):
+            if key.startswith(prefix):
+                name = key.removeprefix(prefix)
+                return self._touch(name) if name and fold(name, value) else None
+        if key.startswith(TASK):
+            name, _, number = key.removeprefix(TASK).rpartition("-")
+            if name and number.isdigit() and self._task(name, int(number), value):
+                return self._touch(name)
+        return None
+
+    def _at(self, name: str) -> _Building:
+        return self._connectors.setdefault(name, _Building(ConnectorState(name)))
+
+    def _touch(self, name: str) -> str:
+        building = self._at(name)
+        building.state = replace(building.state, revision=building.state.revision + 1)
+        return name
+
+    def _connector(self, name: str, value: Mapping[str, Any] | None) -> bool:
+        building = self._at(name)
+        if value is None:
+            # number_max outlives the connector: a zombie of the deleted one stays behind it
+            building.state = ConnectorState(
+                name,
+                number_max=building.state.number_max,
+                tasks_ever=building.state.tasks_ever,
+                revision=building.state.revision,
+            )
+            building.pending.clear()
+            return True
+        properties = value.get("properties")
+        if not isinstance(properties, dict):
+            return False
+        building.state = replace(building.state, config=_strings(properties))
+        return True
+
+    def _target(self, name: str, value: Mapping[str, Any] | None) -> bool:
+        building = self._at(name)
+        wish = "STARTED" if value is None else value.get("state.v2") or value.get("state")
+        for target in TARGET_STATES:
+            if wish == target:
+                building.state = replace(building.state, target=target)
+                return True
+        return False
+
+    def _task(self, name: str, task: int, value: Mapping[str, Any] | None) -> bool:
+        building = self._at(name)
+        if value is None:
+            building.pending.pop(task, None)
+            return True
+        properties = value.get("properties")
+        if not isinstance(properties, dict):
+            return False
+        building.pending[task] = _strings(properties)
+        self._saw(building, _number(properties.get(LAYOUT_KEY)), tasks=task + 1)
+        return True
+
+    def _commit(self, name: str, value: Mapping[str, Any] | None) -> bool:
+        building = self._at(name)
+        if value is None:
+            building.state = replace(building.state, layout=None, task_configs=(), ready=None)
+            building.pending.clear()
+            return True
+        count, number = value.get("tasks"), _number(value.get(LAYOUT_KEY))
+        self._saw(building, number)
+        configs = _whole(building.pending, count, number)
+        layout = _layout(name, number, configs)
+        building.state = replace(
+            building.state, layout=layout, task_configs=configs if layout and configs else ()
+        )
+        return True
+
+    def _ready(self, name: str, value: Mapping[str, Any] | None) -> bool:
+        building = self._at(name)
+        value = value or {}
+        number = _number(value.get("layout"))
+        self._saw(building, number, tasks=_number(value.get("tasks")) or 0)
+        building.state = replace(building.state, ready=number)
+        return True
+
+    def _saw(self, building: _Building, number: int | None, tasks: int = 0) -> None:
+        building.state = replace(
+            building.state,
+            number_max=max(number or 0, building.state.number_max),
+            tasks_ever=max(tasks, building.state.tasks_ever),
+        )
+
+
+class StatusState:
+    """The status topic, folded. Not safe for threads: its owner locks."""
+
+    def __init__(self) -> None:
+        self._statuses: dict[str, Status] = {}
+        self._topics: dict[str, set[str]] = {}
+
+    def connector(self, name: str) -> Status | None:
+        """The connector's last status."""
+        return self._statuses.get(STATUS_CONNECTOR + name)
+
+    def tasks(self, name: str) -> dict[int, Status]:
+        """Task id -> last status."""
+        prefix = f"{STATUS_TASK}{name}-"
+        return {
+            int(key.removeprefix(prefix)): status
+            for key, status in sorted(self._statuses.items())
+            if key.startswith(prefix) and key.removeprefix(prefix).isdigit()
+        }
+
+    def topics(self, name: str) -> frozenset[str]:
+        """Topics from which the connector has read a record since the last reset."""
+        return frozenset(self._topics.get(name, ()))
+
+    def apply(self, key: str, value: Mapping[str, Any] | None) -> None:
+        """Fold one record in."""
+        if key.startswith(STATUS_TOPIC):
+            topic, _, connector = key.removeprefix(STATUS_TOPIC).partition(":connector-")
+            known = self._topics.setdefault(connector, set())
+            if value is None:
+                known.discard(topic)
+            else:
+                known.add(topic)
+            return
+        if not key.startswith((STATUS_CONNECTOR, STATUS_TASK)):
+            return
+        if value is None:
+            self._statuses.pop(key, None)
+        elif isinstance(value.get("state"), str):
+            self._statuses[key] = Status(
+                state=value["state"],
+                trace=value.get("trace"),
+                worker_id=str(value.get("worker_id", "")),
+                generation=_number(value.get("generation")) or 0,
+                version=str(value.get("version") or ""),
+            )
+
+
+def config_records(
+    connector: str, config: Mapping[str, str], target: TargetState | None = None
+) -> list[Record]:
+    """The records of a created or changed connector; the wish goes first, as in Kafka."""
+    records = [] if target is None else [target_record(connector, target)]
+    return [*records, (CONNECTOR + connector, {"properties": dict(config)})]
+
+
+def target_record(connector: str, target: TargetState) -> Record:
+    """The operator's wish; ``state`` alone is what workers before Kafka 3.5 understand."""
+    old = "PAUSED" if target == "STOPPED" else target
+    return (TARGET + connector, {"state": old, "state.v2": target})
+
+
+def layout_records(layout: Layout, config: Mapping[str, str]) -> Iterator[Record]:
+    """The task configs of a layout, then its commit record."""
+    for task, partitions in enumerate(layout.tasks):
+        pairs = [[tp.topic, tp.partition] for tp in partitions]
+        yield (
+            f"{TASK}{layout.connector}-{task}",
+            {
+                "properties": {
+                    **config,
+                    "task.class": TASK_CLASS,
+                    "task.id": f"{layout.connector}-{task}",
+                    LAYOUT_KEY: str(layout.number),
+                    PARTITIONS_KEY: json.dumps(pairs, separators=(",", ":")),
+                }
+            },
+        )
+    yield (
+        COMMIT + layout.connector,
+        {"tasks": len(layout.tasks), LAYOUT_KEY: layout.number},
+    )
+
+
+def ready_record(layout: Layout) -> Record:
+    """Says that no task of an older layout can write any more."""
+    return (READY + layout.connector, {"layout": layout.number})
+
+
+def deletion_records(state: ConnectorState) -> list[Record]:
+    """Tombstones of everything but the ready record.
+
+    The ready record stays: with it the numbering goes on if the name is used again, so a task of
+    the deleted connector that wakes up late finds a number above its own, and its transactional
+    id is still known to whoever creates the name anew.
+    """
+    ready = {"layout": state.number_max, "tasks": state.tasks_ever}
+    return [
+        (CONNECTOR + state.name, None),
+        (TARGET + state.name, None),
+        *((f"{TASK}{state.name}-{task}", None) for task in range(state.tasks_ever)),
+        (COMMIT + state.name, None),
+        *([(READY + state.name, ready)] if state.number_max else []),
+    ]
+
+
+def task_base_config(properties: Mapping[str, str]) -> dict[str, str]:
+    """The connector's configuration that a stored task was made from."""
+    ours = {"task.class", "task.id", LAYOUT_KEY, PARTITIONS_KEY}
+    return {key: value for key, value in properties.items() if key not in ours}
+
+
+def encode(value: Mapping[str, Any] | None) -> bytes | None:
+    """JSON as Kafka Connect's schemaless JsonConverter writes it."""
+    if value is None:
+        return None
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode(value: bytes | None) -> Mapping[str, Any] | None:
+    """Inverse of ``encode``.
+
+    Raises:
+        ValueError: not a JSON object.
+    """
+    if value is None:
+        return None
+    parsed = json.loads(value)
+    if not isinstance(parsed, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004 - one error for all that is not ours
+    return parsed
+
+
+def _strings(properties: Mapping[str, Any]) -> dict[str, str]:
+    return {str(key): str(value) for key, value in properties.items() if value is not None}
+
+
+def _number(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    return int(value) if isinstance(value, str) and value.isdigit() else None
+
+
+def _whole(
+    pending: Mapping[int, Mapping[str, str]], count: Any, number: int | None
+) -> tuple[Mapping[str, str], ...] | None:
+    """The configs of tasks 0 to count - 1, or None when one is missing or of another layout."""
+    if not isinstance(count, int) or isinstance(count, bool) or number is None:
+        return None
+    configs = [pending.get(task) for task in range(count)]
+    found = tuple(c for c in configs if c is not None and _number(c.get(LAYOUT_KEY)) == number)
+    return found if len(found) == count else None
+
+
+def _layout(
+    connector: str, number: int | None, configs: Sequence[Mapping[str, str]] | None
+) -> Layout | None:
+    if number is None or configs is None:
+        return None
+    try:
+        tasks = tuple(
+            tuple(TopicPartition(str(topic), int(partition)) for topic, partition in pairs)
+            for pairs in (json.loads(c[PARTITIONS_KEY]) for c in configs)
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+    return Layout(connector, number, tasks)
