@@ -147,6 +147,7 @@ class TransactionalProducer:
             "enable.idempotence": True,
             "acks": "all",
             "linger.ms": 2,
+            "partitioner": "murmur2_random",  # Java's: a key stays in its partition on a move
             # the next transaction waits this long for the last one to complete: 3 ms, not 100
             "retry.backoff.ms": 10,
         }
