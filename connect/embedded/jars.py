@@ -53,7 +53,12 @@ class Group:
 
 
 GROUPS: Mapping[str, Group] = {
-    "kafka": Group(("org.apache.kafka:kafka_2.13:4.3.1",)),
+    "kafka": Group(
+        (
+            "org.apache.kafka:kafka_2.13:4.3.1",
+            "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",  # else the broker logs nothing
+        )
+    ),
     "spark-kafka": Group(
         ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3",),
         # 4.1.3 of the token provider was never published; nothing of it runs without delegation

@@ -1,0 +1,260 @@
+"""A real Kafka broker (KRaft, one node) in a child JVM on the loopback interface.
+
+Rules of this file:
+- The same state folder goes on with the data that is in it.
+- One object keeps its port over ``stop``, ``kill`` and ``start``: clients find it again.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import socket
+import struct
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from connect.clock import SystemClock
+from connect.embedded import jars
+from connect.embedded.child import ChildProcess, DirLock, free_port, require_free_port, writable_dir
+from connect.embedded.java import find_java
+from connect.errors import ConfigError, RetriableError
+
+START_TIMEOUT_MS = 60_000
+STOP_TIMEOUT_MS = 20_000
+PORT_TRIES = 3
+
+_SETTINGS: Mapping[str, str] = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "auto.create.topics.enable": "false",
+    "num.partitions": "4",
+    "message.max.bytes": "10485760",
+    # one broker, so one replica of everything, and few partitions to open at start
+    "default.replication.factor": "1",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    # answer fast: a laptop or a test waits
+    "group.initial.rebalance.delay.ms": "0",
+    "log.initial.task.delay.ms": "500",
+    "log.retention.check.interval.ms": "2000",
+    "log.cleaner.backoff.ms": "500",
+    "log.cleaner.dedupe.buffer.size": "4194304",
+    # after a crash the broker may register again only when its old session has run out
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "400",
+}
+
+_LOGGING = """Configuration:
+  Appenders:
+    Console: {name: C, PatternLayout: {pattern: '%d %p %c %m%n'}}
+  Loggers:
+    Root: {level: WARN, AppenderRef: {ref: C}}
+"""
+
+
+class Broker:
+    """A broker that can be started, stopped, killed and paused.
+
+    Args:
+        state_dir: its data, log and settings; created when missing.
+        port: where clients connect; 0 takes a free one at the first start.
+        heap_max_mb: the JVM's heap limit.
+        settings: Kafka broker settings over our own.
+        cache: jar cache folder, ``jars.cache_dir()`` if None.
+        clock: for waiting and the cluster id.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        *,
+        port: int = 0,
+        heap_max_mb: int = 768,
+        settings: Mapping[str, str] | None = None,
+        cache: Path | None = None,
+        clock: SystemClock | None = None,
+    ) -> None:
+        self._state_dir = state_dir
+        self._port_is_fixed = port != 0
+        self._port = port
+        self._controller_port = 0
+        self._heap_max_mb = heap_max_mb
+        self._settings = dict(settings or {})
+        self._cache = cache
+        self._clock = clock or SystemClock()
+        self._child: ChildProcess | None = None
+        self._lock = DirLock("an embedded broker")
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Value for ``bootstrap.servers``; known once started."""
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def log_file(self) -> Path:
+        """Where the JVM writes."""
+        return self._state_dir / "broker.log"
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the JVM while there is one."""
+        return self._child.pid if self._child else None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the JVM has not ended."""
+        return self._child is not None and self._child.is_running
+
+    def start(self) -> Self:
+        """Start the JVM and return when the broker answers.
+
+        Raises:
+            ConfigError: ``java_missing``, ``java_too_old``, ``port_in_use``, ``dir_unwritable``,
+                ``state_in_use`` (another broker runs on the folder), ``jars_*``.
+            RetriableError: the JVM died or stayed silent, with the end of its log.
+        """
+        if self.is_running:
+            return self
+        self._state_dir = writable_dir(self._state_dir, name="the embedded broker")
+        java: list[str | Path] = [
+            find_java(),
+            "-Xms128m",
+            f"-Xmx{self._heap_max_mb}m",
+            "-Xshare:auto",
+            "-XX:+UseSerialGC",
+            "-XX:-UsePerfData",
+            "-Djava.awt.headless=true",
+            f"-Dlog4j2.configurationFile={self._state_dir / 'log4j2.yaml'}",
+            "-cp",
+            jars.class_path("kafka", cache=self._cache),
+        ]
+        (self._state_dir / "log4j2.yaml").write_text(_LOGGING, "utf-8")
+        self._lock.acquire(self._state_dir)
+        for left in range(PORT_TRIES, 0, -1):
+            self._choose_ports()
+            self._write_settings()
+            self._format(java)
+            command = [*java, "kafka.Kafka", self._state_dir / "server.properties"]
+            self._child = ChildProcess(
+                "the embedded broker", command, log_file=self.log_file, clock=self._clock
+            )
+            try:
+                self._child.wait_until(self._answers, timeout_ms=START_TIMEOUT_MS)
+            except RetriableError as error:
+                self.kill()
+                if not self._may_try_again(error) or left == 1:
+                    raise
+            else:
+                return self
+        raise AssertionError("unreachable: the last try returns or raises")
+
+    def stop(self) -> None:
+        """End the broker in order; the data stays."""
+        if self._child:
+            self._child.stop(timeout_ms=STOP_TIMEOUT_MS)
+            self._child = None
+        self._lock.release()
+
+    def kill(self) -> None:
+        """End the JVM at once, as a crash would."""
+        if self._child:
+            self._child.kill()
+            self._child = None
+        self._lock.release()
+
+    def pause(self) -> None:
+        """Freeze the JVM: connections stay open and nothing answers."""
+        if self._child:
+            self._child.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused JVM go on."""
+        if self._child:
+            self._child.signal(signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _choose_ports(self) -> None:
+        if self._port:
+            require_free_port(self._port, name="the embedded broker")
+        else:
+            self._port = free_port()
+        self._controller_port = free_port()
+
+    def _may_try_again(self, error: RetriableError) -> bool:
+        """Whether the JVM ended because somebody took a port between our look and its bind."""
+        if "Address already in use" not in error.message:
+            return False
+        if not self._port_is_fixed:
+            self._port = 0
+        return True
+
+    def _write_settings(self) -> None:
+        listeners = (
+            f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{self._controller_port}"
+        )
+        settings = {
+            **_SETTINGS,
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
+            "listeners": listeners,
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
+            "log.dirs": str(self._state_dir / "data"),
+            **self._settings,
+        }
+        text = "".join(f"{key}={value}\n" for key, value in settings.items())
+        (self._state_dir / "server.properties").write_text(text, "utf-8")
+
+    def _format(self, java: list[str | Path]) -> None:
+        """Give an empty data folder its cluster id, once."""
+        if (self._state_dir / "data" / "meta.properties").exists():
+            return
+        cluster_id = base64.urlsafe_b64encode(self._clock.new_uuid().bytes).decode().rstrip("=")
+        tool = [*java, "kafka.tools.StorageTool", "format", "--cluster-id", cluster_id]
+        done = subprocess.run(
+            [*tool, "--config", self._state_dir / "server.properties"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=START_TIMEOUT_MS / 1000,
+        )
+        if done.returncode:
+            words = (done.stdout + done.stderr)[-2000:]
+            raise RetriableError(
+                f"the broker's folder could not be formatted: {words}", code="broker_format"
+            )
+
+    def _answers(self) -> bool:
+        """Whether a metadata request is answered with this broker in the list."""
+        try:
+            with socket.create_connection(("127.0.0.1", self._port), 0.5) as connection:
+                connection.settimeout(2)
+                # header v1: api key 3 (Metadata), version 1, correlation 0, no client id;
+                # body: an empty list of topics
+                body = struct.pack(">hhihi", 3, 1, 0, -1, 0)
+                connection.sendall(struct.pack(">i", len(body)) + body)
+                answer = connection.recv(os.sysconf("SC_PAGE_SIZE"))
+        except OSError:
+            return False
+        # length, correlation id, then the number of brokers
+        return len(answer) >= 12 and struct.unpack(">i", answer[8:12])[0] > 0

@@ -1,0 +1,208 @@
+"""A child process that ends with its parent, writes to a log file and can be waited for.
+
+Rules of this file:
+- The child dies when the *thread* that started it ends (that is how Linux ties them), so start
+  children from a thread that lives as long as they should.
+- A child runs in its own session: Ctrl-C in a terminal reaches the parent alone, which then stops
+  its children in order.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from connect.clock import SystemClock
+from connect.errors import ConfigError, RetriableError
+
+TAIL_BYTES = 4_000
+# PR_SET_PDEATHSIG is 1. The parent may have died before the call: then nobody waits for us.
+_TIE = (
+    "import ctypes, os, sys\n"
+    "ctypes.CDLL(None).prctl(1, 9)\n"
+    "os.getppid() == int(sys.argv[1]) and os.execvp(sys.argv[2], sys.argv[2:])"
+)
+
+
+class ChildProcess:
+    """One running child.
+
+    Args:
+        name: what messages call it, e.g. ``the broker``.
+        command: program and arguments; no secret may be among them.
+        log_file: where its output goes, appended.
+        environ: its whole environment; the parent's if None.
+        clock: for waiting.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        *,
+        log_file: Path,
+        environ: Mapping[str, str] | None = None,
+        clock: SystemClock | None = None,
+    ) -> None:
+        self.name = name
+        self.log_file = log_file
+        self._clock = clock or SystemClock()
+        self._log_start_bytes = log_file.stat().st_size if log_file.exists() else 0
+        tied = [sys.executable, "-I", "-S", "-c", _TIE, str(os.getpid()), *map(str, command)]
+        with log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                tied,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=None if environ is None else dict(environ),
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended; a paused child runs."""
+        return self._process.poll() is None
+
+    @property
+    def returncode(self) -> int | None:
+        """Exit status, negative signal number, or None while it runs."""
+        return self._process.poll()
+
+    def wait_until(self, is_ready: Callable[[], bool], *, timeout_ms: int) -> None:
+        """Wait until ``is_ready`` says so.
+
+        Raises:
+            RetriableError: ``child_died`` or ``child_silent``, with the end of its log.
+        """
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        while not is_ready():
+            if not self.is_running:
+                raise RetriableError(
+                    f"{self.name} ended with status {self.returncode} before it was ready; "
+                    f"the end of {self.log_file}:\n{self.tail()}",
+                    code="child_died",
+                )
+            if self._clock.monotonic_ms() > deadline_ms:
+                raise RetriableError(
+                    f"{self.name} was not ready within {timeout_ms} ms; "
+                    f"the end of {self.log_file}:\n{self.tail()}",
+                    code="child_silent",
+                )
+            self._clock.sleep_ms(20)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal if it still runs."""
+        if self.is_running:
+            self._process.send_signal(number)
+
+    def stop(self, *, timeout_ms: int) -> int:
+        """Ask it to end, make it end when it has not within the time; return its exit status."""
+        self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)  # a paused child cannot act on a request
+        try:
+            return self._process.wait(timeout_ms / 1000)
+        except subprocess.TimeoutExpired:
+            return self.kill()
+
+    def kill(self) -> int:
+        """End it at once, wherever it is; return its exit status."""
+        self.signal(signal.SIGKILL)
+        return self._process.wait()
+
+    def tail(self) -> str:
+        """The end of what this child wrote."""
+        with self.log_file.open("rb") as log:
+            end = log.seek(0, os.SEEK_END)
+            log.seek(max(self._log_start_bytes, end - TAIL_BYTES))
+            return log.read().decode("utf-8", "replace").strip()
+
+
+class DirLock:
+    """Keeps a state folder for one process; the system lets go of it when that process dies.
+
+    Args:
+        owner: what messages call who holds it, e.g. ``an embedded broker``.
+    """
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._file: TextIO | None = None
+
+    def acquire(self, path: Path) -> None:
+        """Take the folder; nothing happens when it is ours already.
+
+        Raises:
+            ConfigError: ``state_in_use``.
+        """
+        if self._file is not None:
+            return
+        file = (path / ".lock").open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.close()
+            raise ConfigError(
+                f"{self._owner} is running on {path} already; end it or use another folder",
+                code="state_in_use",
+            ) from error
+        self._file = file
+
+    def release(self) -> None:
+        """Let go of the folder."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def free_port() -> int:
+    """A port on the loopback interface that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def require_free_port(port: int, *, name: str) -> None:
+    """Raise ``ConfigError`` ``port_in_use`` when somebody listens on the port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise ConfigError(
+                f"{name} cannot listen on 127.0.0.1:{port} ({error.strerror}): "
+                "another process has it; choose another port or end that process",
+                code="port_in_use",
+            ) from error
+
+
+def writable_dir(path: Path, *, name: str) -> Path:
+    """Create the folder if it is not there; return it resolved.
+
+    Raises:
+        ConfigError: ``dir_unwritable``.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / f".write-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ConfigError(
+            f"the folder {path} for {name} cannot be written: {error.strerror}",
+            code="dir_unwritable",
+        ) from error
+    return path.resolve()
