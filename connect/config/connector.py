@@ -105,6 +105,7 @@ class ConnectorConfig:
     consumer_overrides: Mapping[str, str]
     producer_overrides: Mapping[str, str]
     kafka_overrides: Mapping[str, str]
+    multi_table_commit: bool = False
 
     @property
     def connect_group_id(self) -> str:

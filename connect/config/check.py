@@ -1,0 +1,245 @@
+"""Judge a connector's configuration: types, ranges, unknown names, rules across keys.
+
+Both readers of a configuration start here: ``parse`` refuses it when there is any error,
+``validate`` shows every error at its key.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from connect.config.declarations import (
+    CONNECTOR_KEYS,
+    FRAMEWORK_KEYS,
+    KEYS,
+    PREFIXES,
+    TABLE_KEYS,
+    is_ours,
+    prefix_of,
+)
+from connect.config.iceberg_keys import UNKNOWN_TO_USERS
+from connect.config.keys import Key, invalid, missing, shown, typed
+from connect.config.overrides import override_errors
+
+Raw = Mapping[str, "str | None"]
+
+NULL_VALUE = "Null value can not be supplied as the configuration value."
+EITHER_TOPICS = "Must configure one of topics or topics.regex"
+BOTH_TOPICS = "topics and topics.regex are mutually exclusive options, but both are set."
+_COMMA_OUTSIDE_PARENTHESES = re.compile(r",(?![^()]*\))")
+_TERM = re.compile(
+    r"[^()\s,][^(),]*"
+    r"|(?:years?|months?|days?|hours?|date|date_hour|identity|void)\(\s*[^(),]+?\s*\)"
+    r"|(?:bucket|truncate)\(\s*[^(),]+?\s*,\s*[1-9][0-9]{0,8}\s*\)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(slots=True)
+class Checked:
+    """What was found out about a configuration.
+
+    Attributes:
+        values: typed value per declared key, defaults included; None where it has an error.
+        errors: sentences per key, in the order of the declarations.
+        warnings: sentences about keys that are accepted without effect.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+    errors: dict[str, list[str]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def add(self, name: str, sentence: str) -> None:
+        """Note an error at a key."""
+        self.errors.setdefault(name, []).append(sentence)
+
+    def merge(self, other: Checked) -> None:
+        """Take over what another check found."""
+        self.values.update(other.values)
+        for name, sentences in other.errors.items():
+            self.errors.setdefault(name, []).extend(sentences)
+        self.warnings.extend(other.warnings)
+
+
+def check_keys(raw: Raw, keys: Iterable[Key], *, prefix: str = "") -> Checked:
+    """Type each declared key, or its default when it is not given.
+
+    Args:
+        raw: the whole configuration.
+        keys: declarations.
+        prefix: put before each key's name when looking it up; sentences name the bare key, as
+            Kafka's do for keys of plugins, except for missing ones.
+    """
+    checked = Checked()
+    for key in keys:
+        name = prefix + key.name
+        if name not in raw:
+            if key.is_required:
+                checked.add(name, missing(name))
+                checked.values[name] = None
+                continue
+            text = key.default_text
+        else:
+            text = raw[name]
+        found = typed(key, text)
+        checked.values[name] = found.value
+        for sentence in found.errors:
+            checked.add(name, sentence)
+        if key.java_only and name in raw:
+            checked.warnings.append(f"{name} has no effect: {key.java_only}")
+    return checked
+
+
+def check_framework(raw: Raw) -> Checked:
+    """Judge the keys that every sink connector has, and the client overrides."""
+    checked = check_keys(raw, FRAMEWORK_KEYS)
+    _check_topics(checked)
+    for name, sentence in override_errors(raw):
+        checked.add(name, sentence)
+    return checked
+
+
+def check_nulls(raw: Raw) -> Checked:
+    """A null is an error at its key, whatever the key."""
+    checked = Checked()
+    for name, value in raw.items():
+        if value is None:
+            checked.add(name, NULL_VALUE)
+    return checked
+
+
+def check_connector(raw: Raw) -> Checked:
+    """Judge the keys of the Iceberg sink and every other name that only it gives a meaning."""
+    checked = check_keys(raw, CONNECTOR_KEYS)
+    _check_names(raw, checked)
+    _check_tables(raw, checked)
+    _check_partition_terms(raw, checked)
+    _check_groups(raw, checked)
+    return checked
+
+
+def _check_topics(checked: Checked) -> None:
+    topics: list[str] = checked.values["topics"]
+    pattern: str = checked.values["topics.regex"]
+    if topics and pattern:
+        checked.add("topics", BOTH_TOPICS)
+        checked.add("topics.regex", BOTH_TOPICS)
+    elif not topics and not pattern:
+        checked.add("topics", EITHER_TOPICS)
+        checked.add("topics.regex", EITHER_TOPICS)
+    if len(set(topics or ())) != len(topics or ()):
+        checked.add("topics", "Configuration 'topics' values must not be duplicated.")
+    if topics and "" in topics:
+        checked.add("topics", "Configuration 'topics' values must not be empty.")
+    dead_letters: str = checked.values["errors.deadletterqueue.topic.name"]
+    if dead_letters and topics and dead_letters in topics:
+        checked.add("topics", _own_dead_letters(dead_letters, f"topics={shown(topics)}", "list of"))
+    if not pattern:
+        return
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        checked.add("topics.regex", invalid("topics.regex", pattern, f"Invalid regex: {error}"))
+        return
+    if dead_letters and compiled.fullmatch(dead_letters):
+        checked.add(
+            "topics.regex",
+            f"The DLQ topic '{dead_letters}' may not be included in the regex matching topics "
+            f"('topics.regex={pattern}') consumed by the connector",
+        )
+
+
+def _own_dead_letters(topic: str, given: str, how: str) -> str:
+    return (
+        f"The DLQ topic '{topic}' may not be included in the {how} topics ('{given}') "
+        "consumed by the connector"
+    )
+
+
+def _check_names(raw: Raw, checked: Checked) -> None:
+    table_ends = {key.name for key in TABLE_KEYS}
+    for name in raw:
+        if not is_ours(name) or name in KEYS or name in UNKNOWN_TO_USERS:
+            continue
+        prefix = prefix_of(name)
+        if prefix is not None and prefix.name == "iceberg.table.":
+            table, _, end = name.removeprefix(prefix.name).rpartition(".")
+            if not table or end not in table_ends:
+                near = _nearest(end, table_ends)
+                checked.add(name, f"Unknown table setting {name}.{near}")
+        elif prefix is None:
+            candidates = [*KEYS, *(p.name for p in PREFIXES)]
+            near = _nearest(name, [c for c in candidates if is_ours(c)])
+            checked.add(name, f"Unknown configuration {name}.{near}")
+        elif prefix.java_only:
+            checked.warnings.append(f"{name} has no effect: {prefix.java_only}")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    found = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    return f" Did you mean {found[0]}?" if found else ""
+
+
+def _check_tables(raw: Raw, checked: Checked) -> None:
+    values = checked.values
+    tables = values["iceberg.tables"] or []
+    is_dynamic = values["iceberg.tables.dynamic-enabled"]
+    if not any(
+        name.startswith("iceberg.catalog.") and name != "iceberg.catalog.multi-table-commit"
+        for name in raw
+    ):
+        checked.add("iceberg.catalog", "Must specify Iceberg catalog properties")
+    if tables and is_dynamic:
+        checked.add("iceberg.tables", "Cannot specify both static and dynamic table names")
+    elif is_dynamic and not values["iceberg.tables.route-field"]:
+        checked.add(
+            "iceberg.tables.route-field", "Must specify a route field if using dynamic tables"
+        )
+    elif not tables and not is_dynamic and "iceberg.tables.dynamic-enabled" not in checked.errors:
+        checked.add("iceberg.tables", "Must specify table name(s)")
+    for table in tables:
+        levels = table.split(".")
+        if len(levels) < 2 or not all(levels):
+            checked.add(
+                "iceberg.tables",
+                invalid("iceberg.tables", table, "a table is named <namespace>.<table>"),
+            )
+    for name in raw:
+        if name.startswith("iceberg.table.") and name.endswith(".route-regex"):
+            try:
+                re.compile(raw[name] or "")
+            except re.error as error:
+                checked.add(name, invalid(name, raw[name], f"Invalid regex: {error}"))
+
+
+def split_terms(text: str | None) -> tuple[str, ...]:
+    """Comma-separated terms, blanks removed; commas within parentheses belong to the term."""
+    if not text or not text.strip():
+        return ()
+    return tuple(term.strip() for term in _COMMA_OUTSIDE_PARENTHESES.split(text))
+
+
+def _check_partition_terms(raw: Raw, checked: Checked) -> None:
+    for name, text in raw.items():
+        if name != "iceberg.tables.default-partition-by" and not (
+            name.startswith("iceberg.table.") and name.endswith(".partition-by")
+        ):
+            continue
+        for term in split_terms(text):
+            if not _TERM.fullmatch(term):
+                checked.add(name, invalid(name, term, "not a partition term, such as day(ts)"))
+
+
+def _check_groups(raw: Raw, checked: Checked) -> None:
+    own = raw.get("iceberg.connect.group-id")
+    override = raw.get("consumer.override.group.id")
+    if own and override and own != override:
+        checked.add(
+            "iceberg.connect.group-id",
+            "iceberg.connect.group-id and consumer.override.group.id name the same consumer group; "
+            "set one of them",
+        )

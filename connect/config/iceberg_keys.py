@@ -1,0 +1,287 @@
+"""Keys of the Iceberg sink: those of the Java sink 1.12, then our own."""
+
+from __future__ import annotations
+
+from connect.config.keys import Key, Prefix, at_least, between, one_of
+
+_DAY_MS = 86_400_000
+
+JAVA_KEYS: tuple[Key, ...] = (
+    Key("iceberg.tables", "LIST", "Tables to write to, comma-separated.", None, "HIGH"),
+    Key(
+        "iceberg.tables.dynamic-enabled",
+        "BOOLEAN",
+        "Take the table's name from the route field of each record.",
+        "false",
+    ),
+    Key(
+        "iceberg.tables.route-field",
+        "STRING",
+        "Field of the record (dots for nesting) that decides its table.",
+    ),
+    Key(
+        "iceberg.tables.default-commit-branch",
+        "STRING",
+        "Branch to commit to where the table names none; main when absent.",
+    ),
+    Key(
+        "iceberg.tables.default-id-columns",
+        "STRING",
+        "Identifier columns of tables that name none, comma-separated.",
+    ),
+    Key(
+        "iceberg.tables.default-partition-by",
+        "STRING",
+        "Partition terms of tables created here that name none, such as `day(ts),bucket(id, 8)`.",
+    ),
+    Key(
+        "iceberg.tables.auto-create-enabled",
+        "BOOLEAN",
+        "Create a missing table from the first batch.",
+        "false",
+    ),
+    Key(
+        "iceberg.tables.schema-force-optional",
+        "BOOLEAN",
+        "Make every column optional when creating and evolving tables.",
+        "false",
+    ),
+    Key(
+        "iceberg.tables.schema-case-insensitive",
+        "BOOLEAN",
+        "Match record fields to columns without regard to case.",
+        "false",
+    ),
+    Key(
+        "iceberg.tables.evolve-schema-enabled",
+        "BOOLEAN",
+        "Add columns for unknown record fields, widen types, relax required columns.",
+        "false",
+    ),
+    Key("iceberg.catalog", "STRING", "Name of the catalog.", "iceberg"),
+    Key("iceberg.control.topic", "STRING", "Topic of the control events.", "control-iceberg"),
+    Key(
+        "iceberg.control.group-id-prefix",
+        "STRING",
+        "Prefix of the Java sink's temporary control consumer groups.",
+        "cg-control-",
+        "LOW",
+        java_only="control events are read without a consumer group",
+    ),
+    Key(
+        "iceberg.connect.group-id",
+        "STRING",
+        "Consumer group of the source offsets when it is not `connect-<name>`.",
+        None,
+        "LOW",
+    ),
+    Key(
+        "iceberg.control.commit.interval-ms",
+        "INT",
+        "Time from the start of one commit round to the start of the next.",
+        "60000",
+        unit="ms",
+        check=at_least(1),
+    ),
+    Key(
+        "iceberg.control.commit.timeout-ms",
+        "INT",
+        "How long to wait for every task's answer before committing what is there.",
+        "30000",
+        unit="ms",
+        check=at_least(1),
+    ),
+    Key(
+        "iceberg.control.commit.threads",
+        "INT",
+        "Tables committed at the same time.",
+        "4",
+        check=between(1, 256),
+    ),
+    Key(
+        "iceberg.coordinator.transactional.prefix",
+        "STRING",
+        "Put before the coordinator's transactional id.",
+        None,
+        "LOW",
+    ),
+    Key(
+        "iceberg.hadoop-conf-dir",
+        "STRING",
+        "Folder of Hadoop configuration files.",
+        java_only="no Hadoop client takes part; give file system options as `iceberg.catalog.*`",
+    ),
+    Key(
+        "iceberg.coordinator-executor-keep-alive-timeout-ms",
+        "LONG",
+        "Keep-alive time of the Java coordinator's threads.",
+        "120000",
+        "LOW",
+        unit="ms",
+        java_only="threads are not kept in a Java executor",
+    ),
+    Key(
+        "iceberg.control.commit.max-consecutive-failures",
+        "INT",
+        "Failed commits in a row after which the Java coordinator ends.",
+        "1",
+        unit="rounds",
+        check=at_least(1),
+        java_only="failed commits follow the outcome table of docs/guarantees.md",
+    ),
+)
+
+OWN_KEYS: tuple[Key, ...] = (
+    Key(
+        "iceberg.catalog.multi-table-commit",
+        "BOOLEAN",
+        "The catalog's multi-table transaction is known to be atomic: commit all tables of a "
+        "round at once.",
+        "false",
+    ),
+    Key(
+        "iceberg.control.vtts.out-of-order-ms",
+        "LONG",
+        "Taken off the largest record timestamp of a partition: how late records may come.",
+        "0",
+        unit="ms",
+        check=between(0, 365 * _DAY_MS),
+    ),
+    Key(
+        "iceberg.control.vtts.idle-lag-ms",
+        "LONG",
+        "Taken off the time of observation for a partition that is read to its end.",
+        "10000",
+        unit="ms",
+        check=between(0, 365 * _DAY_MS),
+    ),
+    Key(
+        "iceberg.control.vtts.heartbeat-ms",
+        "LONG",
+        "How often to refresh the valid-through time of tables without new data; 0 is never.",
+        "0",
+        "LOW",
+        unit="ms",
+        check=between(0, 365 * _DAY_MS),
+    ),
+    Key(
+        "iceberg.worker.max-uncommitted-rounds",
+        "INT",
+        "Rounds a task may announce without seeing a commit before it stops reading.",
+        "3",
+        "LOW",
+        unit="rounds",
+        check=between(1, 1000),
+    ),
+    Key(
+        "iceberg.tables.unmatched",
+        "STRING",
+        "What happens to a record that finds no table; by default `fail` when errors.tolerance "
+        "is none, else `dead-letter`.",
+        None,
+        choices=("drop", "dead-letter", "fail"),
+        is_open=True,
+        check=lambda value: (
+            None if value is None else one_of(("drop", "dead-letter", "fail"))(value)
+        ),
+    ),
+    Key(
+        "iceberg.tables.timestamp-unit",
+        "STRING",
+        "Unit of numbers that go into timestamp columns.",
+        "ms",
+        choices=("ms", "us", "s"),
+    ),
+    Key(
+        "iceberg.tables.max-new-columns",
+        "INT",
+        "Most columns one batch may add to a table.",
+        "500",
+        "LOW",
+        unit="columns",
+        check=between(0, 10_000),
+    ),
+    Key(
+        "iceberg.tables.max-tables",
+        "INT",
+        "Most tables a connector may write to by dynamic routing.",
+        "1000",
+        "LOW",
+        unit="tables",
+        check=between(1, 100_000),
+    ),
+    Key(
+        "icefloe.tasks.per.worker",
+        "INT",
+        "Tasks per worker process; one task already uses all cores.",
+        "1",
+        "LOW",
+        unit="tasks",
+        check=between(1, 64),
+    ),
+    Key(
+        "icefloe.drain.records",
+        "INT",
+        "Unread records at which a task reads before the next commit round.",
+        "250000",
+        "LOW",
+        unit="records",
+        check=at_least(1),
+    ),
+    Key(
+        "icefloe.drain.bytes",
+        "LONG",
+        "Unread bytes at which a task reads before the next commit round.",
+        "67108864",
+        "LOW",
+        unit="bytes",
+        check=at_least(1),
+    ),
+)
+
+TABLE_KEYS: tuple[Key, ...] = (
+    Key("route-regex", "STRING", "Records whose route field matches go to the table."),
+    Key("id-columns", "STRING", "Identifier columns of the table, comma-separated."),
+    Key("partition-by", "STRING", "Partition terms of the table when it is created here."),
+    Key("commit-branch", "STRING", "Branch to commit the table to."),
+)
+
+PREFIXES: tuple[Prefix, ...] = (
+    Prefix(
+        "iceberg.catalog.",
+        "Property of the catalog and its file system.",
+        "iceberg.catalog.uri",
+        is_secret_bearing=True,
+    ),
+    Prefix(
+        "iceberg.table.",
+        "Setting of one table: route-regex, id-columns, partition-by, commit-branch.",
+        "iceberg.table.db.events.route-regex",
+    ),
+    Prefix(
+        "iceberg.tables.auto-create-props.",
+        "Table property of tables created here.",
+        "iceberg.tables.auto-create-props.format-version",
+    ),
+    Prefix(
+        "iceberg.tables.write-props.",
+        "Table property that overrides the table's own when files are written.",
+        "iceberg.tables.write-props.write.parquet.compression-codec",
+    ),
+    Prefix(
+        "iceberg.kafka.",
+        "Kafka client property for the control topic, over the node's.",
+        "iceberg.kafka.bootstrap.servers",
+        is_secret_bearing=True,
+    ),
+    Prefix(
+        "iceberg.hadoop.",
+        "Hadoop property of the Java sink.",
+        "iceberg.hadoop.fs.s3a.endpoint",
+        is_secret_bearing=True,
+        java_only="no Hadoop client takes part; give file system options as `iceberg.catalog.*`",
+    ),
+)
+
+UNKNOWN_TO_USERS = ("iceberg.coordinator.transactional.suffix",)
+"""Keys that a framework adds to task configurations; accepted, without effect."""

@@ -1,0 +1,216 @@
+"""From a connector's JSON to its typed configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+
+from connect.config.check import (
+    Checked,
+    Raw,
+    check_connector,
+    check_framework,
+    check_nulls,
+    split_terms,
+)
+from connect.config.connector import (
+    ConnectorConfig,
+    ConverterConfig,
+    ErrorsConfig,
+    TableConfig,
+)
+from connect.config.declarations import (
+    CONNECTOR_ALIASES,
+    CONNECTOR_CLASSES,
+    KEYS,
+)
+from connect.config.overrides import split
+from connect.errors import ConfigError
+
+_PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
+_MULTI_TABLE = "multi-table-commit"
+
+
+class InvalidConfigError(ConfigError):
+    """A configuration with everything that is wrong with it.
+
+    Attributes:
+        errors: sentences per key.
+    """
+
+    def __init__(self, connector: str | None, errors: Mapping[str, list[str]]) -> None:
+        lines = [f"{name}: {text}" for name, sentences in errors.items() for text in sentences]
+        super().__init__(
+            f"{len(lines)} error(s) in the configuration: " + "; ".join(lines), connector=connector
+        )
+        self.errors = {name: tuple(sentences) for name, sentences in errors.items()}
+
+
+def parse(
+    raw: Mapping[str, str],
+    *,
+    node: Mapping[str, str] | None = None,
+    resolve: Callable[[str], str] | None = None,
+) -> ConnectorConfig:
+    """Read a connector's configuration.
+
+    Args:
+        raw: the configuration as sent, placeholders unresolved.
+        node: node properties; its converters are the defaults of connectors.
+        resolve: turns text with placeholders into text without. Used for numbers, booleans and
+            choices only, so that no secret gets into the result.
+
+    Returns:
+        The typed configuration, ``raw`` as given.
+
+    Raises:
+        InvalidConfigError: one or more errors, each with its key.
+    """
+    readable = _readable(raw, resolve)
+    checked = check(readable)
+    if "transforms" not in checked.errors and checked.values["transforms"]:
+        checked.add("transforms", "transformations are not supported by this version")
+    if checked.errors:
+        raise InvalidConfigError(raw.get("name"), checked.errors)
+    config = _build(readable, checked, node or {})
+    return dataclasses.replace(config, raw=dict(raw))
+
+
+def check(raw: Raw) -> Checked:
+    """Judge a whole configuration of the Iceberg sink."""
+    checked = check_framework(raw)
+    checked.merge(check_connector(raw))
+    checked.merge(check_nulls(raw))
+    class_name = raw.get("connector.class")
+    if class_name and class_name.strip() not in CONNECTOR_CLASSES | CONNECTOR_ALIASES:
+        checked.add(
+            "connector.class",
+            f"Failed to find any class that implements Connector and which name matches "
+            f"{class_name}",
+        )
+    return checked
+
+
+def _readable(raw: Mapping[str, str], resolve: Callable[[str], str] | None) -> Mapping[str, str]:
+    if resolve is None:
+        return raw
+    return {
+        name: resolve(value)
+        if name in KEYS
+        and KEYS[name].type not in {"STRING", "PASSWORD", "CLASS"}
+        and _PLACEHOLDER.search(value)
+        else value
+        for name, value in raw.items()
+    }
+
+
+def _converter(kind: str, raw: Mapping[str, str], node: Mapping[str, str]) -> ConverterConfig:
+    """The connector's converter, else the node's; options come from where the class does."""
+    name = f"{kind}.converter"
+    source = raw if name in raw or name not in node else node
+    default = KEYS[name].default_text
+    options = split(source, f"{name}.")
+    options.pop("plugin.version", None)
+    return ConverterConfig(source.get(name, default or "").strip(), options)
+
+
+def _table_configs(
+    raw: Mapping[str, str], default: TableConfig, tables: tuple[str, ...]
+) -> dict[str, TableConfig]:
+    settings: dict[str, dict[str, str]] = {table: {} for table in tables}
+    for name, value in split(raw, "iceberg.table.").items():
+        table, _, setting = name.rpartition(".")
+        settings.setdefault(table, {})[setting] = value
+    return {
+        table: TableConfig(
+            name=table,
+            route_regex=own.get("route-regex"),
+            id_columns=split_terms(own["id-columns"])
+            if "id-columns" in own
+            else default.id_columns,
+            partition_by=split_terms(own["partition-by"])
+            if "partition-by" in own
+            else default.partition_by,
+            commit_branch=own.get("commit-branch") or default.commit_branch,
+        )
+        for table, own in settings.items()
+    }
+
+
+def _errors(checked: Checked) -> ErrorsConfig:
+    v = checked.values
+    return ErrorsConfig(
+        tolerance_all=v["errors.tolerance"] == "all",
+        log_enable=v["errors.log.enable"],
+        log_include_messages=v["errors.log.include.messages"],
+        dead_letter_topic=v["errors.deadletterqueue.topic.name"] or None,
+        dead_letter_replication_factor=v["errors.deadletterqueue.topic.replication.factor"],
+        dead_letter_context_headers=v["errors.deadletterqueue.context.headers.enable"],
+        retry_timeout_ms=v["errors.retry.timeout"],
+        retry_delay_max_ms=v["errors.retry.delay.max.ms"],
+    )
+
+
+def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) -> ConnectorConfig:
+    v = checked.values
+    errors = _errors(checked)
+    default_table = TableConfig(
+        name="",
+        id_columns=split_terms(v["iceberg.tables.default-id-columns"]),
+        partition_by=split_terms(v["iceberg.tables.default-partition-by"]),
+        commit_branch=v["iceberg.tables.default-commit-branch"] or None,
+    )
+    tables = tuple(dict.fromkeys(v["iceberg.tables"] or ()))
+    consumer = split(raw, "consumer.override.")
+    catalog = split(raw, "iceberg.catalog.")
+    catalog.pop(_MULTI_TABLE, None)
+    reset = consumer.get("auto.offset.reset", "").strip()
+    return ConnectorConfig(
+        name=v["name"],
+        raw=raw,
+        connector_class=v["connector.class"],
+        tasks_max=v["tasks.max"],
+        topics=tuple(v["topics"]),
+        topics_regex=v["topics.regex"] or None,
+        key_converter=_converter("key", raw, node),
+        value_converter=_converter("value", raw, node),
+        header_converter=_converter("header", raw, node),
+        errors=errors,
+        catalog_name=v["iceberg.catalog"],
+        catalog_properties=catalog,
+        multi_table_commit=v["iceberg.catalog.multi-table-commit"],
+        tables=tables,
+        table_configs=_table_configs(raw, default_table, tables),
+        route_field=v["iceberg.tables.route-field"] or None,
+        dynamic_enabled=v["iceberg.tables.dynamic-enabled"],
+        default_table=default_table,
+        auto_create_enabled=v["iceberg.tables.auto-create-enabled"],
+        auto_create_properties=split(raw, "iceberg.tables.auto-create-props."),
+        evolve_schema_enabled=v["iceberg.tables.evolve-schema-enabled"],
+        schema_force_optional=v["iceberg.tables.schema-force-optional"],
+        schema_case_insensitive=v["iceberg.tables.schema-case-insensitive"],
+        write_properties=split(raw, "iceberg.tables.write-props."),
+        unmatched=v["iceberg.tables.unmatched"]
+        or ("dead-letter" if errors.tolerance_all else "fail"),
+        timestamp_unit=v["iceberg.tables.timestamp-unit"],
+        max_new_columns=v["iceberg.tables.max-new-columns"],
+        max_tables=v["iceberg.tables.max-tables"],
+        control_topic=v["iceberg.control.topic"],
+        connect_group_id_override=v["iceberg.connect.group-id"] or consumer.get("group.id") or None,
+        coordinator_transactional_prefix=v["iceberg.coordinator.transactional.prefix"] or None,
+        commit_interval_ms=v["iceberg.control.commit.interval-ms"],
+        commit_timeout_ms=v["iceberg.control.commit.timeout-ms"],
+        commit_threads=v["iceberg.control.commit.threads"],
+        vtts_out_of_order_ms=v["iceberg.control.vtts.out-of-order-ms"],
+        vtts_idle_lag_ms=v["iceberg.control.vtts.idle-lag-ms"],
+        vtts_heartbeat_ms=v["iceberg.control.vtts.heartbeat-ms"],
+        max_uncommitted_rounds=v["iceberg.worker.max-uncommitted-rounds"],
+        drain_records=v["icefloe.drain.records"],
+        drain_bytes=v["icefloe.drain.bytes"],
+        tasks_per_worker=v["icefloe.tasks.per.worker"],
+        auto_offset_reset="latest" if reset == "latest" else "earliest",
+        consumer_overrides=consumer,
+        producer_overrides=split(raw, "producer.override."),
+        kafka_overrides=split(raw, "iceberg.kafka."),
+    )

@@ -1,0 +1,55 @@
+"""Java properties text: comments, continued lines, escapes, three kinds of separators."""
+
+from __future__ import annotations
+
+import re
+
+from connect.errors import ConfigError
+
+_PAIR = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])*)\s*[=:]?\s*(?P<value>.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    r"""Read properties text; the last of equal keys wins.
+
+    Raises:
+        ConfigError: a malformed ``\u`` escape, with its line.
+    """
+    found: dict[str, str] = {}
+    for number, line in _logical_lines(text):
+        match = _PAIR.fullmatch(line)
+        assert match is not None
+        found[_unescape(match["key"], number)] = _unescape(match["value"], number)
+    return found
+
+
+def _logical_lines(text: str) -> list[tuple[int, str]]:
+    lines: list[tuple[int, str]] = []
+    pending: tuple[int, str] | None = None
+    for number, natural in enumerate(re.split(r"\r\n|\n|\r", text), start=1):
+        line = natural.lstrip(" \t\f")
+        if pending is None and (not line or line[0] in "#!"):
+            continue
+        first, so_far = pending or (number, "")
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            pending = (first, so_far + line[:-1])
+        else:
+            pending = None
+            lines.append((first, so_far + line))
+    if pending is not None:
+        lines.append(pending)
+    return lines
+
+
+def _unescape(text: str, line: int) -> str:
+    def one(match: re.Match[str]) -> str:
+        code = match[1]
+        if code[0] == "u":
+            if len(code) == 1:
+                raise ConfigError(f"malformed \\u escape in line {line}")
+            return chr(int(code[1:], 16))
+        return _CONTROLS.get(code, code)
+
+    return _ESCAPE.sub(one, text)
