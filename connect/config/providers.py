@@ -1,0 +1,163 @@
+"""``${provider:path:key}`` placeholders, resolved only where their values are needed.
+
+Rules of this file:
+- A provider works only when the node's properties declare it (``config.providers``).
+- The file and dir providers read below ``param.allowed.paths`` alone, after links are followed;
+  the env provider needs ``param.allowlist.pattern``. Without the parameter nothing is readable.
+- No message holds a resolved value, or anything read from a file.
+- What is resolved never goes back into an answer, a topic, a log or a child's arguments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from connect.config.connector import ConnectorConfig
+from connect.config.keys import list_of
+from connect.config.parse import parse
+from connect.config.properties_file import parse_properties
+from connect.errors import ConfigError
+
+PLACEHOLDER = re.compile(r"\$\{(?P<provider>[^}:]+):(?:(?P<path>[^}]*):)?(?P<key>[^}:]*)\}")
+VALUE_BYTES_MAX = 1024 * 1024
+_CLASSES = {
+    "FileConfigProvider": "file",
+    "DirectoryConfigProvider": "dir",
+    "EnvVarConfigProvider": "env",
+}
+_Lookup = Callable[[str, str], str]
+
+
+class Providers:
+    """The providers a node declares.
+
+    Args:
+        node: node properties (``config.providers`` and ``config.providers.<name>.*``).
+        environ: the process environment, for the env provider.
+
+    Raises:
+        ConfigError: a provider without a known class.
+    """
+
+    def __init__(self, node: Mapping[str, str], environ: Mapping[str, str]) -> None:
+        self._lookups: dict[str, _Lookup] = {}
+        for name in list_of(node.get("config.providers", "").strip()):
+            prefix = f"config.providers.{name}."
+            class_name = node.get(prefix + "class", name)
+            kind = _CLASSES.get(class_name.rpartition(".")[2], class_name)
+            parameters = {
+                key.removeprefix(prefix + "param."): value
+                for key, value in node.items()
+                if key.startswith(prefix + "param.")
+            }
+            if kind == "env":
+                self._lookups[name] = _environment(parameters, environ)
+            elif kind == "file":
+                self._lookups[name] = _properties_files(parameters)
+            elif kind == "dir":
+                self._lookups[name] = _directory(parameters)
+            else:
+                raise ConfigError(
+                    f"configuration provider {name} has the unknown class {class_name}; "
+                    "known are file, dir and env"
+                )
+
+    def resolve(self, text: str) -> str:
+        """Replace every placeholder of a declared provider; leave other text as it is.
+
+        Raises:
+            ConfigError: the value is not there or not allowed; names the placeholder, no value.
+        """
+
+        def one(match: re.Match[str]) -> str:
+            lookup = self._lookups.get(match["provider"])
+            if lookup is None:
+                return match[0]
+            try:
+                return lookup(match["path"] or "", match["key"])
+            except (OSError, ValueError, LookupError):
+                raise ConfigError(
+                    f"{match[0]} cannot be resolved: not there, or not allowed to be read",
+                    code="placeholder",
+                ) from None
+
+        return PLACEHOLDER.sub(one, text)
+
+    def resolve_all(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """Resolve every value of a mapping.
+
+        Raises:
+            ConfigError: as ``resolve``, with the key.
+        """
+        found: dict[str, str] = {}
+        for name, value in properties.items():
+            try:
+                found[name] = self.resolve(value)
+            except ConfigError as error:
+                error.at(key=name)
+                raise
+        return found
+
+
+def resolve(
+    config: ConnectorConfig, providers: Providers, *, node: Mapping[str, str] | None = None
+) -> ConnectorConfig:
+    """The same configuration with every placeholder replaced, ``raw`` left as it was sent.
+
+    The result must not leave the process.
+
+    Raises:
+        ConfigError: a placeholder cannot be resolved, or the resolved configuration is invalid.
+    """
+    resolved = parse(
+        providers.resolve_all(config.raw), node=providers.resolve_all(_converters(node or {}))
+    )
+    return dataclasses.replace(resolved, raw=config.raw)
+
+
+def _converters(node: Mapping[str, str]) -> dict[str, str]:
+    return {k: v for k, v in node.items() if k.split(".")[1:2] == ["converter"]}
+
+
+def _environment(parameters: Mapping[str, str], environ: Mapping[str, str]) -> _Lookup:
+    allowed = re.compile(parameters.get("allowlist.pattern", r"(?!)"))
+
+    def lookup(path: str, key: str) -> str:
+        if path or not allowed.fullmatch(key):
+            raise LookupError
+        return environ[key]
+
+    return lookup
+
+
+def _allowed_file(parameters: Mapping[str, str], path: Path) -> Path:
+    real = path.resolve(strict=True)
+    folders = [Path(p).resolve() for p in list_of(parameters.get("allowed.paths", "").strip())]
+    if not any(real.is_relative_to(folder) for folder in folders):
+        raise LookupError
+    if real.stat().st_size > VALUE_BYTES_MAX:
+        raise ValueError
+    return real
+
+
+def _properties_files(parameters: Mapping[str, str]) -> _Lookup:
+    def lookup(path: str, key: str) -> str:
+        text = _allowed_file(parameters, Path(path)).read_text(encoding="utf-8")
+        try:
+            return parse_properties(text)[key]
+        except ConfigError:
+            raise ValueError from None
+
+    return lookup
+
+
+def _directory(parameters: Mapping[str, str]) -> _Lookup:
+    def lookup(path: str, key: str) -> str:
+        if not key or "/" in key or key in {".", ".."}:
+            raise LookupError
+        return _allowed_file(parameters, Path(path) / key).read_text(encoding="utf-8")
+
+    return lookup
