@@ -20,6 +20,7 @@ Child to node (``event``):
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
@@ -65,9 +66,7 @@ class Channel:
 
     def close(self) -> None:
         """End the pipe; the other side sees end of stream."""
-        try:
+        with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
         self._reader.close()
         self._socket.close()

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import structlog
 
@@ -155,7 +155,7 @@ class _Session:
         self._layout = layout
         self._inbox: Inbox | None = None
 
-    def __enter__(self) -> _Session:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,0 +1,418 @@
+"""The commit kernel: every transition of the protocol, without I/O."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from connect.errors import InvariantViolation
+from connect.layout import Layout, TopicPartition
+from control_schemas.events import (
+    CommitComplete,
+    DataComplete,
+    DataWritten,
+    Event,
+    EventHeaders,
+    SourceRange,
+    StartCommit,
+    TableReference,
+    TopicPartitionOffset,
+)
+from coordinator.effects import (
+    Advanced,
+    AnnouncementsSkipped,
+    CommitTables,
+    CompletionSent,
+    CoordinatorFenced,
+    Effect,
+    Envelope,
+    EnvelopeRead,
+    LayoutChanged,
+    OutcomeKnown,
+    RoundEnded,
+    SendCompletion,
+    SendStartCommit,
+    Stop,
+    TableCommitted,
+    TableDecision,
+    TableFailed,
+    Tick,
+)
+from coordinator.kernel import Kernel, KernelSettings, Phase
+
+T1 = TableReference("iceberg", ("db",), "t1", UUID(int=101))
+T2 = TableReference("iceberg", ("db",), "t2", UUID(int=102))
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+SECOND_US = 1_000_000
+
+
+class Driver:
+    """Feeds a kernel the way the shell does, counting ids, offsets and time."""
+
+    def __init__(self, *, interval_ms: int = 10_000, timeout_ms: int = 3_000) -> None:
+        self.kernel = Kernel(KernelSettings("c-0", interval_ms, timeout_ms))
+        self.now_ms = 1_000
+        self.offset = 0
+        self.ids = 0
+
+    def tick(self, after_ms: int = 0) -> list[Effect]:
+        self.now_ms += after_ms
+        self.ids += 1
+        return self.kernel.receive(Tick(UUID(int=self.ids), 0), self.now_ms)
+
+    def layout(self, *partitions: TopicPartition, number: int = 1) -> list[Effect]:
+        layout = Layout("c", number, (tuple(partitions),))
+        return self.kernel.receive(LayoutChanged(layout), self.now_ms)
+
+    def read(self, payload: object, headers: EventHeaders | None = None) -> list[Effect]:
+        event = Event(UUID(int=9), 0, "connect-c", payload)  # type: ignore[arg-type] # any payload
+        envelope = Envelope(event, headers or EventHeaders(), 0, self.offset)
+        self.offset += 1
+        return self.kernel.receive(EnvelopeRead(envelope), self.now_ms)
+
+    def written(self, commit: UUID, table: TableReference = T1) -> list[Effect]:
+        return self.read(DataWritten(commit, table, (), ()))
+
+    def complete(
+        self,
+        commit: UUID,
+        *assignments: tuple[TopicPartition, int | None],
+        layout: int | None = 1,
+        ranges: tuple[SourceRange, ...] = (),
+    ) -> list[Effect]:
+        offsets = tuple(TopicPartitionOffset(tp.topic, tp.partition, 7, t) for tp, t in assignments)
+        return self.read(DataComplete(commit, offsets), EventHeaders(layout=layout, ranges=ranges))
+
+    def start(self) -> UUID:
+        """Start a round and return its id."""
+        (effect,) = self.tick()
+        assert isinstance(effect, SendStartCommit)
+        return effect.commit_id
+
+    def committed(self, commit: UUID, table: TableReference = T1) -> list[Effect]:
+        outcome = TableCommitted(table, commit, snapshot_id=55)
+        return self.kernel.receive(OutcomeKnown(outcome), self.now_ms)
+
+    def failed(
+        self, commit: UUID, table: TableReference = T1, *, retriable: bool = True
+    ) -> list[Effect]:
+        outcome = TableFailed(table, commit, "code", "why", is_retriable=retriable)
+        return self.kernel.receive(OutcomeKnown(outcome), self.now_ms)
+
+    def sent(self, commit: UUID) -> RoundEnded:
+        (effect,) = self.kernel.receive(CompletionSent(commit), self.now_ms)
+        assert isinstance(effect, RoundEnded)
+        return effect
+
+
+@pytest.fixture
+def driver() -> Driver:
+    """A kernel whose layout has two partitions."""
+    d = Driver()
+    d.layout(P0, P1)
+    return d
+
+
+def test_no_round_without_a_layout() -> None:
+    """A kernel that does not know what a round must cover starts none."""
+    d = Driver()
+    assert d.tick() == []
+    assert d.kernel.phase is Phase.IDLE
+
+
+def test_whole_round(driver: Driver) -> None:
+    """Start, announce, cover, commit, complete: each effect once and in order."""
+    commit = driver.start()
+    assert driver.written(commit) == []
+    assert driver.complete(commit, (P0, 20 * SECOND_US)) == []
+    (effect,) = driver.complete(commit, (P1, 30 * SECOND_US))
+    assert isinstance(effect, CommitTables)
+    (table,) = effect.commits
+    assert table.table == T1
+    assert table.control_offsets == {0: 3}
+    assert table.valid_through_us == 20 * SECOND_US
+    (completion,) = driver.committed(commit)
+    assert completion == SendCompletion(commit, ((T1, 55),), 20 * SECOND_US, {0: 3})
+    ended = driver.sent(commit)
+    assert not ended.is_partial
+    assert driver.kernel.announcements_kept == 0
+    assert driver.tick() == []  # start to start: not before the interval has passed
+    assert driver.tick(10_000) == [SendStartCommit(UUID(int=driver.ids))]
+
+
+def test_round_without_data_commits_no_table(driver: Driver) -> None:
+    """An idle connector's round ends with a completion and no table commit."""
+    commit = driver.start()
+    driver.complete(commit, (P0, SECOND_US))
+    (effect,) = driver.complete(commit, (P1, 2 * SECOND_US))
+    assert effect == SendCompletion(commit, (), SECOND_US, {0: 2})
+
+
+def test_count_of_answers_is_not_coverage(driver: Driver) -> None:
+    """Two answers for one partition do not stand in for the other one."""
+    commit = driver.start()
+    assert driver.complete(commit, (P0, 1)) == []
+    assert driver.complete(commit, (P0, 1)) == []
+    assert driver.kernel.phase is Phase.COLLECTING
+
+
+def test_answers_of_other_rounds_do_not_count(driver: Driver) -> None:
+    """A completion of an older commit id neither readies this round nor gives it a timestamp."""
+    old = UUID(int=77)
+    commit = driver.start()
+    driver.complete(commit, (P0, 9 * SECOND_US))
+    assert driver.complete(old, (P1, 9 * SECOND_US)) == []
+
+
+def test_late_announcements_of_older_rounds_are_committed(driver: Driver) -> None:
+    """What a slow task announces for a round that is over goes into the next commit."""
+    old = UUID(int=77)
+    driver.written(old)
+    commit = driver.start()
+    driver.complete(commit, (P0, 1))
+    (effect,) = driver.complete(commit, (P1, 1))
+    assert isinstance(effect, CommitTables)
+    assert effect.commits[0].announcements[0].event.payload.commit_id == old
+
+
+def test_timeout_commits_what_is_there_without_vtts(driver: Driver) -> None:
+    """A silent task does not hold the others' data back, but no VTTS is claimed."""
+    commit = driver.start()
+    driver.written(commit)
+    driver.complete(commit, (P0, SECOND_US))
+    (effect,) = driver.tick(3_000)
+    assert isinstance(effect, CommitTables)
+    assert effect.commits[0].valid_through_us is None
+    driver.committed(commit)
+    assert driver.sent(commit).is_partial
+
+
+def test_start_commit_is_repeated_for_tasks_that_were_not_listening(driver: Driver) -> None:
+    """Until it is covered or timed out, a round asks again with the same id."""
+    commit = driver.start()
+    assert driver.tick(999) == []
+    assert driver.tick(1) == [SendStartCommit(commit)]
+    assert driver.tick(500) == []
+    assert driver.tick(500) == [SendStartCommit(commit)]
+
+
+def test_what_arrives_during_a_commit_is_the_next_rounds(driver: Driver) -> None:
+    """An announcement read while the commit runs is neither lost nor counted as committed."""
+    commit = driver.start()
+    driver.written(commit)
+    driver.complete(commit, (P0, 1))
+    driver.complete(commit, (P1, 1))
+    driver.written(commit)
+    (completion,) = driver.committed(commit)
+    assert isinstance(completion, SendCompletion)
+    assert completion.control_offsets == {0: 3}  # the one read later is at 3: not passed
+    driver.sent(commit)
+    assert driver.kernel.announcements_kept == 1
+
+
+def test_failed_table_keeps_its_announcements_and_holds_the_offsets(driver: Driver) -> None:
+    """One broken table blocks no other; the group's offsets stay before what it waits for."""
+    commit = driver.start()
+    driver.written(commit, T1)
+    driver.written(commit, T2)
+    driver.complete(commit, (P0, 1_000))
+    driver.complete(commit, (P1, 1_000))
+    assert driver.committed(commit, T2) == []
+    (completion,) = driver.failed(commit, T1)
+    assert completion == SendCompletion(commit, ((T2, 55),), None, {0: 0})
+    driver.sent(commit)
+    assert set(driver.kernel.failed_tables) == {T1.identifier}
+    driver.now_ms += 10_000
+    again = driver.start()
+    driver.complete(again, (P0, 1_000))
+    (effect,) = driver.complete(again, (P1, 1_000))
+    assert isinstance(effect, CommitTables)
+    assert [c.table for c in effect.commits] == [T1]
+    (completion,) = driver.committed(again, T1)
+    assert isinstance(completion, SendCompletion)
+    assert completion.control_offsets == {0: 6}
+    assert driver.kernel.failed_tables == {}
+
+
+def test_table_that_needs_the_operator_is_not_tried_again(driver: Driver) -> None:
+    """A failure that is not retriable waits for a decision; retry brings it back."""
+    commit = driver.start()
+    driver.written(commit)
+    driver.complete(commit, (P0, 1))
+    driver.complete(commit, (P1, 1))
+    driver.failed(commit, retriable=False)
+    driver.sent(commit)
+    driver.now_ms += 10_000
+    again = driver.start()
+    driver.complete(again, (P0, 1))
+    (effect,) = driver.complete(again, (P1, 1))
+    assert isinstance(effect, SendCompletion)
+    assert effect.control_offsets == {0: 0}
+    driver.sent(again)
+    assert driver.kernel.receive(TableDecision(T1, "retry"), driver.now_ms) == []
+    driver.now_ms += 10_000
+    third = driver.start()
+    driver.complete(third, (P0, 1))
+    (effect,) = driver.complete(third, (P1, 1))
+    assert isinstance(effect, CommitTables)
+    assert driver.kernel.receive(TableDecision(T1, "skip"), driver.now_ms) == []
+
+
+def test_skipped_announcements_are_named(driver: Driver) -> None:
+    """Skipping gives up the announcements in the open and frees the offsets."""
+    commit = driver.start()
+    driver.written(commit)
+    driver.complete(commit, (P0, 1))
+    driver.complete(commit, (P1, 1))
+    driver.failed(commit, retriable=False)
+    driver.sent(commit)
+    (effect,) = driver.kernel.receive(TableDecision(T1, "skip"), driver.now_ms)
+    assert isinstance(effect, AnnouncementsSkipped)
+    assert len(effect.announcements) == 1
+    assert driver.kernel.announcements_kept == 0
+    assert driver.kernel.receive(TableDecision(T2, "skip"), driver.now_ms) == []
+
+
+def test_fenced_by_another_coordinator(driver: Driver) -> None:
+    """When a table shows that another coordinator commits, this one stops and does nothing more."""
+    commit = driver.start()
+    driver.written(commit)
+    driver.complete(commit, (P0, 1))
+    driver.complete(commit, (P1, 1))
+    (effect,) = driver.kernel.receive(
+        OutcomeKnown(CoordinatorFenced(T1, commit, "floor moved")), driver.now_ms
+    )
+    assert effect == Stop("fenced", "floor moved", {"table": "db.t1"})
+    assert driver.tick(60_000) == []
+
+
+def test_new_layout_restarts_the_round(driver: Driver) -> None:
+    """A changed layout gives up the round's answers and asks again at once with a new id."""
+    first = driver.start()
+    driver.complete(first, (P0, 1))
+    assert driver.layout(P0, number=2) == []
+    (effect,) = driver.tick()
+    assert isinstance(effect, SendStartCommit)
+    assert effect.commit_id != first
+    assert driver.complete(effect.commit_id, (P0, 1), layout=1) == []  # the old layout's task
+    (done,) = driver.complete(effect.commit_id, (P0, 1), layout=2)
+    assert isinstance(done, SendCompletion)
+
+
+def test_layout_seen_at_tasks_first(driver: Driver) -> None:
+    """Answers of a layout newer than known keep the round from claiming coverage."""
+    commit = driver.start()
+    driver.complete(commit, (P0, 1), layout=2)
+    driver.complete(commit, (P1, 1), layout=1)
+    assert driver.complete(commit, (P0, 1), layout=1) == []
+    assert driver.kernel.phase is Phase.COLLECTING
+    driver.layout(P0, P1, number=2)
+    driver.layout(P0, number=1)  # an old one is ignored
+    assert isinstance(driver.tick()[0], SendStartCommit)
+
+
+def test_java_completions_count(driver: Driver) -> None:
+    """Events without our headers, from the Java sink, cover partitions as well."""
+    commit = driver.start()
+    driver.complete(commit, (P0, 5_000), layout=None, ranges=None)
+    (effect,) = driver.complete(commit, (P1, 5_000), layout=None, ranges=None)
+    assert effect == SendCompletion(commit, (), 5_000, {0: 2})
+
+
+def test_empty_layout_needs_no_answer() -> None:
+    """A connector without partitions commits what an older layout left behind."""
+    d = Driver()
+    d.layout()
+    assert d.tick() == []
+    d.written(UUID(int=5))
+    commit = d.start()
+    (effect,) = d.tick()
+    assert isinstance(effect, CommitTables)
+    (completion,) = d.committed(commit)
+    assert isinstance(completion, SendCompletion)
+    assert completion.valid_through_us is None
+
+
+def test_vtts_never_goes_back(driver: Driver) -> None:
+    """A round that could claim less repeats the last claim; a missing timestamp claims nothing."""
+    commit = driver.start()
+    driver.complete(commit, (P0, 9_000))
+    driver.complete(commit, (P1, 9_000))
+    driver.sent(commit)
+    driver.now_ms += 10_000
+    commit = driver.start()
+    driver.complete(commit, (P0, 4_000))
+    (effect,) = driver.complete(commit, (P1, 9_000))
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us == 9_000
+    driver.sent(commit)
+    driver.now_ms += 10_000
+    commit = driver.start()
+    driver.complete(commit, (P0, None))
+    (effect,) = driver.complete(commit, (P1, 9_000))
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us is None
+
+
+def test_vtts_of_before_the_restart_is_kept(driver: Driver) -> None:
+    """A coordinator that reads its predecessor's completion never claims less."""
+    driver.read(CommitComplete(UUID(int=3), 50_000))
+    driver.read(CommitComplete(UUID(int=3), None))
+    driver.read(StartCommit(UUID(int=3)))
+    commit = driver.start()
+    driver.complete(commit, (P0, 9_000))
+    (effect,) = driver.complete(commit, (P1, 9_000))
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us == 50_000
+
+
+def test_reading_twice_is_a_bug(driver: Driver) -> None:
+    """A control offset that comes again stops the coordinator."""
+    driver.written(UUID(int=1))
+    driver.offset = 0
+    with pytest.raises(InvariantViolation, match="read twice"):
+        driver.written(UUID(int=1))
+
+
+def test_position_counts_foreign_events(driver: Driver) -> None:
+    """Events of other groups and markers move the position the round is closed at."""
+    driver.kernel.receive(Advanced({0: 40, 1: 3}), driver.now_ms)
+    driver.kernel.receive(Advanced({0: 30}), driver.now_ms)
+    driver.offset = 40
+    commit = driver.start()
+    driver.complete(commit, (P0, 1))
+    (effect,) = driver.complete(commit, (P1, 1))
+    assert isinstance(effect, SendCompletion)
+    assert effect.control_offsets == {0: 42, 1: 3}
+
+
+def _range(start: int, end: int) -> tuple[SourceRange, ...]:
+    return (SourceRange("orders", 0, start, end, end - start, 0, 0, end - start, None),)
+
+
+@pytest.mark.parametrize(("second", "code"), [((5, 9), "source_overlap"), ((12, 14), "source_gap")])
+def test_source_ranges_follow_each_other(
+    driver: Driver, second: tuple[int, int], code: str
+) -> None:
+    """An announced range that overlaps or leaves a gap is a bug and stops the coordinator."""
+    commit = driver.start()
+    driver.complete(commit, (P0, 1), ranges=_range(0, 10))
+    with pytest.raises(InvariantViolation) as e:
+        driver.complete(commit, (P0, 1), ranges=_range(*second))
+    assert e.value.code == code
+
+
+def test_ranges_reach_the_round(driver: Driver) -> None:
+    """A round reports the source ranges announced in it."""
+    commit = driver.start()
+    driver.complete(commit, (P0, 1), (P1, 1), ranges=_range(0, 10))
+    assert driver.sent(commit).ranges == _range(0, 10)
+
+
+def test_unexpected_answers_are_bugs(driver: Driver) -> None:
+    """Outcomes and completions that nobody waits for stop the coordinator."""
+    with pytest.raises(InvariantViolation, match="not in flight"):
+        driver.committed(UUID(int=1))
+    with pytest.raises(InvariantViolation, match="another round"):
+        driver.kernel.receive(CompletionSent(UUID(int=1)), 0)
