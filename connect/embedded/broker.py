@@ -22,7 +22,7 @@ from connect.clock import SystemClock
 from connect.embedded import jars
 from connect.embedded.child import ChildProcess, DirLock, free_port, require_free_port, writable_dir
 from connect.embedded.java import find_java
-from connect.errors import ConfigError, RetriableError
+from connect.errors import RetriableError
 
 START_TIMEOUT_MS = 60_000
 STOP_TIMEOUT_MS = 20_000
