@@ -1,0 +1,67 @@
+"""Fixtures of the whole suite: the real parts, started once per session when a test asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from connect.embedded.broker import Broker
+from tests.stack import RestCatalog, S3Server, Topics, postgres_server
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One Kafka broker for the session; tests that kill or pause a broker start their own."""
+    with Broker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def kafka_properties(broker: Broker) -> dict[str, str]:
+    """Client properties of the session's broker, in Kafka's Java names."""
+    return {"bootstrap.servers": broker.bootstrap_servers}
+
+
+@pytest.fixture(scope="session")
+def topics(broker: Broker) -> Topics:
+    """Makes topics with names of their own: ``topics.create("orders", partitions=4)``."""
+    return Topics(broker)
+
+
+@pytest.fixture(scope="session")
+def rest_catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestCatalog]:
+    """Iceberg's Java REST catalog; tests that kill or pause one start their own."""
+    catalog = RestCatalog(tmp_path_factory.mktemp("rest-catalog"))
+    catalog.start()
+    yield catalog
+    catalog.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """An S3 API with the bucket ``warehouse``; ``.properties`` are Iceberg's ``s3.*``."""
+    server = S3Server(tmp_path_factory.mktemp("s3"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """SQLAlchemy URI of a PostgreSQL server of the session's own."""
+    with postgres_server() as uri:
+        yield uri
+
+
+@pytest.fixture
+def sql_catalog_properties(tmp_path: Path) -> dict[str, str]:
+    """Properties of a fresh SQL catalog on SQLite, as they follow ``iceberg.catalog.``."""
+    warehouse = tmp_path / "warehouse"
+    warehouse.mkdir()
+    return {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path / 'catalog.db'}",
+        "warehouse": f"file://{warehouse}",
+    }
