@@ -142,23 +142,12 @@ class Broker:
         ]
         (self._state_dir / "log4j2.yaml").write_text(_LOGGING, "utf-8")
         self._lock.acquire(self._state_dir)
-        for left in range(PORT_TRIES, 0, -1):
-            self._choose_ports()
-            self._write_settings()
-            self._format(java)
-            command = [*java, "kafka.Kafka", self._state_dir / "server.properties"]
-            self._child = ChildProcess(
-                "the embedded broker", command, log_file=self.log_file, clock=self._clock
-            )
-            try:
-                self._child.wait_until(self._answers, timeout_ms=START_TIMEOUT_MS)
-            except RetriableError as error:
-                self.kill()
-                if not self._may_try_again(error) or left == 1:
-                    raise
-            else:
-                return self
-        raise AssertionError("unreachable: the last try returns or raises")
+        try:
+            self._start(java)
+        except BaseException:
+            self.kill()
+            raise
+        return self
 
     def stop(self) -> None:
         """End the broker in order; the data stays."""
@@ -194,6 +183,24 @@ class Broker:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
+
+    def _start(self, java: list[str | Path]) -> None:
+        for left in range(PORT_TRIES, 0, -1):
+            self._choose_ports()
+            self._write_settings()
+            self._format(java)
+            command = [*java, "kafka.Kafka", self._state_dir / "server.properties"]
+            self._child = ChildProcess(
+                "the embedded broker", command, log_file=self.log_file, clock=self._clock
+            )
+            try:
+                self._child.wait_until(self._answers, timeout_ms=START_TIMEOUT_MS)
+            except RetriableError as error:
+                self._child.kill()
+                if left == 1 or not self._may_try_again(error):
+                    raise
+            else:
+                return
 
     def _choose_ports(self) -> None:
         if self._port:

@@ -1,0 +1,109 @@
+"""The embedded broker: life, death and what it says when it cannot start."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from connect.embedded.broker import Broker
+from connect.embedded.child import free_port
+from connect.errors import ConfigError
+from tests.stack import Topics
+
+pytestmark = pytest.mark.kafka
+
+
+def topic_names(broker: Broker) -> set[str]:
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+    return set(admin.list_topics(timeout=20).topics)
+
+
+def test_data_and_port_stay_over_stop_and_kill(tmp_path: Path) -> None:
+    """A topic is there after an orderly end and after a crash, at the same address."""
+    broker = Broker(tmp_path / "state").start()
+    try:
+        address, name = broker.bootstrap_servers, Topics(broker).create()
+        broker.stop()
+        assert not broker.is_running
+        broker.start()
+        assert name in topic_names(broker)
+        broker.kill()
+        broker.start()
+        assert name in topic_names(broker)
+        assert broker.bootstrap_servers == address
+    finally:
+        broker.stop()
+
+
+def test_paused_broker_goes_on(broker: Broker) -> None:
+    """SIGSTOP freezes it, SIGCONT lets it answer again."""
+    assert broker.pid is not None
+    process = psutil.Process(broker.pid)
+    broker.pause()
+    try:
+        while process.status() != psutil.STATUS_STOPPED:
+            time.sleep(0.01)
+    finally:
+        broker.resume()
+    assert topic_names(broker) is not None
+    assert process.status() != psutil.STATUS_STOPPED
+
+
+def test_second_broker_on_the_same_folder_is_refused(broker: Broker) -> None:
+    """The message names the folder; the first broker is not disturbed."""
+    with pytest.raises(ConfigError, match="running on") as caught:
+        Broker(broker.log_file.parent).start()
+    assert caught.value.code == "state_in_use"
+    assert broker.is_running
+
+
+def test_port_in_use_is_named(broker: Broker, tmp_path: Path) -> None:
+    """A fixed port that somebody has is a configuration error that names it."""
+    port = int(broker.bootstrap_servers.rpartition(":")[2])
+    with pytest.raises(ConfigError, match=f"127.0.0.1:{port}") as caught:
+        Broker(tmp_path / "state", port=port).start()
+    assert caught.value.code == "port_in_use"
+
+
+def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    """A state folder below a file is a configuration error that names it."""
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be written") as caught:
+        Broker(tmp_path / "file" / "state").start()
+    assert caught.value.code == "dir_unwritable"
+
+
+def test_dead_jvm_shows_the_end_of_its_log(tmp_path: Path) -> None:
+    """A setting that Kafka refuses is told in Kafka's own words."""
+    broker = Broker(tmp_path / "state", settings={"num.partitions": "none"})
+    with pytest.raises(Exception, match=r"num\.partitions"):
+        broker.start()
+    assert not broker.is_running
+
+
+def test_broker_ends_with_its_parent(tmp_path: Path) -> None:
+    """A parent that is killed leaves no JVM behind."""
+    code = (
+        "import sys, time, pathlib\n"
+        "from connect.embedded.broker import Broker\n"
+        f"b = Broker(pathlib.Path({str(tmp_path / 'state')!r}), port={free_port()}).start()\n"
+        "print(b.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        parent.send_signal(signal.SIGKILL)
+        parent.wait(10)
+    gone, alive = psutil.wait_procs([child], timeout=10)
+    assert gone or all(process.status() == psutil.STATUS_ZOMBIE for process in alive)
