@@ -1,0 +1,184 @@
+"""Hosts the coordinators of many connectors: a thread each, started and stopped by commands.
+
+Rules of this file:
+- One connector's failure never touches another: every thread ends at its own boundary.
+- Placeholders are resolved here, in the process that needs them, and go no further.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from connect import metrics
+from connect.child import Child
+from connect.clock import Clock
+from connect.config.node import NodeConfig
+from connect.config.parse import parse
+from connect.config.providers import Providers, resolve
+from connect.errors import IcefloeError
+from connect.gateways.kafka import client_properties
+from connect.layout import Layout
+from control_schemas.events import TableReference
+from coordinator.effects import RoundEnded, TableCommitted, TableDecision
+from coordinator.shell import ConnectorCoordinator, Wiring
+
+log = structlog.get_logger("coordinator")
+
+
+class Host:
+    """Every coordinator of this process; commands come from one thread.
+
+    Args:
+        child: the pipe to the node.
+        node: the node's configuration.
+        providers: resolves placeholders.
+        clock: time and identities.
+    """
+
+    def __init__(self, child: Child, node: NodeConfig, providers: Providers, clock: Clock) -> None:
+        self._child = child
+        self._node = node
+        self._providers = providers
+        self._clock = clock
+        self._hosted: dict[str, _Hosted] = {}
+
+    def handle(self, command: Mapping[str, Any]) -> None:
+        """One command of the node."""
+        name = command["connector"]
+        hosted = self._hosted.get(name)
+        match command["op"]:
+            case "start":
+                if hosted is not None:
+                    hosted.stop()
+                self._start(name, command["config"], Layout.from_json(command["layout"]))
+            case "layout" if hosted is not None:
+                hosted.coordinator.set_layout(Layout.from_json(command["layout"]))
+            case "decide" if hosted is not None:
+                *namespace, table = command["table"].split(".")
+                reference = TableReference("", tuple(namespace), table)
+                hosted.coordinator.decide(TableDecision(reference, command["action"]))
+            case "stop" if hosted is not None:
+                hosted.stop()
+                del self._hosted[name]
+            case _:
+                log.warning("command ignored", op=command["op"], connector=name)
+
+    def shutdown(self, grace_ms: int) -> None:
+        """Stop every coordinator; those still at work after the grace are left to the exit."""
+        for hosted in self._hosted.values():
+            hosted.coordinator.stop()
+        deadline_ms = self._clock.monotonic_ms() + grace_ms
+        for hosted in self._hosted.values():
+            hosted.join(max(0, deadline_ms - self._clock.monotonic_ms()))
+
+    def _start(self, name: str, config: Mapping[str, str], layout: Layout) -> None:
+        self._child.state(name, "STARTING")
+        try:
+            parsed = resolve(parse(config), self._providers, node=self._node.properties)
+            kafka = client_properties(
+                self._providers.resolve_all(self._node.properties),
+                parsed.kafka_overrides,
+            )
+        except IcefloeError as e:
+            self._child.state(name, "FAILED", error=e)
+            return
+        wiring = Wiring(
+            kafka=kafka,
+            node_group_id=self._node.group_id,
+            clock=self._clock,
+            on_round=lambda ended: self._on_round(name, ended),
+            on_event=lambda kind, where: self._on_event(name, kind, where),
+        )
+        self._hosted[name] = _Hosted(
+            name, ConnectorCoordinator(parsed, layout, wiring), self._child
+        )
+
+    def _on_event(self, connector: str, kind: str, where: Mapping[str, Any]) -> None:
+        match kind:
+            case "malformed":
+                metrics.counter("control_events_malformed", connector=connector).inc()
+            case "restart":
+                metrics.counter(
+                    "coordinator_restarts", connector=connector, code=str(where["code"])
+                ).inc()
+            case "skipped":
+                metrics.counter(
+                    "announcements_skipped", connector=connector, table=str(where["table"])
+                ).inc()
+
+    def _on_round(self, connector: str, ended: RoundEnded) -> None:
+        duration_ms = ended.ended_ms - ended.started_ms
+        tables = [
+            {
+                "table": str(o.table),
+                "snapshot_id": o.snapshot_id if isinstance(o, TableCommitted) else None,
+                "files": o.files if isinstance(o, TableCommitted) else 0,
+                "records": o.records if isinstance(o, TableCommitted) else 0,
+                "duration_ms": o.duration_ms if isinstance(o, TableCommitted) else 0,
+                "code": None if isinstance(o, TableCommitted) else o.code,
+                "message": None if isinstance(o, TableCommitted) else o.message,
+            }
+            for o in ended.outcomes
+        ]
+        metrics.counter("rounds", connector=connector).inc()
+        if ended.is_partial:
+            metrics.counter("rounds_partial", connector=connector).inc()
+        for table in tables:
+            metrics.counter(
+                "table_commits",
+                connector=connector,
+                table=str(table["table"]),
+                outcome=str(table["code"] or "committed"),
+            ).inc()
+        if ended.valid_through_us is not None:
+            metrics.gauge("valid_through_timestamp_seconds", connector=connector).set(
+                ended.valid_through_us / 1e6
+            )
+        metrics.gauge("round_duration_ms", connector=connector).set(duration_ms)
+        self._child.channel.send(
+            {
+                "event": "round",
+                "connector": connector,
+                "commit_id": str(ended.commit_id),
+                "partial": ended.is_partial,
+                "valid_through_us": ended.valid_through_us,
+                "duration_ms": duration_ms,
+                "records": sum(r.records_read for r in ended.ranges),
+                "tables": tables,
+            }
+        )
+
+
+class _Hosted:
+    """One coordinator and its thread."""
+
+    def __init__(self, name: str, coordinator: ConnectorCoordinator, child: Child) -> None:
+        self.coordinator = coordinator
+        self._name = name
+        self._child = child
+        self._thread = threading.Thread(target=self._run, name=f"coordinator-{name}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        structlog.contextvars.bind_contextvars(connector=self._name)
+        self._child.state(self._name, "RUNNING")
+        try:
+            self.coordinator.run()
+        except Exception as e:  # the boundary of the thread: one failure must not end the others
+            log.exception("coordinator failed")
+            self._child.state(self._name, "FAILED", error=e)
+        else:
+            self._child.state(self._name, "STOPPED")
+
+    def stop(self) -> None:
+        """Ask to end and wait a moment; what is left is fenced by its successor."""
+        self.coordinator.stop()
+        self.join(10_000)
+
+    def join(self, timeout_ms: int) -> None:
+        """Wait for the thread."""
+        self._thread.join(timeout_ms / 1000)
