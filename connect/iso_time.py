@@ -1,0 +1,87 @@
+"""Instants, dates and times of day as Java prints them, for every 64-bit number.
+
+Python's own types end with the year 9999 and microseconds; numbers on the wire do not. The
+calendar repeats every 400 years, so any day is looked up in the cycle that begins in 1970.
+
+Source:
+    ``java.time``: ``Instant.toString``, ``LocalDate.toString``, ``LocalTime.toString``.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date, timedelta
+
+_DAYS_PER_CYCLE = 146_097
+_YEARS_PER_CYCLE = 400
+_EPOCH = date(1970, 1, 1)
+_S_PER_DAY = 86_400
+_NS_PER_S = 1_000_000_000
+_NS_PER_DAY = _S_PER_DAY * _NS_PER_S
+
+_DATE = re.compile(r"([+-]?\d{4,10})-(\d\d)-(\d\d)")
+_TIME = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?")
+
+
+def date_text(days: int) -> str:
+    """A date from days since 1970: ``2026-01-02``, ``+10000-01-01``, ``-0001-01-01``."""
+    cycles, day = divmod(days, _DAYS_PER_CYCLE)
+    at = _EPOCH + timedelta(days=day)
+    year = at.year + cycles * _YEARS_PER_CYCLE
+    sign = "-" if year < 0 else "+" if year > 9999 else ""
+    return f"{sign}{abs(year):04}-{at.month:02}-{at.day:02}"
+
+
+def date_days(text: str) -> int:
+    """Days since 1970 of a date.
+
+    Raises:
+        ValueError: no date.
+    """
+    match = _DATE.fullmatch(text)
+    if match is None:
+        raise ValueError(f"no date: {text[:40]!r}")
+    cycles, year = divmod(int(match[1]) - _EPOCH.year, _YEARS_PER_CYCLE)
+    at = date(year + _EPOCH.year, int(match[2]), int(match[3]))
+    return (at - _EPOCH).days + cycles * _DAYS_PER_CYCLE
+
+
+def time_text(nanos: int, *, has_seconds: bool = False) -> str:
+    """A time of day from nanoseconds: ``03:04``, ``03:04:05.678``; fractions by three digits."""
+    seconds, fraction = divmod(nanos, _NS_PER_S)
+    text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}"
+    if seconds % 60 or fraction or has_seconds:
+        text += f":{seconds % 60:02}"
+    digits = f"{fraction:09}" if fraction else ""
+    while digits.endswith("000"):
+        digits = digits[:-3]
+    return f"{text}.{digits}" if digits else text
+
+
+def time_nanos(text: str) -> int:
+    """Nanoseconds of a time of day.
+
+    Raises:
+        ValueError: no time of day.
+    """
+    match = _TIME.fullmatch(text)
+    if match is None or int(match[1]) > 23 or int(match[2]) > 59 or int(match[3] or 0) > 59:
+        raise ValueError(f"no time of day: {text[:40]!r}")
+    seconds = (int(match[1]) * 60 + int(match[2])) * 60 + int(match[3] or 0)
+    return seconds * _NS_PER_S + int((match[4] or "").ljust(9, "0"))
+
+
+def instant_text(nanos: int) -> str:
+    """An instant from nanoseconds since 1970 UTC: ``2026-01-02T03:04:05.678901Z``."""
+    days, rest = divmod(nanos, _NS_PER_DAY)
+    return f"{date_text(days)}T{time_text(rest, has_seconds=True)}Z"
+
+
+def instant_nanos(text: str) -> int:
+    """Nanoseconds since 1970 of an instant in UTC; the ``Z`` may be left out.
+
+    Raises:
+        ValueError: no instant.
+    """
+    day, _, rest = text.removesuffix("Z").partition("T")
+    return date_days(day) * _NS_PER_DAY + time_nanos(rest)

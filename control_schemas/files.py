@@ -1,0 +1,167 @@
+"""Shapes of content files and of their partition tuples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from control_schemas.avro import Node
+from control_schemas.datum import Cursor, read_exactly
+from control_schemas.errors import MalformedEvent
+from control_schemas.events import ContentFile, FileContent, PartitionField
+from control_schemas.limits import PARTITION_FIELDS_MAX
+from control_schemas.schemas import FILE_FIELDS, FILES_NAMESPACE, REQUIRED_FILE_FIELDS
+from control_schemas.shapes import (
+    UUID_BYTES,
+    Column,
+    Read,
+    Shape,
+    int_map,
+    list_of,
+    null_only,
+    nullable,
+    record,
+    scalar,
+)
+from control_schemas.writer import defined_split_offsets
+
+FILE_FORMATS = frozenset({"PARQUET", "ORC", "AVRO", "PUFFIN"})
+_DECIMAL_PRECISION_MAX = 38
+
+
+def data_file(node: Node) -> Read:
+    """The shape of a data file."""
+    return record(f"{FILES_NAMESPACE}.GenericDataFile", _COLUMNS, _data_file, extra=null_only)(node)
+
+
+def delete_file(node: Node) -> Read:
+    """The shape of a delete file."""
+    return record(f"{FILES_NAMESPACE}.GenericDeleteFile", _COLUMNS, _delete_file, extra=null_only)(
+        node
+    )
+
+
+def _data_file(content: int | None, *values: Any) -> ContentFile:
+    if content not in (None, FileContent.DATA):
+        raise MalformedEvent(f"datum: content {content} in a data file")
+    return _content_file(FileContent.DATA, *values)
+
+
+def _delete_file(content: int | None, *values: Any) -> ContentFile:
+    if content not in (FileContent.POSITION_DELETES, FileContent.EQUALITY_DELETES):
+        raise MalformedEvent(f"datum: content {content} in a delete file")
+    return _content_file(FileContent(content), *values)
+
+
+def _content_file(content: FileContent, *values: Any) -> ContentFile:
+    path, file_format, spec_id, partition, record_count, file_size, *rest = values
+    if file_format.upper() not in FILE_FORMATS:
+        raise MalformedEvent(f"datum: file format {file_format[:40]!r}")
+    if not path or record_count < 0 or file_size < 0:
+        raise MalformedEvent("datum: a file without path, or with negative count or size")
+    rest[_SPLIT_OFFSETS] = defined_split_offsets(rest[_SPLIT_OFFSETS], file_size)
+    return ContentFile(
+        content, path, file_format.upper(), spec_id, partition, record_count, file_size, *rest
+    )
+
+
+# ---------------------------------------------------------------- partition tuples
+
+
+def partition_record(node: Node) -> Read:
+    """The shape of a partition tuple: any primitive fields with distinct field ids.
+
+    Raises:
+        MalformedEvent: other name, a field without id, a type that is no primitive of Iceberg.
+    """
+    if node.kind != "record" or node.name != f"{FILES_NAMESPACE}.PartitionData":
+        raise MalformedEvent(
+            f"schema: {node.kind} {node.name[:80]} where PartitionData is expected"
+        )
+    ids = {field.field_id for field in node.fields}
+    if None in ids or len(ids) != len(node.fields) or len(ids) > PARTITION_FIELDS_MAX:
+        raise MalformedEvent("schema: partition fields without id, with one id, or too many")
+    fields = tuple(
+        (field.field_id, field.name, *_partition_value(field.type)) for field in node.fields
+    )
+
+    def read(cursor: Cursor) -> tuple[PartitionField, ...]:
+        return tuple(
+            [
+                PartitionField(field_id, name, text, read_value(cursor))
+                for field_id, name, text, read_value in fields
+                if field_id is not None
+            ]
+        )
+
+    return read
+
+
+def _partition_value(node: Node) -> tuple[str, Read]:
+    """Iceberg's type and the reader of a partition field."""
+    types = [branch for branch in node.branches or (node,) if branch.kind != "null"]
+    if len(types) != 1:
+        raise MalformedEvent("schema: a partition field of several types")
+    text, shape = _partition_type(types[0])
+    return text, nullable(shape)(node)
+
+
+def _partition_type(node: Node) -> tuple[str, Shape]:
+    if node.kind == "fixed":
+        return _fixed_type(node)
+    text = _TYPES.get((node.kind, node.logical_type))
+    if text is None:
+        raise MalformedEvent(f"schema: a partition field of type {node.kind}")
+    if text.startswith("timestamp") and node.properties.get("adjust-to-utc") is True:
+        text = text.replace("timestamp", "timestamptz")
+    return text, scalar(node.kind)
+
+
+def _fixed_type(node: Node) -> tuple[str, Shape]:
+    size = node.size
+    if node.logical_type == "decimal":
+        precision, scale = node.properties.get("precision"), node.properties.get("scale", 0)
+        if (
+            type(precision) is not int
+            or type(scale) is not int
+            or not 0 <= scale <= precision <= _DECIMAL_PRECISION_MAX
+            or size > UUID_BYTES
+        ):
+            raise MalformedEvent("schema: a decimal of no proper precision, scale or size")
+        return (
+            f"decimal({precision}, {scale})",
+            lambda _node: lambda cursor: int.from_bytes(read_exactly(cursor, size), signed=True),
+        )
+    text = "uuid" if node.logical_type == "uuid" and size == UUID_BYTES else f"fixed[{size}]"
+    return text, lambda _node: lambda cursor: read_exactly(cursor, size)
+
+
+_TYPES = {
+    ("boolean", None): "boolean",
+    ("int", None): "int",
+    ("int", "date"): "date",
+    ("long", None): "long",
+    ("long", "time-micros"): "time",
+    ("long", "timestamp-micros"): "timestamp",
+    ("long", "timestamp-nanos"): "timestamp_ns",
+    ("float", None): "float",
+    ("double", None): "double",
+    ("string", None): "string",
+    ("bytes", None): "binary",
+}
+
+
+def _file_shape(kind: Any) -> Shape:
+    if kind is None:
+        return partition_record
+    if isinstance(kind, str):
+        return scalar(kind)
+    return list_of(scalar(kind[2])) if kind[0] == "list" else int_map(kind[3])
+
+
+_COLUMNS = {
+    field_id: Column(name, _file_shape(kind), name in REQUIRED_FILE_FIELDS)
+    for name, field_id, kind, _doc in FILE_FIELDS
+}
+_SPLIT_OFFSETS = [name for name, *_ in FILE_FIELDS].index("split_offsets") - len(
+    ("content", "file_path", "file_format", "spec_id", "partition", "count", "size")
+)

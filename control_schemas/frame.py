@@ -1,0 +1,63 @@
+"""The frame around a datum: ``C2 01``, length of the schema (u16), schema text, datum.
+
+The schema text is written by Java's ``DataOutputStream.writeUTF``: modified UTF-8, in which a
+character beyond the basic plane is two three-byte surrogates. The datum's strings are not.
+"""
+
+from __future__ import annotations
+
+from control_schemas.errors import MalformedEvent, UnencodableEvent
+from control_schemas.limits import FRAME_BYTES_MAX, SCHEMA_BYTES_MAX
+
+MAGIC = b"\xc2\x01"
+_PREFIX_BYTES = 4
+
+
+def frame_prefix(schema_text: str) -> bytes:
+    """Everything that stands before the datum.
+
+    Raises:
+        UnencodableEvent: the text takes more than 65,535 bytes.
+    """
+    utf16 = schema_text.encode("utf-16-be")
+    units = (utf16[i : i + 2] for i in range(0, len(utf16), 2))
+    schema = "".join(chr(int.from_bytes(unit)) for unit in units).encode("utf-8", "surrogatepass")
+    if len(schema) > SCHEMA_BYTES_MAX:
+        raise UnencodableEvent(f"schema of {len(schema)} bytes, more than {SCHEMA_BYTES_MAX}")
+    return MAGIC + len(schema).to_bytes(2) + schema
+
+
+def split_frame(frame: bytes) -> tuple[bytes, int]:
+    """Find the schema and the datum.
+
+    Returns:
+        Schema bytes as they stand, and the position at which the datum begins.
+
+    Raises:
+        MalformedEvent: too long, other magic, or cut inside the schema.
+    """
+    if len(frame) > FRAME_BYTES_MAX:
+        raise MalformedEvent(f"frame of {len(frame)} bytes, more than {FRAME_BYTES_MAX}")
+    if len(frame) < _PREFIX_BYTES:
+        raise MalformedEvent(f"frame of {len(frame)} bytes has no room for a header")
+    if frame[:2] != MAGIC:
+        raise MalformedEvent(f"frame begins with {frame[:2].hex(' ')}, not {MAGIC.hex(' ')}")
+    start = _PREFIX_BYTES + int.from_bytes(frame[2:4])
+    if start > len(frame):
+        raise MalformedEvent("frame is cut inside its schema")
+    return frame[_PREFIX_BYTES:start], start
+
+
+def schema_text(schema: bytes) -> str:
+    """Decode modified UTF-8.
+
+    Raises:
+        MalformedEvent: bytes that ``writeUTF`` never writes, four-byte sequences among them.
+    """
+    try:
+        units = schema.decode("utf-8", "surrogatepass")
+        if units and max(units) > "\uffff":
+            raise MalformedEvent("schema text is plain UTF-8 where Java writes modified UTF-8")
+        return units.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
+    except UnicodeDecodeError as error:
+        raise MalformedEvent(f"schema text is not modified UTF-8: {error.reason}") from None
