@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from connect.embedded.broker import Broker
 from tests.stack import RestCatalog, S3Server, Topics, postgres_server
+
+if TYPE_CHECKING:  # importing it takes pyspark, which most tests do not need
+    from worker.session import Session
 
 
 @pytest.fixture(scope="session")
@@ -65,3 +69,13 @@ def sql_catalog_properties(tmp_path: Path) -> dict[str, str]:
         "uri": f"sqlite:///{tmp_path / 'catalog.db'}",
         "warehouse": f"file://{warehouse}",
     }
+
+
+@pytest.fixture(scope="session")
+def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    """The worker's Spark session; starting one takes 6 s, so all tests share it."""
+    from worker.session import open_session
+
+    session = open_session({"spark.driver.memory": "1g"}, folder=tmp_path_factory.mktemp("spark"))
+    yield session
+    session.close()

@@ -1,0 +1,301 @@
+"""Reading exact source ranges with a real broker and a real Spark session."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+
+from connect.errors import DataLost, RetriableError
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.layout import TopicPartition
+from tests.stack import Topics
+from worker.drain import Drain, as_arrow
+from worker.rounds import Slice
+from worker.session import Session
+from worker.source import map_spark_error, source_options
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.spark,
+    # pyspark leaves the socket of a collected result to the garbage collector
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+COLUMNS = ("partition", "offset", "value")
+_ids = itertools.count()
+
+
+def echo(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What a pipeline would see, as it is."""
+    yield from batches
+
+
+class Seen:
+    """Collects what each micro-batch held; values by partition and offset."""
+
+    def __init__(self, on_batch: Callable[[], None] = lambda: None) -> None:
+        self.parts: list[Slice] = []
+        self.tasks: list[int] = []
+        self.rows: list[tuple[int, int]] = []
+        self._on_batch = on_batch
+
+    def __call__(self, rows: Any, part: Slice) -> None:
+        self.parts.append(part)
+        self.tasks.append(rows.rdd.getNumPartitions())
+        ddl = "partition int, offset bigint, value binary"
+        table = as_arrow(rows.mapInArrow(echo, ddl))
+        self.rows += zip(
+            table.column("partition").to_pylist(), table.column("offset").to_pylist(), strict=True
+        )
+        self._on_batch()
+
+
+@pytest.fixture
+def admin(kafka_properties: dict[str, str]) -> Iterator[KafkaAdmin]:
+    """Questions to the session's broker."""
+    client = KafkaAdmin(kafka_properties)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def drain(spark_session: Session, kafka_properties: dict[str, str]) -> Drain:
+    """Reads under a task name of their own."""
+    options = source_options(kafka_properties, {}, task=f"test-{next(_ids)}", has_headers=False)
+    return Drain(spark_session, options, COLUMNS, pool="test")
+
+
+def produce(
+    properties: dict[str, str], topic: str, count: int, *, partition: int = 0, transaction: str = ""
+) -> None:
+    """Produce ``count`` records, in a transaction that is committed or aborted if one is named."""
+    own: dict[str, Any] = {"transactional.id": f"test-{next(_ids)}"} if transaction else {}
+    producer = Producer({**properties, "linger.ms": 5, **own})
+    if transaction:
+        producer.init_transactions(30)
+        producer.begin_transaction()
+    for i in range(count):
+        producer.produce(topic, b'{"i":%d}' % i, partition=partition)
+        if i % 1000 == 0:
+            producer.poll(0)
+    producer.flush(30)
+    if transaction == "commit":
+        producer.commit_transaction(30)
+    elif transaction == "abort":
+        producer.abort_transaction(30)
+
+
+def whole(admin: KafkaAdmin, topic: str, partitions: int = 1) -> Slice:
+    """Everything of a topic."""
+    marks = admin.watermarks([TopicPartition(topic, p) for p in range(partitions)])
+    return Slice({tp: a for tp, (a, _) in marks.items()}, {tp: b for tp, (_, b) in marks.items()})
+
+
+def never() -> bool:
+    """Nobody stops."""
+    return False
+
+
+def take(how: str, drain: Drain, part: Slice, seen: Seen) -> None:
+    """Read by one of the two ways."""
+    if how == "read":
+        drain.read(part, seen)
+    else:
+        drain.drain(part.starts, seen, is_stopping=never)
+
+
+def test_read_takes_exactly_the_range(
+    drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """A small read holds the records of its range, all of them and no other, in one Spark task."""
+    topic = topics.create("range", partitions=2)
+    produce(kafka_properties, topic, 20)
+    produce(kafka_properties, topic, 5, partition=1)
+    a, b = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    seen = Seen()
+    drain.read(Slice({a: 3, b: 5}, {a: 17, b: 5}), seen)
+    assert seen.rows == [(0, i) for i in range(3, 17)]
+    assert seen.tasks == [1]
+    drain.read(Slice({a: 17, b: 5}, {a: 17, b: 5}), seen)
+    assert len(seen.parts) == 1, "an empty range starts nothing"
+    assert whole(admin, topic, 2).ends == {a: 20, b: 5}
+
+
+@pytest.mark.parametrize("how", ["read", "drain"])
+def test_transactions_leave_holes_not_losses(
+    how: str,
+    drain: Drain,
+    admin: KafkaAdmin,
+    topics: Topics,
+    kafka_properties: dict[str, str],
+) -> None:
+    """Markers and aborted records are in the range, not in the rows; open ones are not read."""
+    topic = topics.create("txn")
+    produce(kafka_properties, topic, 10, transaction="commit")  # 0..9, marker 10
+    produce(kafka_properties, topic, 10, transaction="abort")  # 11..20, marker 21
+    produce(kafka_properties, topic, 3, transaction="commit")  # 22..24, marker 25
+    produce(kafka_properties, topic, 4, transaction="abort")  # 26..29, marker 30
+    left_open = Producer({**kafka_properties, "transactional.id": f"open-{how}"})
+    left_open.init_transactions(30)
+    left_open.begin_transaction()
+    left_open.produce(topic, b"{}")
+    left_open.flush(30)
+    part, seen = whole(admin, topic), Seen()
+    take(how, drain, part, seen)
+    left_open.abort_transaction(30)
+    tp = TopicPartition(topic, 0)
+    assert part.ends == {tp: 31}
+    assert seen.parts == [Slice({tp: 0}, {tp: 31})]
+    assert [offset for _, offset in seen.rows] == [*range(10), 22, 23, 24]
+
+
+def test_drain_reads_a_backlog_in_bounded_batches(
+    drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """Batches join without hole or overlap, hold every record once, and end at the log's end."""
+    topic = topics.create("backlog", partitions=2)
+    for partition in (0, 1):
+        produce(kafka_properties, topic, 3_000, partition=partition)
+    bounded = Drain(
+        drain.session, drain.options, COLUMNS, "test", small_records=500, batch_records=2_000
+    )
+    part, seen = whole(admin, topic, 2), Seen()
+    bounded.drain(part.starts, seen, is_stopping=never)
+    assert len(seen.parts) >= 3
+    assert all(p.record_count_max <= 2_002 for p in seen.parts)
+    assert seen.parts[0].starts == part.starts
+    assert seen.parts[-1].ends == part.ends
+    for one, two in itertools.pairwise(seen.parts):
+        assert one.ends == two.starts
+    assert sorted(seen.rows) == [(p, i) for p in (0, 1) for i in range(3_000)]
+    assert seen.tasks[0] == 2
+
+
+def test_stop_ends_the_drain_with_the_batch(
+    drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """Once stopped, the batch at hand is finished, none begins, and no exception comes."""
+    topic = topics.create("stopped")
+    produce(kafka_properties, topic, 2_000)
+    stopping = threading.Event()
+    seen = Seen(stopping.set)
+    bounded = Drain(drain.session, drain.options, COLUMNS, "test", batch_records=500)
+    bounded.drain(whole(admin, topic).starts, seen, is_stopping=stopping.is_set)
+    assert [offset for _, offset in seen.rows] == list(range(500))
+
+
+def test_error_in_a_batch_ends_the_drain_as_itself(
+    drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """What a batch raises reaches the caller unchanged, and no later batch is begun."""
+    topic = topics.create("failing")
+    produce(kafka_properties, topic, 2_000)
+    calls = []
+
+    def fails(_: Any, part: Slice) -> None:
+        calls.append(part)
+        raise RetriableError("the store is away", code="store_unavailable")
+
+    bounded = Drain(drain.session, drain.options, COLUMNS, "test", batch_records=500)
+    with pytest.raises(RetriableError, match="the store is away"):
+        bounded.drain(whole(admin, topic).starts, fails, is_stopping=never)
+    assert len(calls) == 1
+
+
+def test_error_in_a_python_worker_names_its_cause(
+    drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """A batch that fails in Spark is retriable; the message has the cause, not the trace."""
+    topic = topics.create("poison")
+    produce(kafka_properties, topic, 5)
+
+    def poison(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        raise OSError(28, "No space left on device")
+
+    def each(rows: Any, _: Slice) -> None:
+        as_arrow(rows.mapInArrow(poison, "partition int, offset bigint, value binary"))
+
+    with pytest.raises(RetriableError) as e:
+        drain.read(whole(admin, topic), each)
+    assert e.value.code == "batch_failed"
+    assert str(e.value).endswith("OSError: [Errno 28] No space left on device")
+
+
+@pytest.mark.parametrize("how", ["read", "drain"])
+def test_deleted_records_are_a_loss(
+    how: str, drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """Records that retention took from under the reader stop it."""
+    from confluent_kafka import TopicPartition as ClientPartition
+    from confluent_kafka.admin import AdminClient
+
+    topic = topics.create("gone")
+    produce(kafka_properties, topic, 20)
+    part = whole(admin, topic)
+    client = AdminClient(kafka_properties)
+    for future in client.delete_records([ClientPartition(topic, 0, 10)]).values():
+        future.result(30)
+    with pytest.raises(DataLost) as e:
+        take(how, drain, part, Seen())
+    assert e.value.code == "source_data_lost"
+
+
+def test_drains_of_two_tasks_run_side_by_side(
+    spark_session: Session, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """Two tasks drain at the same time, each gets its own records."""
+    meeting = threading.Barrier(2, timeout=60)
+    results: dict[str, Seen] = {}
+
+    def one(topic: str) -> None:
+        options = source_options(kafka_properties, {}, task=topic, has_headers=False)
+        drain = Drain(spark_session, options, COLUMNS, pool=topic)
+        seen = results[topic] = Seen(lambda: (meeting.wait(), None)[1])
+        drain.drain(whole(admin, topic).starts, seen, is_stopping=never)
+
+    names = [topics.create("side") for _ in range(2)]
+    for number, topic in enumerate(names):
+        produce(kafka_properties, topic, 10 + number)
+    threads = [threading.Thread(target=one, args=(topic,)) for topic in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [len(results[topic].rows) for topic in names] == [10, 11]
+
+
+def test_many_drains_leave_nothing_behind(
+    drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """Threads, handles and folders stay level over many queries (each leaks one without care)."""
+    topic = topics.create("many")
+    produce(kafka_properties, topic, 1)
+    jvm = next(p for p in psutil.Process().children() if "java" in p.name())
+    part = whole(admin, topic)
+
+    def run(count: int) -> tuple[int, int, int]:
+        for _ in range(count):
+            drain.drain(part.starts, Seen(), is_stopping=never)
+        folders = len(list(drain.session.folder.glob("drain-*")))
+        return threading.active_count(), jvm.num_fds(), folders
+
+    threads, handles, folders = run(10)
+    threads_later, handles_later, folders_later = run(60)
+    assert folders == folders_later == 0
+    assert threads_later <= threads + 3
+    assert handles_later <= handles + 20
+
+
+def test_spark_errors_without_a_known_sign_are_retriable() -> None:
+    """What Spark says in other words is tried again."""
+    error = map_spark_error(RuntimeError("Job aborted\nCaused by: java.io.IOException: broken"))
+    assert (type(error), error.code) == (RetriableError, "batch_failed")
+    assert "java.io.IOException: broken" in str(error)

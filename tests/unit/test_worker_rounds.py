@@ -1,0 +1,176 @@
+"""What a task has read and not yet announced."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connect.errors import InvariantViolation
+from connect.layout import TopicPartition
+from worker.rounds import Backlog, Counted, Ledger, Slice, WrittenBatch
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+IDS = [UUID(int=n) for n in range(20)]
+
+
+def ledger(**positions: int) -> Ledger:
+    """A ledger over the partitions named a and b; 5 ms out of order, 100 ms idle lag."""
+    names = {"a": A, "b": B}
+    return Ledger({names[k]: v for k, v in positions.items()}, out_of_order_ms=5, idle_lag_ms=100)
+
+
+def batch(
+    ranges: dict[TopicPartition, tuple[int, int]], *, written: int = 0, at_ms: int | None = None
+) -> WrittenBatch:
+    """A batch over these ranges; ``written`` records in each partition that moved."""
+    part = Slice({tp: a for tp, (a, _) in ranges.items()}, {tp: b for tp, (_, b) in ranges.items()})
+    counts = {tp: Counted(written, 0, 0, written, at_ms) for tp, (a, b) in ranges.items() if b > a}
+    return WrittenBatch(part, counts)
+
+
+def test_answer_covers_exactly_the_pending_batches() -> None:
+    """Ranges join the batches, offsets are their ends, unmoved partitions are only assigned."""
+    book = ledger(a=10, b=7)
+    book.add(batch({A: (10, 15), B: (7, 7)}, written=3, at_ms=1000))
+    book.add(batch({A: (15, 18), B: (7, 7)}, written=2, at_ms=900))
+    answer = book.answer()
+    (said,) = answer.ranges
+    assert (said.start_offset, said.end_offset, said.records_read) == (10, 18, 5)
+    assert said.timestamp_max_ms == 1000
+    assert answer.offsets == {A: 18}
+    assert [(a.partition, a.offset, a.timestamp_us) for a in answer.assignments] == [
+        (0, 18, 995_000),
+        (1, 7, None),
+    ]
+
+
+def test_answers_are_contiguous() -> None:
+    """The next announcement starts where the last one ended."""
+    book = ledger(a=0)
+    book.add(batch({A: (0, 4)}, written=4))
+    book.announced(book.answer())
+    book.add(batch({A: (4, 9)}, written=1))
+    (said,) = book.answer().ranges
+    assert (said.start_offset, said.end_offset) == (4, 9)
+
+
+def test_unannounced_answer_changes_nothing() -> None:
+    """An answer that was not sent is given again, with what came meanwhile."""
+    book = ledger(a=0)
+    book.add(batch({A: (0, 4)}, written=4))
+    first = book.answer()
+    assert book.answer() == first
+    book.add(batch({A: (4, 5)}, written=1))
+    assert book.answer().offsets == {A: 5}
+
+
+def test_hole_between_batches_is_a_bug() -> None:
+    """A batch that starts elsewhere than the last one ended is refused."""
+    book = ledger(a=0)
+    with pytest.raises(InvariantViolation, match="reading stands at 0") as e:
+        book.add(batch({A: (1, 4)}))
+    assert e.value.code == "ranges_not_contiguous"
+
+
+def test_counts_must_add_up() -> None:
+    """Records read are written, dropped or dead-lettered, and no more than the range holds."""
+    for counted in (Counted(3, 1, 0, 1, None), Counted(9, 0, 0, 9, None)):
+        book = ledger(a=0)
+        with pytest.raises(InvariantViolation) as e:
+            book.add(WrittenBatch(Slice({A: 0}, {A: 5}), {A: counted}))
+        assert e.value.code == "counts_do_not_add_up"
+
+
+def test_partition_read_to_its_end_gets_the_time_of_the_look() -> None:
+    """Idle partitions carry the VTTS on: the look's time less the idle lag, when that is later."""
+    book = ledger(a=0, b=0)
+    book.add(batch({A: (0, 4), B: (0, 0)}, written=4, at_ms=10_000))
+    book.see_ends({A: 4, B: 9}, asked_at_ms=50_000)
+    a, b = book.answer().assignments
+    assert a.timestamp_us == (50_000 - 100) * 1000
+    assert b.timestamp_us is None
+
+
+def test_records_of_the_future_are_not_held_back_by_the_look() -> None:
+    """The record timestamp counts where it is later than the look."""
+    book = ledger(a=0)
+    book.add(batch({A: (0, 4)}, written=4, at_ms=90_000))
+    book.see_ends({A: 4}, asked_at_ms=50_000)
+    assert book.answer().assignments[0].timestamp_us == (90_000 - 5) * 1000
+
+
+def test_timestamps_never_go_back() -> None:
+    """Late records do not lower what was once given, nor does a clock that was set back."""
+    book = ledger(a=0)
+    book.see_ends({A: 0}, asked_at_ms=50_000)
+    book.announced(book.answer())
+    book.see_ends({A: 0}, asked_at_ms=20_000)
+    book.add(batch({A: (0, 4)}, written=4, at_ms=1_000))
+    assert book.answer().assignments[0].timestamp_us == (50_000 - 100) * 1000
+
+
+def test_slices_never_go_backwards() -> None:
+    """An end below the position (a look from before the read) gives an empty range."""
+    book = ledger(a=10, b=0)
+    part = book.slice_to({A: 8, B: 3})
+    assert part == Slice({A: 10, B: 0}, {A: 10, B: 3})
+    assert part.moved() == Slice({B: 0}, {B: 3})
+    assert part.record_count_max == book.unread({A: 8, B: 3}) == 3
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans()), max_size=30))
+def test_announced_ranges_tile_the_log(steps: list[tuple[int, int, bool]]) -> None:
+    """Whatever is read and whenever it is announced, the ranges tile each partition's log."""
+    book = ledger(a=0, b=0)
+    covered = {A: 0, B: 0}
+    at = {A: 0, B: 0}
+    for a, b, is_announced in steps:
+        ends = {A: at[A] + a, B: at[B] + b}
+        book.add(batch({tp: (at[tp], ends[tp]) for tp in ends}))
+        at = ends
+        if is_announced:
+            answer = book.answer()
+            for said in answer.ranges:
+                tp = TopicPartition(said.topic, said.partition)
+                assert said.start_offset == covered[tp]
+                covered[tp] = said.end_offset
+            book.announced(answer)
+            assert covered == at == book.next_offsets
+
+
+def test_backlog_fills_with_rounds_nobody_commits() -> None:
+    """More announced rounds than allowed stop the reading until one is committed."""
+    backlog = Backlog(rounds_max=3, silence_ms_max=1_000)
+    for i in IDS[:3]:
+        backlog.announced(i)
+    assert not backlog.is_full(0, has_pending=False)
+    backlog.announced(IDS[3])
+    assert backlog.is_full(0, has_pending=False)
+    backlog.completed(IDS[0])
+    assert not backlog.is_full(0, has_pending=False)
+    assert backlog.rounds == 3
+
+
+def test_completed_round_takes_all_before_it() -> None:
+    """What was announced under an older id is committed with the newer round."""
+    backlog = Backlog(rounds_max=3, silence_ms_max=1_000)
+    for i in IDS[:4]:
+        backlog.announced(i)
+    backlog.completed(IDS[2])
+    assert backlog.rounds == 1
+    backlog.completed(IDS[9])  # a round that we did not answer in time
+    assert backlog.rounds == 0
+
+
+def test_silent_coordinator_stops_the_reading() -> None:
+    """With files pending and no StartCommit for long, nothing further is read."""
+    backlog = Backlog(rounds_max=3, silence_ms_max=1_000)
+    backlog.heard(5_000)
+    assert not backlog.is_full(6_000, has_pending=True)
+    assert backlog.is_full(6_001, has_pending=True)
+    assert not backlog.is_full(9_000, has_pending=False)
+    backlog.heard(9_000)
+    assert not backlog.is_full(9_500, has_pending=True)

@@ -1,0 +1,174 @@
+"""One Kafka transaction per answer: control events, dead letters and source offsets together.
+
+Rules of this file:
+- All or nothing: whoever reads committed sees every event, dead letter and offset of an answer, or
+  none of them.
+- No event is larger than 90 % of ``max.request.size``; a table's files are split over as many
+  DataWritten events as that takes. DataComplete comes last.
+- After any error the announcer is of no further use: its producer is thrown away, the task starts
+  again from the committed source offsets, and files announced to nobody become orphans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+from connect import failpoints
+from connect.clock import Clock
+from connect.errors import ConfigError
+from connect.gateways.kafka import Message, Stage, TransactionalProducer
+from connect.layout import TopicPartition
+from control_schemas.codec import encode
+from control_schemas.events import (
+    ContentFile,
+    DataComplete,
+    DataWritten,
+    Event,
+    EventHeaders,
+    FileContent,
+    Payload,
+    TableReference,
+)
+from control_schemas.headers import encode_headers
+from worker.rounds import Answer
+
+EVENT_SHARE = 0.9
+_FAILPOINTS: Mapping[Stage, str] = {
+    "begin": "W5",
+    "begun": "W6",
+    "producing": "W7",
+    "produced": "W8",
+    "committing": "W9",
+    "committed": "W10",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Announcer:
+    """Announces a task's answers.
+
+    Args:
+        producer: initialised; nobody else uses it.
+        control_topic: where events go.
+        connect_group_id: group of the source offsets, and key of every event.
+        layout: number of the task's layout.
+        clock: for event times and ids.
+        dead_letter: turns a dead letter of the pipeline into a message; None where dead letters
+            are counted only.
+    """
+
+    producer: TransactionalProducer
+    control_topic: str
+    connect_group_id: str
+    layout: int
+    clock: Clock
+    dead_letter: Callable[[Any], Message | None]
+
+    def announce(self, commit_id: UUID, answer: Answer) -> int:
+        """Send everything of ``answer``; return the number of control events.
+
+        Raises:
+            ConfigError: a single file's metrics, or the partitions of the task, do not fit an
+                event.
+            Fenced, RetriableError: as ``TransactionalProducer.transact``.
+        """
+        events = list(self.events(commit_id, answer))
+        self.producer.transact(
+            [*self._letters(answer), *events],
+            group_id=self.connect_group_id,
+            offsets=answer.offsets,
+            on_stage=_hit,
+        )
+        failpoints.hit("W11")
+        return len(events)
+
+    def store_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Store source offsets alone; errors as ``announce``."""
+        self.producer.transact([], group_id=self.connect_group_id, offsets=offsets)
+
+    def events(self, commit_id: UUID, answer: Answer) -> Iterator[Message]:
+        """The control events of an answer in their order on the topic."""
+        for sequence, batch in enumerate(answer.batches):
+            headers = EventHeaders(layout=self.layout, batch=sequence)
+            for table, files in batch.files:
+                yield from self._written(commit_id, table, files, headers)
+        yield self._message(
+            DataComplete(commit_id, answer.assignments),
+            EventHeaders(layout=self.layout, ranges=answer.ranges),
+        )
+
+    def _letters(self, answer: Answer) -> Iterator[Message]:
+        for batch in answer.batches:
+            for letter in batch.dead_letters:
+                message = self.dead_letter(letter)
+                if message is not None:
+                    yield message
+
+    def _written(
+        self,
+        commit_id: UUID,
+        table: TableReference,
+        files: tuple[ContentFile, ...],
+        headers: EventHeaders,
+    ) -> Iterator[Message]:
+        """One event, or as many as the size limit asks for."""
+        if not files:
+            return
+        payload = DataWritten(
+            commit_id,
+            table,
+            tuple(f for f in files if f.content is FileContent.DATA),
+            tuple(f for f in files if f.content is not FileContent.DATA),
+        )
+        message = self._message(payload, headers, is_bounded=False)
+        if _size(message) <= self._bytes_max:
+            yield message
+        elif len(files) > 1:
+            half = len(files) // 2
+            yield from self._written(commit_id, table, files[:half], headers)
+            yield from self._written(commit_id, table, files[half:], headers)
+        elif files[0].lower_bounds or files[0].upper_bounds:
+            # bounds serve pruning only: a file without them is right, one not announced is lost
+            bare = replace(files[0], lower_bounds=None, upper_bounds=None)
+            yield from self._written(commit_id, table, (bare,), headers)
+        else:
+            self._refuse(message, f"the metrics of one file of table {table}")
+
+    def _message(
+        self, payload: Payload, headers: EventHeaders, *, is_bounded: bool = True
+    ) -> Message:
+        event = Event(
+            self.clock.new_uuid(), self.clock.now_ms() * 1000, self.connect_group_id, payload
+        )
+        message = Message(
+            self.control_topic,
+            self.connect_group_id.encode(),
+            encode(event),
+            encode_headers(headers),
+        )
+        if is_bounded and _size(message) > self._bytes_max:
+            self._refuse(message, "the partitions of one task")
+        return message
+
+    @property
+    def _bytes_max(self) -> int:
+        return int(self.producer.request_bytes_max * EVENT_SHARE)
+
+    def _refuse(self, message: Message, what: str) -> None:
+        raise ConfigError(
+            f"{what} need an event of {_size(message)} bytes, more than 90 % of max.request.size: "
+            "raise it for the producer and the control topic",
+            code="event_too_large",
+        )
+
+
+def _size(message: Message) -> int:
+    headers = sum(len(k) + len(v or b"") for k, v in message.headers)
+    return len(message.key or b"") + len(message.value or b"") + headers
+
+
+def _hit(stage: Stage) -> None:
+    failpoints.hit(_FAILPOINTS[stage])

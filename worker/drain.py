@@ -1,0 +1,183 @@
+"""Reading a task's partitions: exact source ranges in, micro-batches out.
+
+Rules of this file:
+- Every micro-batch comes with the exact ranges it covers, never min and max of its rows:
+  transaction markers, aborted records and compaction leave holes.
+- A small read is one batch DataFrame between given offsets; a backlog is one streaming query with
+  the ``availableNow`` trigger. Both hand the same DataFrame to the same callback.
+- A streaming query is used once. Its checkpoint is new and is removed after it: positions live in
+  Kafka, the checkpoint only tells the ends of the batch at hand.
+- A stop never interrupts Spark: the callback returns at once for what has not begun.
+
+Source:
+    docs/decisions/0003-reads.md, with the measurements.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from connect import failpoints
+from connect.layout import TopicPartition
+from worker.rounds import Offsets, Slice
+from worker.session import Session
+from worker.source import assignment, map_spark_error, offsets_text, parse_offsets
+
+Each: TypeAlias = Callable[[DataFrame, Slice], None]
+"""Gets one micro-batch, already spread over the right number of Spark tasks, and its ranges."""
+
+SMALL_RECORDS = 200_000
+BATCH_RECORDS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Reads for one task.
+
+    Args:
+        session: the worker's session.
+        options: options of the Kafka source, see ``source_options``.
+        columns: columns of the source that the pipeline needs.
+        pool: FAIR scheduler pool, one per connector.
+        small_records: up to so many records are read by one Spark task into one file per table.
+        batch_records: bound of a micro-batch in a backlog.
+    """
+
+    session: Session
+    options: Mapping[str, str]
+    columns: tuple[str, ...]
+    pool: str
+    small_records: int = SMALL_RECORDS
+    batch_records: int = BATCH_RECORDS
+
+    def read(self, part: Slice, each: Each) -> None:
+        """Read exactly ``part`` as one micro-batch.
+
+        Raises:
+            DataLost: records of the ranges are gone.
+            RetriableError: Spark or the broker failed; nothing of the batch may be used.
+        """
+        moved = part.moved()
+        if not moved.ends:
+            return
+        reader = (
+            self.session.spark.read.format("kafka")
+            .options(
+                **self._options(moved.ends, is_small=part.record_count_max <= self.small_records)
+            )
+            .option("startingOffsets", offsets_text(moved.starts))
+            .option("endingOffsets", offsets_text(moved.ends))
+        )
+        try:
+            self._hand_over(reader.load(), part, each)
+        except (PySparkException, Py4JError) as e:
+            raise map_spark_error(e) from e
+
+    def drain(self, starts: Offsets, each: Each, *, is_stopping: Callable[[], bool]) -> None:
+        """Read from ``starts`` to the log's end as it is now, in bounded micro-batches.
+
+        Args:
+            starts: next source offset of every partition of the task.
+            each: called in the query's thread; what it raises ends the drain and is raised here.
+            is_stopping: asked before each micro-batch; once true, no further one begins.
+
+        Raises:
+            DataLost, RetriableError: as ``read``.
+        """
+        checkpoint = Path(tempfile.mkdtemp(prefix="drain-", dir=self.session.folder))
+        call = _Call(
+            starts, checkpoint, lambda rows, part: self._hand_over(rows, part, each), is_stopping
+        )
+        stream = (
+            self.session.spark.readStream.format("kafka")
+            .options(**self._options(starts, is_small=False))
+            .option("startingOffsets", offsets_text(starts))
+            .option("maxOffsetsPerTrigger", str(self.batch_records))
+            .load()
+        )
+        try:
+            query = (
+                stream.writeStream.foreachBatch(call)
+                .option("checkpointLocation", checkpoint.as_uri())
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
+        except (PySparkException, Py4JError) as e:
+            raise map_spark_error(e) from e
+        finally:
+            self.session.release_callbacks()
+            shutil.rmtree(checkpoint, ignore_errors=True)
+        if call.failure is not None:
+            raise call.failure
+
+    def _options(self, partitions: Offsets, *, is_small: bool) -> dict[str, str]:
+        options = {**self.options, "assign": assignment(partitions)}
+        if not is_small and len(partitions) < self.session.cores:  # else cores would lie idle
+            options["minPartitions"] = str(self.session.cores)
+        return options
+
+    def _hand_over(self, rows: DataFrame, part: Slice, each: Each) -> None:
+        """Choose pool and number of Spark tasks, then call back."""
+        self.session.spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.pool)
+        chosen = rows.select(*self.columns)
+        if part.record_count_max <= self.small_records:
+            chosen = chosen.coalesce(1)
+        failpoints.hit("W1")
+        each(chosen, part)
+        failpoints.hit("W12")
+
+
+class _Call:
+    """The callback of one streaming query; its failure is kept and the query let run out.
+
+    An exception out of foreachBatch would reach us as text in a StreamingQueryException, and Spark
+    matches that text against patterns that overflow its stack on long ones.
+    """
+
+    def __init__(
+        self,
+        starts: Offsets,
+        checkpoint: Path,
+        hand_over: Callable[[DataFrame, Slice], None],
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        self._at = dict(starts)
+        self._checkpoint = checkpoint
+        self._hand_over = hand_over
+        self._is_stopping = is_stopping
+        self.failure: Exception | None = None
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        if self.failure is not None or self._is_stopping():
+            return
+        try:
+            ends = self._ends(batch_id)
+            part = Slice(dict(self._at), ends)
+            if part.record_count_max:
+                self._hand_over(rows, part)
+            self._at = ends
+        except (PySparkException, Py4JError) as e:
+            self.failure = map_spark_error(e)
+            self.failure.__cause__ = e
+        except Exception as e:  # a thread of Spark's: kept, raised by ``drain``
+            self.failure = e
+
+    def _ends(self, batch_id: int) -> dict[TopicPartition, int]:
+        """The ends Spark wrote down before it called: final, whatever happens to the batch."""
+        text = (self._checkpoint / "offsets" / str(batch_id)).read_text()
+        return parse_offsets(text.splitlines()[-1])
+
+
+def as_arrow(rows: DataFrame) -> Any:
+    """Collect a small result as a ``pyarrow.Table``."""
+    return rows.toArrow()

@@ -1,0 +1,209 @@
+"""The one Spark session of a worker process, with the settings that were measured to matter.
+
+Rules of this file:
+- Nothing of the session's configuration goes onto a command line: it may hold secrets (object
+  store keys in ``spark.hadoop.*``). It travels in a file that only this user can read and that is
+  removed once the session stands.
+- The session serves many tasks; what belongs to one connector is set per query, never here.
+
+Source:
+    Spark 4.1 configuration; the figures behind each choice are in docs/decisions/0003.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from connect.embedded.jars import resolve
+from connect.embedded.java import find_java
+
+TASK_FAILURES_MAX = 3
+REDACTED = r"(?i)secret|password|token|access[.]?key|credential|jaas|sasl|ssl[.]key"
+_CHECKPOINT_FILES = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+_LOG4J = """\
+status = error
+rootLogger.level = {level}
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{{ISO8601}} %p jvm %c{{1}} %enc{{%m}}{{CRLF}}%n
+# a failed task is told by the task itself, with its coordinates
+logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
+logger.tasks.level = off
+logger.executor.name = org.apache.spark.executor.Executor
+logger.executor.level = off
+# it warns of every streaming query about settings that we chose
+logger.queries.name = org.apache.spark.sql.execution.streaming
+logger.queries.level = error
+# native Hadoop and the local folder's configuration are no news
+logger.native.name = org.apache.hadoop.util.NativeCodeLoader
+logger.native.level = error
+logger.conf.name = org.apache.spark.SparkConf
+logger.conf.level = error
+# pools are made as connectors come, no file declares them
+logger.pools.name = org.apache.spark.scheduler.FairSchedulableBuilder
+logger.pools.level = error
+logger.kafka.name = org.apache.kafka
+logger.kafka.level = error
+logger.source.name = org.apache.spark.sql.kafka010
+logger.source.level = error
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A running session and what belongs to it.
+
+    Attributes:
+        spark: the session.
+        folder: private folder for checkpoints and spill, removed by ``close``.
+        cores: how many tasks run side by side.
+    """
+
+    spark: SparkSession
+    folder: Path
+    cores: int
+
+    def release_callbacks(self) -> None:
+        """Free the connection that every ended streaming query leaves behind.
+
+        Each query's thread opens a connection of its own to call into Python; py4j closes
+        connections that no call has used since the last clean-up, and nothing else does.
+        """
+        release_callbacks(self.spark)
+
+    def close(self) -> None:
+        """Stop Spark and its JVM, remove the folder."""
+        gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no public way to the JVM
+        self.spark.stop()
+        if gateway is not None:
+            with contextlib.suppress(Py4JError, OSError):
+                gateway.shutdown()
+            gateway.proc.stdin.close()  # the JVM ends when its standard input does
+            gateway.proc.wait(timeout=30)
+            SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+_cleaning = threading.Lock()
+
+
+def release_callbacks(spark: SparkSession) -> None:
+    """``Session.release_callbacks`` for whoever has only the session."""
+    client = spark.sparkContext._gateway._gateway_client  # noqa: SLF001 - no public way
+    with _cleaning:
+        JavaObject("GATEWAY_SERVER", client).getCallbackClient().periodicCleanup()
+
+
+def core_count() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def settings(
+    node: Mapping[str, str], *, folder: Path, jars: list[Path], cores: int
+) -> dict[str, str]:
+    """The session's configuration: measured defaults under the node's ``spark.*`` properties.
+
+    Args:
+        node: node properties; those that start with ``spark.`` win.
+        folder: private folder of the session.
+        jars: Spark's Kafka source and what it needs.
+        cores: cores of this machine that may be used.
+    """
+    java_options = [
+        "-XX:+UseSerialGC",  # 230 MB less than G1 at the same throughput
+        "-XX:+ExitOnOutOfMemoryError",
+        "-Djava.net.preferIPv4Stack=true",
+        f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
+    ]
+    own = {
+        "spark.master": f"local[{cores},{TASK_FAILURES_MAX}]",
+        "spark.app.name": "icefloe",
+        "spark.jars": ",".join(str(jar) for jar in jars),
+        "spark.driver.memory": "1536m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": " ".join(java_options),
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.scheduler.mode": "FAIR",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.ui.retainedJobs": "10",
+        "spark.ui.retainedStages": "10",
+        "spark.ui.retainedTasks": "100",
+        "spark.sql.ui.retainedExecutions": "5",
+        "spark.sql.streaming.ui.enabled": "false",
+        "spark.eventLog.enabled": "false",
+        "spark.log.level": "WARN",
+        "spark.redaction.regex": REDACTED,
+        "spark.sql.redaction.options.regex": REDACTED,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        "spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "false",
+        "spark.python.daemon.module": "worker.daemon",
+        "spark.python.unix.domain.socket.enabled": "true",
+    }
+    return {**own, **{k: v for k, v in node.items() if k.startswith("spark.")}}
+
+
+def open_session(node: Mapping[str, str], *, folder: Path | None = None) -> Session:
+    """Start Spark; takes about 6 s.
+
+    Args:
+        node: node properties.
+        folder: parent of the session's private folder; the system's temporary folder if None.
+
+    Raises:
+        ConfigError: no usable Java, or jars that do not match their check sums.
+        RetriableError: jars could not be downloaded.
+    """
+    home = Path(tempfile.mkdtemp(prefix="icefloe-worker-", dir=folder))
+    cores = core_count()
+    os.environ["JAVA_HOME"] = str(find_java().resolve().parent.parent)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if node.get("spark.master", "local").startswith("local"):
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    conf = settings(node, folder=home, jars=resolve("spark-kafka"), cores=cores)
+    (home / "log4j2.properties").write_text(_LOG4J.format(level="warn"))
+    properties = home / "spark.properties"
+    properties.touch(mode=0o600)
+    properties.write_text("".join(f"{k} {_escaped(v)}\n" for k, v in conf.items()))
+    before = os.environ.get("PYSPARK_SUBMIT_ARGS")
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {properties} pyspark-shell"
+    try:
+        spark = SparkSession.builder.getOrCreate()
+    finally:
+        properties.unlink()
+        if before is None:
+            del os.environ["PYSPARK_SUBMIT_ARGS"]
+        else:
+            os.environ["PYSPARK_SUBMIT_ARGS"] = before
+    return Session(spark, home, max(int(spark.sparkContext.defaultParallelism), 1))
+
+
+def _escaped(value: str) -> str:
+    """A value in the form of Java's property files."""
+    return value.replace("\\", "\\\\").replace("\n", "\\n")

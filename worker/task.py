@@ -1,0 +1,416 @@
+"""One task: from taking over its transactional id to the stop.
+
+Rules of this file:
+- Order of a start: fence predecessors, make sure no newer layout exists, read the committed source
+  offsets. Never the other way round.
+- One thread owns everything here. The callback of a streaming query runs in a thread of Spark's,
+  but only while the task's own thread waits for that query.
+- After any error the producer and all pending batches are thrown away. A retriable error starts
+  over from the committed source offsets, with back-off; anything else is final.
+- Nothing is read while too many announced rounds are not known to be committed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from uuid import UUID
+
+import structlog
+from pyspark.sql import DataFrame
+
+from connect import failpoints
+from connect.clock import Clock
+from connect.config.connector import ConnectorConfig
+from connect.errors import CommitError, CommitRefused, DataLost, Fenced, RetriableError
+from connect.gateways.kafka import LogReader, Message, TransactionalProducer, client_properties
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.herder.store import read_layouts
+from connect.layout import TopicPartition
+from worker.announcer import Announcer
+from worker.control import ControlLog, Heard
+from worker.drain import Drain
+from worker.figures import TaskFigures
+from worker.rounds import Backlog, Ledger, Offsets, Slice, WrittenBatch
+from worker.session import Session
+from worker.source import check_positions, source_options
+
+LOOK_MS = 1_000
+LISTEN_MS = 250
+RESTART_MIN_MS = 500
+RESTART_MAX_MS = 30_000
+FAILURES_UNTIL_REPORTED = 5
+RESET_LOOKS = 5  # a new leader may for a moment not know how far its log is committed
+
+log = structlog.get_logger("worker.task")
+
+
+class BatchRunner(Protocol):
+    """Turns micro-batches into complete files."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of Spark's Kafka source that are needed."""
+        ...
+
+    def run(self, rows: DataFrame, part: Slice) -> WrittenBatch:
+        """Write the files of one micro-batch.
+
+        Raises:
+            RecordError: a record cannot be handled and nothing tolerates it.
+            CommitRefused: a table is missing or may not be written.
+            RetriableError: Spark, the store or the catalog failed.
+        """
+        ...
+
+    def dead_letter(self, letter: Any) -> Message | None:
+        """The message for the dead letter topic; None when dead letters are only counted."""
+        ...
+
+    def round_over(self) -> None:
+        """An answer was announced: a good moment to look whether tables have changed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAssignment:
+    """What the leader gave to a task."""
+
+    task: int
+    layout: int
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What a task needs of the process around it.
+
+    Attributes:
+        node: the node's properties, placeholders resolved.
+        node_group_id: ``group.id`` of the node cluster, first part of the transactional id.
+        config_topic: topic of layouts; None leaves the layout check out (tests).
+        session: the worker's Spark session.
+        clock: time and identities.
+        runner: makes the task's batch runner; called anew after each retriable error.
+        report: told of each state: RUNNING, or FAILED with a retriable error that goes on.
+    """
+
+    node: Mapping[str, str]
+    node_group_id: str
+    config_topic: str | None
+    session: Session
+    clock: Clock
+    runner: Callable[[ConnectorConfig, TaskAssignment], BatchRunner]
+    report: Callable[[str, Exception | None], None]
+
+
+class LayoutSuperseded(Fenced):
+    """A newer layout is in the config topic: this task must not begin."""
+
+    default_code = "layout_superseded"
+
+
+@dataclass(slots=True)
+class ConnectorTask:
+    """One task of one connector; ``run`` blocks until ``stop`` or a final error."""
+
+    config: ConnectorConfig
+    assignment: TaskAssignment
+    wiring: Wiring
+    figures: TaskFigures = field(default_factory=TaskFigures)
+    _stopping: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def transactional_id(self) -> str:
+        """``<group.id>-<connector>-<task>``."""
+        return f"{self.wiring.node_group_id}-{self.config.name}-{self.assignment.task}"
+
+    @property
+    def is_stopping(self) -> bool:
+        """True once ``stop`` was called."""
+        return self._stopping.is_set()
+
+    def stop(self) -> None:
+        """End after the batch that is being read; may be called from any thread."""
+        self._stopping.set()
+
+    def pause(self, duration_ms: int) -> None:
+        """Wait, but not once ``stop`` was called."""
+        self._stopping.wait(duration_ms / 1000)
+
+    def run(self) -> None:
+        """Read, write and announce until stopped.
+
+        Raises:
+            Fenced: another task of this id runs, or a newer layout exists.
+            DataLost: source records are gone, with the range.
+            RecordError: a record cannot be handled and nothing tolerates it.
+            ConfigError, CommitRefused: an operator must act.
+            InvariantViolation: a bug.
+        """
+        clock = self.wiring.clock
+        failures = 0
+        while not self._stopping.is_set():
+            announced = self.figures.announcements
+            try:
+                with contextlib.closing(_Life(self)) as life:
+                    life.live()
+            except (RetriableError, CommitError) as e:
+                if isinstance(e, CommitRefused):
+                    raise
+                failures = 1 if self.figures.announcements > announced else failures + 1
+                self.figures.restarts += 1
+                delay_ms = min(RESTART_MIN_MS * 2 ** (failures - 1), RESTART_MAX_MS)
+                log.warning(
+                    "task starts over", error=str(e), code=e.code, delay_ms=delay_ms,
+                    connector=self.config.name, task=self.assignment.task, at_ms=clock.now_ms(),
+                )  # fmt: skip
+                if failures == FAILURES_UNTIL_REPORTED:
+                    self.wiring.report("FAILED", e)
+                self.pause(delay_ms)
+
+
+class _Life:
+    """From taking over the transactional id to the first error or the stop."""
+
+    def __init__(self, owner: ConnectorTask) -> None:
+        self._owner = owner
+        self._config = owner.config
+        self._wiring = owner.wiring
+        self._clock = owner.wiring.clock
+        self._figures = owner.figures
+        self._partitions = owner.assignment.partitions
+        self._asked: UUID | None = None
+        self._looked_ms = 0
+        self._closing: list[Callable[[], None]] = []
+
+    def close(self) -> None:
+        """Let go of all connections; pending batches are forgotten."""
+        while self._closing:
+            self._closing.pop()()
+
+    def live(self) -> None:
+        """Start, then serve rounds until the owner stops."""
+        self._open()
+        self._wiring.report("RUNNING", None)
+        while not self._owner.is_stopping:
+            self._hear(self._listen_ms())
+            if self._asked is not None:
+                self._answer_fully()
+            elif self._clock.monotonic_ms() - self._looked_ms >= LOOK_MS:
+                self._read_if_much_waits()
+        self._leave()
+
+    # ------------------------------------------------------------------ start
+
+    def _open(self) -> None:
+        node, config = self._wiring.node, self._config
+        producer = TransactionalProducer(
+            client_properties(
+                node, config.producer_overrides, config.kafka_overrides, prefix="producer."
+            ),
+            self._owner.transactional_id,
+        )
+        self._closing.append(producer.close)
+        failpoints.hit("W13")
+        producer.init()
+        self._check_layout()
+        self._admin = KafkaAdmin(
+            client_properties(
+                node, config.consumer_overrides, config.kafka_overrides, prefix="admin."
+            )
+        )
+        self._closing.append(self._admin.close)
+        self._runner = self._wiring.runner(config, self._owner.assignment)
+        self._announcer = Announcer(
+            producer,
+            control_topic=config.control_topic,
+            connect_group_id=config.connect_group_id,
+            layout=self._owner.assignment.layout,
+            clock=self._clock,
+            dead_letter=self._runner.dead_letter,
+        )
+        self._ledger = Ledger(
+            self._positions(),
+            out_of_order_ms=config.vtts_out_of_order_ms,
+            idle_lag_ms=config.vtts_idle_lag_ms,
+        )
+        self._backlog = Backlog(
+            rounds_max=config.max_uncommitted_rounds,
+            silence_ms_max=config.max_uncommitted_rounds * config.commit_interval_ms
+            + config.commit_timeout_ms,
+        )
+        self._backlog.heard(self._clock.monotonic_ms())
+        self._drain = Drain(
+            self._wiring.session,
+            source_options(
+                node,
+                config.consumer_overrides,
+                task=self._owner.transactional_id,
+                has_headers="headers" in self._runner.columns,
+            ),
+            columns=self._runner.columns,
+            pool=config.name,
+        )
+        reader = LogReader(client_properties(node, config.kafka_overrides, prefix="consumer."))
+        self._closing.append(reader.close)
+        self._control = ControlLog(
+            reader, self._admin, topic=config.control_topic, group_id=config.connect_group_id
+        )
+        self._control.start_at_end()
+
+    def _check_layout(self) -> None:
+        topic, own = self._wiring.config_topic, self._owner.assignment.layout
+        if topic is None:
+            return
+        newest, _ready = read_layouts(
+            client_properties(self._wiring.node), topic, self._config.name
+        )
+        if newest is None or newest.number > own:
+            raise LayoutSuperseded(
+                f"the task was given layout {own}, the config topic holds "
+                f"{'none' if newest is None else newest.number}",
+                connector=self._config.name,
+                task=self._owner.assignment.task,
+            )
+
+    def _positions(self) -> Offsets:
+        """Committed source offsets; where there is none, what ``auto.offset.reset`` says.
+
+        The latter are stored at once: a crash before the first announcement must not make the
+        next start begin elsewhere.
+        """
+        committed = self._admin.committed(self._config.connect_group_id, self._partitions)
+        marks = self._admin.watermarks(self._partitions)
+        is_latest = self._config.auto_offset_reset == "latest"
+        fresh = {tp: marks[tp][1 if is_latest else 0] for tp, at in committed.items() if at is None}
+        if fresh:
+            self._announcer.store_offsets(fresh)
+        positions = {tp: at for tp, at in committed.items() if at is not None} | fresh
+        self._verify(positions)
+        return positions
+
+    def _verify(self, positions: Offsets) -> None:
+        """Raise DataLost when the log does not hold the positions, and goes on not to."""
+        for attempt in range(RESET_LOOKS):
+            try:
+                check_positions(positions, self._admin.watermarks(self._partitions))
+            except DataLost as e:
+                if e.code == "source_data_lost" or attempt == RESET_LOOKS - 1:
+                    raise e.at(connector=self._config.name) from None
+                self._owner.pause(LOOK_MS)
+            else:
+                return
+
+    # ------------------------------------------------------------------ rounds
+
+    def _listen_ms(self) -> int:
+        since_look = self._clock.monotonic_ms() - self._looked_ms
+        return max(1, min(LISTEN_MS, LOOK_MS - since_look))
+
+    def _hear(self, timeout_ms: int) -> None:
+        for heard in self._control.poll(timeout_ms):
+            if heard.kind is Heard.Kind.START:
+                self._asked = heard.commit_id
+                self._backlog.heard(self._clock.monotonic_ms())
+            else:
+                self._backlog.completed(heard.commit_id)
+                if self._asked == heard.commit_id:
+                    self._asked = None  # that round is over, the next one takes what we have
+        self._figures.malformed_events = self._control.malformed
+        self._figures.rounds_uncommitted = self._backlog.rounds
+
+    def _answer_fully(self) -> None:
+        """One last read to the log's end, then announce."""
+        if not self._is_held_back():
+            ends, asked_at_ms = self._look()
+            self._read(ends)
+            self._ledger.see_ends(ends, asked_at_ms=asked_at_ms)
+        if self._asked is not None:
+            self._announce(self._asked)
+
+    def _read_if_much_waits(self) -> None:
+        if self._is_held_back():
+            self._looked_ms = self._clock.monotonic_ms()
+            return
+        ends, asked_at_ms = self._look()
+        if self._ledger.unread(ends) >= self._config.drain_records:
+            self._read(ends)
+            self._ledger.see_ends(ends, asked_at_ms=asked_at_ms)
+
+    def _is_held_back(self) -> bool:
+        held = self._backlog.is_full(
+            self._clock.monotonic_ms(), has_pending=bool(self._ledger.pending)
+        )
+        if held and not self._figures.is_held_back:
+            log.warning(
+                "reading stops until a round is committed", connector=self._config.name,
+                task=self._owner.assignment.task, rounds=self._backlog.rounds,
+            )  # fmt: skip
+        self._figures.is_held_back = held
+        return held
+
+    def _look(self) -> tuple[Offsets, int]:
+        """The log's ends, and the wall clock from before the question."""
+        self._looked_ms = self._clock.monotonic_ms()
+        asked_at_ms = self._clock.now_ms()
+        ends = self._admin.ends(self._partitions)
+        next_offsets = self._ledger.next_offsets
+        if any(end < next_offsets[tp] for tp, end in ends.items()):
+            self._verify(next_offsets)
+        self._figures.lag_records = self._ledger.unread(ends)
+        return ends, asked_at_ms
+
+    def _read(self, ends: Offsets) -> None:
+        """Read to ``ends``: in one batch when that is small, else by a query to the end."""
+        part = self._ledger.slice_to(ends)
+        try:
+            if part.record_count_max > self._drain.small_records:
+                self._drain.drain(
+                    part.starts,
+                    self._batch,
+                    is_stopping=lambda: self._owner.is_stopping or self._is_held_back(),
+                )
+            elif part.record_count_max:
+                self._drain.read(part, self._batch)
+        except DataLost as e:
+            if "partition" not in e.coordinates:  # Spark does not say where
+                self._verify(self._ledger.next_offsets)
+            raise e.at(connector=self._config.name) from e
+
+    def _batch(self, rows: DataFrame, part: Slice) -> None:
+        started_ms = self._clock.monotonic_ms()
+        batch = self._runner.run(rows, part)
+        self._ledger.add(batch)
+        self._figures.add(batch, self._clock.monotonic_ms() - started_ms)
+        self._figures.lag_records = max(0, self._figures.lag_records - part.record_count_max)
+        self._hear(0)
+        if self._asked is not None and self._is_amid_backlog(part):
+            self._announce(self._asked)
+
+    def _is_amid_backlog(self, part: Slice) -> bool:
+        """In a backlog the answer goes out with the batch at hand, not at the drain's end."""
+        return part.record_count_max > self._drain.small_records
+
+    def _announce(self, commit_id: UUID) -> None:
+        answer = self._ledger.answer()
+        self._announcer.announce(commit_id, answer)
+        self._ledger.announced(answer)
+        self._asked = None
+        if answer.batches:
+            self._backlog.announced(commit_id)
+        self._figures.announcements += 1
+        self._figures.rounds_uncommitted = self._backlog.rounds
+        self._runner.round_over()
+
+    def _leave(self) -> None:
+        """Announce what is pending, so that the next task need not read it again.
+
+        The answer carries an id that no round has: the coordinator commits whatever is
+        announced, whatever its id, and no round takes it for the completion of a task.
+        """
+        if self._ledger.pending:
+            self._announce(self._asked or self._clock.new_uuid())
