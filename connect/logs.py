@@ -66,7 +66,7 @@ def configure(process: str, *, stream: TextIO | None = None, level: str = "INFO"
 
 def logger(name: str) -> structlog.stdlib.BoundLogger:
     """A logger; ``name`` is the module's part of the product, e.g. ``herder``."""
-    return cast("structlog.stdlib.BoundLogger", structlog.get_logger(logger=name))
+    return cast("structlog.stdlib.BoundLogger", structlog.get_logger(component=name))
 
 
 def set_level(name: str, level: str) -> None:
@@ -95,7 +95,7 @@ def level_of(name: str) -> int:
 
 def _filter(_: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     number = LEVELS.get({"WARNING": "WARN", "CRITICAL": "FATAL"}.get(u := method.upper(), u), 20)
-    if number < level_of(str(event.get("logger", ""))):
+    if number < level_of(str(event.get("component", ""))):
         raise structlog.DropEvent
     return event
 

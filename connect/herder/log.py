@@ -23,6 +23,7 @@ from connect.logs import logger
 IDLE_POLL_MS = 100
 RETRY_PAUSE_S = 0.5
 WRITE_TIMEOUT_MS = 60_000
+METADATA_TIMEOUT_MS = 10_000
 
 OnRecord = Callable[[str, bytes | None], None]
 
@@ -70,18 +71,36 @@ def ensure_compacted(
 
 
 def read_all(
-    admin: KafkaAdmin, reader: LogReader, topic: str, on_record: OnRecord, *, partitions: int
+    admin: KafkaAdmin, reader: LogReader, topic: str, on_record: OnRecord, *, clock: Clock
 ) -> None:
     """Hand every record of the topic, up to its end as of now, to ``on_record``.
 
     The reader stays assigned and goes on behind the last record read.
+
+    Raises:
+        RetriableError: the broker is away, or the topic does not exist.
     """
-    marks = admin.watermarks([TopicPartition(topic, p) for p in range(partitions)])
+    marks = _watermarks(admin, topic, clock)
     reader.assign({tp: start for tp, (start, _) in marks.items()})
     while any(reader.positions()[tp] < end for tp, (_, end) in marks.items()):
         for record in reader.poll(IDLE_POLL_MS, 1) + reader.poll(0):
             if record.key is not None:
                 on_record(record.key.decode(errors="replace"), record.value)
+
+
+def _watermarks(
+    admin: KafkaAdmin, topic: str, clock: Clock
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Start and end of each partition; a topic just created is not at once known everywhere."""
+    deadline_ms = clock.monotonic_ms() + METADATA_TIMEOUT_MS
+    while True:
+        try:
+            partitions = max(1, admin.topics().get(topic, 0))  # of none, the first is missing
+            return admin.watermarks([TopicPartition(topic, p) for p in range(partitions)])
+        except RetriableError:
+            if clock.monotonic_ms() >= deadline_ms:
+                raise
+            threading.Event().wait(0.1)
 
 
 class CompactedLog:
@@ -110,7 +129,8 @@ class CompactedLog:
     ) -> None:
         self.topic = topic
         self._admin = admin
-        self._reader_properties = dict(reader_properties)
+        # the end of a topic is known after one empty fetch: do not let it wait long
+        self._reader_properties = {**reader_properties, "fetch.max.wait.ms": "100"}
         self._producer_properties = dict(producer_properties)
         self._transactional_id = transactional_id
         self._on_record = on_record
@@ -208,8 +228,7 @@ class CompactedLog:
     def _open(self) -> LogReader:
         reader = LogReader(self._reader_properties)
         try:
-            partitions = self._admin.topics().get(self.topic, 1)
-            read_all(self._admin, reader, self.topic, self._saw, partitions=partitions)
+            read_all(self._admin, reader, self.topic, self._saw, clock=self._clock)
         except IcefloeError:
             reader.close()
             raise

@@ -303,9 +303,9 @@ def layout_records(layout: Layout, config: Mapping[str, str]) -> Iterator[Record
     )
 
 
-def ready_record(layout: Layout) -> Record:
+def ready_record(layout: Layout, tasks_ever: int) -> Record:
     """Says that no task of an older layout can write any more."""
-    return (READY + layout.connector, {"layout": layout.number})
+    return (READY + layout.connector, {"layout": layout.number, "tasks": tasks_ever})
 
 
 def deletion_records(state: ConnectorState) -> list[Record]:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from connect.clock import Clock
+from connect.clock import Clock, SystemClock
 from connect.errors import IcefloeError, RetriableError
 from connect.gateways.kafka import LogReader
 from connect.gateways.kafka_admin import KafkaAdmin
@@ -134,7 +134,7 @@ class ConfigStore:
 
     def put_ready(self, layout: Layout) -> None:
         """Say that every transactional id of the old and the new layout is taken over."""
-        self._write([state.ready_record(layout)])
+        self._write([state.ready_record(layout, self.get(layout.connector).tasks_ever)])
 
     def delete_connector(self, name: str) -> None:
         """Forget a connector."""
@@ -315,9 +315,10 @@ def read_layouts(
         except ValueError:
             return
 
-    admin, reader = KafkaAdmin(properties), LogReader(properties)
+    admin = KafkaAdmin(properties)
+    reader = LogReader({**properties, "fetch.max.wait.ms": "10"})
     try:
-        read_all(admin, reader, topic, on_record, partitions=1)
+        read_all(admin, reader, topic, on_record, clock=SystemClock())
     finally:
         reader.close()
         admin.close()

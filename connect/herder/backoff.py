@@ -1,0 +1,51 @@
+"""How long to wait before the next restart: pure, time is passed in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BackoffPolicy:
+    """Doubling pauses.
+
+    Attributes:
+        first_ms: pause before the first restart.
+        longest_ms: the cap.
+        stable_ms: who ran this long before failing starts over with the first pause.
+        restarts_max: restarts in a row before giving up; None never gives up.
+    """
+
+    first_ms: int = 1_000
+    longest_ms: int = 60_000
+    stable_ms: int = 60_000
+    restarts_max: int | None = None
+
+
+class Backoff:
+    """The restarts of one thing."""
+
+    def __init__(self, policy: BackoffPolicy) -> None:
+        self._policy = policy
+        self._started_ms: int | None = None
+        self.restarts = 0
+
+    def started(self, now_ms: int) -> None:
+        """It began to run."""
+        self._started_ms = now_ms
+
+    def failed(self, now_ms: int) -> int | None:
+        """It failed: return the pause in milliseconds, or None to give up."""
+        policy = self._policy
+        if self._started_ms is not None and now_ms - self._started_ms >= policy.stable_ms:
+            self.restarts = 0
+        self._started_ms = None
+        if policy.restarts_max is not None and self.restarts >= policy.restarts_max:
+            return None
+        pause_ms = policy.first_ms << min(self.restarts, 40)
+        self.restarts += 1
+        return min(pause_ms, policy.longest_ms)
+
+    def reset(self) -> None:
+        """An operator intervened: the next failure is the first."""
+        self.restarts = 0

@@ -1,0 +1,185 @@
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from connect.clock import SystemClock
+from connect.embedded.broker import Broker
+from connect.errors import ConfigError, Fenced
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.herder.state import Status
+from connect.herder.store import ConfigStore, StatusStore, StoreSettings, read_layouts
+from connect.layout import Layout, TopicPartition, spread
+
+pytestmark = pytest.mark.kafka
+CONFIG = {"name": "c", "topics": "t", "secret": "${file:s:k}"}
+
+
+@pytest.fixture
+def admin(kafka_properties: dict[str, str]) -> Iterator[KafkaAdmin]:
+    """Questions to the session's broker."""
+    made = KafkaAdmin(kafka_properties)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def settings(kafka_properties: dict[str, str], request: pytest.FixtureRequest) -> StoreSettings:
+    """Topics of this test's own."""
+    name = "".join(c if c.isalnum() else "-" for c in request.node.name)
+    return StoreSettings(
+        group_id=f"g-{name}",
+        worker_id="127.0.0.1:8083",
+        config_topic=f"config-{name}",
+        config_replication_factor=-1,
+        status_topic=f"status-{name}",
+        status_replication_factor=-1,
+        status_partitions=5,
+        reader_properties=kafka_properties,
+        producer_properties=kafka_properties,
+    )
+
+
+def opened(settings: StoreSettings, admin: KafkaAdmin) -> ConfigStore:
+    store = ConfigStore(settings, admin, SystemClock())
+    store.start()
+    return store
+
+
+def layout(number: int, tasks: int) -> Layout:
+    return spread("c", number, [TopicPartition("t", p) for p in range(4)], tasks=tasks)
+
+
+def test_what_is_written_is_read_at_once_and_after_a_restart(
+    settings: StoreSettings, admin: KafkaAdmin
+) -> None:
+    """A write is in the log and in memory when it returns; a new process reads the same."""
+    store = opened(settings, admin)
+    store.put_connector("c", CONFIG, "PAUSED")
+    assert store.get("c").config == CONFIG
+    store.put_layout(layout(1, 2), CONFIG)
+    assert store.get("c").layout == layout(1, 2)
+    assert not store.get("c").is_ready
+    store.put_ready(layout(1, 2))
+    assert store.get("c").is_ready
+    before = store.get("c")
+    store.close()
+    again = opened(settings, admin)
+    after = again.get("c")
+    assert (after.config, after.target, after.layout, after.ready) == (
+        before.config,
+        before.target,
+        before.layout,
+        before.ready,
+    )
+    again.delete_connector("c")
+    assert again.names() == []
+    again.close()
+
+
+def test_a_task_reads_the_layouts_for_itself(
+    settings: StoreSettings, admin: KafkaAdmin, kafka_properties: dict[str, str]
+) -> None:
+    """The latest committed layout and the ready number, to the end of the topic."""
+    store = opened(settings, admin)
+    read = lambda: read_layouts(kafka_properties, settings.config_topic, "c")  # noqa: E731
+    assert read() == (None, None)
+    store.put_layout(layout(1, 2), CONFIG)
+    store.put_ready(layout(1, 2))
+    store.put_layout(layout(2, 4), CONFIG)
+    assert read() == (layout(2, 4), 1)
+    store.put_ready(layout(2, 4))
+    assert read() == (layout(2, 4), 2)
+    store.delete_connector("c")
+    assert read() == (None, 2)
+    store.close()
+
+
+def test_concurrent_writes_have_one_order(settings: StoreSettings, admin: KafkaAdmin) -> None:
+    """Racing writers of one connector leave what the log has last, in memory and on disk."""
+    store = opened(settings, admin)
+    threads = [
+        threading.Thread(target=store.put_connector, args=("c", {"n": str(n)})) for n in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    seen = store.get("c")
+    assert seen.revision == 8
+    store.close()
+    again = opened(settings, admin)
+    assert again.get("c").config == seen.config
+    again.close()
+
+
+def test_a_second_node_of_the_same_group_fences_the_first(
+    settings: StoreSettings, admin: KafkaAdmin
+) -> None:
+    """Whoever starts last writes; the other one's write is refused and not in the log."""
+    first = opened(settings, admin)
+    first.put_connector("c", CONFIG)
+    second = opened(settings, admin)
+    with pytest.raises(Fenced):
+        first.put_connector("c", {"stale": "1"})
+    second.put_connector("d", CONFIG)
+    assert second.get("c").config == CONFIG
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize(
+    ("partitions", "policy", "word"),
+    [(1, "delete", "cleanup.policy=compact"), (2, "compact", "single partition")],
+)
+def test_unfit_config_topic_is_refused(
+    settings: StoreSettings, admin: KafkaAdmin, partitions: int, policy: str, word: str
+) -> None:
+    """A topic that would lose configurations or their order is named, with what is wrong."""
+    admin.ensure_topic(settings.config_topic, partitions, {"cleanup.policy": policy})
+    with pytest.raises(ConfigError, match=word) as caught:
+        ConfigStore(settings, admin, SystemClock()).start()
+    assert settings.config_topic in str(caught.value)
+
+
+def test_statuses_show_at_once_and_survive(settings: StoreSettings, admin: KafkaAdmin) -> None:
+    """Statuses are visible before they are written, and written when the store closes."""
+    store = StatusStore(settings, admin, SystemClock())
+    store.start()
+    failed = Status("FAILED", "line one\nline two", settings.worker_id, 1, "0.1.0")
+    store.put_connector("c", Status("RUNNING", None, settings.worker_id, 1, "0.1.0"))
+    store.put_task("c", 0, failed)
+    store.put_task("c", 1, failed)
+    store.put_task("c", 1, None)
+    store.put_topic("c", "t", task=0, now_ms=1)
+    assert store.tasks("c") == {0: failed}
+    store.close()
+    again = StatusStore(settings, admin, SystemClock())
+    again.start()
+    assert again.tasks("c") == {0: failed}
+    assert again.topics("c") == {"t"}
+    again.forget_topics("c")
+    assert again.topics("c") == frozenset()
+    again.close()
+
+
+@pytest.mark.faults
+def test_broker_restart_delays_a_write_and_loses_none(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """A write while the broker is down returns after it is back, acknowledged and read back."""
+    with Broker(tmp_path_factory.mktemp("own-broker")) as broker:
+        properties = {"bootstrap.servers": broker.bootstrap_servers}
+        own = StoreSettings("g", "w:1", "config", -1, "status", -1, 1, properties, properties)
+        admin = KafkaAdmin(properties)
+        store = opened(own, admin)
+        store.put_connector("c", CONFIG)
+        broker.stop()
+        writer = threading.Thread(target=store.put_connector, args=("d", CONFIG))
+        writer.start()
+        broker.start()
+        writer.join(60)
+        assert not writer.is_alive()
+        assert store.names() == ["c", "d"]
+        store.close()
+        admin.close()

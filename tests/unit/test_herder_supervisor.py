@@ -1,0 +1,170 @@
+import os
+import queue
+import signal
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from connect.clock import SystemClock
+from connect.herder.backoff import Backoff, BackoffPolicy
+from connect.herder.supervisor import Child, ChildSpec
+
+SCRIPT = textwrap.dedent(
+    """
+    import os, subprocess, sys, time
+    from connect.ipc import Channel
+
+    channel = Channel.inherited(int(os.environ["ICEFLOE_IPC_FD"]))
+    print("hello from the child", file=sys.stderr, flush=True)
+    grandchild = None
+    for message in channel.receive():
+        if message["op"] == "configure":
+            grandchild = subprocess.Popen(["sleep", "600"])
+            channel.send({"event": "ready", "pid": os.getpid(), "grandchild": grandchild.pid,
+                          "properties": message["properties"]})
+        elif message["op"] == "echo":
+            channel.send({"event": "echo", "text": message["text"]})
+        elif message["op"] == "exit":
+            sys.exit(message["status"])
+        elif message["op"] == "hang":
+            time.sleep(600)
+        elif message["op"] == "shutdown":
+            channel.send({"event": "bye", "grace_ms": message["grace_ms"]})
+            sys.exit(0)
+    """
+)
+Events = queue.Queue[dict[str, Any]]
+
+
+@pytest.fixture
+def child(tmp_path: Path) -> Iterator[tuple[Child, Events]]:
+    """A supervised child that runs the script above."""
+    events: Events = queue.Queue()
+    spec = ChildSpec(
+        name="worker",
+        command=[sys.executable, "-c", SCRIPT],
+        log_file=tmp_path / "worker.log",
+        properties={"a": "${env:B}"},
+        environ=dict(os.environ),
+    )
+    policy = BackoffPolicy(first_ms=10, longest_ms=50, stable_ms=60_000)
+    made = Child(spec, lambda _, event: events.put(event), SystemClock(), policy)
+    made.start()
+    yield made, events
+    made.shutdown(100)
+
+
+def test_child_gets_its_configuration_and_answers(child: tuple[Child, Events]) -> None:
+    """Properties go over the pipe as they are, placeholders unresolved."""
+    made, events = child
+    ready = events.get(timeout=20)
+    assert ready["properties"] == {"a": "${env:B}"}
+    assert ready["pid"] == made.pid
+    made.send({"op": "echo", "text": "x" * 1_000_000})
+    assert len(events.get(timeout=20)["text"]) == 1_000_000
+    assert "hello from the child" in made.spec.log_file.read_text()
+
+
+def test_killed_child_starts_again_and_leaves_nothing_behind(
+    child: tuple[Child, Events],
+) -> None:
+    """What the killed child had started is killed with its group."""
+    made, events = child
+    first = events.get(timeout=20)
+    os.kill(first["pid"], signal.SIGKILL)
+    exited = events.get(timeout=20)
+    assert exited["event"] == "exited"
+    assert exited["status"] == -signal.SIGKILL
+    second = events.get(timeout=20)
+    assert second["event"] == "ready"
+    assert second["pid"] != first["pid"]
+    assert not _is_alive(first["grandchild"])
+    assert made.restarts == 1
+
+
+def test_exit_status_and_last_words_are_told(child: tuple[Child, Events]) -> None:
+    """The event of an unasked end carries the tail of the log."""
+    made, events = child
+    events.get(timeout=20)
+    made.send({"op": "exit", "status": 3})
+    exited = events.get(timeout=20)
+    assert exited["status"] == 3
+    assert "hello from the child" in exited["trace"]
+
+
+def test_shutdown_lets_the_child_drain(child: tuple[Child, Events]) -> None:
+    """The child is asked, told its grace, and not started again."""
+    made, events = child
+    pid = events.get(timeout=20)["pid"]
+    made.shutdown(5_000)
+    assert events.get(timeout=5) == {"event": "bye", "grace_ms": 5_000}
+    assert events.empty()
+    assert not _is_alive(pid)
+    assert made.pid is None
+    assert not made.send({"op": "echo", "text": "anybody?"})
+
+
+@pytest.mark.parametrize("how", ["hang", "stopped"])
+def test_child_that_does_not_listen_is_killed_after_its_grace(
+    child: tuple[Child, Events], how: str
+) -> None:
+    """Neither a hanging nor a paused child holds the node up, and no sender blocks."""
+    made, events = child
+    ready = events.get(timeout=20)
+    if how == "hang":
+        made.send({"op": "hang"})
+    else:
+        os.kill(ready["pid"], signal.SIGSTOP)
+    for _ in range(100):
+        made.send({"op": "echo", "text": "x" * 10_000})  # far more than the pipe holds
+    threads_before = threading.active_count()
+    made.shutdown(300)
+    assert not _is_alive(ready["pid"])
+    assert not _is_alive(ready["grandchild"])
+    assert threading.active_count() < threads_before
+
+
+def test_log_file_is_kept_bounded(
+    child: tuple[Child, Events], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long log moves aside and the child writes on into the same file."""
+    made, events = child
+    events.get(timeout=20)
+    monkeypatch.setattr("connect.herder.supervisor.LOG_BYTES_MAX", 10)
+    made.trim_log()
+    assert made.spec.log_file.stat().st_size == 0
+    assert made.spec.log_file.with_suffix(".log.1").stat().st_size == 5
+
+
+def test_backoff_doubles_to_its_cap_and_forgets_after_a_stable_run() -> None:
+    """Pauses are 1, 2, 4, 4; a run longer than the stable time starts over."""
+    backoff = Backoff(BackoffPolicy(first_ms=1, longest_ms=4, stable_ms=100))
+    pauses = []
+    for now in range(4):
+        backoff.started(now)
+        pauses.append(backoff.failed(now))
+    assert pauses == [1, 2, 4, 4]
+    backoff.started(1_000)
+    assert backoff.failed(1_100) == 1
+
+
+def test_backoff_gives_up_and_an_operator_can_start_it_over() -> None:
+    """After the allowed restarts in a row there is no pause any more."""
+    backoff = Backoff(BackoffPolicy(first_ms=1, restarts_max=1))
+    assert backoff.failed(0) == 1
+    assert backoff.failed(0) is None
+    backoff.reset()
+    assert backoff.failed(0) == 1
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
