@@ -94,10 +94,11 @@ def check_keys(raw: Raw, keys: Iterable[Key], *, prefix: str = "") -> Checked:
     return checked
 
 
-def check_framework(raw: Raw) -> Checked:
+def check_framework(raw: Raw, keys: tuple[Key, ...] = FRAMEWORK_KEYS) -> Checked:
     """Judge the keys that every sink connector has, and the client overrides."""
-    checked = check_keys(raw, FRAMEWORK_KEYS)
-    _check_topics(checked)
+    checked = check_keys(raw, keys)
+    if "topics" in checked.values:
+        _check_topics(checked)
     for name, sentence in override_errors(raw):
         checked.add(name, sentence)
     return checked

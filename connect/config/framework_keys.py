@@ -20,12 +20,14 @@ def _name(value: Any) -> str | None:
     if value is None or value == "":
         return not_empty(value)
     codes = [str(ord(c)) for c in value if ord(c) < 32 or 127 <= ord(c) < 160]
-    if not codes:
-        return None
-    return (
-        "String may not contain control sequences but had the following ASCII chars: "
-        + ", ".join(codes)
-    )
+    if codes:
+        return (
+            "String may not contain control sequences but had the following ASCII chars: "
+            + ", ".join(codes)
+        )
+    if value in {".", ".."} or any(c in "/\\%{}" for c in value):
+        return "the API could not address a connector of this name; leave out / \\ % { }"
+    return None
 
 
 def _no_duplicates(value: Any) -> str | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from connect.config.keys import Key, KeyType, one_of, typed
+from connect.config.keys import Importance, Key, KeyType, one_of, typed
 
 PREFIXES = ("consumer.override.", "producer.override.", "iceberg.kafka.")
 
@@ -26,43 +26,55 @@ _REFUSAL = (
     "{name} may not be set by a connector: names of classes, files, libraries, logins and services "
     "belong to the node's properties."
 )
-_TYPES: Mapping[str, KeyType] = {
-    "auto.commit.interval.ms": "INT",
-    "batch.size": "INT",
-    "buffer.memory": "LONG",
-    "check.crcs": "BOOLEAN",
-    "connections.max.idle.ms": "LONG",
-    "default.api.timeout.ms": "INT",
-    "delivery.timeout.ms": "INT",
-    "enable.auto.commit": "BOOLEAN",
-    "enable.idempotence": "BOOLEAN",
-    "exclude.internal.topics": "BOOLEAN",
-    "fetch.max.bytes": "INT",
-    "fetch.max.wait.ms": "INT",
-    "fetch.min.bytes": "INT",
-    "heartbeat.interval.ms": "INT",
-    "linger.ms": "LONG",
-    "max.block.ms": "LONG",
-    "max.in.flight.requests.per.connection": "INT",
-    "max.partition.fetch.bytes": "INT",
-    "max.poll.interval.ms": "INT",
-    "max.poll.records": "INT",
-    "max.request.size": "INT",
-    "metadata.max.age.ms": "LONG",
-    "receive.buffer.bytes": "INT",
-    "reconnect.backoff.max.ms": "LONG",
-    "reconnect.backoff.ms": "LONG",
-    "request.timeout.ms": "INT",
-    "retries": "INT",
-    "retry.backoff.max.ms": "LONG",
-    "retry.backoff.ms": "LONG",
-    "send.buffer.bytes": "INT",
-    "session.timeout.ms": "INT",
-    "transaction.timeout.ms": "INT",
-}
-_CHOICES: Mapping[str, tuple[str, ...]] = {
-    "auto.offset.reset": ("latest", "earliest"),
-    "compression.type": ("none", "gzip", "snappy", "lz4", "zstd"),
+
+
+def _key(name: str, kind: KeyType, default: str | None, importance: Importance = "LOW") -> Key:
+    return Key(name, kind, f"Kafka client property `{name}`.", default, importance)
+
+
+def _choice(name: str, default: str, importance: Importance, *choices: str) -> Key:
+    check = one_of(choices)
+    return Key(name, "STRING", f"Kafka client property `{name}`.", default, importance, check=check)
+
+
+CLIENT_KEYS: Mapping[str, Key] = {
+    key.name: key
+    for key in (
+        _key("auto.commit.interval.ms", "INT", "5000"),
+        _choice("auto.offset.reset", "latest", "MEDIUM", "latest", "earliest", "none"),
+        _key("batch.size", "INT", "16384", "MEDIUM"),
+        _key("buffer.memory", "LONG", "33554432", "HIGH"),
+        _key("check.crcs", "BOOLEAN", "true"),
+        _choice("compression.type", "none", "HIGH", "none", "gzip", "snappy", "lz4", "zstd"),
+        _key("connections.max.idle.ms", "LONG", "540000", "MEDIUM"),
+        _key("default.api.timeout.ms", "INT", "60000", "MEDIUM"),
+        _key("delivery.timeout.ms", "INT", "120000", "MEDIUM"),
+        _key("enable.auto.commit", "BOOLEAN", "true", "MEDIUM"),
+        _key("enable.idempotence", "BOOLEAN", "true"),
+        _key("exclude.internal.topics", "BOOLEAN", "true", "MEDIUM"),
+        _key("fetch.max.bytes", "INT", "52428800", "MEDIUM"),
+        _key("fetch.max.wait.ms", "INT", "500"),
+        _key("fetch.min.bytes", "INT", "1", "HIGH"),
+        _key("heartbeat.interval.ms", "INT", "3000", "HIGH"),
+        _key("linger.ms", "LONG", "5", "MEDIUM"),
+        _key("max.block.ms", "LONG", "60000", "MEDIUM"),
+        _key("max.in.flight.requests.per.connection", "INT", "5"),
+        _key("max.partition.fetch.bytes", "INT", "1048576", "HIGH"),
+        _key("max.poll.interval.ms", "INT", "300000", "MEDIUM"),
+        _key("max.poll.records", "INT", "500", "MEDIUM"),
+        _key("max.request.size", "INT", "1048576", "MEDIUM"),
+        _key("metadata.max.age.ms", "LONG", "300000"),
+        _key("receive.buffer.bytes", "INT", "65536", "MEDIUM"),
+        _key("reconnect.backoff.max.ms", "LONG", "1000"),
+        _key("reconnect.backoff.ms", "LONG", "50"),
+        _key("request.timeout.ms", "INT", "30000", "MEDIUM"),
+        _key("retries", "INT", "2147483647", "HIGH"),
+        _key("retry.backoff.max.ms", "LONG", "1000"),
+        _key("retry.backoff.ms", "LONG", "100"),
+        _key("send.buffer.bytes", "INT", "131072", "MEDIUM"),
+        _key("session.timeout.ms", "INT", "45000", "HIGH"),
+        _key("transaction.timeout.ms", "INT", "60000"),
+    )
 }
 
 
@@ -82,10 +94,5 @@ def override_errors(raw: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
             full = prefix + name
             if _REFUSED.fullmatch(name):
                 yield full, _REFUSAL.format(name=full)
-            elif name in _TYPES:
-                yield from ((full, e) for e in typed(Key(name, _TYPES[name], ""), value).errors)
-            elif name in _CHOICES:
-                check = one_of(_CHOICES[name])
-                yield from (
-                    (full, e) for e in typed(Key(name, "STRING", "", check=check), value).errors
-                )
+            elif name in CLIENT_KEYS:
+                yield from ((full, why) for why in typed(CLIENT_KEYS[name], value).errors)

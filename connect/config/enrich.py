@@ -1,0 +1,106 @@
+"""Keys that a configuration adds by itself: one block per transformation and predicate alias."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Literal
+
+from connect.config.check import Checked, Raw, check_keys
+from connect.config.keys import REQUIRED, Key, list_of
+from connect.config.plugins import INTERFACES, Plugin, Plugins
+
+Enriched = Literal["transformation", "predicate"]
+_LIST = {"transformation": "transforms", "predicate": "predicates"}
+_RANK = {"HIGH": 0, "MEDIUM": 1, "LOW": 2}
+_CONDITIONS = (
+    Key("predicate", "STRING", "Alias of the predicate that decides whether it applies.", None),
+    Key("negate", "BOOLEAN", "Apply where the predicate is false.", "false"),
+)
+
+
+@dataclass(slots=True)
+class Aliases:
+    """The blocks of one list of aliases."""
+
+    keys: list[Key] = field(default_factory=list)
+    groups: list[str] = field(default_factory=list)
+    recommended: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    checked: Checked = field(default_factory=Checked)
+
+
+def check_aliases(raw: Raw, kind: Enriched, plugins: Plugins) -> Aliases:
+    """Declare and judge the keys below ``transforms.<alias>.`` or ``predicates.<alias>.``.
+
+    Keys are numbered within their group as ``ConfigDef.embed`` does: type, version, then the
+    others with those without default first, by importance, by name.
+    """
+    found = Aliases()
+    for alias in dict.fromkeys(list_of((raw.get(_LIST[kind]) or "").strip())):
+        prefix = f"{_LIST[kind]}.{alias}."
+        group = f"{_LIST[kind].capitalize()}: {alias}"
+        found.groups.append(group)
+        type_key = Key(
+            f"{prefix}type",
+            "CLASS",
+            f"Class of the {kind} `{alias}`.",
+            REQUIRED,
+            "HIGH",
+            group,
+            0,
+            "LONG",
+            f"{INTERFACES[kind]} type for {alias}",
+        )
+        found.keys.append(type_key)
+        found.recommended[type_key.name] = tuple(p.class_name for p in plugins.of(kind))
+        found.checked.merge(check_keys(raw, (type_key,)))
+        plugin = _class_of(raw, type_key.name, kind, plugins, found.checked)
+        if plugin is None:
+            continue
+        inner = _sorted(plugin.keys + (_CONDITIONS if kind == "transformation" else ()))
+        found.checked.merge(check_keys(raw, inner, prefix=prefix))
+        for place, key in enumerate(inner, start=2):
+            found.keys.append(
+                dataclasses.replace(
+                    key,
+                    name=prefix + key.name,
+                    group=f"{group}: {key.group}" if key.group else group,
+                    order=place,
+                    label=key.label or key.name,
+                )
+            )
+        if f"{prefix}negate" in raw and f"{prefix}predicate" not in raw:
+            found.checked.add(
+                type_key.name,
+                f"Config '{prefix}negate' was provided but there is no config "
+                f"'{prefix}predicate' defining a predicate to be negated.",
+            )
+    return found
+
+
+def _class_of(
+    raw: Raw, name: str, kind: Enriched, plugins: Plugins, checked: Checked
+) -> Plugin | None:
+    given = (raw.get(name) or "").strip()
+    if not given:
+        return None
+    plugin = plugins.find(given, kind)
+    if plugin is not None:
+        return plugin
+    if plugins.find(given) is None:
+        checked.values[name] = None
+    checked.add(name, plugins.complaint(name, given, kind))
+    return None
+
+
+def _sorted(keys: tuple[Key, ...]) -> list[Key]:
+    return sorted(
+        keys,
+        key=lambda k: (
+            k.group is not None,
+            k.order,
+            not k.is_required,
+            _RANK[k.importance],
+            k.name,
+        ),
+    )

@@ -1,0 +1,217 @@
+"""What a connector's configuration may name: connectors, converters, transformations, predicates.
+
+A class is found by its full name, its simple name, or its simple name without the ending that
+says what it is (``Connector``, ``Converter``), as Kafka Connect does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Literal
+
+from connect.config.check import Checked, check_connector
+from connect.config.declarations import (
+    CONNECTOR_CLASS,
+    CONNECTOR_CLASSES,
+    CONNECTOR_KEYS,
+    FRAMEWORK_KEYS,
+)
+from connect.config.keys import REQUIRED, Key, invalid, one_of
+
+PluginType = Literal[
+    "sink", "source", "transformation", "predicate", "converter", "header_converter"
+]
+TYPES: tuple[PluginType, ...] = (
+    "sink",
+    "source",
+    "transformation",
+    "predicate",
+    "converter",
+    "header_converter",
+)
+INTERFACES: Mapping[PluginType, str] = {
+    "sink": "Connector",
+    "source": "Connector",
+    "transformation": "Transformation",
+    "predicate": "Predicate",
+    "converter": "Converter",
+    "header_converter": "HeaderConverter",
+}
+KAFKA_VERSION = "4.3.1"
+SINK_VERSION = version("icefloe")
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """One class that configurations may name.
+
+    Attributes:
+        class_name: full name, as existing connector JSON writes it.
+        type: Kafka Connect's word for what it is.
+        version: None for plugins that state none.
+        keys: its own configuration keys, without prefix.
+        judge: what to check beyond the keys one by one; connectors only.
+        task_class: what task configurations name.
+        framework: keys that the framework gives every connector of this type.
+        aliases: further full names.
+        groups: groups of its keys, in the order answers list them.
+    """
+
+    class_name: str
+    type: PluginType
+    version: str | None
+    keys: tuple[Key, ...] = ()
+    judge: Callable[[Mapping[str, str | None]], Checked] | None = None
+    task_class: str | None = None
+    framework: tuple[Key, ...] = FRAMEWORK_KEYS
+    aliases: frozenset[str] = frozenset()
+    groups: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Every name the class is found by."""
+        simple = self.class_name.rpartition(".")[2]
+        if "$" in simple:
+            return frozenset({self.class_name})
+        short = simple.removesuffix(INTERFACES[self.type]) or simple
+        return self.aliases | {self.class_name, simple, short}
+
+
+class Plugins:
+    """The plugins of one node, in the order in which answers list them."""
+
+    def __init__(self, plugins: Iterable[Plugin]) -> None:
+        order = {kind: place for place, kind in enumerate(TYPES)}
+        self._plugins = sorted(plugins, key=lambda p: (order[p.type], p.class_name))
+
+    def __add__(self, more: Iterable[Plugin]) -> Plugins:
+        return Plugins([*self._plugins, *more])
+
+    def all(self) -> tuple[Plugin, ...]:
+        """Every plugin."""
+        return tuple(self._plugins)
+
+    def of(self, *kinds: PluginType) -> tuple[Plugin, ...]:
+        """The plugins of these types."""
+        return tuple(plugin for plugin in self._plugins if plugin.type in kinds)
+
+    def find(self, name: str, *kinds: PluginType) -> Plugin | None:
+        """The plugin of one of these types (any when none is given) that goes by the name."""
+        for plugin in self._plugins:
+            if (not kinds or plugin.type in kinds) and name in plugin.names:
+                return plugin
+        return None
+
+    def complaint(self, key: str, given: str, kind: PluginType) -> str:
+        """Kafka's sentence about a class that is not there or is something else."""
+        other = self.find(given.strip())
+        if other is None:
+            return invalid(key, given, f"Class {given} could not be found.")
+        return f"Class class {other.class_name} does not implement the {INTERFACES[kind]} interface"
+
+    def connector(self, name: str) -> Plugin | None:
+        """The connector that goes by the name."""
+        return self.find(name.strip(), "sink", "source")
+
+
+_CONVERTER_TYPE = Key(
+    "converter.type", "STRING", "Whether it is for keys or values.", REQUIRED, "LOW"
+)
+JSON_CONVERTER_KEYS: tuple[Key, ...] = (
+    _CONVERTER_TYPE,
+    Key(
+        "schemas.enable",
+        "BOOLEAN",
+        "Each record is an envelope of `schema` and `payload`.",
+        "true",
+        "HIGH",
+        "Schemas",
+        0,
+        "MEDIUM",
+        "Enable Schemas",
+    ),
+    Key(
+        "schemas.cache.size",
+        "INT",
+        "Schemas kept in memory.",
+        "1000",
+        "HIGH",
+        "Schemas",
+        1,
+        "MEDIUM",
+        "Schema Cache Size",
+        unit="schemas",
+    ),
+    Key(
+        "schema.content",
+        "STRING",
+        "Schema of every record, as JSON; records are then bare payloads.",
+        None,
+        "HIGH",
+        "Schemas",
+        2,
+        "MEDIUM",
+        "Schema Content",
+    ),
+    Key(
+        "decimal.format",
+        "STRING",
+        "How decimals are written: BASE64 or NUMERIC.",
+        "BASE64",
+        "LOW",
+        "Serialization",
+        0,
+        "MEDIUM",
+        "Decimal Format",
+        check=lambda value: one_of(("BASE64", "NUMERIC"))((value or "").upper()),
+    ),
+    Key(
+        "replace.null.with.default",
+        "BOOLEAN",
+        "A null field with a default takes the default.",
+        "true",
+        "LOW",
+        "Serialization",
+        1,
+        "MEDIUM",
+        "Replace null with default",
+    ),
+)
+_KAFKA = "org.apache.kafka.connect"
+_BOTH = {
+    f"{_KAFKA}.converters.{kind}Converter": (_CONVERTER_TYPE,)
+    for kind in ("Boolean", "ByteArray", "Double", "Float", "Integer", "Long", "Short")
+} | {
+    f"{_KAFKA}.json.JsonConverter": JSON_CONVERTER_KEYS,
+    f"{_KAFKA}.storage.StringConverter": (
+        _CONVERTER_TYPE,
+        Key("converter.encoding", "STRING", "Character set.", "UTF-8", "HIGH"),
+    ),
+}
+
+CONVERTER_TYPES: tuple[PluginType, ...] = ("converter", "header_converter")
+
+
+def _converter(name: str, kind: PluginType) -> Plugin:
+    keys = _BOTH[name]
+    groups = tuple(dict.fromkeys(key.group for key in reversed(keys) if key.group))
+    return Plugin(name, kind, KAFKA_VERSION, keys, groups=groups)
+
+
+BUILT_IN = Plugins(
+    [
+        Plugin(
+            CONNECTOR_CLASS,
+            "sink",
+            SINK_VERSION,
+            CONNECTOR_KEYS,
+            check_connector,
+            "org.apache.iceberg.connect.IcebergSinkTask",
+            aliases=CONNECTOR_CLASSES,
+        ),
+        *(_converter(name, kind) for name in _BOTH for kind in CONVERTER_TYPES),
+        Plugin(f"{_KAFKA}.storage.SimpleHeaderConverter", "header_converter", KAFKA_VERSION),
+    ]
+)

@@ -1,0 +1,317 @@
+"""The answer to ``PUT /connector-plugins/<class>/config/validate``, and the check before creating.
+
+Rules of this file:
+- Entries come in Kafka Connect's order: framework keys, transformations, predicates, the
+  connector's own keys, converters' keys, client overrides, and names nobody declares.
+- A value that holds a placeholder is shown as it was sent; what it resolves to appears nowhere,
+  neither as a value nor within a sentence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from connect.config import versions
+from connect.config.check import Checked, Raw, check_framework, check_keys, check_nulls
+from connect.config.enrich import check_aliases
+from connect.config.framework_keys import GROUPS
+from connect.config.keys import Key
+from connect.config.overrides import CLIENT_KEYS, PREFIXES
+from connect.config.plugins import Plugin, Plugins, PluginType
+from connect.errors import ConfigError
+
+Resolve = Callable[[str], str]
+CONVERTERS: tuple[tuple[Literal["key", "value", "header"], PluginType], ...] = (
+    ("key", "converter"),
+    ("value", "converter"),
+    ("header", "header_converter"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigInfo:
+    """One key: its definition (None for names nobody declares), what was given, what is wrong."""
+
+    name: str
+    definition: Mapping[str, Any] | None
+    value: str | None
+    recommended: tuple[str, ...]
+    errors: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry as the validate answer holds it."""
+        return {
+            "definition": self.definition,
+            "value": {
+                "name": self.name,
+                "value": self.value,
+                "recommended_values": list(self.recommended),
+                "errors": list(self.errors),
+                "visible": True,
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """Everything the validate answer says."""
+
+    class_name: str
+    groups: tuple[str, ...]
+    configs: tuple[ConfigInfo, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """Every sentence, in the order of the entries."""
+        return tuple(sentence for info in self.configs for sentence in info.errors)
+
+    def to_json(self) -> dict[str, Any]:
+        """The body of the validate answer."""
+        return {
+            "name": self.class_name,
+            "error_count": len(self.errors),
+            "groups": list(self.groups),
+            "configs": [info.to_json() for info in self.configs],
+        }
+
+
+@dataclass(slots=True)
+class _Answer:
+    """Collects entries; ``sent`` is shown, ``raw`` (resolved) is judged."""
+
+    sent: Raw
+    raw: Raw
+    groups: list[str] = field(default_factory=lambda: list(GROUPS))
+    entries: list[tuple[str, Key | None, Any, tuple[str, ...]]] = field(default_factory=list)
+    checked: Checked = field(default_factory=Checked)
+
+    def define(
+        self,
+        key: Key,
+        *,
+        prefix: str = "",
+        recommended: Iterable[str] = (),
+        default: str | None = None,
+    ) -> None:
+        name = prefix + key.name
+        value = self.checked.values.get(name)
+        if default is not None and name not in self.raw:
+            value = default
+        shown = key if default is None else dataclasses.replace(key, default=default)
+        self.entries.append((name, shown, value, tuple(recommended)))
+
+
+def definition(key: Key, *, prefix: str = "") -> dict[str, Any]:
+    """A key's declaration as REST answers show it; ``order`` is for older clients."""
+    return {
+        "name": prefix + key.name,
+        "type": key.type,
+        "required": key.is_required,
+        "default_value": key.default_text,
+        "importance": key.importance,
+        "documentation": key.doc,
+        "group": key.group,
+        "order": key.order,
+        "order_in_group": key.order,
+        "width": key.width,
+        "display_name": key.label or key.name,
+        "dependents": [],
+    }
+
+
+def validate(
+    plugin: Plugin,
+    raw: Raw,
+    plugins: Plugins,
+    *,
+    worker_group: str | None = None,
+    resolve: Resolve | None = None,
+) -> Validation:
+    """Judge a connector's configuration.
+
+    Args:
+        plugin: the connector that ``connector.class`` names.
+        raw: the configuration as sent; nulls allowed.
+        plugins: what it may name.
+        worker_group: ``group.id`` of the nodes, which no connector's consumer group may equal.
+        resolve: turns placeholders into values, for judging only.
+
+    Returns:
+        One entry per declared key and per key in ``raw`` that is a client override, wrong, or
+        null.
+    """
+    resolved, unresolvable = _resolved(raw, resolve)
+    answer = _Answer(raw, resolved)
+    answer.checked = check_framework(resolved, plugin.framework)
+    for name, sentence in unresolvable.items():
+        answer.checked.add(name, sentence)
+    _framework_entries(answer, plugin, plugins)
+    for kind in ("transformation", "predicate"):
+        found = check_aliases(resolved, kind, plugins)
+        answer.checked.merge(found.checked)
+        answer.groups.extend(found.groups)
+        for key in found.keys:
+            answer.define(key, recommended=found.recommended.get(key.name, ()))
+    own = plugin.judge(resolved) if plugin.judge else check_keys(resolved, plugin.keys)
+    answer.checked.merge(own)
+    for key in plugin.keys:
+        answer.define(key)
+    _converter_entries(answer, plugins)
+    _override_entries(answer)
+    _check_group(answer, worker_group)
+    answer.checked.merge(check_nulls(resolved))
+    defined = {entry[0] for entry in answer.entries}
+    for name in answer.checked.errors:
+        if name not in defined:
+            answer.entries.append((name, None, resolved.get(name), ()))
+    return Validation(
+        plugin.class_name,
+        tuple(answer.groups),
+        tuple(_info(answer, *entry) for entry in answer.entries),
+        tuple(answer.checked.warnings),
+    )
+
+
+def _resolved(raw: Raw, resolve: Resolve | None) -> tuple[Raw, dict[str, str]]:
+    if resolve is None:
+        return raw, {}
+    found: dict[str, str | None] = {}
+    errors: dict[str, str] = {}
+    for name, value in raw.items():
+        try:
+            found[name] = value if value is None else resolve(value)
+        except ConfigError as error:
+            found[name] = value
+            errors[name] = error.message
+    return found, errors
+
+
+def _framework_entries(answer: _Answer, plugin: Plugin, plugins: Plugins) -> None:
+    classes: dict[str, PluginType] = {f"{name}.converter": kind for name, kind in CONVERTERS}
+    for key in plugin.framework:
+        if key.name == "connector.plugin.version":
+            _check_version(answer, key.name, plugin)
+            shown_versions = [plugin.version] if plugin.version else []
+            answer.define(key, recommended=shown_versions, default=plugin.version)
+        elif key.name in classes:
+            kind = classes[key.name]
+            _check_class(answer, key.name, kind, plugins)
+            answer.define(key, recommended=[p.class_name for p in plugins.of(kind)])
+        elif key.name.endswith(".converter.plugin.version"):
+            name = key.name.removesuffix(".plugin.version")
+            found = plugins.find(answer.raw.get(name) or _default(plugin, name), classes[name])
+            shown_versions = [found.version] if found and found.version else []
+            if found is not None:
+                _check_version(answer, key.name, found)
+            answer.define(key, recommended=shown_versions, default=found.version if found else None)
+        else:
+            answer.define(key)
+
+
+def _default(plugin: Plugin, name: str) -> str:
+    return next((key.default_text or "" for key in plugin.framework if key.name == name), "")
+
+
+def _check_version(answer: _Answer, name: str, plugin: Plugin) -> None:
+    wanted = answer.raw.get(name)
+    if wanted is not None and plugin.version is not None:
+        why = versions.mismatch(plugin.class_name, wanted, plugin.version)
+        if why is not None:
+            answer.checked.add(name, why)
+
+
+def _check_class(answer: _Answer, name: str, kind: PluginType, plugins: Plugins) -> None:
+    given = answer.raw.get(name)
+    if given is None or plugins.find(given.strip(), kind) is not None:
+        return
+    answer.checked.add(name, plugins.complaint(name, given, kind))
+    if plugins.find(given.strip()) is None:
+        answer.checked.values[name] = None
+
+
+def _converter_entries(answer: _Answer, plugins: Plugins) -> None:
+    for name, kind in CONVERTERS:
+        given = answer.raw.get(f"{name}.converter")
+        found = plugins.find(given.strip(), kind) if given else None
+        if found is None:
+            continue
+        prefix = f"{name}.converter."
+        answer.groups.extend(group for group in found.groups if group not in answer.groups)
+        raw = {prefix + "converter.type": name, **answer.raw}
+        checked = check_keys(raw, found.keys, prefix=prefix)
+        answer.checked.merge(checked)
+        for key in found.keys:
+            answer.define(key, prefix=prefix)
+
+
+def _override_entries(answer: _Answer) -> None:
+    for name, value in answer.raw.items():
+        prefix = next((p for p in PREFIXES if name.startswith(p) and name != p), None)
+        if prefix is None:
+            continue
+        key = CLIENT_KEYS.get(name.removeprefix(prefix))
+        answer.checked.values[name] = value
+        if key is None:
+            answer.entries.append((name, None, value, ()))
+        else:
+            answer.define(key, prefix=prefix)
+
+
+def _check_group(answer: _Answer, worker_group: str | None) -> None:
+    raw = answer.raw
+    for name in ("iceberg.connect.group-id", "consumer.override.group.id"):
+        group = raw.get(name)
+        if group and group == worker_group:
+            answer.checked.add(name, _group_clash(group))
+    if worker_group is not None and f"connect-{raw.get('name')}" == worker_group:
+        answer.checked.add("name", _group_clash(worker_group))
+
+
+def _group_clash(group: str) -> str:
+    return f"Consumer group {group} conflicts with Connect worker group {group}"
+
+
+def _text(value: Any) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ",".join(value)
+    return str(value)
+
+
+def _info(
+    answer: _Answer, name: str, key: Key | None, value: Any, recommended: tuple[str, ...]
+) -> ConfigInfo:
+    sent, resolved = answer.sent.get(name), answer.raw.get(name)
+    text = _text(value)
+    errors = answer.checked.errors.get(name, ())
+    if sent is not None and sent != resolved and resolved is not None:
+        text = sent
+    if key is not None and (key.is_secret or key.type == "PASSWORD") and text is not None:
+        text = "[hidden]"
+    prefix = name.removesuffix(key.name) if key is not None else ""
+    return ConfigInfo(
+        name,
+        None if key is None else definition(key, prefix=prefix),
+        text,
+        recommended,
+        tuple(_without_secrets(answer, sentence) for sentence in errors),
+    )
+
+
+def _without_secrets(answer: _Answer, sentence: str) -> str:
+    """Put what was sent in place of what it resolves to, the longest values first."""
+    pairs = [
+        (resolved, sent)
+        for name, sent in answer.sent.items()
+        if sent is not None and (resolved := answer.raw.get(name)) and resolved != sent
+    ]
+    for resolved, sent in sorted(pairs, key=lambda pair: -len(pair[0])):
+        sentence = sentence.replace(resolved, sent)
+    return sentence
