@@ -34,7 +34,7 @@ from connect.errors import ConfigError, RetriableError
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 RESOLVE_TIMEOUT_S = 900
-_CLASSIFIER_NAMESPACE = "ht" + "tp://ant.apache.org/ivy/maven"  # a name, never fetched
+_CLASSIFIER_NAMESPACE = "http://ant.apache.org/ivy/maven"  # a name, never fetched
 
 
 @dataclass(frozen=True, slots=True)

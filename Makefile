@@ -1,0 +1,87 @@
+# Everything a person or CI does here. `make setup` needs Python >= 3.11 and Java >= 17 only.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+UV ?= uv
+SEEDS ?= 10000
+RECORDS ?= 1000000
+PYTEST_ARGS ?=
+STAMP := $(VENV)/.complete
+DEMO_ARGS ?=
+
+# The first interpreter that is new enough and can make environments; PYTHON=... overrides.
+FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
+  $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+  && echo $$p && break; done
+
+.PHONY: help setup jars demo test unit bench golden sim faults lint fmt lock docs clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(STAMP) jars ## environment from the lock file, this package, the jars; nothing when complete
+
+$(STAMP): requirements/dev.lock pyproject.toml
+	@python="$$($(FIND_PYTHON) || true)"; \
+	if [ -z "$$python" ]; then \
+	  echo "setup: no Python >= 3.11 with venv and ensurepip found; install one" \
+	    "(Debian: python3 and python3-venv) or name it: make setup PYTHON=/path/to/python3" >&2; \
+	  exit 1; \
+	fi; \
+	[ -x $(BIN)/python ] || "$$python" -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+jars: $(STAMP)
+	@$(BIN)/python -m connect.embedded.jars resolve > /dev/null
+
+demo: setup ## a million payments through broker, Spark and catalog into checked tables
+	@$(BIN)/icefloe demo --records $(RECORDS) $(DEMO_ARGS)
+
+lint: $(STAMP) ## style, types, import directions, spelling
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/codespell $$(git ls-files)
+
+fmt: $(STAMP) ## format and repair what can be repaired
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+unit: $(STAMP) ## the fast tests: no child process
+	@$(BIN)/pytest tests/unit $(PYTEST_ARGS)
+
+test: setup lint ## everything but benches; pytest's summary is the last output
+	@$(BIN)/pytest -m "not bench" $(PYTEST_ARGS)
+
+golden: setup ## the recordings of Java's behaviour
+	@$(BIN)/pytest -k "golden or differential" $(PYTEST_ARGS)
+
+sim: $(STAMP) ## the deterministic simulation; SEEDS=1000000 for a night
+	@ICEFLOE_SIM_SEEDS=$(SEEDS) $(BIN)/pytest tests/simulation $(PYTEST_ARGS)
+
+faults: setup ## every failpoint, kills and freezes of real processes
+	@$(BIN)/pytest tests/faults -m faults $(PYTEST_ARGS)
+
+bench: setup ## the figures of docs/performance, as a table and JSON
+	@$(BIN)/pytest tests/bench -m bench -s $(PYTEST_ARGS)
+
+docs: $(STAMP) ## write the generated pages anew
+	@$(BIN)/python -m connect.config.document
+
+lock: ## resolve dependencies and jars anew, with check sums
+	@$(UV) pip compile pyproject.toml --quiet --generate-hashes --no-header \
+	  --python-version 3.11 -o requirements/runtime.lock
+	@$(UV) pip compile pyproject.toml --quiet --generate-hashes --no-header \
+	  --python-version 3.11 --extra dev --extra build -o requirements/dev.lock
+	@$(MAKE) setup
+	@$(BIN)/python -m connect.embedded.jars lock
+
+clean: ## remove what was built; the jar cache stays
+	@rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,104 @@
+"""The container stack cannot run here, so at least everything in it must fit together."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from connect.config.node import NodeConfig
+from connect.config.parse import parse
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = ROOT / "compose"
+
+
+@pytest.fixture(scope="module")
+def stack() -> dict[str, Any]:
+    """The compose file, parsed."""
+    content: dict[str, Any] = yaml.safe_load((COMPOSE / "compose.yaml").read_text())
+    return content
+
+
+def test_services_wait_for_services_that_exist_and_say_when_they_are_well(
+    stack: dict[str, Any],
+) -> None:
+    """Every dependency is a service; one that is waited for until healthy has a check."""
+    services = stack["services"]
+    for name, service in services.items():
+        for other, wish in service.get("depends_on", {}).items():
+            assert other in services, f"{name} waits for {other}"
+            if wish["condition"] == "service_healthy":
+                assert "healthcheck" in services[other], f"{other} has no check"
+
+
+def test_volumes_are_declared_and_used(stack: dict[str, Any]) -> None:
+    """Named volumes exist, none is left over, and mounted files are in the repository."""
+    used = set()
+    for service in stack["services"].values():
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            if source.startswith("."):
+                assert (COMPOSE / source).exists(), source
+            else:
+                used.add(source)
+    assert used == set(stack["volumes"])
+
+
+def test_addresses_name_services_and_their_ports(stack: dict[str, Any]) -> None:
+    """Every ``service:port`` in settings, properties and connectors is a port of that service."""
+    services = stack["services"]
+    texts = [(COMPOSE / "node.properties").read_text()]
+    texts += [path.read_text() for path in (COMPOSE / "connectors").iterdir()]
+    texts += [json.dumps(service.get("environment", {})) for service in services.values()]
+    own = {"broker:9093"}  # the controller's listener, used by the broker alone
+    found = set()
+    for text in texts:
+        for name, port in re.findall(r"\b([a-z]+):(\d{4})\b", text):
+            if f"{name}:{port}" not in own:
+                assert port in services[name]["expose"], f"{name}:{port}"
+                found.add(name)
+    assert found == {"broker", "store", "catalog"}
+
+
+def test_nothing_is_published_to_the_host(stack: dict[str, Any]) -> None:
+    """No service opens a port of the machine: none of them asks who is calling."""
+    assert not [name for name, service in stack["services"].items() if "ports" in service]
+
+
+def test_images_have_versions(stack: dict[str, Any]) -> None:
+    """No image floats; the node is built here."""
+    services = stack["services"]
+    assert (COMPOSE / services["node"]["build"]["context"] / "Dockerfile").is_file()
+    for name, service in services.items():
+        if name != "node":
+            assert re.search(r":[\w.-]*\d", service["image"]), name
+
+
+def test_node_properties_are_good() -> None:
+    """The node's own check finds nothing wrong and nothing without effect."""
+    node = NodeConfig.load(COMPOSE / "node.properties", {})
+    assert node.bootstrap_servers == "broker:9092"
+    assert not node.warnings
+
+
+@pytest.mark.parametrize(
+    "path", sorted((COMPOSE / "connectors").glob("*.json")), ids=lambda p: p.stem
+)
+def test_connectors_are_good(path: Path) -> None:
+    """Each connector parses, and its secrets are references."""
+    content = json.loads(path.read_text())
+    config = parse({"name": content["name"], **content["config"]})
+    assert config.catalog_properties["s3.secret-access-key"] == "${env:STORE_PASSWORD}"
+
+
+def test_image_copies_what_the_package_holds() -> None:
+    """The image holds all four packages, whatever is added to the list."""
+    text = (ROOT / "Dockerfile").read_text()
+    for package in ("control_schemas", "connect", "worker", "coordinator"):
+        assert f"COPY {package} {package}" in text
+        assert f"!{package}" in (ROOT / ".dockerignore").read_text()
