@@ -305,7 +305,8 @@ def value_to_json(type_text: str, value: PartitionValue) -> Any:
     if type(value) is not int or type_text in ("int", "long"):
         return value
     if match := _DECIMAL.fullmatch(type_text):
-        return f"{Decimal(value).scaleb(-int(match[2])):f}"
+        digits = tuple(map(int, str(abs(value))))
+        return f"{Decimal((int(value < 0), digits, -int(match[2]))):f}"
     if type_text == "date":
         return date_text(value)
     if type_text == "time":
@@ -320,10 +321,8 @@ def value_from_json(type_text: str, value: Any) -> PartitionValue:
     """A partition value from its text to Iceberg's internal form."""
     if value is None or type_text in ("boolean", "int", "long", "float", "double", "string"):
         return value  # type: ignore[no-any-return]  # JSON holds these as they are
-    if _DECIMAL.fullmatch(type_text):
-        sign, digits, _exponent = Decimal(value).as_tuple()
-        unscaled = int("".join(map(str, digits)))
-        return -unscaled if sign else unscaled
+    if match := _DECIMAL.fullmatch(type_text):
+        return _unscaled(Decimal(value), int(match[2]))
     if type_text == "date":
         return date_days(value)
     if type_text == "time":
@@ -332,6 +331,15 @@ def value_from_json(type_text: str, value: Any) -> PartitionValue:
         nanos = instant_nanos(value)
         return nanos if type_text.endswith("_ns") else nanos // _NS_PER_US
     return UUID(value).bytes if type_text == "uuid" else bytes.fromhex(value)
+
+
+def _unscaled(value: Decimal, scale: int) -> int:
+    """The unscaled integer; without a context, whose precision would round it."""
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int) or exponent + scale < 0:
+        raise ValueError(f"{value} does not have scale {scale}")
+    unscaled = int("".join(map(str, digits))) * 10 ** (exponent + scale)
+    return -unscaled if sign else unscaled
 
 
 def _instant(timestamp_us: int | None) -> str | None:

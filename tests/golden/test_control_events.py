@@ -1,0 +1,27 @@
+"""Our codec against the recordings of Iceberg's own classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.golden import control_events_suite as suite
+
+CASES = suite.cases()
+
+
+@pytest.mark.parametrize(
+    "compare", [compare for _, compare in CASES], ids=[name for name, _ in CASES]
+)
+def test_recording(compare: Callable[[], suite.Result]) -> None:
+    """The codec reads and writes what Java reads and writes, or differs by a written rule."""
+    result = compare()
+    assert result.verdict != "failing", result.detail
+
+
+def test_the_folder_is_not_empty() -> None:
+    """A wrong folder does not pass for agreement."""
+    agreed, _, failing = suite.run()
+    assert agreed > 0
+    assert not failing
