@@ -8,7 +8,49 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class Int8(int):
+    """A Connect int8 in a schemaless value; plain ``int`` stands for int64."""
+
+    __slots__ = ()
+
+
+class Int16(int):
+    """A Connect int16 in a schemaless value."""
+
+    __slots__ = ()
+
+
+class Int32(int):
+    """A Connect int32 in a schemaless value."""
+
+    __slots__ = ()
+
+
+class Float32(float):
+    """A Connect float32, already rounded to 32 bits; plain ``float`` stands for float64."""
+
+    __slots__ = ()
+
+
+class Date(NamedTuple):
+    """Connect's logical Date: days since 1970-01-01; any year, unlike ``datetime.date``."""
+
+    days: int
+
+
+class Time(NamedTuple):
+    """Connect's logical Time: milliseconds since midnight."""
+
+    millis: int
+
+
+class Timestamp(NamedTuple):
+    """Connect's logical Timestamp: milliseconds since 1970-01-01 UTC; any year."""
+
+    millis: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +122,10 @@ class Struct:
 class SinkRecord:
     """A record after its converters.
 
-    Values are Python's for Connect's: int, float (``numpy.float32`` never; float32 values are
-    rounded), str, bytes, bool, list, dict, ``decimal.Decimal``, ``datetime.date/time/datetime``
-    for the logical types, ``Struct`` where there is a struct schema.
+    Values are Python's for Connect's: int, float (``Float32`` for float32, rounded), str, bytes,
+    bool, list, dict, ``decimal.Decimal``, ``Date``/``Time``/``Timestamp`` for the logical types,
+    ``Struct`` where there is a struct schema. Transformations may also give ``Int8``/``Int16``/
+    ``Int32``, ``uuid.UUID`` and ``datetime.date/time/datetime``.
     """
 
     topic: str

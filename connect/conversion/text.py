@@ -1,0 +1,200 @@
+"""Values as text: string columns, and the texts Java gives for route values.
+
+Rules of this file:
+- Numbers read as Java prints them (``1.0E20``), so that both sinks fill a column alike.
+- Maps and lists become JSON as Jackson writes it; structs as Connect's JsonConverter does
+  (decimals as base64 of their unscaled value).
+- Text that UTF-8 cannot carry (a lone surrogate) is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from json.encoder import encode_basestring  # type: ignore[attr-defined] # C speed-up of json
+from typing import Any, Final
+
+import numpy as np
+
+from connect.conversion.failure import Unconvertible, kind_of, wrong_type
+from connect.conversion.numbers import INTEGERS
+from connect.records import Date, Float32, Int8, Int16, Int32, Struct, Time, Timestamp
+
+_CONTROL_ESCAPE: Final = re.compile(r"\\u00[01][a-f0-9]")
+_DAY_MS: Final = 86_400_000
+
+
+def to_string(value: Any) -> str:
+    """Text, numbers, booleans, and JSON of maps, lists and structs."""
+    if type(value) is str:
+        return _encodable(value)
+    write = _PLAIN.get(type(value))
+    if write is not None:
+        return write(value)
+    if type(value) in (dict, list):
+        return _encodable(_json(value, in_struct=False))
+    if type(value) is Struct:
+        return _encodable(_json(value, in_struct=True))
+    raise wrong_type(value, "string")
+
+
+def _encodable(text: str) -> str:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise Unconvertible("bad_text", "the text holds half a surrogate pair") from None
+    return text
+
+
+def java_double(value: float) -> str:
+    """``Double.toString``: a point and a digit always, an exponent outside 1e-3 to 1e7."""
+    return _java_float(value, repr(value), f"{value:.1e}")
+
+
+def java_float(value: float) -> str:
+    """``Float.toString`` of a number already rounded to 32 bits."""
+    return _java_float(value, str(np.float32(value)), f"{value:.1e}")
+
+
+def _java_float(value: float, shortest: str, two_digits: str) -> str:
+    if value != value:  # noqa: PLR0124 - NaN
+        return "NaN"
+    if value - value != 0.0:
+        return "Infinity" if value > 0 else "-Infinity"
+    sign, digits, exponent = Decimal(shortest).as_tuple()
+    if not any(digits):
+        return "-0.0" if sign else "0.0"
+    assert isinstance(exponent, int)
+    text = "".join(map(str, digits)).rstrip("0")
+    exponent += len(digits) - 1  # of the first digit
+    if len(text) == 1 and not 1e-3 <= abs(value) < 1e7:
+        # Java writes two digits at least and takes the closest two: 4.9E-324
+        mantissa, _, shown = two_digits.lstrip("-").partition("e")
+        text, exponent = mantissa.replace(".", ""), int(shown)
+        text = text.rstrip("0") or "0"
+    lead = "-" if sign else ""
+    if 1e-3 <= abs(value) < 1e7:
+        if exponent < 0:
+            return f"{lead}0.{'0' * (-exponent - 1)}{text}"
+        whole = text[: exponent + 1].ljust(exponent + 1, "0")
+        return f"{lead}{whole}.{text[exponent + 1 :] or '0'}"
+    return f"{lead}{text[0]}.{text[1:] or '0'}E{exponent}"
+
+
+def java_decimal(value: Decimal) -> str:
+    """``BigDecimal.toString``; Python's decimals read the same but for NaN."""
+    return str(value)
+
+
+_PLAIN: Final[dict[type, Callable[[Any], str]]] = {
+    int: str,
+    Int8: int.__repr__,
+    Int16: int.__repr__,
+    Int32: int.__repr__,
+    bool: lambda value: "true" if value else "false",
+    float: java_double,
+    Float32: java_float,
+    Decimal: java_decimal,
+}
+
+
+def _quoted(text: str) -> str:
+    encoded: str = encode_basestring(text)
+    if "\\u00" in encoded:  # Jackson writes the digits of escapes in capitals
+        encoded = _CONTROL_ESCAPE.sub(lambda m: "\\u" + m[0][2:].upper(), encoded)
+    return encoded
+
+
+def _json(value: Any, *, in_struct: bool) -> str:
+    kind = type(value)
+    if value is None:
+        return "null"
+    if kind is str:
+        return _quoted(value)
+    if kind is bool or kind in INTEGERS:
+        return _PLAIN[kind](value)
+    if kind is float or kind is Float32:
+        text = _PLAIN[kind](value)
+        return text if value - value == 0.0 else f'"{text}"'
+    if kind is dict:
+        return _json_map(value, in_struct=in_struct)
+    if kind is list:
+        return "[" + ",".join([_json(item, in_struct=in_struct) for item in value]) + "]"
+    if kind is Struct and in_struct:
+        fields = [
+            f"{_quoted(name)}:{_json(value.values.get(name), in_struct=True)}"
+            for name, _ in value.schema.fields
+        ]
+        return "{" + ",".join(fields) + "}"
+    return _json_logical(value, in_struct=in_struct)
+
+
+def _json_map(value: dict[Any, Any], *, in_struct: bool) -> str:
+    if in_struct and not all(type(key) is str for key in value):
+        pairs = [
+            f"[{_json(key, in_struct=True)},{_json(item, in_struct=True)}]"
+            for key, item in value.items()
+        ]
+        return "[" + ",".join(pairs) + "]"
+    entries = [
+        f"{_quoted(_key_text(key))}:{_json(item, in_struct=in_struct)}"
+        for key, item in value.items()
+    ]
+    return "{" + ",".join(entries) + "}"
+
+
+def _key_text(key: Any) -> str:
+    if type(key) is str:
+        return key
+    write = _PLAIN.get(type(key))
+    if write is None:
+        raise Unconvertible("wrong_type", f"a {kind_of(key)} is no key of a JSON object")
+    return write(key)
+
+
+def _json_logical(value: Any, *, in_struct: bool) -> str:
+    kind = type(value)
+    if kind is bytes:
+        return f'"{base64.b64encode(value).decode()}"'
+    if kind is Decimal:
+        if not in_struct:
+            return java_decimal(value)
+        return f'"{base64.b64encode(unscaled_bytes(value)).decode()}"'
+    if kind is Timestamp or kind is Time:
+        return str(value.millis)
+    if kind is Date:
+        return str(value.days if in_struct else value.days * _DAY_MS)
+    raise Unconvertible("wrong_type", f"a {kind_of(value)} inside has no JSON form")
+
+
+def unscaled_bytes(value: Decimal) -> bytes:
+    """Big-endian two's complement of the decimal without its point, as short as it can be."""
+    sign, digits, _ = value.as_tuple()
+    number = int("".join(map(str, digits)))
+    if sign:
+        number = -number
+    magnitude = number if number >= 0 else -number - 1
+    return number.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
+
+
+def java_text(value: Any) -> str:
+    """``Object.toString`` of a value: what the Java sink matches routes against."""
+    kind = type(value)
+    if kind is str:
+        return str(value)
+    write = _PLAIN.get(kind)
+    if write is not None:
+        return write(value)
+    if value is None:
+        return "null"
+    if kind is list:
+        return "[" + ", ".join([java_text(item) for item in value]) + "]"
+    if kind is dict:
+        return "{" + ", ".join([f"{java_text(k)}={java_text(v)}" for k, v in value.items()]) + "}"
+    if kind is Struct:
+        shown = [f"{k}={java_text(v)}" for k, v in value.values.items() if v is not None]
+        return "Struct{" + ",".join(shown) + "}"
+    return str(value)

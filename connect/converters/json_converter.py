@@ -1,0 +1,131 @@
+"""Kafka Connect's JsonConverter, with and without schemas."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Final
+
+from connect.conversion.failure import Unconvertible
+from connect.converters.base import Headers, Role, boolean_option, refusal
+from connect.converters.json_schema import (
+    Misfit,
+    ReadableSchema,
+    plain_values,
+    readable_schema,
+)
+from connect.converters.json_text import JsonReader, NotJson, decode
+from connect.errors import ConfigError, IcefloeError
+from connect.records import ConnectSchema
+
+_ENVELOPE: Final = frozenset({"schema", "payload"})
+_SCHEMAS_KEPT: Final = 64
+_SCHEMA_KEY: Final = re.compile(r'\s*\{\s*"schema"\s*:\s*', re.ASCII)
+_PAYLOAD_KEY: Final = re.compile(r'\s*,\s*"payload"\s*:\s*', re.ASCII)
+
+
+class JsonConverter:
+    """JSON documents, or envelopes of schema and payload (``schemas.enable``, default true).
+
+    Args:
+        options: ``schemas.enable``, ``schema.content``, ``replace.null.with.default``,
+            ``decimal.format`` (reading takes both forms whatever it says).
+        role: which side of the record.
+
+    Raises:
+        ConfigError: an option has a value it cannot have.
+    """
+
+    def __init__(self, options: Mapping[str, str], role: Role) -> None:
+        self._role: Role = role
+        self._enveloped = boolean_option(options, "schemas.enable", default=True)
+        self._defaults = boolean_option(options, "replace.null.with.default", default=True)
+        if options.get("decimal.format", "BASE64").upper() not in ("BASE64", "NUMERIC"):
+            raise ConfigError("decimal.format must be BASE64 or NUMERIC", code="converter_option")
+        self._reader = JsonReader(decimals=self._enveloped)
+        self._fixed: ReadableSchema | None = None
+        content = options.get("schema.content")
+        if content and self._enveloped:
+            self._fixed = self._configured_schema(content)
+        # schemas by the text of their envelopes up to the payload: most records repeat it
+        self._known: OrderedDict[str, ReadableSchema | None] = OrderedDict()
+
+    def _configured_schema(self, content: str) -> ReadableSchema | None:
+        try:
+            return readable_schema(
+                JsonReader(decimals=True).read(content.encode()), default_for_null=self._defaults
+            )
+        except (NotJson, Misfit, Unconvertible) as error:
+            raise ConfigError(f"schema.content: {error}", code="converter_option") from None
+
+    def to_connect(
+        self, topic: str, headers: Headers, data: bytes | None
+    ) -> tuple[ConnectSchema | None, Any]:
+        """See ``Converter``."""
+        del topic, headers
+        if data is None:
+            return None, None
+        try:
+            if not self._enveloped:
+                return None, self._reader.read(data)
+            if self._fixed is not None:
+                return self._fixed.schema, self._fixed.read(self._reader.read(data))
+            return self._envelope(decode(data))
+        except IcefloeError:
+            raise
+        except NotJson as error:
+            raise refusal(self._role, error.code, str(error)) from None
+        except Unconvertible as error:
+            raise refusal(self._role, error.reason, error.message) from None
+        except Misfit as error:
+            raise refusal(self._role, "bad_envelope", str(error)) from None
+        except RecursionError:
+            raise refusal(self._role, "too_deep", "nested too deeply for a schema") from None
+
+    def _envelope(self, text: str) -> tuple[ConnectSchema | None, Any]:
+        if self._known:
+            prefix = next(reversed(self._known))
+            if text.startswith(prefix):
+                found = self._payload_after(prefix, self._known[prefix], text)
+                if found is not None:
+                    return found
+        document = self._reader.read_text(text)
+        if type(document) is not dict or document.keys() != _ENVELOPE:
+            raise Misfit('an envelope has "schema" and "payload" and nothing else')
+        prefix_end = self._prefix_end(text)
+        prefix = text[:prefix_end]
+        if prefix_end and prefix in self._known:
+            self._known.move_to_end(prefix)
+            readable = self._known[prefix]
+        else:
+            readable = readable_schema(document["schema"], default_for_null=self._defaults)
+            if prefix_end:
+                self._known[prefix] = readable
+                if len(self._known) > _SCHEMAS_KEPT:
+                    self._known.popitem(last=False)
+        return _read(readable, document["payload"])
+
+    def _payload_after(
+        self, prefix: str, readable: ReadableSchema | None, text: str
+    ) -> tuple[ConnectSchema | None, Any] | None:
+        """Read the payload behind a known prefix; None when the rest is not just its end."""
+        payload, end = self._reader.value(text, len(prefix))
+        if text[end:].strip(" \t\r\n") != "}":
+            return None
+        return _read(readable, payload)
+
+    def _prefix_end(self, text: str) -> int:
+        """Index of the payload when the schema comes first, as writers do; else 0."""
+        match = _SCHEMA_KEY.match(text)
+        if match is None:
+            return 0
+        _, end = self._reader.value(text, match.end())
+        match = _PAYLOAD_KEY.match(text, end)
+        return match.end() if match is not None else 0
+
+
+def _read(readable: ReadableSchema | None, payload: Any) -> tuple[ConnectSchema | None, Any]:
+    if readable is None:
+        return None, plain_values(payload)
+    return readable.schema, readable.read(payload)

@@ -1,0 +1,253 @@
+"""JSON text into Python values, bounded, as strict as Jackson and stricter where Jackson guesses.
+
+Rules of this file:
+- Bounds: bytes of a document, depth, digits of a number. No input crashes the interpreter: what is
+  nested deeply is parsed without recursion.
+- Whole numbers are exact at any size; a number with a fraction or exponent is the nearest double,
+  refused when that is infinite, zero for a number that is not, or another whole number.
+- Duplicate names: the last wins. Text after the document is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from json.decoder import scanstring  # type: ignore[attr-defined] # C speed-up of json
+from typing import Any, Final, NoReturn
+
+DOCUMENT_BYTES_MAX: Final = 64 * 1024 * 1024
+DEPTH_MAX: Final = 1000
+NUMBER_DIGITS_MAX: Final = 1000
+# json's scanner recurses once a level; Python allows 1000 frames in all, callers included
+_RECURSIVE_DEPTH_MAX: Final = 200
+_DOUBLE_EXACT_MAX: Final = 2.0**53
+
+_WHITE: Final = re.compile(r"[ \t\n\r]*")
+_NUMBER: Final = re.compile(r"(-?(?:0|[1-9][0-9]*))(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_BRACKETS: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{]|[\]}]', re.DOTALL)
+_BYTE_ORDER_MARKS: Final = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
+
+
+class NotJson(ValueError):  # noqa: N818 - a verdict about a text
+    """The bytes are no JSON document within the bounds.
+
+    Args:
+        code: ``bad_json``, ``too_deep``, ``too_large``, ``out_of_range`` or ``lost_digits``.
+        message: what is wrong, without the text.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def exact_double(text: str) -> float:
+    """Read a number with a fraction or exponent as the nearest double.
+
+    Raises:
+        NotJson: the double is another number in a way that matters.
+    """
+    number = float(text)
+    if -_DOUBLE_EXACT_MAX < number < _DOUBLE_EXACT_MAX and number != 0.0:
+        return number
+    if len(text) > NUMBER_DIGITS_MAX + 8:
+        raise NotJson("out_of_range", "a number has too many digits")
+    return double_of(Decimal(text))
+
+
+def double_of(number: Decimal) -> float:
+    """The nearest double of a number written in JSON; see ``exact_double``."""
+    nearest = float(number)
+    if nearest - nearest != 0.0:
+        raise NotJson("out_of_range", "a number is outside the range of double")
+    if -_DOUBLE_EXACT_MAX < nearest < _DOUBLE_EXACT_MAX:
+        if nearest == 0.0 and number:
+            raise NotJson("lost_digits", "a number is too small for a double")
+    elif Decimal(nearest) != number and Decimal(repr(nearest)) != number:
+        raise NotJson("lost_digits", "a double does not hold all digits of a number")
+    return nearest
+
+
+def _bounded_int(text: str) -> int:
+    if len(text) > NUMBER_DIGITS_MAX + 1:
+        raise NotJson("out_of_range", "a number has too many digits")
+    return int(text)
+
+
+def _bounded_decimal(text: str) -> Decimal:
+    _, _, exponent = text.replace("E", "e").partition("e")
+    if len(text) > NUMBER_DIGITS_MAX + 8 or len(exponent.lstrip("+-")) > 9:
+        raise NotJson("out_of_range", "a number has too many digits")
+    return Decimal(text)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise NotJson("bad_json", f"{name} is not JSON")
+
+
+class JsonReader:
+    """Parses documents.
+
+    Args:
+        decimals: whether numbers with a fraction or exponent become ``Decimal`` (exact) instead
+            of double.
+    """
+
+    def __init__(self, *, decimals: bool) -> None:
+        self._to_number: Callable[[str], Any] = _bounded_decimal if decimals else exact_double
+        self._short = json.JSONDecoder(
+            parse_float=self._to_number, parse_constant=_no_constant
+        ).raw_decode
+        self._long = json.JSONDecoder(
+            parse_float=self._to_number, parse_int=_bounded_int, parse_constant=_no_constant
+        ).raw_decode
+
+    def read(self, data: bytes) -> Any:
+        """Parse one document.
+
+        Raises:
+            NotJson: see there.
+        """
+        return self.read_text(decode(data))
+
+    def read_text(self, text: str) -> Any:
+        """Parse one document, already decoded.
+
+        Raises:
+            NotJson: see there.
+        """
+        start = _WHITE.match(text).end()  # type: ignore[union-attr] # it matches everywhere
+        value, end = self.value(text, start)
+        if end != len(text) and _WHITE.match(text, end).end() != len(text):  # type: ignore[union-attr] # as above
+            raise NotJson("bad_json", "there is text after the JSON document")
+        return value
+
+    def value(self, text: str, start: int) -> tuple[Any, int]:
+        """Parse the value that starts at an index; return it and the index after it."""
+        if (
+            len(text) > _RECURSIVE_DEPTH_MAX
+            and text.count("[") + text.count("{") > _RECURSIVE_DEPTH_MAX
+            and _depth(text) > _RECURSIVE_DEPTH_MAX
+        ):
+            return self._without_recursion(text, start)
+        read = self._long if len(text) > NUMBER_DIGITS_MAX else self._short
+        try:
+            return read(text, start)
+        except json.JSONDecodeError as error:
+            raise NotJson("bad_json", f"{error.msg} at character {error.pos}") from None
+
+    def _without_recursion(self, text: str, start: int) -> tuple[Any, int]:
+        """Parse with a stack of our own; slow, for what is nested deeply."""
+        stack: list[tuple[Any, str]] = []  # open containers, and the name the next value gets
+        index = start
+        while True:
+            value, index, opened = self._begin(text, index)
+            if opened:
+                name, index = _name(text, index) if type(value) is dict else ("", index)
+                stack.append((value, name))
+                continue
+            while stack:  # the value is complete: put it in, and close what ends with it
+                container, name = stack.pop()
+                if type(container) is list:
+                    container.append(value)
+                else:
+                    container[name] = value
+                index = _skip(text, index)
+                mark = text[index : index + 1]
+                if mark == ",":
+                    index = _skip(text, index + 1)
+                    if type(container) is dict:
+                        name, index = _name(text, index)
+                    stack.append((container, name))
+                    break
+                if mark != ("]" if type(container) is list else "}"):
+                    raise NotJson("bad_json", f"expected a comma or an end at character {index}")
+                value, index = container, index + 1
+            else:
+                return value, index
+
+    def _begin(self, text: str, index: int) -> tuple[Any, int, bool]:
+        """A scalar or empty container with the index after it, or a container just opened."""
+        for opening, closing, container in (("[", "]", list), ("{", "}", dict)):
+            if text.startswith(opening, index):
+                index = _skip(text, index + 1)
+                if text.startswith(closing, index):
+                    return container(), index + 1, False
+                return container(), index, True
+        value, index = self._scalar(text, index)
+        return value, index, False
+
+    def _scalar(self, text: str, index: int) -> tuple[Any, int]:
+        char = text[index : index + 1]
+        if char == '"':
+            return _string(text, index)
+        for word, constant in (("true", True), ("false", False), ("null", None)):
+            if text.startswith(word, index):
+                return constant, index + len(word)
+        match = _NUMBER.match(text, index)
+        if match is None:
+            raise NotJson("bad_json", f"expected a value at character {index}")
+        if match[2] is None and match[3] is None:
+            return _bounded_int(match[0]), match.end()
+        return self._to_number(match[0]), match.end()
+
+
+def decode(data: bytes) -> str:
+    """Decode a document: UTF-8, or UTF-16 and UTF-32 as their first bytes tell.
+
+    Raises:
+        NotJson: too large, or not in the encoding.
+    """
+    if len(data) > DOCUMENT_BYTES_MAX:
+        raise NotJson("too_large", f"the document is larger than {DOCUMENT_BYTES_MAX} bytes")
+    encoding = "utf-8"
+    if b"\x00" in data[:4] or data.startswith(_BYTE_ORDER_MARKS):
+        encoding = json.detect_encoding(data)
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError:
+        raise NotJson("bad_json", f"the bytes are not {encoding}") from None
+
+
+def _depth(text: str) -> int:
+    """Greatest depth of brackets outside of strings, at most one more than the bound.
+
+    Raises:
+        NotJson: too deep.
+    """
+    depth = deepest = 0
+    for match in _BRACKETS.finditer(text):
+        mark = match[0]
+        if mark in "[{":
+            depth += 1
+            if depth > deepest:
+                deepest = depth
+                if deepest > DEPTH_MAX:
+                    raise NotJson("too_deep", f"nested deeper than {DEPTH_MAX}")
+        elif mark in "]}":
+            depth -= 1
+    return deepest
+
+
+def _skip(text: str, index: int) -> int:
+    return _WHITE.match(text, index).end()  # type: ignore[union-attr] # it matches everywhere
+
+
+def _string(text: str, index: int) -> tuple[str, int]:
+    try:
+        value, end = scanstring(text, index + 1, True)  # noqa: FBT003 - positional in C
+    except json.JSONDecodeError as error:
+        raise NotJson("bad_json", f"{error.msg} at character {error.pos}") from None
+    return value, end
+
+
+def _name(text: str, index: int) -> tuple[str, int]:
+    if text[index : index + 1] != '"':
+        raise NotJson("bad_json", f"expected a name at character {index}")
+    name, index = _string(text, index)
+    index = _skip(text, index)
+    if text[index : index + 1] != ":":
+        raise NotJson("bad_json", f"expected a colon at character {index}")
+    return name, _skip(text, index + 1)

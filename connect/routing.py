@@ -1,0 +1,157 @@
+"""Which tables a record goes to.
+
+Rules of this file:
+- Static without a route field: every table gets every record. With one: the tables whose regex
+  matches the whole text of the field. Dynamic: the table the field names, in lower case.
+- Tombstones go nowhere, and finding nothing for them is no fault.
+- What else finds no table is dropped only when the configuration says so; otherwise it is a
+  RecordError of stage ROUTE and code ``unmatched``, and the caller looks at
+  ``ConnectorConfig.unmatched`` (not at the tolerance) for what to do with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from connect.config.connector import ConnectorConfig
+from connect.conversion.failure import kind_of
+from connect.conversion.text import java_text
+from connect.errors import ConfigError, RecordError
+from connect.records import SinkRecord, Struct
+
+UNMATCHED: Final = "unmatched"
+_POSIX_CLASSES: Final = {
+    "Alpha": "a-zA-Z",
+    "Digit": "0-9",
+    "Alnum": "a-zA-Z0-9",
+    "Lower": "a-z",
+    "Upper": "A-Z",
+    "Space": r"\s",
+    "XDigit": "0-9a-fA-F",
+    "Punct": re.escape("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"),
+}
+
+
+def compile_java_regex(text: str) -> re.Pattern[str]:
+    r"""Compile a regular expression written for Java.
+
+    Differences that Python has a word for are translated: named groups, ``\p{Alpha}`` and its
+    kin, ``\z``. Classes like ``\d`` are ASCII's, as in Java.
+
+    Raises:
+        ConfigError: neither engine's, or a construct Python does not have.
+    """
+    pattern = re.sub(r"\(\?<(?![=!])", "(?P<", text).replace(r"\z", r"\Z")
+    pattern = re.sub(r"\\p\{(\w+)\}", _posix_class(pattern), pattern)
+    try:
+        return re.compile(pattern, re.ASCII)
+    except re.error as error:
+        raise ConfigError(f"regular expression {text!r}: {error}", code="route_regex") from None
+
+
+def _posix_class(pattern: str) -> Any:
+    def replace(match: re.Match[str]) -> str:
+        members = _POSIX_CLASSES.get(match[1])
+        if members is None:
+            return match[0]
+        opened = pattern.rfind("[", 0, match.start()) > pattern.rfind("]", 0, match.start())
+        return members if opened else f"[{members}]"
+
+    return replace
+
+
+class Router:
+    """Finds the tables of records.
+
+    Args:
+        config: the connector's.
+        known_tables: tables that exist already and count towards ``iceberg.tables.max-tables``.
+
+    Raises:
+        ConfigError: a table's route regex does not compile.
+    """
+
+    def __init__(self, config: ConnectorConfig, known_tables: frozenset[str] = frozenset()) -> None:
+        self._path = tuple(config.route_field.split(".")) if config.route_field else ()
+        self._dynamic = config.dynamic_enabled
+        self._tables = tuple(dict.fromkeys(config.tables))
+        self._drop = config.unmatched == "drop"
+        self._tables_max = config.max_tables
+        self._seen = set(known_tables)
+        self._regexes = tuple(
+            (name, compile_java_regex(regex))
+            for name in self._tables
+            if (regex := config.table(name).route_regex) is not None
+        )
+
+    def route(self, record: SinkRecord) -> tuple[str, ...]:
+        """Return the tables of a record, none for a tombstone or a record to drop.
+
+        Raises:
+            RecordError: stage ROUTE; ``unmatched``, ``route_field`` (the path leads through a
+                value that has no fields) or ``too_many_tables``.
+        """
+        if record.value is None:
+            return ()
+        if self._dynamic:
+            return self._route_dynamic(record.value)
+        if not self._path:
+            return self._tables
+        value = field_value(record.value, self._path)
+        if value is not None:
+            text = java_text(value)
+            found = tuple(name for name, regex in self._regexes if regex.fullmatch(text))
+            if found:
+                return found
+        return self._unmatched("no table's route regex matches the record")
+
+    def _route_dynamic(self, record_value: Any) -> tuple[str, ...]:
+        value = field_value(record_value, self._path)
+        if value is None:
+            return self._unmatched("the record has no value in the route field")
+        name = java_text(value).lower()
+        if name not in self._seen:
+            if not all(name.split(".")):
+                return self._unmatched("the route field's value is no table name")
+            if len(self._seen) >= self._tables_max:
+                raise RecordError(
+                    f"more than {self._tables_max} tables (iceberg.tables.max-tables)",
+                    stage="ROUTE",
+                    code="too_many_tables",
+                )
+            self._seen.add(name)
+        return (name,)
+
+    def _unmatched(self, message: str) -> tuple[str, ...]:
+        if self._drop:
+            return ()
+        raise RecordError(message, stage="ROUTE", code=UNMATCHED)
+
+
+def field_value(value: Any, path: tuple[str, ...]) -> Any:
+    """Follow a path of field names into a dict or Struct; None when it ends early.
+
+    A null with a default in its struct's schema reads as the default, as in Java.
+
+    Raises:
+        RecordError: stage ROUTE, the path leads through a value without fields.
+    """
+    for name in path:
+        if value is None:
+            return None
+        if type(value) is Struct:
+            found = value.values.get(name)
+            if found is None:
+                found = next((s.default for n, s in value.schema.fields if n == name), None)
+            value = found
+        elif isinstance(value, Mapping):
+            value = value.get(name)
+        else:
+            raise RecordError(
+                f"the route field leads through a {kind_of(value)}",
+                stage="ROUTE",
+                code="route_field",
+            )
+    return value
