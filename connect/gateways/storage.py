@@ -8,16 +8,18 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import structlog
 from pyiceberg.io import FileIO, load_file_io
 
-from connect.errors import ConfigError
+from connect.errors import ConfigError, RetriableError
 from connect.gateways.catalog_properties import python_modules_in
 
 _STORAGE_PREFIXES = ("s3.", "gcs.", "adls.", "client.", "hdfs.", "hf.")
+_MESSAGE_CHARACTERS_MAX = 500
 _log = structlog.get_logger(__name__)
 
 
@@ -67,3 +69,17 @@ def delete_files(io: FileIO, paths: Iterable[str]) -> int:
             continue
         deleted += 1
     return deleted
+
+
+@contextlib.contextmanager
+def storage_errors(doing: str) -> Iterator[None]:
+    """Turn what an object store raises into a ``RetriableError``: ``storage_unavailable``.
+
+    Args:
+        doing: what failed, for the message.
+    """
+    try:
+        yield
+    except OSError as error:
+        text = " ".join(str(error).split())[:_MESSAGE_CHARACTERS_MAX]
+        raise RetriableError(f"{doing}: {text}", code="storage_unavailable") from error

@@ -1,0 +1,190 @@
+"""Brings one snapshot into a table: attempt, look, attempt again.
+
+Rules of this file:
+- The snapshot id is the same in every attempt, so that whichever lands can be recognised.
+- After any error the table is read and the id looked for; a refused request may have been sent
+  twice, an unanswered one may have been applied.
+- Of attempts that certainly failed the manifests and lists are deleted; of others nothing is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.table import Table
+
+from connect import failpoints
+from connect.clock import Clock
+from connect.errors import (
+    CommitConflict,
+    CommitError,
+    CommitRefused,
+    CommitStateUnknown,
+    IcefloeError,
+    RetriableError,
+)
+from connect.gateways.catalog import CatalogGateway
+from connect.gateways.storage import delete_files, storage_errors
+from coordinator.floor import FloorKeys, TableState
+from coordinator.snapshots import Added, Content, Staged, add_files, last_sequence_number, stage
+
+ATTEMPTS_MAX = 10
+LOOK_MS_MIN = 10_000
+PAUSE_MIN_MS = 20
+PAUSE_MAX_MS = 2_000
+
+log = structlog.get_logger("coordinator")
+
+Manifests = tuple[int, tuple[ManifestFile, ...]]
+
+
+class WaitingClock(Clock, Protocol):
+    """A clock that can also wait."""
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        """Block the calling thread."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """The table that holds the snapshot, and the manifests of its head where they are known."""
+
+    table: Table
+    manifests: Manifests | None
+
+
+@dataclass(slots=True)
+class Landing:
+    """One snapshot on its way into one table.
+
+    Attributes:
+        catalog: where the table is.
+        identifier: of the table.
+        clock: time and waiting.
+        keys: branch and tag.
+        content: what is added.
+        check: reads a reloaded table's state; raises when the commit must not go on.
+        manifests: manifests known from the last commit.
+        is_uncertain: an attempt was made that may still land.
+    """
+
+    catalog: CatalogGateway
+    identifier: tuple[str, ...]
+    clock: WaitingClock
+    keys: FloorKeys
+    content: Content
+    check: Callable[[Table], TableState]
+    manifests: Manifests | None = None
+    is_uncertain: bool = False
+    _added: Added | None = None
+    _added_after: int = -1
+    _added_files: list[str] = field(default_factory=list)
+    _failed_files: list[str] = field(default_factory=list)
+
+    def land(self, table: Table, state: TableState) -> Landed:
+        """Attempt until the snapshot is in the table or certainly cannot be.
+
+        Raises:
+            CommitConflict: others were faster every time.
+            CommitStateUnknown: the table could not be read after an unanswered attempt.
+            CommitRefused: the catalog will not have it.
+            RetriableError: ``storage_unavailable``, ``clock_off``.
+        """
+        first = table
+        try:
+            for attempt in range(ATTEMPTS_MAX):
+                staged = self._stage(table, state, attempt)
+                try:
+                    failpoints.hit("C10")
+                    after = self.catalog.commit(table, staged.requirements, staged.updates)
+                    failpoints.hit("C11")
+                except (CommitError, RetriableError) as error:
+                    table = self._after(error, staged)
+                    if self._is_in(table):
+                        return self._landed(Landed(table, None))
+                    if isinstance(error, CommitRefused):
+                        raise
+                    log.info("commit repeated", attempt=attempt, code=error.code, error=str(error))
+                    self._pause(attempt)
+                    state = self.check(table)
+                else:
+                    head = (self.content.snapshot_id, staged.manifests)
+                    return self._landed(Landed(after, head))
+            raise CommitConflict(f"others committed first, {ATTEMPTS_MAX} times in a row")
+        except IcefloeError:
+            if not self.is_uncertain:
+                delete_files(first.io, [*self._failed_files, *self._added_files])
+            raise
+
+    def _stage(self, table: Table, state: TableState, attempt: int) -> Staged:
+        with storage_errors("writing metadata of a snapshot"):
+            after = last_sequence_number(table)
+            is_ordered = self.content.selection.is_row_level
+            if self._added is None or (is_ordered and after != self._added_after):
+                # Steps of a row-level commit carry numbers above the table's last.
+                self._failed_files += self._added_files
+                self._added_files = []
+                self._added = add_files(table, self.content, self._added_files, attempt=attempt)
+                self._added_after = after
+            return stage(
+                table,
+                state,
+                self.keys,
+                self.content,
+                added=self._added,
+                existing=self._existing(table, state),
+                attempt=attempt,
+                now_ms=self.clock.now_ms(),
+            )
+
+    def _existing(self, table: Table, state: TableState) -> tuple[ManifestFile, ...]:
+        if state.head is None:
+            return ()
+        if self.manifests is not None and self.manifests[0] == state.head.snapshot_id:
+            return self.manifests[1]
+        return tuple(state.head.manifests(table.io))
+
+    def _after(self, error: IcefloeError, staged: Staged) -> Table:
+        """The table after a failed attempt, and what the failure means for the files of it."""
+        is_certain = isinstance(error, CommitConflict | CommitRefused)
+        was_uncertain, self.is_uncertain = self.is_uncertain, True
+        deadline_ms = self.clock.monotonic_ms() + LOOK_MS_MIN + self.catalog.request_timeout_ms
+        pause_ms = PAUSE_MIN_MS
+        while True:
+            try:
+                table = self.catalog.load(self.identifier)
+                break
+            except RetriableError as unanswered:
+                if self.clock.monotonic_ms() >= deadline_ms:
+                    raise CommitStateUnknown(
+                        f"the table did not answer after a commit: {unanswered}"
+                    ) from error
+            except CommitRefused as refused:
+                raise (error if isinstance(error, CommitRefused) else refused) from error
+            self.clock.sleep_ms(pause_ms)
+            pause_ms = min(pause_ms * 2, PAUSE_MAX_MS)
+        if is_certain:
+            self.is_uncertain = was_uncertain
+            self._failed_files += staged.written
+        return table
+
+    def _is_in(self, table: Table) -> bool:
+        wanted = self.content.snapshot_id
+        return any(s.snapshot_id == wanted for s in table.metadata.snapshots)
+
+    def _landed(self, landed: Landed) -> Landed:
+        failpoints.hit("C12")
+        if self._failed_files and not self.is_uncertain and landed.manifests is not None:
+            used = {m.manifest_path for m in landed.manifests[1]}
+            delete_files(landed.table.io, [f for f in self._failed_files if f not in used])
+        return landed
+
+    def _pause(self, attempt: int) -> None:
+        longest_ms = min(PAUSE_MIN_MS * 2**attempt, PAUSE_MAX_MS)
+        # Two committers that met once should not meet again: any random number will do.
+        self.clock.sleep_ms(self.clock.new_snapshot_id() % longest_ms + 1)

@@ -1,0 +1,76 @@
+"""Whether a table is the one that was announced, and whether our copy of it still serves.
+
+Rules of this file:
+- A table under the right name with another identity is another table.
+- A copy serves as long as it knows every partition spec and column of the files to be added;
+  whether it is the newest, the catalog's preconditions decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from connect.errors import CommitRefused
+from control_schemas.events import ContentFile, DataWritten
+from coordinator.effects import TableCommit
+
+_FORMAT_VERSION = 2
+
+
+def refuse_other_table(table: Table, commit: TableCommit) -> None:
+    """Raise when files were written for another table than this.
+
+    Raises:
+        CommitRefused: ``table_replaced``, ``format_version_unsupported``.
+    """
+    announced = {commit.table.table_uuid}
+    for envelope in commit.announcements:
+        if isinstance(envelope.event.payload, DataWritten):
+            announced.add(envelope.event.payload.table.table_uuid)
+    others = announced - {None, table.metadata.table_uuid}
+    if others:
+        raise CommitRefused(
+            f"the table is now {table.metadata.table_uuid}; files were written for "
+            f"{', '.join(sorted(map(str, others)))}",
+            code="table_replaced",
+        )
+    if table.metadata.format_version != _FORMAT_VERSION:
+        raise CommitRefused(
+            f"the table has format version {table.metadata.format_version}; only version 2 can be "
+            "written",
+            code="format_version_unsupported",
+        )
+
+
+def is_current(table: Table, commit: TableCommit) -> bool:
+    """Whether the copy knows the specs and columns of all files."""
+    specs = table.metadata.specs().keys()
+    last_column_id = table.metadata.last_column_id
+    return all(
+        (file.spec_id is None or file.spec_id in specs)
+        and max(file.value_counts or (0,)) <= last_column_id
+        for file in _files(commit)
+    )
+
+
+def superseded_metadata(before: TableMetadata, after: TableMetadata) -> list[str]:
+    """Metadata files that a commit pushed out of the log, where the table wants them deleted.
+
+    A commit that goes straight to the catalog skips what Iceberg's own table operations do for
+    ``write.metadata.delete-after-commit.enabled``.
+    """
+    if after.properties.get("write.metadata.delete-after-commit.enabled", "").lower() != "true":
+        return []
+    kept = {entry.metadata_file for entry in after.metadata_log}
+    return [e.metadata_file for e in before.metadata_log if e.metadata_file not in kept]
+
+
+def _files(commit: TableCommit) -> Iterator[ContentFile]:
+    for envelope in commit.announcements:
+        event = envelope.event.payload
+        if isinstance(event, DataWritten):
+            yield from event.data_files or ()
+            yield from event.delete_files or ()
