@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from connect import metrics
 from connect.errors import ConfigError, DataLost, Fenced, IcefloeError, InvariantViolation
 from connect.ipc import Channel
 
@@ -56,8 +57,9 @@ class Child:
         return cls(Channel.inherited(int(descriptor)))
 
     def ready(self) -> None:
-        """Say that commands can be taken."""
+        """Say that commands can be taken; from now on metrics are told too."""
         self.channel.send({"event": "ready", "pid": os.getpid()})
+        metrics.start_reporting(self.channel)
 
     def state(
         self,

@@ -1,0 +1,353 @@
+"""Every metric of every process: declared once, counted locally, told to the node, exposed there.
+
+Rules of this file:
+- A metric that is not in ``CATALOGUE`` cannot be counted; its labels are exactly those declared.
+  ``docs/metrics.md`` is made from the catalogue.
+- Label values are names of connectors, tables and topics, task numbers and bounded codes; never
+  record content. A metric has at most ``SERIES_MAX`` label sets: what is beyond is counted under
+  ``other``, so a route to ten thousand tables does not drown the exposition.
+- Children send absolute values; the node exposes what it heard last. A child that starts again
+  counts from zero, which Prometheus understands as a reset.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from connect.errors import InvariantViolation
+from connect.ipc import Channel
+
+PREFIX = "icefloe_"
+SERIES_MAX = 2_000
+REPORT_INTERVAL_S = 1.0
+OTHER: Final = "other"
+
+Kind: TypeAlias = Literal["counter", "gauge"]
+Sample: TypeAlias = tuple[str, dict[str, str], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One declared metric; exposed as ``icefloe_<name>``, counters with ``_total`` behind."""
+
+    name: str
+    kind: Kind
+    unit: str
+    labels: tuple[str, ...]
+    doc: str
+
+    @property
+    def exposed_name(self) -> str:
+        """The name under which Prometheus sees it."""
+        return f"{PREFIX}{self.name}{'_total' if self.kind == 'counter' else ''}"
+
+
+_CONNECTOR = ("connector",)
+_TASK = ("connector", "task")
+_TABLE = ("connector", "table")
+
+CATALOGUE: tuple[Metric, ...] = (
+    # worker
+    Metric("records_read", "counter", "records", _TASK, "Source records read."),
+    Metric("records_written", "counter", "records", _TASK, "Records in data files."),
+    Metric("records_dropped", "counter", "records", _TASK, "Records filtered or without a route."),
+    Metric(
+        "records_dead_lettered", "counter", "records", _TASK, "Records given to the dead letters."
+    ),
+    Metric("files_written", "counter", "files", _TASK, "Data and delete files written."),
+    Metric("bytes_written", "counter", "bytes", _TASK, "Size of the files written."),
+    Metric("batches", "counter", "batches", _TASK, "Micro-batches run."),
+    Metric("batch_duration_ms", "gauge", "ms", _TASK, "Duration of the last micro-batch."),
+    Metric("announcements", "counter", "transactions", _TASK, "Answers announced to rounds."),
+    Metric(
+        "task_retries", "counter", "restarts", _TASK, "Times a task started over after an error."
+    ),
+    Metric("lag_records", "gauge", "records", _TASK, "Source records not yet in files."),
+    Metric(
+        "rounds_uncommitted", "gauge", "rounds", _TASK, "Rounds announced, not known committed."
+    ),
+    Metric("held_back", "gauge", "0 or 1", _TASK, "1 while back-pressure stops reading."),
+    Metric("late_records", "counter", "records", _TASK, "Records that arrived below the VTTS."),
+    # coordinator
+    Metric("rounds", "counter", "rounds", _CONNECTOR, "Rounds ended."),
+    Metric(
+        "rounds_partial", "counter", "rounds", _CONNECTOR, "Rounds ended by timeout, without VTTS."
+    ),
+    Metric("round_duration_ms", "gauge", "ms", _CONNECTOR, "Duration of the last round."),
+    Metric(
+        "table_commits",
+        "counter",
+        "commits",
+        ("connector", "table", "outcome"),
+        "Table commits by outcome: committed, or the error's code.",
+    ),
+    Metric("commit_duration_ms", "gauge", "ms", _TABLE, "Duration of the table's last commit."),
+    Metric("records_committed", "counter", "records", _TABLE, "Records committed."),
+    Metric("files_committed", "counter", "files", _TABLE, "Files committed."),
+    Metric(
+        "records_uncommitted", "gauge", "records", _CONNECTOR, "Records in files, not committed."
+    ),
+    Metric(
+        "valid_through_timestamp_seconds",
+        "gauge",
+        "seconds since 1970",
+        _CONNECTOR,
+        "Valid-through timestamp of the last full commit.",
+    ),
+    Metric(
+        "valid_through_age_seconds",
+        "gauge",
+        "seconds",
+        _CONNECTOR,
+        "Age of the valid-through timestamp, worked out by the node when asked.",
+    ),
+    Metric("announcements_skipped", "counter", "announcements", _TABLE, "Skipped by an operator."),
+    Metric(
+        "control_events_malformed",
+        "counter",
+        "events",
+        _CONNECTOR,
+        "Control events not understood.",
+    ),
+    Metric(
+        "coordinator_restarts",
+        "counter",
+        "restarts",
+        ("connector", "code"),
+        "Times a coordinator started over, by the error's code.",
+    ),
+    Metric("lso_stalled", "gauge", "0 or 1", _CONNECTOR, "1 while a foreign transaction hangs."),
+    # node
+    Metric("connectors", "gauge", "connectors", ("state",), "Connectors by state."),
+    Metric("tasks", "gauge", "tasks", ("state",), "Tasks by state."),
+    Metric(
+        "task_failures", "counter", "failures", ("connector", "code"), "Failures of tasks by code."
+    ),
+    Metric(
+        "task_restarts",
+        "counter",
+        "restarts",
+        _CONNECTOR,
+        "Failed tasks started again by the node.",
+    ),
+    Metric("layouts", "counter", "layouts", _CONNECTOR, "Layouts written."),
+    Metric("child_restarts", "counter", "restarts", ("process",), "Child processes started again."),
+    Metric("child_up", "gauge", "0 or 1", ("process",), "1 while the child process is ready."),
+)
+_BY_NAME: Final[Mapping[str, Metric]] = {metric.name: metric for metric in CATALOGUE}
+
+
+class Value:
+    """One metric with its labels."""
+
+    __slots__ = ("_key", "_registry")
+
+    def __init__(self, registry: Registry, key: tuple[str, tuple[str, ...]]) -> None:
+        self._registry = registry
+        self._key = key
+
+    def inc(self, amount: float = 1) -> None:
+        """Add to it."""
+        self._registry.add(self._key, amount)
+
+    def set(self, value: float) -> None:
+        """Set it; for counters whose total is kept elsewhere too."""
+        self._registry.put(self._key, value)
+
+
+class Registry:
+    """The values of one process. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values: dict[tuple[str, tuple[str, ...]], float] = {}
+        self._series: dict[str, int] = {}
+        self._version = 0
+
+    def value(self, kind: Kind, name: str, labels: Mapping[str, object]) -> Value:
+        """The metric with these labels.
+
+        Raises:
+            InvariantViolation: not declared so.
+        """
+        metric = _BY_NAME.get(name)
+        if metric is None or metric.kind != kind or set(labels) != set(metric.labels):
+            raise InvariantViolation(f"no {kind} {name} with labels {sorted(labels)} is declared")
+        key = (name, tuple(str(labels[label]) for label in metric.labels))
+        with self._lock:
+            if key not in self._values:
+                if self._series.get(name, 0) >= SERIES_MAX:
+                    key = (name, tuple(OTHER for _ in metric.labels))
+                else:
+                    self._series[name] = self._series.get(name, 0) + 1
+                self._values.setdefault(key, 0)
+        return Value(self, key)
+
+    def add(self, key: tuple[str, tuple[str, ...]], amount: float) -> None:
+        """Add to a value."""
+        with self._lock:
+            self._values[key] = self._values.get(key, 0) + amount
+            self._version += 1
+
+    def put(self, key: tuple[str, tuple[str, ...]], value: float) -> None:
+        """Set a value."""
+        with self._lock:
+            if self._values.get(key) != value:
+                self._values[key] = value
+                self._version += 1
+
+    def forget(self, **labels: object) -> None:
+        """Drop every value that has all these labels, e.g. of a connector that is gone."""
+        wanted = {label: str(value) for label, value in labels.items()}
+        with self._lock:
+            for key in list(self._values):
+                has = dict(zip(_BY_NAME[key[0]].labels, key[1], strict=True))
+                if wanted.items() <= has.items():
+                    del self._values[key]
+                    self._series[key[0]] = self._series.get(key[0], 1) - 1
+            self._version += 1
+
+    def snapshot(self) -> tuple[int, list[Sample]]:
+        """A version that rises with every change, and all values."""
+        with self._lock:
+            return self._version, [
+                (name, dict(zip(_BY_NAME[name].labels, values, strict=True)), number)
+                for (name, values), number in self._values.items()
+            ]
+
+
+PROCESS = Registry()
+"""The registry of this process."""
+
+
+def counter(name: str, **labels: object) -> Value:
+    """A counter of this process."""
+    return PROCESS.value("counter", name, labels)
+
+
+def gauge(name: str, **labels: object) -> Value:
+    """A gauge of this process."""
+    return PROCESS.value("gauge", name, labels)
+
+
+def start_reporting(channel: Channel, registry: Registry = PROCESS) -> threading.Thread:
+    """Send the values over the pipe once a second when they have changed, until it ends."""
+
+    def run() -> None:
+        sent, pause = -1, threading.Event()
+        while True:
+            version, samples = registry.snapshot()
+            if version != sent and not channel.send({"event": "metrics", "samples": samples}):
+                return
+            sent = version
+            pause.wait(REPORT_INTERVAL_S)
+
+    thread = threading.Thread(target=run, name="metrics", daemon=True)
+    thread.start()
+    return thread
+
+
+class Exposition(Collector):
+    """What the node exposes: its own values and what its children told last. Thread-safe.
+
+    Args:
+        now_ms: wall clock, for ages.
+        is_known: whether a connector still exists; values of others are left out.
+        registry: the node's own values.
+    """
+
+    def __init__(
+        self,
+        now_ms: Callable[[], int],
+        is_known: Callable[[str], bool] = lambda _: True,
+        registry: Registry = PROCESS,
+    ) -> None:
+        self._now_ms = now_ms
+        self._is_known = is_known
+        self._own = registry
+        self._lock = threading.Lock()
+        self._heard: dict[str, list[Sample]] = {}
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def heard(self, process: str, samples: Iterable[Any]) -> None:
+        """Take the absolute values a child sent; what is not declared is left out."""
+        kept: list[Sample] = [
+            (str(name), {str(k): str(v) for k, v in labels.items()}, float(number))
+            for name, labels, number in samples
+            if name in _BY_NAME and set(labels) == set(_BY_NAME[name].labels)
+        ]
+        with self._lock:
+            self._heard[process] = kept
+
+    def samples(self) -> list[Sample]:
+        """All values known to the node."""
+        with self._lock:
+            heard = [sample for samples in self._heard.values() for sample in samples]
+        merged: dict[tuple[str, tuple[str, ...]], Sample] = {}
+        for name, labels, number in [*self._own.snapshot()[1], *heard]:
+            if "connector" in labels and not self._is_known(labels["connector"]):
+                continue
+            key = (name, tuple(labels.values()))
+            earlier = merged.get(key)
+            is_sum = earlier is not None and _BY_NAME[name].kind == "counter"
+            merged[key] = (name, labels, number + (earlier[2] if earlier and is_sum else 0))
+            if name == "valid_through_timestamp_seconds":
+                age = max(0.0, self._now_ms() / 1000 - number)
+                merged["valid_through_age_seconds", key[1]] = (
+                    "valid_through_age_seconds",
+                    labels,
+                    age,
+                )
+        return list(merged.values())
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        """Metric families for prometheus_client."""
+        samples = self.samples()
+        for metric in CATALOGUE:
+            family: CounterMetricFamily | GaugeMetricFamily
+            if metric.kind == "counter":
+                family = CounterMetricFamily(
+                    PREFIX + metric.name, metric.doc, labels=list(metric.labels)
+                )
+            else:
+                family = GaugeMetricFamily(
+                    PREFIX + metric.name, metric.doc, labels=list(metric.labels)
+                )
+            for name, labels, number in samples:
+                if name == metric.name:
+                    family.add_metric([labels[label] for label in metric.labels], number)
+            yield family
+
+    def text(self) -> str:
+        """Prometheus' text format."""
+        return generate_latest(self._registry).decode()
+
+
+def documentation() -> str:
+    """``docs/metrics.md``."""
+    lines = [
+        "# Metrics",
+        "",
+        "Made from `connect/metrics.py`; `python -m connect.metrics > docs/metrics.md` renews it.",
+        "All are exposed by each node at `/metrics` in Prometheus' text format.",
+        "",
+        "| metric | kind | unit | labels | meaning |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| `{m.exposed_name}` | {m.kind} | {m.unit} | {', '.join(m.labels)} | {m.doc} |"
+        for m in sorted(CATALOGUE, key=lambda m: m.name)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(documentation(), end="")  # noqa: T201 - the document is this program's output
