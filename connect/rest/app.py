@@ -1,0 +1,184 @@
+"""The REST API put together; see ``docs/rest-differences.md`` for what differs from Kafka's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from connect.config.plugins import BUILT_IN, Plugins
+from connect.rest.connectors import Connectors
+from connect.rest.errors import ApiError
+from connect.rest.gate import CrossOrigin, Gate, error_body
+from connect.rest.herder_api import HerderApi, NodeInfo, UnknownConnectorError
+from connect.rest.loggers import Loggers, LogLevels
+from connect.rest.offsets import Offsets
+from connect.rest.plugins import PluginList
+from connect.rest.routes import JSON_TYPE, Answer, Call, add_route, methods_of, refused
+
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+EXTENSIONS = ("tables", "lag", "rounds")
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSettings:
+    """What the node's properties say about the API.
+
+    Attributes:
+        cross_origin: browsers' origins that may call.
+        is_tracking_topics: keep active topics.
+        is_topic_reset_allowed: allow them to be emptied.
+        has_admin: serve ``/admin``.
+    """
+
+    cross_origin: CrossOrigin = field(default_factory=CrossOrigin)
+    is_tracking_topics: bool = True
+    is_topic_reset_allowed: bool = True
+    has_admin: bool = True
+
+
+class _Node:
+    """Endpoints about the node and the cluster."""
+
+    def __init__(self, herder: HerderApi, node: NodeInfo) -> None:
+        self._herder = herder
+        self._node = node
+
+    def root(self, call: Call) -> Answer:
+        del call
+        return Answer(
+            200,
+            {
+                "version": self._node.kafka_version,
+                "commit": self._node.commit,
+                "kafka_cluster_id": self._herder.cluster_id(),
+            },
+        )
+
+    def health(self, call: Call) -> Answer:
+        del call
+        found = self._herder.health()
+        status = 200 if found.status == "healthy" else 503
+        return Answer(status, {"status": found.status, "message": found.message})
+
+    def metrics(self, call: Call) -> Answer:
+        del call
+        return Answer(200, text=self._herder.metrics_text(), content_type=METRICS_TYPE)
+
+    def cluster(self, call: Call) -> Answer:
+        del call
+        return Answer(200, dict(self._herder.cluster()))
+
+    def extension(self, call: Call) -> Answer:
+        name, what = call.path["name"], call.path["what"]
+        if what not in EXTENSIONS:
+            raise ApiError(404, "HTTP 404 Not Found")
+        try:
+            return Answer(200, dict(self._herder.extension(name, what)))
+        except UnknownConnectorError:
+            raise ApiError(404, f"Connector {name} not found") from None
+
+
+def create_app(
+    herder: HerderApi,
+    node: NodeInfo,
+    log_levels: LogLevels,
+    *,
+    plugins: Plugins = BUILT_IN,
+    resolve: Callable[[str], str] | None = None,
+    settings: ApiSettings | None = None,
+) -> FastAPI:
+    """Build the application.
+
+    Args:
+        herder: what the API acts on.
+        node: what the node says of itself.
+        log_levels: the process's loggers; the herder sets them too, for ``scope=cluster``.
+        plugins: what configurations may name.
+        resolve: turns placeholders into values, for judging configurations only.
+        settings: CORS, topic tracking, admin endpoints.
+
+    Returns:
+        An ASGI application.
+    """
+    chosen = settings or ApiSettings()
+    app = FastAPI(title="Icefloe", docs_url=None, redoc_url=None, openapi_url=None)
+    app.router.redirect_slashes = False
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(Exception, _failed)
+    connectors = Connectors(herder, node, plugins, resolve)
+    _add_connectors(app, connectors)
+    offsets = Offsets(
+        herder,
+        is_tracking=chosen.is_tracking_topics,
+        is_reset_allowed=chosen.is_topic_reset_allowed,
+    )
+    one = "/connectors/{name}"
+    add_route(app, "GET", f"{one}/offsets", offsets.read)
+    add_route(app, "PATCH", f"{one}/offsets", offsets.alter)
+    add_route(app, "DELETE", f"{one}/offsets", offsets.reset)
+    add_route(app, "GET", f"{one}/topics", offsets.topics)
+    add_route(app, "PUT", f"{one}/topics/reset", offsets.reset_topics)
+    listed = PluginList(plugins, connectors)
+    add_route(app, "GET", "/connector-plugins", listed.list)
+    add_route(app, "GET", "/connector-plugins/{plugin}/config", listed.keys)
+    add_route(app, "PUT", "/connector-plugins/{plugin}/config/validate", listed.validate)
+    if chosen.has_admin:
+        loggers = Loggers(log_levels, herder)
+        add_route(app, "GET", "/admin/loggers", loggers.list)
+        add_route(app, "GET", "/admin/loggers/{logger}", loggers.read)
+        add_route(app, "PUT", "/admin/loggers/{logger}", loggers.set)
+    itself = _Node(herder, node)
+    add_route(app, "GET", "/", itself.root)
+    add_route(app, "GET", "/health", itself.health)
+    add_route(app, "GET", "/metrics", itself.metrics, produces="text/plain")
+    add_route(app, "GET", "/icefloe/v1/cluster", itself.cluster)
+    add_route(app, "GET", "/icefloe/v1/connectors/{name}/{what}", itself.extension)
+
+    def gate(inner: ASGIApp) -> Gate:
+        return Gate(inner, _methods(app), chosen.cross_origin)
+
+    app.add_middleware(gate)
+    return app
+
+
+def _methods(app: FastAPI) -> Callable[[str], Iterable[str]]:
+    return lambda path: methods_of(app.router.routes, path)
+
+
+def _add_connectors(app: FastAPI, connectors: Connectors) -> None:
+    one = "/connectors/{name}"
+    task = one + "/tasks/{task}"
+    add_route(app, "GET", "/connectors", connectors.list)
+    add_route(app, "POST", "/connectors", connectors.create)
+    add_route(app, "GET", one, connectors.read)
+    add_route(app, "DELETE", one, connectors.delete)
+    add_route(app, "GET", f"{one}/config", connectors.config)
+    add_route(app, "PUT", f"{one}/config", connectors.put_config)
+    add_route(app, "PATCH", f"{one}/config", connectors.patch_config)
+    add_route(app, "GET", f"{one}/status", connectors.status)
+    add_route(app, "PUT", f"{one}/pause", connectors.pause)
+    add_route(app, "PUT", f"{one}/resume", connectors.resume)
+    add_route(app, "PUT", f"{one}/stop", connectors.stop)
+    add_route(app, "POST", f"{one}/restart", connectors.restart)
+    add_route(app, "GET", f"{one}/tasks", connectors.tasks)
+    add_route(app, "POST", f"{one}/tasks", connectors.internal_tasks)
+    add_route(app, "GET", f"{task}/status", connectors.task_status)
+    add_route(app, "POST", f"{task}/restart", connectors.restart_task)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    del request
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    return refused(status)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """A bug: the server logs it with its trace, the client learns nothing of its inside."""
+    del request, error
+    return Response(error_body(500, "Internal Server Error"), 500, media_type=JSON_TYPE)

@@ -1,0 +1,40 @@
+"""From errors to answers: one status and one non-null message each."""
+
+from __future__ import annotations
+
+from connect.errors import ConfigError, IcefloeError, RetriableError
+from connect.rest.herder_api import (
+    ConflictError,
+    NotAllowedError,
+    UnavailableError,
+    UnknownConnectorError,
+    UnknownTaskError,
+)
+
+
+class ApiError(IcefloeError):
+    """An answer that is not a success; ``message`` goes out as it stands."""
+
+    default_code = "api"
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+_STATUSES: tuple[tuple[type[IcefloeError], int], ...] = (
+    (UnknownConnectorError, 404),
+    (UnknownTaskError, 404),
+    (ConflictError, 409),
+    (NotAllowedError, 400),
+    (ConfigError, 400),
+    (UnavailableError, 503),
+    (RetriableError, 503),
+)
+
+
+def status_of(error: IcefloeError) -> int:
+    """The HTTP status of an error; 500 for those no client can do anything about."""
+    if isinstance(error, ApiError):
+        return error.status
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)

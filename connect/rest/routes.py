@@ -1,0 +1,162 @@
+"""How an endpoint is written: a function from a request's parts to an answer.
+
+Rules of this file:
+- Endpoints are plain functions that may block; they run on a thread.
+- In order: path and method (404, 405), ``Content-Type`` (415), ``Accept`` (406), the endpoint.
+  Refusals before the endpoint carry no ``Content-Type``, as Kafka Connect's do not.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match, Route
+
+from connect.errors import IcefloeError
+from connect.rest.bodies import parse_json
+from connect.rest.errors import ApiError, status_of
+from connect.rest.gate import error_body
+
+JSON_TYPE = "application/json"
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The parts of a request that endpoints use.
+
+    Attributes:
+        path: path parameters, decoded.
+        query: query parameters in order, values decoded; all values of a repeated one.
+        body: the body as sent.
+        has_content_type: whether the request named one (it is JSON then).
+    """
+
+    path: Mapping[str, str]
+    query: tuple[tuple[str, str], ...]
+    body: bytes
+    has_content_type: bool
+
+    def json(self) -> Any:
+        """The body as JSON.
+
+        Raises:
+            ApiError: 415 without a content type, 400 when malformed.
+        """
+        if not self.has_content_type:
+            raise ApiError(415, "HTTP 415 Unsupported Media Type")
+        return parse_json(self.body)
+
+    def values(self, name: str) -> list[str]:
+        """All values of a query parameter."""
+        return [value for key, value in self.query if key == name]
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """A boolean query parameter as Java reads it: ``true`` in any case, else false."""
+        found = self.values(name)
+        return found[0].lower() == "true" if found else default
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status, JSON value (None is an empty body), further headers."""
+
+    status: int
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    text: str | None = None
+    content_type: str = JSON_TYPE
+
+
+Endpoint = Callable[[Call], Answer]
+
+
+def add_route(
+    app: FastAPI, method: str, path: str, endpoint: Endpoint, *, produces: str = JSON_TYPE
+) -> None:
+    """Register an endpoint."""
+
+    async def serve(request: Request) -> Response:
+        refusal = _refusal(request, produces)
+        if refusal is not None:
+            return refused(refusal)
+        call = Call(
+            path=request.path_params,
+            query=tuple(request.query_params.multi_items()),
+            body=request.scope.get("icefloe.body", b""),
+            has_content_type="content-type" in request.headers,
+        )
+        try:
+            answer = await run_in_threadpool(endpoint, call)
+        except IcefloeError as error:
+            status = status_of(error)
+            if status == 500:
+                _LOG.error("%s %s: %s", method, path, error)
+            content = error_body(status, error.message or type(error).__name__)
+            return Response(content, status, media_type=JSON_TYPE)
+        return _response(answer, request.headers.get("accept"))
+
+    app.router.routes.append(Route(path, serve, methods=[method]))
+
+
+def methods_of(routes: Iterable[Any], path: str) -> set[str]:
+    """The methods of all routes that match a decoded path."""
+    found: set[str] = set()
+    for route in routes:
+        if isinstance(route, Route) and route.methods:
+            scope = {"type": "http", "path": path, "root_path": "", "method": "OPTIONS"}
+            if route.matches(scope)[0] != Match.NONE:
+                found |= route.methods
+    return found
+
+
+def refused(status: int, phrase: str | None = None) -> Response:
+    """An answer without content type, as to requests that reached no endpoint."""
+    phrases = {
+        404: "Not Found",
+        405: "Method Not Allowed",
+        406: "Not Acceptable",
+        415: "Unsupported Media Type",
+    }
+    message = phrase or f"HTTP {status} {phrases.get(status, 'Error')}"
+    return Response(error_body(status, message), status)
+
+
+def _refusal(request: Request, produces: str) -> int | None:
+    content_type = request.headers.get("content-type")
+    if content_type is not None and content_type.partition(";")[0].strip().lower() != JSON_TYPE:
+        return 415 if "/" in content_type else 400
+    accept = request.headers.get("accept")
+    return None if accept is None or _accepts(accept, produces) else 406
+
+
+def _accepts(accept: str, produces: str) -> bool:
+    family = produces.partition("/")[0] + "/*"
+    for item in accept.split(","):
+        kind, *parameters = (part.strip().lower() for part in item.split(";"))
+        if kind in {produces, family, "*/*", "*"} and not any(
+            p.replace(" ", "") in {"q=0", "q=0.0"} for p in parameters
+        ):
+            return True
+    return False
+
+
+def _response(answer: Answer, accept: str | None) -> Response:
+    if answer.text is not None:
+        return Response(answer.text, answer.status, media_type=answer.content_type)
+    if answer.body is None:
+        return Response(status_code=answer.status, headers=dict(answer.headers))
+    content = json.dumps(answer.body, ensure_ascii=False, separators=(",", ":")).encode()
+    content_type = JSON_TYPE
+    if accept is not None and accept.startswith(JSON_TYPE + ";") and "q=" not in accept:
+        content_type = accept
+    headers = {**answer.headers, "content-type": content_type}
+    return Response(content, answer.status, headers=headers)
