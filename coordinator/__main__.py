@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from connect import logs
+from connect import logs, metrics
 from connect.child import Child
 from connect.clock import SystemClock
 from connect.config.node import NodeConfig
@@ -29,7 +29,7 @@ def main() -> int:
 
     def on_signal(*_: object) -> None:
         stopping.set()
-        child.channel.close()
+        child.channel.stop_receiving()
 
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the node decides
@@ -42,6 +42,7 @@ def main() -> int:
     node = NodeConfig.from_properties(configure["properties"])
     providers = Providers(node.properties, os.environ)
     host = Host(child, node, providers, SystemClock())
+    metrics.start_reporting(child.channel)
     child.ready()
     for command in commands:
         host.handle(command)

@@ -265,10 +265,12 @@ class Committer:
             "engine-name": "icefloe",
             "engine-version": self._version,
         }
-        if commit.valid_through_us is not None:
-            last_us = instant_us(state.valid_through_text)
-            through_us = max(commit.valid_through_us, last_us or commit.valid_through_us)
-            summary[VALID_THROUGH_PROPERTY] = instant_text(through_us)
+        last_us = instant_us(state.valid_through_text)
+        given_us = commit.valid_through_us
+        # lower than the last claim: the kernel does not know for which partitions that one was
+        # made, so nothing is claimed until this one has caught up
+        if given_us is not None and (last_us is None or given_us >= last_us):
+            summary[VALID_THROUGH_PROPERTY] = instant_text(given_us)
         properties = {self._config.offsets_mirror_property: offsets_text(offsets)}
         if self._topic_id:
             properties[self.topic_id_property] = self._topic_id

@@ -217,7 +217,7 @@ class RoundEnded:
     ended_ms: int
     is_partial: bool
     valid_through_us: int | None
-    outcomes: tuple[CommitOutcome, ...]
+    outcomes: tuple[TableCommitted | TableFailed, ...]
     ranges: tuple[SourceRange, ...]
 
 

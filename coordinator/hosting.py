@@ -2,6 +2,7 @@
 
 Rules of this file:
 - One connector's failure never touches another: every thread ends at its own boundary.
+- No command waits for a coordinator: a successor waits for its predecessor in its own thread.
 - Placeholders are resolved here, in the process that needs them, and go no further.
 """
 
@@ -15,7 +16,6 @@ import structlog
 
 from connect import metrics
 from connect.child import Child
-from connect.clock import Clock
 from connect.config.node import NodeConfig
 from connect.config.parse import parse
 from connect.config.providers import Providers, resolve
@@ -23,8 +23,11 @@ from connect.errors import IcefloeError
 from connect.gateways.kafka import client_properties
 from connect.layout import Layout
 from control_schemas.events import TableReference
-from coordinator.effects import RoundEnded, TableCommitted, TableDecision
+from coordinator.effects import RoundEnded, TableCommitted, TableDecision, TableFailed
+from coordinator.landing import WaitingClock
 from coordinator.shell import ConnectorCoordinator, Wiring
+
+PREDECESSOR_WAIT_MS = 10_000
 
 log = structlog.get_logger("coordinator")
 
@@ -39,7 +42,9 @@ class Host:
         clock: time and identities.
     """
 
-    def __init__(self, child: Child, node: NodeConfig, providers: Providers, clock: Clock) -> None:
+    def __init__(
+        self, child: Child, node: NodeConfig, providers: Providers, clock: WaitingClock
+    ) -> None:
         self._child = child
         self._node = node
         self._providers = providers
@@ -52,8 +57,6 @@ class Host:
         hosted = self._hosted.get(name)
         match command["op"]:
             case "start":
-                if hosted is not None:
-                    hosted.stop()
                 self._start(name, command["config"], Layout.from_json(command["layout"]))
             case "layout" if hosted is not None:
                 hosted.coordinator.set_layout(Layout.from_json(command["layout"]))
@@ -62,8 +65,7 @@ class Host:
                 reference = TableReference("", tuple(namespace), table)
                 hosted.coordinator.decide(TableDecision(reference, command["action"]))
             case "stop" if hosted is not None:
-                hosted.stop()
-                del self._hosted[name]
+                hosted.coordinator.stop()
             case _:
                 log.warning("command ignored", op=command["op"], connector=name)
 
@@ -93,8 +95,9 @@ class Host:
             on_round=lambda ended: self._on_round(name, ended),
             on_event=lambda kind, where: self._on_event(name, kind, where),
         )
+        predecessor = self._hosted.get(name)
         self._hosted[name] = _Hosted(
-            name, ConnectorCoordinator(parsed, layout, wiring), self._child
+            name, ConnectorCoordinator(parsed, layout, wiring), self._child, predecessor
         )
 
     def _on_event(self, connector: str, kind: str, where: Mapping[str, Any]) -> None:
@@ -112,28 +115,11 @@ class Host:
 
     def _on_round(self, connector: str, ended: RoundEnded) -> None:
         duration_ms = ended.ended_ms - ended.started_ms
-        tables = [
-            {
-                "table": str(o.table),
-                "snapshot_id": o.snapshot_id if isinstance(o, TableCommitted) else None,
-                "files": o.files if isinstance(o, TableCommitted) else 0,
-                "records": o.records if isinstance(o, TableCommitted) else 0,
-                "duration_ms": o.duration_ms if isinstance(o, TableCommitted) else 0,
-                "code": None if isinstance(o, TableCommitted) else o.code,
-                "message": None if isinstance(o, TableCommitted) else o.message,
-            }
-            for o in ended.outcomes
-        ]
         metrics.counter("rounds", connector=connector).inc()
         if ended.is_partial:
             metrics.counter("rounds_partial", connector=connector).inc()
-        for table in tables:
-            metrics.counter(
-                "table_commits",
-                connector=connector,
-                table=str(table["table"]),
-                outcome=str(table["code"] or "committed"),
-            ).inc()
+        for outcome in ended.outcomes:
+            _count(connector, outcome)
         if ended.valid_through_us is not None:
             metrics.gauge("valid_through_timestamp_seconds", connector=connector).set(
                 ended.valid_through_us / 1e6
@@ -148,16 +134,46 @@ class Host:
                 "valid_through_us": ended.valid_through_us,
                 "duration_ms": duration_ms,
                 "records": sum(r.records_read for r in ended.ranges),
-                "tables": tables,
+                "tables": [_shown(outcome) for outcome in ended.outcomes],
             }
         )
+
+
+def _count(connector: str, outcome: TableCommitted | TableFailed) -> None:
+    where = {"connector": connector, "table": str(outcome.table)}
+    code = "committed" if isinstance(outcome, TableCommitted) else outcome.code
+    metrics.counter("table_commits", outcome=code, **where).inc()
+    if isinstance(outcome, TableCommitted) and outcome.snapshot_id is not None:
+        metrics.counter("records_committed", **where).inc(outcome.records)
+        metrics.counter("files_committed", **where).inc(outcome.files)
+        metrics.gauge("commit_duration_ms", **where).set(outcome.duration_ms)
+
+
+def _shown(outcome: TableCommitted | TableFailed) -> dict[str, Any]:
+    table = str(outcome.table)
+    if isinstance(outcome, TableFailed):
+        return {"table": table, "code": outcome.code, "message": outcome.message}
+    return {
+        "table": table,
+        "snapshot_id": outcome.snapshot_id,
+        "files": outcome.files,
+        "records": outcome.records,
+        "duration_ms": outcome.duration_ms,
+    }
 
 
 class _Hosted:
     """One coordinator and its thread."""
 
-    def __init__(self, name: str, coordinator: ConnectorCoordinator, child: Child) -> None:
+    def __init__(
+        self,
+        name: str,
+        coordinator: ConnectorCoordinator,
+        child: Child,
+        predecessor: _Hosted | None,
+    ) -> None:
         self.coordinator = coordinator
+        self._predecessor = predecessor
         self._name = name
         self._child = child
         self._thread = threading.Thread(target=self._run, name=f"coordinator-{name}", daemon=True)
@@ -165,6 +181,10 @@ class _Hosted:
 
     def _run(self) -> None:
         structlog.contextvars.bind_contextvars(connector=self._name)
+        if self._predecessor is not None:  # what does not end in time is fenced by us
+            self._predecessor.coordinator.stop()
+            self._predecessor.join(PREDECESSOR_WAIT_MS)
+            self._predecessor = None
         self._child.state(self._name, "RUNNING")
         try:
             self.coordinator.run()
@@ -173,11 +193,6 @@ class _Hosted:
             self._child.state(self._name, "FAILED", error=e)
         else:
             self._child.state(self._name, "STOPPED")
-
-    def stop(self) -> None:
-        """Ask to end and wait a moment; what is left is fenced by its successor."""
-        self.coordinator.stop()
-        self.join(10_000)
 
     def join(self, timeout_ms: int) -> None:
         """Wait for the thread."""

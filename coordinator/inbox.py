@@ -22,8 +22,13 @@ from control_schemas.headers import decode_headers
 from coordinator.effects import Advanced, Envelope, EnvelopeRead
 
 
-def start_offsets(admin: KafkaAdmin, topic: str, group: str) -> dict[TopicPartition, int]:
+def start_offsets(
+    admin: KafkaAdmin, topic: str, group: str
+) -> tuple[dict[TopicPartition, int], bool]:
     """Control offsets from which a coordinator of ``group`` must read.
+
+    Returns:
+        Next control offset per partition, and whether the group had stored any.
 
     Raises:
         DataLost: ``control_log_lost`` when retention passed the group's offset,
@@ -60,7 +65,7 @@ def start_offsets(admin: KafkaAdmin, topic: str, group: str) -> dict[TopicPartit
             )
         else:
             out[tp] = offset
-    return out
+    return out, any(offset is not None for offset in committed.values())
 
 
 class Inbox:

@@ -90,6 +90,7 @@ class _Round:
     closed_at: Mapping[int, int] = field(default_factory=dict)
     is_partial: bool = False
     valid_through_us: int | None = None
+    expected: frozenset[TopicPartition] = frozenset()
     in_flight: dict[Identifier, TableCommit] = field(default_factory=dict)
     outcomes: list[TableCommitted | TableFailed] = field(default_factory=list)
 
@@ -109,6 +110,7 @@ class Kernel:
         self._failed: dict[Identifier, TableFailed] = {}
         self._ledger = RangeLedger()
         self._last_valid_through_us: int | None = None
+        self._last_expected: frozenset[TopicPartition] = frozenset()
 
     @property
     def failed_tables(self) -> Mapping[Identifier, TableFailed]:
@@ -255,7 +257,9 @@ class Kernel:
                 valid_through.timestamps(current.completions),
                 self._layout.partitions,
                 last_us=self._last_valid_through_us,
+                last_expected=self._last_expected,
             )
+            current.expected = self._layout.partitions
         for identifier, envelopes in self._pending.items():
             if self._may_try(identifier):
                 payload = envelopes[-1].event.payload
@@ -341,6 +345,7 @@ class Kernel:
             )
         if current.valid_through_us is not None:
             self._last_valid_through_us = current.valid_through_us
+            self._last_expected = current.expected
         self._round = None
         self.phase = Phase.IDLE
         return [

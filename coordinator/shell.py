@@ -19,7 +19,6 @@ from typing import Any, Self
 import structlog
 
 from connect import failpoints
-from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.errors import Fenced, IcefloeError, RetriableError
 from connect.gateways.catalog import open_catalog
@@ -49,6 +48,7 @@ from coordinator.effects import (
 )
 from coordinator.inbox import Inbox, start_offsets
 from coordinator.kernel import Kernel, KernelSettings, Phase
+from coordinator.landing import WaitingClock
 
 POLL_IDLE_MS = 100
 POLL_BUSY_MS = 5
@@ -72,7 +72,7 @@ class Wiring:
 
     kafka: Mapping[str, str]
     node_group_id: str
-    clock: Clock
+    clock: WaitingClock
     on_round: Callable[[RoundEnded], None]
     on_event: Callable[[str, Mapping[str, Any]], None]
 
@@ -171,7 +171,7 @@ class _Session:
         self._producer.init()
         failpoints.hit("C2")
         admin = KafkaAdmin(wiring.kafka)
-        positions = start_offsets(admin, config.control_topic, config.control_group_id)
+        positions, has_history = start_offsets(admin, config.control_topic, config.control_group_id)
         topic_id = admin.topic_id(config.control_topic)
         admin.close()
         inbox = self._inbox = Inbox(
@@ -192,7 +192,9 @@ class _Session:
             control_group_id=config.control_group_id,
         )
         catalog = open_catalog(config.catalog_name, config.catalog_properties)
-        committer = Committer(catalog, config, wiring.clock, control_topic_id=topic_id)
+        committer = Committer(
+            catalog, config, wiring.clock, control_topic_id=topic_id, has_history=has_history
+        )
         return kernel, inbox, outbox, committer
 
     def run(self, given: queue.SimpleQueue[Input], stopping: threading.Event) -> None:

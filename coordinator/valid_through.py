@@ -2,7 +2,9 @@
 
 Rules of this file:
 - A VTTS is claimed only when every expected partition gave a timestamp in this very round.
-- It never goes back.
+- It never goes back. A claim made before stays true for the partitions it was made for, so it may
+  be repeated for them; for a partition that came later it may not, and nothing is claimed until
+  that partition has caught up.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ def valid_through(
     expected: Collection[TopicPartition],
     *,
     last_us: int | None,
+    last_expected: Collection[TopicPartition],
 ) -> int | None:
     """Return the instant up to which every source record is in the tables.
 
@@ -38,10 +41,12 @@ def valid_through(
         read: per partition up to when it is read in this round, microseconds UTC.
         expected: the partitions of the current layout.
         last_us: the last VTTS given.
+        last_expected: the partitions it was given for; empty when unknown.
 
     Returns:
         Microseconds UTC, whole milliseconds, not below ``last_us``; None when an expected
-        partition gave no timestamp, or when there is none.
+        partition gave no timestamp, when there is none, or when a partition that ``last_us`` was
+        not given for is still behind it.
 
     Source:
         Iceberg Kafka Connect, CommitState; differs by coverage instead of count.
@@ -51,4 +56,6 @@ def valid_through(
     if not known or len(known) < len(given):
         return None
     lowest_us = min(known) // 1000 * 1000
-    return lowest_us if last_us is None else max(lowest_us, last_us)
+    if last_us is None or lowest_us >= last_us:
+        return lowest_us
+    return last_us if set(expected) <= set(last_expected) else None

@@ -364,7 +364,29 @@ def test_vtts_of_before_the_restart_is_kept(driver: Driver) -> None:
     driver.complete(commit, (P0, 9_000))
     (effect,) = driver.complete(commit, (P1, 9_000))
     assert isinstance(effect, SendCompletion)
-    assert effect.valid_through_us == 50_000
+    assert effect.valid_through_us is None
+    driver.sent(commit)
+    driver.now_ms += 10_000
+    commit = driver.start()
+    driver.complete(commit, (P0, 60_000))
+    (effect,) = driver.complete(commit, (P1, 70_000))
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us == 60_000
+
+
+def test_vtts_is_not_repeated_for_a_partition_that_came_later(driver: Driver) -> None:
+    """A new partition that is still behind the last claim keeps it from being made again."""
+    commit = driver.start()
+    driver.complete(commit, (P0, 9_000))
+    driver.complete(commit, (P1, 9_000))
+    driver.sent(commit)
+    late = TopicPartition("orders", 2)
+    driver.layout(P0, P1, late, number=2)
+    driver.now_ms += 10_000
+    commit = driver.start()
+    (effect,) = driver.complete(commit, (P0, 12_000), (P1, 12_000), (late, 5_000), layout=2)
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us is None
 
 
 def test_reading_twice_is_a_bug(driver: Driver) -> None:
