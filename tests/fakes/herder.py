@@ -1,0 +1,227 @@
+"""A herder in memory: every change takes effect at once, tasks run without doing anything.
+
+It keeps the contract of ``connect.rest.herder_api`` and is held to it by the same tests as the
+real one. Failing is asked for by configuration: ``file`` in a folder that is not there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from connect.rest.herder_api import (
+    ConflictError,
+    ConnectorInfo,
+    ConnectorStatus,
+    Health,
+    NotAllowedError,
+    Offsets,
+    TargetState,
+    TaskStatus,
+    UnknownConnectorError,
+    UnknownTaskError,
+)
+from connect.rest.loggers import LogLevels
+
+WORKER_ID = "127.0.0.1:8083"
+STOP_FIRST = (
+    "Connectors must be in the STOPPED state before their offsets can be modified. This can be "
+    "done for the specified connector by issuing a 'PUT' request to the '/connectors/{name}/stop' "
+    "endpoint"
+)
+
+
+@dataclass
+class _Connector:
+    config: dict[str, str]
+    target: TargetState
+    tasks: int = 0
+    topics: set[str] = field(default_factory=set)
+
+
+class FakeHerder:
+    """Implements ``HerderApi``."""
+
+    def __init__(
+        self,
+        log_levels: LogLevels,
+        task_class: Callable[[Mapping[str, str]], str] = lambda config: "Task",
+    ) -> None:
+        self._levels = log_levels
+        self._task_class = task_class
+        self._lock = threading.RLock()
+        self._connectors: dict[str, _Connector] = {}
+        self._offsets: dict[str, dict[tuple[str, int], int]] = {}
+        self.healthy = Health(
+            "healthy", "Worker has completed startup and is ready to handle requests."
+        )
+
+    def health(self) -> Health:
+        """As set by the test."""
+        return self.healthy
+
+    def cluster_id(self) -> str:
+        """A constant of the right length."""
+        return "fakefakefakefakefakefa"
+
+    def connectors(self) -> Sequence[str]:
+        """All names."""
+        return sorted(self._connectors)
+
+    def _get(self, name: str) -> _Connector:
+        try:
+            return self._connectors[name]
+        except KeyError:
+            raise UnknownConnectorError(f"no connector {name}", connector=name) from None
+
+    def _settle(self, connector: _Connector) -> None:
+        """What the leader does: tasks for a running connector, none for a stopped one."""
+        if connector.target == "STOPPED":
+            connector.tasks = 0
+        elif connector.target == "STARTED":
+            connector.tasks = int(connector.config.get("tasks.max", "1"))
+
+    def connector(self, name: str) -> ConnectorInfo:
+        """The stored connector."""
+        with self._lock:
+            found = self._get(name)
+            return ConnectorInfo(name, dict(found.config), tuple(range(found.tasks)))
+
+    def status(self, name: str) -> ConnectorStatus:
+        """Every task in the connector's state, or failed."""
+        with self._lock:
+            found = self._get(name)
+            state = "RUNNING" if found.target == "STARTED" else found.target
+            is_broken = "/no/" in f"/{found.config.get('file', '')}"
+            tasks = tuple(
+                TaskStatus(task, "FAILED", WORKER_ID, "no such folder")
+                if is_broken
+                else TaskStatus(task, state, WORKER_ID)
+                for task in range(found.tasks)
+            )
+            return ConnectorStatus(name, state, WORKER_ID, tasks)
+
+    def task_configs(self, name: str) -> Mapping[int, Mapping[str, str]]:
+        """The connector's configuration and the task's class."""
+        with self._lock:
+            found = self._get(name)
+            config = {**found.config, "task.class": self._task_class(found.config)}
+            return {task: config for task in range(found.tasks)}
+
+    def create_connector(
+        self, name: str, config: Mapping[str, str], *, initial_state: TargetState | None = None
+    ) -> ConnectorInfo:
+        """Store it; tasks are there on the next look."""
+        with self._lock:
+            if name in self._connectors:
+                raise ConflictError(f"Connector {name} already exists")
+            created = _Connector(dict(config), initial_state or "STARTED")
+            self._connectors[name] = created
+            self._settle(created)
+            return ConnectorInfo(name, dict(config), ())
+
+    def put_connector(self, name: str, config: Mapping[str, str]) -> tuple[bool, ConnectorInfo]:
+        """Create or replace."""
+        with self._lock:
+            if name not in self._connectors:
+                return True, self.create_connector(name, config)
+            self._connectors[name].config = dict(config)
+            self._settle(self._connectors[name])
+            return False, self.connector(name)
+
+    def delete_connector(self, name: str) -> None:
+        """Forget it; the group keeps its offsets."""
+        with self._lock:
+            self._get(name)
+            del self._connectors[name]
+
+    def set_target_state(self, name: str, state: TargetState) -> None:
+        """Takes effect at once."""
+        with self._lock:
+            found = self._get(name)
+            found.target = state
+            self._settle(found)
+
+    def restart_connector(
+        self, name: str, *, include_tasks: bool, only_failed: bool
+    ) -> ConnectorStatus:
+        """Say what restarts; it runs again at once."""
+        with self._lock:
+            now = self.status(name)
+            tasks = tuple(
+                TaskStatus(t.id, "RESTARTING", t.worker_id)
+                if include_tasks and (t.state == "FAILED" or not only_failed)
+                else t
+                for t in now.tasks
+            )
+            state = now.state if only_failed and now.state != "FAILED" else "RESTARTING"
+            return ConnectorStatus(name, state, now.worker_id, tasks)
+
+    def restart_task(self, name: str, task: int) -> None:
+        """Nothing but the checks."""
+        with self._lock:
+            if not 0 <= task < self._get(name).tasks:
+                raise UnknownTaskError(f"no task {name}-{task}", connector=name)
+
+    def active_topics(self, name: str) -> Sequence[str]:
+        """Topics of ``produced`` since the last reset."""
+        found = self._connectors.get(name)
+        return sorted(found.topics) if found else []
+
+    def reset_active_topics(self, name: str) -> None:
+        """Empty the set."""
+        if name in self._connectors:
+            self._connectors[name].topics.clear()
+
+    def produced(self, topic: str, partition: int, count: int) -> None:
+        """What a running connector would have read by now."""
+        for name, connector in self._connectors.items():
+            if topic in connector.config.get("topics", "").split(","):
+                connector.topics.add(topic)
+                group = self._offsets.setdefault(name, {})
+                group[topic, partition] = group.get((topic, partition), 0) + count
+
+    def offsets(self, name: str) -> Offsets:
+        """Committed offsets of the group."""
+        self._get(name)
+        return dict(self._offsets.get(name, {}))
+
+    def alter_offsets(self, name: str, offsets: Offsets) -> None:
+        """Only while stopped."""
+        with self._lock:
+            self._must_be_stopped(name)
+            group = self._offsets.setdefault(name, {})
+            for at, offset in offsets.items():
+                if offset is None:
+                    group.pop(at, None)
+                else:
+                    group[at] = offset
+
+    def reset_offsets(self, name: str) -> None:
+        """Only while stopped."""
+        with self._lock:
+            self._must_be_stopped(name)
+            self._offsets.pop(name, None)
+
+    def _must_be_stopped(self, name: str) -> None:
+        if self._get(name).target != "STOPPED":
+            raise NotAllowedError(STOP_FIRST.format(name=name))
+
+    def publish_log_level(self, namespace: str, level: str) -> None:
+        """This node is the cluster."""
+        self._levels.set(namespace, level)
+
+    def metrics_text(self) -> str:
+        """One counter."""
+        return "# TYPE icefloe_fake_total counter\nicefloe_fake_total 1.0\n"
+
+    def extension(self, name: str, what: str) -> Mapping[str, Any]:
+        """Echo."""
+        self._get(name)
+        return {"connector": name, what: []}
+
+    def cluster(self) -> Mapping[str, Any]:
+        """One node."""
+        return {"leader": WORKER_ID, "nodes": [WORKER_ID]}

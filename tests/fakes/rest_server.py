@@ -1,0 +1,87 @@
+"""The REST API behind a real HTTP server in this process, and a client that sends paths as given."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import uvicorn
+from starlette.types import ASGIApp
+
+
+class Reply(NamedTuple):
+    """Status, headers by lower-case name, body bytes."""
+
+    status: int
+    headers: dict[str, str]
+    content: bytes
+
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.content)
+
+
+class RestServer:
+    """uvicorn on a free loopback port, for a ``with`` block."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._socket.getsockname()[1])
+        config = uvicorn.Config(app, log_level="warning", server_header=False, lifespan="off")
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True
+        )
+
+    def __enter__(self) -> RestServer:
+        self._thread.start()
+        deadline = time.monotonic() + 10
+        while not self._server.started and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.should_exit = True
+        self._thread.join(10)
+        self._socket.close()
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        """Send one request, the path as it stands, only the headers given (and the needed ones)."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            connection.putrequest(method, path, skip_accept_encoding=True)
+            for name, value in (headers or {}).items():
+                connection.putheader(name, value)
+            if body is not None:
+                connection.putheader("content-length", str(len(body)))
+            connection.endheaders(body)
+            answer = connection.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return Reply(answer.status, found, answer.read())
+        finally:
+            connection.close()
+
+    def json(self, method: str, path: str, body: Any = None) -> Reply:
+        """Send JSON, or nothing."""
+        if body is None:
+            return self.send(method, path)
+        return self.send(
+            method, path, json.dumps(body).encode(), {"content-type": "application/json"}
+        )

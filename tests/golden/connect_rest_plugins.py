@@ -1,0 +1,64 @@
+"""Plugins of the recorded worker that Icefloe does not have: only names and keys, for comparing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from connect.config.framework_keys import COMMON_KEYS
+from connect.config.keys import REQUIRED, Key
+from connect.config.plugins import BUILT_IN, Plugin, Plugins
+
+_FILE = "org.apache.kafka.connect.file.FileStream"
+_SMT = "org.apache.kafka.connect.transforms."
+_FIELD = (Key("field", "STRING", "", REQUIRED, "MEDIUM"),)
+_KEYS: dict[str, tuple[Key, ...]] = {
+    _FILE + "SinkConnector": (Key("file", "STRING", "", None, "HIGH"),),
+    _FILE + "SourceConnector": (
+        Key("file", "STRING", "", None, "HIGH"),
+        Key("topic", "STRING", "", REQUIRED, "HIGH"),
+    ),
+    _SMT + "ExtractField$Value": _FIELD,
+    _SMT + "HoistField$Value": _FIELD,
+    _SMT + "InsertField$Value": (
+        *(
+            Key(name, "STRING", "", None, "MEDIUM")
+            for name in (
+                "topic.field",
+                "partition.field",
+                "offset.field",
+                "timestamp.field",
+                "static.field",
+                "static.value",
+            )
+        ),
+        Key("replace.null.with.default", "BOOLEAN", "", "true", "MEDIUM"),
+    ),
+    _SMT + "predicates.TopicNameMatches": (Key("pattern", "STRING", "", REQUIRED, "MEDIUM"),),
+}
+
+
+def recorded_plugins(folder: Path) -> Plugins:
+    """Icefloe's plugins and the recorded worker's others."""
+    listed = _listed(folder)
+    return BUILT_IN + [
+        Plugin(
+            entry["class"],
+            entry["type"],
+            entry.get("version"),
+            _KEYS.get(entry["class"], ()),
+            task_class=entry["class"].removesuffix("Connector") + "Task",
+            **({"framework": COMMON_KEYS} if entry["type"] == "source" else {}),
+        )
+        for entry in listed
+        if BUILT_IN.find(entry["class"], entry["type"]) is None
+    ]
+
+
+def _listed(folder: Path) -> list[dict[str, Any]]:
+    for step in json.loads((folder / "plugins.json").read_text()):
+        if step.get("request", {}).get("path") == "/connector-plugins?connectorsOnly=false":
+            found: list[dict[str, Any]] = step["response"]["body"]
+            return found
+    raise AssertionError("no recorded list of plugins")

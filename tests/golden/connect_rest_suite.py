@@ -1,0 +1,257 @@
+"""The recorded REST answers of Kafka Connect against our API.
+
+``run()`` is used by ``make golden`` and by ``test_connect_rest.py``; ``GOLDEN_REST_DIR`` names
+another folder of recordings of the same form. What differs on purpose is in
+``connect_rest_rules.py``, explained in docs/rest-differences.md.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from connect.clock import SystemClock
+from connect.rest.app import ApiSettings, create_app
+from connect.rest.gate import CrossOrigin
+from connect.rest.herder_api import NodeInfo
+from connect.rest.loggers import LogLevels
+from tests.fakes.herder import WORKER_ID, FakeHerder
+from tests.fakes.rest_server import Reply, RestServer
+from tests.golden.connect_rest_plugins import recorded_plugins
+from tests.golden.connect_rest_rules import RULES, Pair
+
+NAME = "connect-rest"
+GROUPS = (
+    "http",
+    "create",
+    "config",
+    "read",
+    "lifecycle",
+    "validate",
+    "plugins",
+    "iceberg",
+    "loggers",
+    "topics",
+    "offsets",
+    "second-worker",
+)
+_IGNORED_HEADERS = {"date", "server"}
+
+
+class Result(NamedTuple):
+    """One comparison: ``agreed``, ``by rule`` or ``failing``, and the rules or what was seen."""
+
+    case: str
+    verdict: str
+    detail: str = ""
+
+
+def recordings() -> Path:
+    """The folder of the recordings."""
+    return Path(os.environ.get("GOLDEN_REST_DIR") or Path(__file__).with_name("connect_rest"))
+
+
+def run() -> tuple[int, int, list[Result]]:
+    """Replay every group; count agreements and differences by rule, list the others."""
+    results = [result for group in GROUPS for result in replay(group)]
+    agreed = sum(result.verdict == "agreed" for result in results)
+    by_rule = sum(result.verdict == "by rule" for result in results)
+    return agreed, by_rule, [r for r in results if r.verdict == "failing"]
+
+
+def replay(group: str) -> list[Result]:
+    """Replay one group against a server of its own."""
+    path = recordings() / f"{group}.json"
+    if not path.exists():
+        return []
+    steps = json.loads(path.read_text())
+    levels = LogLevels(SystemClock())
+    plugins = recorded_plugins(Path(__file__).with_name("connect_rest"))
+
+    def task_class(config: Mapping[str, str]) -> str:
+        plugin = plugins.connector(config["connector.class"])
+        return (plugin and plugin.task_class) or "Task"
+
+    herder = FakeHerder(levels, task_class)
+    is_second = group == "second-worker"
+    settings = ApiSettings(
+        cross_origin=CrossOrigin.of("http://ui.example", "GET,POST,PUT")
+        if is_second
+        else CrossOrigin(),
+        is_tracking_topics=not is_second,
+        has_admin=not is_second,
+    )
+    node = NodeInfo(advertised_url=f"http://{WORKER_ID}", group_id="golden-connect")
+    app = create_app(herder, node, levels, plugins=plugins, settings=settings)
+    with RestServer(app) as server:
+        return list(_replay(group, steps, server, herder))
+
+
+def _replay(
+    group: str, steps: list[dict[str, Any]], server: RestServer, herder: FakeHerder
+) -> Iterator[Result]:
+    for number, step in enumerate(steps):
+        if "do" in step:
+            _do(step["do"], herder)
+        elif "wait" in step:
+            _wait(step["wait"], server)
+        else:
+            case = f"{group}/{number} {step['scenario']}: {step['name']}"
+            yield _compare(case, step, _send(step["request"], server))
+
+
+def _do(what: Mapping[str, Any], herder: FakeHerder) -> None:
+    if what["what"] == "produce":
+        herder.produced(what["topic"], what["partition"], len(what["values"]))
+
+
+def _wait(wait: Mapping[str, Any], server: RestServer) -> None:
+    """Wait as the recorder did; a state that never comes shows in the comparison that follows."""
+    deadline = time.monotonic() + 0.2
+    while time.monotonic() < deadline:
+        reply = server.send("GET", wait["path"])
+        answer = {"status": reply.status, "body": _json(reply)}
+        if all(_at(answer, p) == value for p, value in wait["until"].items()):
+            return
+        time.sleep(0.05)
+
+
+def _send(request: Mapping[str, Any], server: RestServer) -> Reply:
+    headers = dict(request.get("headers") or {})
+    body: bytes | None = None
+    if "raw_body" in request:
+        body = str(_expanded(request["raw_body"])).encode()
+    elif "body" in request:
+        body = json.dumps(_expanded(request["body"]), separators=(",", ":")).encode()
+        headers = {"content-type": "application/json", **headers}
+    return server.send(request["method"], request["path"], body, headers)
+
+
+def _expanded(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {"repeat", "times"}:
+            return value["repeat"] * value["times"]
+        return {k: _expanded(v) for k, v in value.items()}
+    return [_expanded(v) for v in value] if isinstance(value, list) else value
+
+
+def _json(reply: Reply) -> Any:
+    try:
+        return json.loads(reply.content)
+    except ValueError:
+        return None
+
+
+def _ours(reply: Reply, theirs: Mapping[str, Any]) -> dict[str, Any]:
+    names = {name.lower(): name for name in theirs["headers"]}
+    headers = {
+        names.get(name, name): value
+        for name, value in reply.headers.items()
+        if name not in _IGNORED_HEADERS
+    }
+    found: dict[str, Any] = {"status": reply.status, "headers": headers}
+    if not reply.content:
+        found["body"] = None
+    elif (parsed := _json(reply)) is not None:
+        found["body"] = parsed
+    else:
+        found["text"] = reply.content.decode()
+    return found
+
+
+def _compare(case: str, step: Mapping[str, Any], reply: Reply) -> Result:
+    theirs = copy.deepcopy(step["response"])
+    theirs.setdefault("headers", {})
+    if "body" not in theirs and "text" not in theirs:
+        theirs["body"] = None
+    ours = _ours(reply, theirs)
+    _soften(theirs, ours, step)
+    if theirs == ours:
+        return Result(case, "agreed")
+    pair = Pair(step, theirs, ours)
+    used = []
+    for rule in RULES:
+        if rule.apply(pair):
+            used.append(rule.name)
+            pair.drop_lengths()
+            if pair.theirs == pair.ours:
+                return Result(case, "by rule", ", ".join(used))
+    return Result(case, "failing", _difference(pair))
+
+
+def _soften(theirs: dict[str, Any], ours: dict[str, Any], step: Mapping[str, Any]) -> None:
+    """Take out what the recording calls volatile, and orders that nobody promises."""
+    for pointer in step.get("volatile", ()):
+        _replace(theirs, pointer)
+        _replace(ours, pointer)
+    for answer in (theirs, ours):
+        body = answer.get("body")
+        _no_documentation(body)
+        path = step["request"]["path"].partition("?")[0].rstrip("/")
+        if isinstance(body, list) and path == "/connectors":
+            body.sort()
+        if isinstance(body, dict) and path.endswith("/offsets") and "offsets" in body:
+            body["offsets"].sort(key=json.dumps)
+    if step.get("reduced") == "configs" and isinstance(ours.get("body"), dict):
+        body = ours["body"]
+        kept = {*step["request"]["body"]}
+        body["configs"] = [
+            entry
+            for entry in body.get("configs", ())
+            if entry["value"]["errors"] or entry["value"]["name"] in kept
+        ]
+    recorded = theirs["headers"].get("Location", "")
+    if "{worker}" in recorded:
+        theirs["headers"]["Location"] = recorded.replace("{worker}", WORKER_ID)
+
+
+def _no_documentation(value: Any) -> None:
+    if isinstance(value, dict):
+        if "documentation" in value:
+            value["documentation"] = "<documentation>"
+        for item in value.values():
+            _no_documentation(item)
+    elif isinstance(value, list):
+        for item in value:
+            _no_documentation(item)
+
+
+def _steps(pointer: str) -> list[str]:
+    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+
+
+def _at(value: Any, pointer: str) -> Any:
+    for part in _steps(pointer):
+        if part == "#":
+            return len(value) if isinstance(value, list) else None
+        try:
+            value = value[int(part)] if isinstance(value, list) else value[part]
+        except (KeyError, IndexError, TypeError, ValueError):
+            return None
+    return value
+
+
+def _replace(value: Any, pointer: str) -> None:
+    *parents, last = _steps(pointer)
+    holder = _at(value, "".join(f"/{p.replace('~', '~0').replace('/', '~1')}" for p in parents))
+    if isinstance(holder, dict) and last in holder:
+        holder[last] = "<volatile>"
+    elif isinstance(holder, list) and re.fullmatch("[0-9]+", last) and int(last) < len(holder):
+        holder[int(last)] = "<volatile>"
+
+
+def _difference(pair: Pair) -> str:
+    return f"theirs {json.dumps(pair.theirs)[:1500]}\n ours   {json.dumps(pair.ours)[:1500]}"
+
+
+if __name__ == "__main__":
+    for result in (r for g in GROUPS for r in replay(g)):
+        if result.verdict != "agreed":
+            print(result.verdict, result.case, "\n ", result.detail)
+    print(run()[:2])
