@@ -1,0 +1,339 @@
+"""``icefloe demo``: payments through broker, Spark and catalog into tables that are then checked.
+
+Rules of this file:
+- The verdict comes from reading the tables and from nothing that the node says; what the node
+  says is shown while it works.
+- A second run on the same folder goes on: it adds payments and checks all that were ever made.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from connect.clock import SystemClock
+from connect.embedded import payments
+from connect.embedded.stack import Stack, stop_signals, watch
+from connect.embedded.verify import Verdict, committed_records, newest_valid_through, verify
+from connect.errors import IcefloeError, RetriableError
+from connect.gateways.catalog import CatalogGateway, open_catalog
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.layout import TopicPartition
+
+CONNECTOR_FILE = "payments-fanout.json"
+PARTITIONS = 4
+STALL_TIMEOUT_MS = 120_000  # Spark's first start is the longest time in which nothing moves
+POLL_INTERVAL_S = 0.5
+REQUEST_TIMEOUT_S = 30
+TABLES: Mapping[str, str] = {
+    "payment": "bank.payments",
+    "refund": "bank.refunds",
+    "chargeback": "bank.chargebacks",
+}
+_METRICS = {
+    "icefloe_records_read": "read",
+    "icefloe_records_written": "written",
+}
+
+
+class Interrupted(Exception):  # noqa: N818 - it is no error
+    """The user asked to stop."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """What is shown while the demo runs; counts of records, rate in records per second."""
+
+    produced: int = 0
+    read: int = 0
+    written: int = 0
+    committed: int = 0
+    expected: int = 0
+    rate: float = 0
+    valid_through: str | None = None
+    state: str = "starting"
+
+    @property
+    def lag(self) -> int:
+        """Produced and not yet read."""
+        return max(self.produced - max(self.read, self.committed), 0)
+
+    def table(self) -> Table:
+        """As a table for the terminal."""
+        shown = Table.grid(padding=(0, 2))
+        rows = [
+            ("produced", f"{self.produced:,}"),
+            ("read", f"{self.read:,}"),
+            ("written", f"{self.written:,}"),
+            ("committed", f"{self.committed:,} of {self.expected:,}"),
+            ("lag", f"{self.lag:,}"),
+            ("valid through", self.valid_through or "-"),
+            ("rate", f"{self.rate:,.0f} records/s"),
+            ("connector", self.state),
+        ]
+        for label, value in rows:
+            shown.add_row(f"[dim]{label}[/dim]", value)
+        return shown
+
+    def line(self) -> str:
+        """The same on one line, for logs."""
+        return (
+            f"produced {self.produced:,}  read {self.read:,}  written {self.written:,}  "
+            f"committed {self.committed:,}/{self.expected:,}  lag {self.lag:,}  "
+            f"valid through {self.valid_through or '-'}  {self.rate:,.0f}/s  {self.state}"
+        )
+
+
+def demo_connector() -> dict[str, Any]:
+    """The example connector: beside this module when installed, in the repository otherwise."""
+    places = [
+        Path(__file__).with_name(CONNECTOR_FILE),
+        Path(__file__).parents[2] / "examples" / CONNECTOR_FILE,
+    ]
+    found = next(place for place in places if place.is_file())
+    content: dict[str, Any] = json.loads(found.read_text("utf-8"))
+    return content
+
+
+def run_demo(
+    *,
+    records: int = 1_000_000,
+    keep: bool = False,
+    state_dir: Path | None = None,
+    broker_port: int = 0,
+    rest_port: int = 0,
+    console: Console | None = None,
+) -> int:
+    """Run the demo; return 0 when every record is in its table exactly once, else 1.
+
+    Args:
+        records: how many payments to produce.
+        keep: leave the stack running afterwards, until SIGINT or SIGTERM.
+        state_dir: where everything lies; a temporary folder, removed on success, if None.
+        broker_port: where Kafka clients connect; 0 takes a free port.
+        rest_port: where the REST API listens; 0 takes a free port.
+        console: where to show what happens.
+    """
+    console = console or Console()
+    folder = state_dir or Path(tempfile.mkdtemp(prefix="icefloe-demo-"))
+    stack = Stack(folder, broker_port=broker_port, rest_port=rest_port)
+    status = 1
+    with stop_signals() as stopping:
+        try:
+            status = Demo(stack, records, console, stopping).run()
+            if keep and status == 0:
+                console.print(f"kafka {stack.bootstrap_servers}  rest {stack.rest_url}")
+                console.print("left running; Ctrl-C ends it")
+                watch(stack, stopping)
+        except Interrupted:
+            console.print("interrupted")
+        except IcefloeError as error:
+            console.print(f"{error.code}: {error}", style="red", markup=False)
+        finally:
+            stack.stop()
+    if status == 0 and state_dir is None:
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        console.print(f"state and logs: {folder}")
+    return status
+
+
+class Demo:
+    """One run on a stack.
+
+    Args:
+        stack: not started.
+        records: how many payments to produce.
+        console: where to show what happens.
+        stopping: set when the user asks to stop.
+        clock: for durations.
+    """
+
+    def __init__(
+        self,
+        stack: Stack,
+        records: int,
+        console: Console,
+        stopping: threading.Event,
+        *,
+        clock: SystemClock | None = None,
+    ) -> None:
+        self._stack = stack
+        self._records = records
+        self._console = console
+        self._stopping = stopping
+        self._clock = clock or SystemClock()
+        self._connector = demo_connector()
+        self._topic = str(self._connector["config"]["topics"])
+        self._figures = Figures()
+
+    def run(self) -> int:
+        """Start, produce, follow, check, tell; return the exit status."""
+        started_ms = self._clock.monotonic_ms()
+        with self._console.status("starting broker and node"):
+            self._stack.start_broker()
+            admin = KafkaAdmin({"bootstrap.servers": self._stack.bootstrap_servers})
+            catalog = open_catalog("demo", self._stack.catalog_properties)
+            catalog.exists(("bank", "payments"))  # makes the catalog's own tables
+            admin.ensure_topic(self._topic, PARTITIONS, {})
+            wanted = payments.ranges(self._records, self._ends(admin))
+            self._stack.start_node()
+        with ThreadPoolExecutor(1, "payments") as pool:
+            producing = pool.submit(
+                payments.produce,
+                {"bootstrap.servers": self._stack.bootstrap_servers},
+                self._topic,
+                wanted,
+                clock=self._clock,
+            )
+            with self._console.status(f"producing {self._records:,} payments while Spark starts"):
+                self._stack.wait_for_node()
+                before = committed_records(catalog, list(TABLES.values()))
+                self._create_connector()
+            created_ms = self._clock.monotonic_ms()
+            expected = [part.end for part in wanted]
+            self._follow(admin, catalog, producing, expected, before)
+            done_ms = self._clock.monotonic_ms()
+            producing.result()
+        with self._console.status("reading every table back"):
+            verdict = verify(catalog, TABLES, expected)
+        admin.close()
+        moved = sum(expected) - before
+        self._tell(verdict, moved, done_ms - created_ms, self._clock.monotonic_ms() - started_ms)
+        return 0 if verdict.is_good else 1
+
+    def _ends(self, admin: KafkaAdmin) -> list[int]:
+        """Records that each partition of the topic holds."""
+        partitions = [TopicPartition(self._topic, number) for number in range(PARTITIONS)]
+        marks = admin.watermarks(partitions)
+        return [marks[partition][1] for partition in partitions]
+
+    def _create_connector(self) -> None:
+        """Create the connector, or bring it up to date, through the REST API."""
+        name = self._connector["name"]
+        answer = httpx.put(
+            f"{self._stack.rest_url}/connectors/{name}/config",
+            json=self._connector["config"],
+            timeout=REQUEST_TIMEOUT_S,
+        )
+        if answer.is_error:
+            raise RetriableError(
+                f"the connector was not created: {answer.status_code} {answer.text}",
+                code="connector_refused",
+            )
+
+    def _follow(
+        self,
+        admin: KafkaAdmin,
+        catalog: CatalogGateway,
+        producing: Future[None],
+        expected: Sequence[int],
+        before: int,
+    ) -> None:
+        """Show figures until the tables count as many rows as there are records."""
+        figures = self._figures
+        figures.expected = sum(expected)
+        started_ms = moved_ms = self._clock.monotonic_ms()
+        is_live = self._console.is_terminal
+        with Live(figures.table(), console=self._console, transient=True) as live:
+            while figures.committed < figures.expected:
+                if self._stopping.wait(POLL_INTERVAL_S):
+                    raise Interrupted
+                self._stack.check()
+                if producing.done():
+                    producing.result()  # raises what went wrong
+                was = (figures.produced, figures.read, figures.written, figures.committed)
+                self._look(admin, catalog)
+                now_ms = self._clock.monotonic_ms()
+                figures.rate = (figures.committed - before) * 1000 / max(now_ms - started_ms, 1)
+                if was != (figures.produced, figures.read, figures.written, figures.committed):
+                    moved_ms = now_ms
+                    if not is_live:
+                        self._console.print(figures.line(), highlight=False)
+                if now_ms - moved_ms > STALL_TIMEOUT_MS:
+                    raise RetriableError(
+                        f"nothing has moved for {STALL_TIMEOUT_MS // 1000} s; {figures.line()}",
+                        code="stalled",
+                    )
+                live.update(figures.table())
+
+    def _look(self, admin: KafkaAdmin, catalog: CatalogGateway) -> None:
+        """Bring the figures up to date."""
+        figures = self._figures
+        tables = list(TABLES.values())
+        figures.produced = sum(self._ends(admin))
+        figures.committed = committed_records(catalog, tables)
+        figures.valid_through = newest_valid_through(catalog, tables)
+        counted = self._metrics()
+        figures.read = counted.get("read", 0)
+        figures.written = counted.get("written", 0)
+        figures.state = self._state()
+
+    def _metrics(self) -> dict[str, int]:
+        """The node's counters that are shown; none while it does not answer."""
+        try:
+            answer = httpx.get(f"{self._stack.rest_url}/metrics", timeout=REQUEST_TIMEOUT_S)
+        except httpx.TransportError:
+            return {}
+        if answer.is_error:
+            return {}
+        found: dict[str, int] = {}
+        for family in text_string_to_metric_families(answer.text):
+            if name := _METRICS.get(family.name):
+                samples = [s.value for s in family.samples if not s.name.endswith("_created")]
+                found[name] = int(sum(samples))
+        return found
+
+    def _state(self) -> str:
+        """The connector and its tasks in a few words; the first line of a failure's trace."""
+        name = self._connector["name"]
+        try:
+            answer = httpx.get(
+                f"{self._stack.rest_url}/connectors/{name}/status", timeout=REQUEST_TIMEOUT_S
+            )
+        except httpx.TransportError:
+            return "no answer"
+        if answer.is_error:
+            return f"status {answer.status_code}"
+        status = answer.json()
+        parts = [status["connector"], *status["tasks"]]
+        states = [str(part["state"]) for part in parts]
+        traces = [str(part["trace"]).partition("\n")[0] for part in parts if part.get("trace")]
+        return " ".join([*states, *traces[:1]])
+
+    def _tell(self, verdict: Verdict, moved: int, moving_ms: int, all_ms: int) -> None:
+        shown = Table(title=f"{self._topic}, read back with PyIceberg")
+        shown.add_column("table")
+        for column in ("rows", "expected", "files", "snapshots"):
+            shown.add_column(column, justify="right")
+        shown.add_column("valid through")
+        for t in verdict.tables:
+            cells = (f"{n:,}" for n in (t.rows, t.rows_expected, t.files, t.snapshots))
+            shown.add_row(t.name, *cells, t.valid_through or "-")
+        self._console.print(shown)
+        style = "green" if verdict.is_good else "red"
+        self._console.print(
+            f"missing {verdict.missing}  twice {verdict.twice}  misrouted {verdict.misrouted}  "
+            f"unknown {verdict.unknown}",
+            style=style,
+            highlight=False,
+        )
+        self._console.print(
+            f"{moved:,} records in {moving_ms / 1000:.1f} s from the connector's creation to the "
+            f"last row readable: {moved * 1000 / max(moving_ms, 1):,.0f} records/s; "
+            f"{all_ms / 1000:.1f} s in all",
+            highlight=False,
+        )

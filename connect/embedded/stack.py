@@ -1,0 +1,285 @@
+"""``icefloe up``: broker, catalog, warehouse and one node on this machine, from one folder.
+
+Rules of this file:
+- Started in the order in which they need each other, ended in the opposite one; the node drains
+  before the broker goes.
+- Everything that must last lies in the state folder; a second start on it goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Self
+
+import httpx
+from rich.console import Console
+
+from connect.clock import SystemClock
+from connect.embedded.broker import Broker
+from connect.embedded.child import (
+    ChildProcess,
+    DirLock,
+    free_port,
+    require_free_port,
+    writable_dir,
+)
+from connect.errors import IcefloeError, RetriableError
+
+NODE_START_TIMEOUT_MS = 90_000
+DRAIN_GRACE_MS = 30_000
+WATCH_INTERVAL_S = 0.5
+
+
+class Stack:
+    """The embedded stack.
+
+    Args:
+        state_dir: everything of it; created when missing.
+        broker_port: where Kafka clients connect; 0 takes a free port.
+        rest_port: where the REST API listens; 0 takes a free port.
+        spark_master: where the data path runs.
+        node_properties: over the node's own, e.g. ``spark.driver.memory``.
+        clock: for waiting.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        *,
+        broker_port: int = 0,
+        rest_port: int = 0,
+        spark_master: str = "local[*]",
+        node_properties: Mapping[str, str] | None = None,
+        clock: SystemClock | None = None,
+    ) -> None:
+        self.state_dir = state_dir
+        self._clock = clock or SystemClock()
+        self._broker_port = broker_port
+        self._rest_port = rest_port
+        self._spark_master = spark_master
+        self._node_properties = dict(node_properties or {})
+        self._lock = DirLock("an embedded stack")
+        self._node: ChildProcess | None = None
+        self.broker: Broker | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where Kafka clients connect; known once started."""
+        assert self.broker is not None
+        return self.broker.bootstrap_servers
+
+    @property
+    def rest_url(self) -> str:
+        """Base of the REST API; known once started."""
+        return f"http://127.0.0.1:{self._rest_port}"
+
+    @property
+    def catalog_properties(self) -> dict[str, str]:
+        """The catalog as a connector names it after ``iceberg.catalog.``; known once started."""
+        return {
+            "type": "sql",
+            "uri": f"sqlite:///{self.state_dir / 'catalog.db'}",
+            "warehouse": f"file://{self.state_dir / 'warehouse'}",
+        }
+
+    @property
+    def node_log_file(self) -> Path:
+        """Where the node writes."""
+        return self.state_dir / "node.log"
+
+    def start(self) -> Self:
+        """Start everything and return when the REST API answers.
+
+        Raises:
+            ConfigError: a port is taken, the folder cannot be written or is in use, no Java.
+            RetriableError: a process died or stayed silent, with the end of its log.
+        """
+        self.start_broker()
+        try:
+            self.start_node()
+            self.wait_for_node()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def start_broker(self) -> None:
+        """First half of ``start``: folder, broker, warehouse."""
+        self.state_dir = writable_dir(self.state_dir, name="the embedded stack")
+        self._lock.acquire(self.state_dir)
+        try:
+            if self._rest_port:
+                require_free_port(self._rest_port, name="the REST API")
+            else:
+                self._rest_port = free_port()
+            (self.state_dir / "warehouse").mkdir(exist_ok=True)
+            self.broker = Broker(
+                self.state_dir / "broker", port=self._broker_port, clock=self._clock
+            ).start()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def start_node(self) -> None:
+        """Second half of ``start``, without waiting: the node begins to start."""
+        properties_file = self.state_dir / "node.properties"
+        text = "".join(f"{key}={value}\n" for key, value in self._properties().items())
+        properties_file.write_text(text, "utf-8")
+        catalog = self.catalog_properties
+        environ = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("CONNECT_")},
+            "ICEFLOE_CATALOG_URI": catalog["uri"],
+            "ICEFLOE_CATALOG_WAREHOUSE": catalog["warehouse"],
+        }
+        command: list[str | Path] = [
+            sys.executable,
+            "-m",
+            "connect.node",
+            "--properties",
+            properties_file,
+        ]
+        self._node = ChildProcess(
+            "the node", command, log_file=self.node_log_file, environ=environ, clock=self._clock
+        )
+
+    def wait_for_node(self) -> None:
+        """Return when the REST API answers and the node says that it is healthy."""
+        assert self._node is not None
+        self._node.wait_until(self._is_healthy, timeout_ms=NODE_START_TIMEOUT_MS)
+
+    def check(self) -> None:
+        """Raise ``RetriableError`` ``child_died`` when the broker or the node has ended."""
+        if self.broker is not None and not self.broker.is_running:
+            raise RetriableError(
+                f"the embedded broker has ended; see {self.broker.log_file}", code="child_died"
+            )
+        if self._node is not None and not self._node.is_running:
+            raise RetriableError(
+                f"the node ended with status {self._node.returncode}; the end of "
+                f"{self.node_log_file}:\n{self._node.tail()}",
+                code="child_died",
+            )
+
+    def stop(self) -> None:
+        """Drain and end the node, then the broker; everything that must last stays."""
+        if self._node is not None:
+            self._node.stop(timeout_ms=DRAIN_GRACE_MS + 10_000)
+            self._node = None
+        if self.broker is not None:
+            self.broker.stop()
+            self.broker = None
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _properties(self) -> dict[str, str]:
+        return {
+            "bootstrap.servers": self.bootstrap_servers,
+            "group.id": "icefloe",
+            "listeners": self.rest_url,
+            "config.storage.topic": "icefloe-configs",
+            "config.storage.replication.factor": "1",
+            "status.storage.topic": "icefloe-status",
+            "status.storage.replication.factor": "1",
+            # connectors name the embedded catalog as ${env:ICEFLOE_CATALOG_URI}
+            "config.providers": "env",
+            "config.providers.env.class": "EnvVarConfigProvider",
+            "config.providers.env.param.allowlist.pattern": "ICEFLOE_CATALOG_.*",
+            "icefloe.state.dir": str(self.state_dir / "node"),
+            "icefloe.drain.grace.ms": str(DRAIN_GRACE_MS),
+            "spark.master": self._spark_master,
+            **self._node_properties,
+        }
+
+    def _is_healthy(self) -> bool:
+        try:
+            return httpx.get(f"{self.rest_url}/health", timeout=5).status_code == httpx.codes.OK
+        except httpx.TransportError:
+            return False
+
+
+@contextmanager
+def stop_signals() -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set while the block runs; main thread only."""
+    stopping = threading.Event()
+
+    def ask(_number: int, _frame: FrameType | None) -> None:
+        stopping.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def watch(stack: Stack, stopping: threading.Event) -> None:
+    """Return when asked to stop.
+
+    Raises:
+        RetriableError: a part of the stack has ended by itself.
+    """
+    while not stopping.wait(WATCH_INTERVAL_S):
+        stack.check()
+
+
+def run_up(
+    state_dir: Path,
+    *,
+    broker_port: int = 9092,
+    rest_port: int = 8083,
+    spark_master: str = "local[*]",
+    console: Console | None = None,
+    on_ready: Callable[[Stack], None] = lambda _: None,
+) -> int:
+    """Run the embedded stack until SIGINT or SIGTERM; return the exit status.
+
+    Args:
+        state_dir: where everything lies; a second run on it goes on.
+        broker_port: where Kafka clients connect; 0 takes a free port.
+        rest_port: where the REST API listens; 0 takes a free port.
+        spark_master: where the data path runs.
+        console: where to tell the user.
+        on_ready: called once when everything answers.
+    """
+    console = console or Console(stderr=True)
+    stack = Stack(
+        state_dir, broker_port=broker_port, rest_port=rest_port, spark_master=spark_master
+    )
+    with stop_signals() as stopping:
+        try:
+            with console.status("starting broker and node"):
+                stack.start()
+            console.print(f"kafka      {stack.bootstrap_servers}")
+            console.print(f"rest       {stack.rest_url}")
+            console.print(f"catalog    {stack.catalog_properties['uri']}")
+            console.print(f"warehouse  {stack.catalog_properties['warehouse']}")
+            console.print(f"logs       {stack.node_log_file}")
+            console.print("Ctrl-C drains and ends everything; the data stays.")
+            on_ready(stack)
+            watch(stack, stopping)
+            console.print("draining")
+        except IcefloeError as error:
+            console.print(f"[red]{error.code}[/red]: ", end="")
+            console.print(str(error), markup=False, highlight=False)
+            return 1
+        finally:
+            stack.stop()
+    return 0
