@@ -71,7 +71,7 @@ def double_of(number: Decimal) -> float:
 
 
 def _bounded_int(text: str) -> int:
-    if len(text) > NUMBER_DIGITS_MAX + 1:
+    if len(text.lstrip("-")) > NUMBER_DIGITS_MAX:
         raise NotJson("out_of_range", "a number has too many digits")
     return int(text)
 

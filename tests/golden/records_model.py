@@ -1,0 +1,202 @@
+"""The value forms of the golden records (see ``records/README.md``) in and out of Connect's model."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import re
+import struct
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from connect.conversion.text import unscaled_bytes
+from connect.converters.json_schema import readable_schema
+from connect.converters.json_text import JsonReader
+from connect.records import (
+    ConnectSchema,
+    Date,
+    Float32,
+    Int8,
+    Int16,
+    Int32,
+    Struct,
+    Time,
+    Timestamp,
+)
+
+_DAY_MS = 86_400_000
+_EPOCH = dt.date(1970, 1, 1)
+
+
+@dataclass(frozen=True)
+class JavaOnly:
+    """A Java value that Connect's model has no Python form for (an Instant)."""
+
+    text: str
+
+
+def float32(value: float) -> float:
+    """Round to 32 bits, to infinity beyond them."""
+    try:
+        return float(struct.unpack("f", struct.pack("f", value))[0])
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+def _floating(value: Any) -> float:
+    return float({"Infinity": "inf", "-Infinity": "-inf"}.get(value, value))
+
+
+def _micro_text(text: str) -> str:
+    """Python's clock has six digits; Java's nine are cut, as columns do."""
+    return re.sub(r"(\.\d{6})\d+", r"\1", text)
+
+
+def _millis_of_day(text: str) -> int:
+    time = dt.time.fromisoformat(_micro_text(text))
+    return ((time.hour * 60 + time.minute) * 60 + time.second) * 1000 + time.microsecond // 1000
+
+
+_TYPED = {
+    "$int8": Int8,
+    "$int16": Int16,
+    "$int32": Int32,
+    "$int64": int,
+    "$bigint": int,
+    "$float32": lambda v: Float32(float32(_floating(v))),
+    "$float64": _floating,
+    "$decimal": Decimal,
+    "$bytes": base64.b64decode,
+    "$bytebuffer": base64.b64decode,
+    "$date": lambda v: Date((dt.date.fromisoformat(v) - _EPOCH).days),
+    "$time": lambda v: Time(_millis_of_day(v)),
+    "$timestamp": Timestamp,
+    "$localdate": dt.date.fromisoformat,
+    "$localtime": lambda v: dt.time.fromisoformat(_micro_text(v)),
+    "$localdatetime": lambda v: dt.datetime.fromisoformat(_micro_text(v)),
+    "$offsetdatetime": lambda v: dt.datetime.fromisoformat(_micro_text(v)),
+    "$instant": JavaOnly,
+    "$uuid": uuid.UUID,
+    "$map": lambda pairs: {plain(k): plain(v) for k, v in pairs},
+}
+
+
+def plain(value: Any) -> Any:
+    """A value without schema."""
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1:
+        ((key, inner),) = value.items()
+        if key in _TYPED:
+            return _TYPED[key](inner)
+        if key == "$struct":
+            return with_schema(inner)[1]
+    return {key: plain(item) for key, item in value.items()}
+
+
+def schema_of(source: Mapping[str, Any] | None) -> ConnectSchema | None:
+    """A schema from the envelope's form; defaults keep their decimals."""
+    import json
+
+    exact = JsonReader(decimals=True).read(json.dumps(source).encode())
+    readable = readable_schema(exact, default_for_null=False)
+    return readable.schema if readable is not None else None
+
+
+def with_schema(envelope: Mapping[str, Any]) -> tuple[ConnectSchema | None, Any]:
+    """An envelope of the golden form."""
+    schema = schema_of(envelope["schema"])
+    return schema, payload(schema, envelope["payload"])
+
+
+def payload(schema: ConnectSchema | None, value: Any) -> Any:
+    """The payload part of a golden envelope."""
+    if schema is None or value is None:
+        return plain(value)
+    if schema.type == "struct":
+        return Struct(schema, {name: payload(s, value.get(name)) for name, s in schema.fields})
+    if schema.type == "array":
+        return [payload(schema.value_schema, item) for item in value]
+    if schema.type == "map":
+        pairs = value.items() if isinstance(value, dict) else value
+        return {payload(schema.key_schema, k): payload(schema.value_schema, v) for k, v in pairs}
+    read = plain(value)
+    if schema.type == "float32" and type(read) in (int, float):
+        return Float32(float32(read))
+    if schema.type == "float64" and type(read) is int:
+        return float(read)
+    return int(read) if type(read) in (Int8, Int16, Int32) else read
+
+
+def schema_json(schema: ConnectSchema | None) -> Any:
+    """A schema in the envelope's form, fields and attributes in no special order."""
+    if schema is None:
+        return None
+    names = {"float32": "float", "float64": "double"}
+    found: dict[str, Any] = {
+        "type": names.get(schema.type, schema.type),
+        "optional": schema.optional,
+    }
+    for key in ("name", "version", "doc"):
+        if getattr(schema, key) is not None:
+            found[key] = getattr(schema, key)
+    if schema.parameters:
+        found["parameters"] = dict(schema.parameters)
+    if schema.has_default:
+        found["default"] = _default_json(schema.default)
+    if schema.type == "struct":
+        found["fields"] = [{**schema_json(s), "field": name} for name, s in schema.fields]
+    if schema.type == "array":
+        found["items"] = schema_json(schema.value_schema)
+    if schema.type == "map":
+        found["keys"] = schema_json(schema.key_schema)
+        found["values"] = schema_json(schema.value_schema)
+    return found
+
+
+def _default_json(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        value = unscaled_bytes(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Date):
+        return value.days
+    if isinstance(value, Time | Timestamp):
+        return value.millis
+    if isinstance(value, Struct):
+        return {k: _default_json(v) for k, v in value.values.items()}
+    return value
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equality of values of the model: kinds count, NaN equals itself, decimals keep scale."""
+    if isinstance(left, Struct) and isinstance(right, Struct):
+        return same(dict(left.values), dict(right.values))
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[k], right[k]) for k in left)
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, float) and not isinstance(left, bool):
+        return left == right or (left != left and right != right)  # noqa: PLR0124 - NaN
+    if isinstance(left, Decimal):
+        return str(left) == str(right)
+    return bool(left == right)
+
+
+def depth(value: Any) -> int:
+    """How deep containers are nested, without recursion."""
+    deepest, pending = 0, [(value, 1)]
+    while pending:
+        item, level = pending.pop()
+        if isinstance(item, dict | list):
+            deepest = max(deepest, level)
+            inner = item.values() if isinstance(item, dict) else item
+            pending.extend((i, level + 1) for i in inner)
+    return deepest

@@ -1,0 +1,164 @@
+"""Where Icefloe differs from the recorded Java sink on purpose: by kind of loss, never by name.
+
+The list is explained in ``docs/records-differences.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal
+
+Case = Mapping[str, Any]
+Verdict = Literal["agreed", "by rule", "failing"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What Icefloe did with a case.
+
+    Attributes:
+        error: the error's code, None when there was a value.
+        value: the value or row, in the model of ``records_model``.
+        agrees: whether the value is the recorded one.
+        detail: for a reader of a failure.
+    """
+
+    error: str | None
+    value: Any = None
+    agrees: bool = False
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A difference: it applies when ``holds`` and the case is of one of the kinds of loss."""
+
+    name: str
+    losses: frozenset[str]
+    holds: Callable[[Case, Outcome], bool]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The verdict about one case."""
+
+    name: str
+    verdict: Verdict
+    detail: str = ""
+
+
+def _refused(_: Case, outcome: Outcome) -> bool:
+    return outcome.error is not None
+
+
+def _stored_as_java(_: Case, outcome: Outcome) -> bool:
+    return outcome.error is None and outcome.agrees
+
+
+def _exact_integer(case: Case, outcome: Outcome) -> bool:
+    """The number that was given, to its last digit, where Java has another."""
+    given, stored = _leaf(case.get("given")), _leaf(outcome.value)
+    if outcome.error is not None or given is None or stored is None:
+        return False
+    return Decimal(given) == Decimal(stored)
+
+
+def _leaf(value: Any) -> Any:
+    """The only number inside of a value."""
+    while isinstance(value, dict | list):
+        inner = list(value.values()) if isinstance(value, dict) else value
+        if len(inner) != 1:
+            return None
+        value = inner[0]
+    if isinstance(value, float):
+        return Decimal(repr(value))
+    return value if isinstance(value, int | Decimal) and not isinstance(value, bool) else None
+
+
+def _same_day(case: Case, outcome: Outcome) -> bool:
+    given = _leaf_instant(case.get("given"))
+    stored = next(iter(outcome.value.values())) if isinstance(outcome.value, dict) else None
+    return given is not None and stored == given // 86_400_000
+
+
+def _leaf_instant(value: Any) -> int | None:
+    inner = next(iter(value.values())) if isinstance(value, dict) and value else None
+    millis = getattr(inner, "millis", None)
+    return millis if isinstance(millis, int) else None
+
+
+def _micros_kept(case: Case, outcome: Outcome) -> bool:
+    stored = next(iter(outcome.value.values())) if isinstance(outcome.value, dict) else None
+    return stored is not None and stored == next(iter(case["given"].values()))
+
+
+PLAIN_CORRUPTION = frozenset({"overflow", "not-a-number", "text", "date-moved", "digits", "unit"})
+POLICY_REFUSED = frozenset(
+    {"fraction", "rounded", "zone", "lenient", "keys-merged", "trailing", "dropped", "time-of-day"}
+)
+
+RULES = (
+    Rule("refused instead of corrupted", PLAIN_CORRUPTION | POLICY_REFUSED, _refused),
+    Rule("whole numbers of any size are kept", frozenset({"overflow"}), _exact_integer),
+    Rule("an instant in a date column is its UTC day", frozenset({"date-moved"}), _same_day),
+    Rule(
+        "stored as Java does",
+        frozenset({"sub-micro", "time-of-day", "scale"}),
+        _stored_as_java,
+    ),
+    Rule(
+        "duplicate names of a JSON object: last wins", frozenset({"keys-merged"}), _stored_as_java
+    ),
+    Rule("timestamps are read in the unit their schema names", frozenset({"unit"}), _micros_kept),
+    Rule("a new field whose name looks nested is added", frozenset({"dropped"}), _stored_as_java),
+)
+
+
+def judge(case: Case, outcome: Outcome) -> Result:
+    """Compare an outcome with what was recorded."""
+    name = case["name"]
+    java_error = "error" in case["expected"] and case["expected"]["error"] is not None
+    if case.get("peer_corrupts"):
+        for rule in RULES:
+            if case["loss"] in rule.losses and rule.holds(case, outcome):
+                return Result(name, "by rule", rule.name)
+        return Result(name, "failing", outcome.detail or f"{case['loss']}: {outcome}")
+    if java_error == (outcome.error is not None) and (java_error or outcome.agrees):
+        return Result(name, "agreed")
+    for extension in EXTENSIONS:
+        if extension.holds(case, outcome):
+            return Result(name, "by rule", extension.name)
+    return Result(name, "failing", outcome.detail or f"{outcome} for {case['expected']}")
+
+
+def _colon_offset(case: Case, outcome: Outcome) -> bool:
+    text = case.get("given")
+    inner = next(iter(text.values())) if isinstance(text, dict) and text else None
+    minutes = isinstance(inner, str) and len(inner) == 22 and inner[-6] in "+-" and inner[-3] == ":"
+    return minutes and outcome.error in (None, "zone")
+
+
+def _java_writer_bug(case: Case, outcome: Outcome) -> bool:
+    error = case["expected"].get("error") or {}
+    bug = error.get("class", "").endswith("ClassCastException") and error["stage"] == "write"
+    return bug and outcome.error is None
+
+
+def _type_of_version_3(case: Case, outcome: Outcome) -> bool:
+    newer = case.get("table", {}).get("properties", {}).get("format-version") == "3"
+    only_null = outcome.error is None and set(outcome.value.values()) == {None}
+    return newer and (outcome.error == "unsupported_type" or only_null)
+
+
+def _bad_spec_is_an_error(case: Case, outcome: Outcome) -> bool:
+    return "created without partitions" in case.get("note", "") and outcome.error is not None
+
+
+EXTENSIONS = (
+    Rule("an offset with colon may follow minutes", frozenset(), _colon_offset),
+    Rule("a table that names its Parquet format takes uuids", frozenset(), _java_writer_bug),
+    Rule("types of format version 3 are refused", frozenset(), _type_of_version_3),
+    Rule("a bad partition spec is an error", frozenset(), _bad_spec_is_an_error),
+)

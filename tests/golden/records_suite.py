@@ -1,0 +1,259 @@
+"""Icefloe's reference path against recordings of the Java libraries.
+
+``GOLDEN_RECORDS_DIR`` names another folder of recordings.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+
+from connect.config.connector import ConverterConfig
+from connect.conversion.columns import ConversionOptions, RowConverter
+from connect.conversion.failure import Unconvertible
+from connect.conversion.temporal import days_from_civil
+from connect.converters import converter
+from connect.errors import ConfigError, RecordError
+from connect.records import Struct
+from tests.golden import records_model as model
+from tests.golden.records_rules import Case, Outcome, Result, judge
+
+DIRECTORY = Path(os.environ.get("GOLDEN_RECORDS_DIR") or Path(__file__).parent / "records")
+NOT_IN_THIS_SLICE = (
+    "transforms/*",
+    "predicates/*",
+    "converters/AvroData.jsonl",
+    "converters/SimpleHeaderConverter.jsonl",
+    "record-conversion/variant.jsonl",
+)
+Suites = dict[str, tuple[int, int, list[Result]]]
+
+
+def cases_of(path: Path) -> list[dict[str, Any]]:
+    """The cases of one file."""
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines if line.strip()]
+
+
+def files() -> Iterator[Path]:
+    """Files of this slice, sorted."""
+    for path in sorted(DIRECTORY.glob("*/*.jsonl")):
+        relative = path.relative_to(DIRECTORY)
+        if not any(relative.match(pattern) for pattern in NOT_IN_THIS_SLICE):
+            yield path
+
+
+def compare_converter(case: Case) -> Result:
+    """One case of ``converters/``."""
+    raw = case["input"]["bytes"]
+    data = None if raw is None else base64.b64decode(raw)
+    try:
+        built = converter(ConverterConfig(case["converter"], case["config"]), case["role"])
+        schema, value = built.to_connect("t", (), data)
+    except (ConfigError, RecordError) as error:
+        return judge(case, Outcome(error.code, detail=str(error)))
+    expected = case["expected"]
+    agrees = False
+    if "error" not in expected:
+        agrees = model.schema_json(schema) == _exact(expected["schema"]) and _same_value(
+            schema, value, expected["value"]
+        )
+    given = None
+    if case["input"].get("text") and case.get("peer_corrupts"):
+        given = _json_or_none(case["input"]["text"])
+    detail = f"{model.schema_json(schema)} {value!r:.300} for {expected!s:.300}"
+    return judge({**case, "given": given}, Outcome(None, value, agrees, detail))
+
+
+def _json_or_none(text: str) -> Any:
+    try:
+        return json.loads(text, parse_float=Decimal)
+    except ValueError:
+        return None
+
+
+def _exact(schema: Any) -> Any:
+    """The recorded schema as our own writer of schemas shows it."""
+    return model.schema_json(model.schema_of(schema)) if schema is not None else None
+
+
+def _same_value(schema: Any, value: Any, expected: Any) -> bool:
+    if isinstance(expected, dict) and "$deep" in expected and len(expected) == 1:
+        return model.depth(value) == expected["$deep"]
+    if schema is None:
+        wanted = model.plain(expected)
+        if (
+            isinstance(expected, dict)
+            and isinstance(value, dict)
+            and expected.keys() == value.keys()
+        ):
+            wanted = {k: model.plain(v) for k, v in expected.items()}  # a field may be named $int8
+        return model.same(value, wanted)
+    wanted = model.payload(schema, expected)
+    if isinstance(value, model.Timestamp) and isinstance(wanted, model.Date):
+        return value.millis // 86_400_000 == wanted.days  # so recorded for an int32 schema
+    return model.same(value, wanted)
+
+
+def compare_conversion(case: Case) -> Result:
+    """One case of ``record-conversion/``."""
+    table = case["table"]
+    schema = parsed_schema(table["schema"])
+    if schema is None:
+        return judge(case, Outcome("unsupported_type"))
+    value, given = input_value(case["input"])
+    outcome = row_outcome(schema, table["properties"], case["config"], value)
+    if outcome.error is None and "row" in case["expected"]:
+        agrees = same_row(schema, outcome.value, case["expected"]["row"])
+        detail = f"{outcome.value} for {case['expected']['row']}"
+        outcome = Outcome(None, outcome.value, agrees, detail)
+    return judge({**case, "given": given}, outcome)
+
+
+def parsed_schema(source: Mapping[str, Any]) -> Schema | None:
+    """An Iceberg schema; None when pyiceberg does not know one of its types."""
+    try:
+        return Schema.model_validate(source)
+    except ValueError:
+        return None
+
+
+def input_value(source: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The value of a case, and the same with structs as dicts for the rules."""
+    if source["schemas"] and source["value"] is not None:
+        _, value = model.with_schema(source["value"])
+    else:
+        value = model.plain(source["value"])
+    return value, dict(value.values) if isinstance(value, Struct) else value
+
+
+def row_outcome(
+    schema: Schema, properties: Mapping[str, str], config: Mapping[str, str], value: Any
+) -> Outcome:
+    """Convert a record, and show the row to pyarrow."""
+    options = ConversionOptions(
+        case_insensitive=config.get("iceberg.tables.schema-case-insensitive") == "true",
+        name_mapping=properties.get("schema.name-mapping.default"),
+    )
+    if not isinstance(value, dict | Struct):
+        return Outcome("wrong_type")
+    try:
+        row = RowConverter(schema, options).row(value)
+    except Unconvertible as refusal:
+        return Outcome(refusal.reason, detail=f"{refusal.message} {refusal.path}")
+    for field in schema_to_pyarrow(schema):
+        pa.array([row[field.name]], type=field.type)
+    return Outcome(None, row)
+
+
+def same_row(schema: Schema, row: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
+    """Whether a row holds what was read back from Java's file."""
+    names = [field.name for field in schema.fields]
+    return set(names) == set(expected) and all(
+        _same_column(row[name], expected[name]) for name in names
+    )
+
+
+def _same_column(value: Any, expected: Any) -> bool:
+    if value is None or expected is None:
+        return value is None and expected is None
+    if isinstance(expected, dict) and len(expected) == 1:
+        ((kind, inner),) = expected.items()
+        if kind in _COLUMNS:
+            return bool(_COLUMNS[kind](value, inner))
+    if isinstance(expected, dict):
+        return expected.keys() == value.keys() and all(
+            _same_column(value[k], expected[k]) for k in expected
+        )
+    if isinstance(expected, list):
+        return len(value) == len(expected) and all(map(_same_column, value, expected))
+    if isinstance(expected, float):
+        return value in (expected, model.float32(expected))
+    return type(value) is type(expected) and bool(value == expected)
+
+
+def _same_map(value: Any, expected: Any) -> bool:
+    left = [pair for pair in value if any(_same_pair(pair, other) for other in expected)]
+    return len(value) == len(expected) and len(left) == len(value)
+
+
+def _same_pair(pair: Any, other: Any) -> bool:
+    return _same_column(pair[0], other[0]) and _same_column(pair[1], other[1])
+
+
+def _same_float(value: Any, expected: Any) -> bool:
+    wanted = model.plain({"$float64": expected})
+    return value == wanted or (value != value and wanted != wanted)  # noqa: PLR0124 - NaN
+
+
+_CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)(?:\.(\d+))?")
+
+
+def _day(text: str) -> int:
+    year, month, day = re.fullmatch(r"([+-]?\d+)-(\d\d)-(\d\d)", text).groups()  # type: ignore[union-attr] # recorded so
+    return days_from_civil(int(year), int(month), int(day))
+
+
+def _clock_us(text: str) -> int:
+    hour, minute, second, fraction = _CLOCK.fullmatch(text).groups()  # type: ignore[union-attr] # recorded so
+    seconds = (int(hour) * 60 + int(minute)) * 60 + int(second)
+    return seconds * 1_000_000 + int((fraction or "0").ljust(6, "0")[:6])
+
+
+def _instant_us(text: str) -> int:
+    day, _, clock = text.removesuffix("Z").partition("T")
+    return _day(day) * 86_400_000_000 + _clock_us(clock)
+
+
+_COLUMNS: dict[str, Callable[[Any, Any], bool]] = {
+    "$decimal": lambda value, text: str(value) == str(Decimal(text)),
+    "$bytes": lambda value, text: value == base64.b64decode(text),
+    "$uuid": lambda value, text: value == bytes.fromhex(text.replace("-", "")),
+    "$float32": _same_float,
+    "$float64": _same_float,
+    "$date": lambda value, text: value == _day(text),
+    "$time": lambda value, text: value == _clock_us(text),
+    "$timestampntz": lambda value, text: value == _instant_us(text),
+    "$timestamptz": lambda value, text: value == _instant_us(text),
+    "$map": _same_map,
+}
+
+
+def comparison(path: Path) -> Callable[[Case], Result]:
+    """What compares the cases of a file."""
+    from tests.golden import records_tables_suite as tables
+
+    return {
+        "converters": compare_converter,
+        "record-conversion": compare_conversion,
+        "schema": tables.COMPARISONS.get(path.stem, tables.unknown),
+        "routing": tables.COMPARISONS.get(path.stem, tables.unknown),
+    }[path.parent.name]
+
+
+def run() -> Suites:
+    """Compare everything of this slice.
+
+    Returns:
+        Per file: how many agree, how many differ by rule, and those that fail.
+    """
+    found: Suites = {}
+    for path in files():
+        compare = comparison(path)
+        results = [compare(case) for case in cases_of(path)]
+        found[f"{path.parent.name}/{path.stem}"] = (
+            sum(r.verdict == "agreed" for r in results),
+            sum(r.verdict == "by rule" for r in results),
+            [r for r in results if r.verdict == "failing"],
+        )
+    return found
