@@ -164,10 +164,8 @@ def validate(
     _override_entries(answer)
     _check_group(answer, worker_group)
     answer.checked.merge(check_nulls(resolved))
-    defined = {entry[0] for entry in answer.entries}
-    for name in answer.checked.errors:
-        if name not in defined:
-            answer.entries.append((name, None, resolved.get(name), ()))
+    answer.groups.extend(plugin.groups)
+    _undeclared_entries(answer)
     return Validation(
         plugin.class_name,
         tuple(answer.groups),
@@ -259,6 +257,15 @@ def _override_entries(answer: _Answer) -> None:
             answer.entries.append((name, None, value, ()))
         else:
             answer.define(key, prefix=prefix)
+
+
+def _undeclared_entries(answer: _Answer) -> None:
+    """Wrong names nobody declares come last, nulls first, as Kafka lists them."""
+    defined = {entry[0] for entry in answer.entries}
+    for name in answer.checked.errors:
+        if name not in defined:
+            place = 0 if answer.raw.get(name) is None else len(answer.entries)
+            answer.entries.insert(place, (name, None, answer.raw.get(name), ()))
 
 
 def _check_group(answer: _Answer, worker_group: str | None) -> None:

@@ -211,8 +211,8 @@ class Connectors:
         patch = as_config(call.json(), "the patch")
         current = self._known(call)
         name = current.name
-        if "name" in patch and patch["name"] != name:
-            _named({"name": patch["name"] or "null"}, name)
+        if patch.get("name") is not None:
+            _named(patch, name)
         changed: dict[str, str | None] = {**current.config, **patch}
         merged = {k: v for k, v in changed.items() if v is not None}
         _, info = self._herder.put_connector(name, self._valid(merged))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from connect.config import versions
 from connect.config.keys import Key
 from connect.config.plugins import Plugin, Plugins
@@ -60,10 +62,18 @@ def _full(name: str) -> str:
     return name if name.endswith("Connector") else name + "Connector"
 
 
-def _keys(plugin: Plugin) -> tuple[Key, ...]:
+def _keys(plugin: Plugin) -> list[Key]:
+    """The plugin's keys; the defaults of converters are the node's, so none is shown."""
+    found = list(plugin.keys)
     if plugin.type in {"sink", "source"}:
-        return plugin.keys + plugin.framework
-    return plugin.keys
+        for key in plugin.framework:
+            if key.name == "connector.plugin.version":
+                found.append(dataclasses.replace(key, default=plugin.version))
+            elif key.name.endswith(".converter"):
+                found.append(dataclasses.replace(key, default=None))
+            else:
+                found.append(key)
+    return found
 
 
 def _entry(plugin: Plugin) -> dict[str, str]:

@@ -26,6 +26,7 @@ from connect.rest.errors import ApiError, status_of
 from connect.rest.gate import error_body
 
 JSON_TYPE = "application/json"
+ANY_TYPE = "*/*"
 _LOG = logging.getLogger(__name__)
 
 
@@ -92,7 +93,7 @@ def add_route(
             path=request.path_params,
             query=tuple(request.query_params.multi_items()),
             body=request.scope.get("icefloe.body", b""),
-            has_content_type="content-type" in request.headers,
+            has_content_type=request.headers.get("content-type", ANY_TYPE) != ANY_TYPE,
         )
         try:
             answer = await run_in_threadpool(endpoint, call)
@@ -131,9 +132,9 @@ def refused(status: int, phrase: str | None = None) -> Response:
 
 
 def _refusal(request: Request, produces: str) -> int | None:
-    content_type = request.headers.get("content-type")
-    if content_type is not None and content_type.partition(";")[0].strip().lower() != JSON_TYPE:
-        return 415 if "/" in content_type else 400
+    given = request.headers.get("content-type", ANY_TYPE).partition(";")[0].strip().lower()
+    if given not in {JSON_TYPE, ANY_TYPE}:
+        return 415 if "/" in given else 400
     accept = request.headers.get("accept")
     return None if accept is None or _accepts(accept, produces) else 406
 

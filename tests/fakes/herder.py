@@ -54,6 +54,7 @@ class FakeHerder:
         self._lock = threading.RLock()
         self._connectors: dict[str, _Connector] = {}
         self._offsets: dict[str, dict[tuple[str, int], int]] = {}
+        self._ends: dict[tuple[str, int], int] = {}
         self.healthy = Health(
             "healthy", "Worker has completed startup and is ready to handle requests."
         )
@@ -120,6 +121,7 @@ class FakeHerder:
             created = _Connector(dict(config), initial_state or "STARTED")
             self._connectors[name] = created
             self._settle(created)
+            self._read(name, created)
             return ConnectorInfo(name, dict(config), ())
 
     def put_connector(self, name: str, config: Mapping[str, str]) -> tuple[bool, ConnectorInfo]:
@@ -143,6 +145,7 @@ class FakeHerder:
             found = self._get(name)
             found.target = state
             self._settle(found)
+            self._read(name, found)
 
     def restart_connector(
         self, name: str, *, include_tasks: bool, only_failed: bool
@@ -176,12 +179,20 @@ class FakeHerder:
             self._connectors[name].topics.clear()
 
     def produced(self, topic: str, partition: int, count: int) -> None:
-        """What a running connector would have read by now."""
+        """Records are there; running connectors have read them."""
+        at = (topic, partition)
+        self._ends[at] = self._ends.get(at, 0) + count
         for name, connector in self._connectors.items():
-            if topic in connector.config.get("topics", "").split(","):
+            if topic in _topics(connector.config):
                 connector.topics.add(topic)
-                group = self._offsets.setdefault(name, {})
-                group[topic, partition] = group.get((topic, partition), 0) + count
+                self._read(name, connector)
+
+    def _read(self, name: str, connector: _Connector) -> None:
+        if connector.target == "STARTED":
+            group = self._offsets.setdefault(name, {})
+            for at, end in self._ends.items():
+                if at[0] in _topics(connector.config):
+                    group[at] = max(end, group.get(at, 0))
 
     def offsets(self, name: str) -> Offsets:
         """Committed offsets of the group."""
@@ -225,3 +236,7 @@ class FakeHerder:
     def cluster(self) -> Mapping[str, Any]:
         """One node."""
         return {"leader": WORKER_ID, "nodes": [WORKER_ID]}
+
+
+def _topics(config: Mapping[str, str]) -> list[str]:
+    return [topic.strip() for topic in config.get("topics", "").split(",")]

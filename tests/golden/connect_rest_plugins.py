@@ -12,6 +12,7 @@ from connect.config.plugins import BUILT_IN, Plugin, Plugins
 
 _FILE = "org.apache.kafka.connect.file.FileStream"
 _SMT = "org.apache.kafka.connect.transforms."
+_SOURCE_GROUPS = ("Topic Creation", "Exactly Once Support", "offsets.topic")
 _FIELD = (Key("field", "STRING", "", REQUIRED, "MEDIUM"),)
 _KEYS: dict[str, tuple[Key, ...]] = {
     _FILE + "SinkConnector": (Key("file", "STRING", "", None, "HIGH"),),
@@ -49,7 +50,11 @@ def recorded_plugins(folder: Path) -> Plugins:
             entry.get("version"),
             _KEYS.get(entry["class"], ()),
             task_class=entry["class"].removesuffix("Connector") + "Task",
-            **({"framework": COMMON_KEYS} if entry["type"] == "source" else {}),
+            **(
+                {"framework": COMMON_KEYS, "groups": _SOURCE_GROUPS}
+                if entry["type"] == "source"
+                else {}
+            ),
         )
         for entry in listed
         if BUILT_IN.find(entry["class"], entry["type"]) is None
