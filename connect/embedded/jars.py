@@ -30,7 +30,7 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from connect.embedded.java import find_java
-from connect.errors import ConfigError, RetriableError
+from connect.errors import ConfigError, IcefloeError, RetriableError
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 RESOLVE_TIMEOUT_S = 900
@@ -308,12 +308,15 @@ def main(arguments: Sequence[str]) -> int:
         print(__doc__)  # noqa: T201 - a command line
         return 2
     names = list(arguments[1:]) or list(GROUPS)
-    if arguments[0] == "lock":
-        write_lock(names)
-        return 0
-    for name in names:
-        jars = resolve(name)
-        print(f"{name}: {len(jars)} jars")  # noqa: T201 - a command line
+    try:
+        if arguments[0] == "lock":
+            write_lock(names)
+        else:
+            for name in names:
+                print(f"{name}: {len(resolve(name))} jars")  # noqa: T201 - a command line
+    except IcefloeError as error:
+        print(f"jars: {error}", file=sys.stderr)  # noqa: T201 - a command line
+        return 1
     return 0
 
 

@@ -1,0 +1,95 @@
+"""Children: waited for, ended, and their last words kept."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from connect.embedded.child import ChildProcess, DirLock, free_port, require_free_port
+from connect.errors import ConfigError, RetriableError
+
+Start = Callable[[str], ChildProcess]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts Python code as a child; ends what is left."""
+    children = []
+
+    def run(code: str) -> ChildProcess:
+        command = [sys.executable, "-c", code]
+        children.append(ChildProcess("the child", command, log_file=tmp_path / "log"))
+        return children[-1]
+
+    yield run
+    for child in children:
+        child.kill()
+
+
+def test_child_that_ends_early_leaves_its_words(start: Start) -> None:
+    """Status and output are in the error."""
+    child = start("import sys; print('no luck'); sys.exit(3)")
+    with pytest.raises(RetriableError, match=r"status 3(.|\n)*no luck") as caught:
+        child.wait_until(lambda: False, timeout_ms=10_000)
+    assert caught.value.code == "child_died"
+
+
+def test_silent_child_is_given_up(start: Start) -> None:
+    """The wait ends in time while the child runs on."""
+    child = start("import time; time.sleep(60)")
+    with pytest.raises(RetriableError) as caught:
+        child.wait_until(lambda: False, timeout_ms=50)
+    assert caught.value.code == "child_silent"
+    assert child.is_running
+
+
+def test_tail_is_of_this_child_alone(start: Start) -> None:
+    """What an earlier child wrote to the same file is not shown."""
+    first, second = "print('first')", "print('second')"
+    start(first).stop(timeout_ms=5_000)
+    child = start(second)
+    while child.is_running:
+        time.sleep(0.01)
+    assert child.tail() == "second"
+
+
+def test_stubborn_child_is_killed(start: Start) -> None:
+    """One that ignores the request is ended after the time."""
+    code = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print('deaf', flush=True); time.sleep(60)"
+    )
+    child = start(code)
+    child.wait_until(lambda: "deaf" in child.tail(), timeout_ms=10_000)
+    assert child.stop(timeout_ms=100) == -signal.SIGKILL
+
+
+def test_frozen_child_can_be_stopped(start: Start) -> None:
+    """A paused child still acts on the request to end."""
+    child = start("print('up', flush=True); import time; time.sleep(60)")
+    child.wait_until(lambda: "up" in child.tail(), timeout_ms=10_000)
+    child.signal(signal.SIGSTOP)
+    assert child.stop(timeout_ms=10_000) == -signal.SIGTERM
+
+
+def test_folder_belongs_to_one(tmp_path: Path) -> None:
+    """A second owner is refused until the first lets go; asking twice is no harm."""
+    first, second = DirLock("a test"), DirLock("a test")
+    first.acquire(tmp_path)
+    first.acquire(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        second.acquire(tmp_path)
+    assert caught.value.code == "state_in_use"
+    first.release()
+    second.acquire(tmp_path)
+    second.release()
+
+
+def test_free_port_is_free() -> None:
+    """Nobody listens on it."""
+    require_free_port(free_port(), name="a test")
