@@ -131,6 +131,8 @@ class _Resolver:
         if not isinstance(listed, list):
             raise MalformedEvent(f"schema: record {name[:80]!r} has no fields")
         fields = tuple(self._field(item, inner) for item in listed)
+        if len({item.name for item in fields}) != len(fields):
+            raise MalformedEvent(f"schema: record {name[:80]!r} has two fields of one name")
         return self._define(
             Node(
                 "record",
@@ -143,12 +145,13 @@ class _Resolver:
         )
 
     def _field(self, document: Any, namespace: str) -> Field:
-        if not isinstance(document, dict) or not isinstance(document.get("name"), str):
+        name = document.get("name") if isinstance(document, dict) else None
+        if not isinstance(name, str) or not name:
             raise MalformedEvent("schema: a field is no object with a name")
         field_id = document.get("field-id")
         if field_id is not None and type(field_id) is not int:
             raise MalformedEvent("schema: a field-id is no integer")
-        return Field(document["name"], field_id, self.node(document.get("type"), namespace))
+        return Field(name, field_id, self.node(document.get("type"), namespace))
 
     def _sized(self, document: dict[str, Any], kind: str, namespace: str) -> Node:
         name, _ = _full_name(document, namespace)

@@ -15,6 +15,7 @@ from control_schemas.shapes import (
     Column,
     Read,
     Shape,
+    described,
     int_map,
     list_of,
     null_only,
@@ -74,9 +75,7 @@ def partition_record(node: Node) -> Read:
         MalformedEvent: other name, a field without id, a type that is no primitive of Iceberg.
     """
     if node.kind != "record" or node.name != f"{FILES_NAMESPACE}.PartitionData":
-        raise MalformedEvent(
-            f"schema: {node.kind} {node.name[:80]} where PartitionData is expected"
-        )
+        raise MalformedEvent(f"schema: {described(node)} where PartitionData is expected")
     ids = {field.field_id for field in node.fields}
     if None in ids or len(ids) != len(node.fields) or len(ids) > PARTITION_FIELDS_MAX:
         raise MalformedEvent("schema: partition fields without id, with one id, or too many")
@@ -123,16 +122,26 @@ def _fixed_type(node: Node) -> tuple[str, Shape]:
         if (
             type(precision) is not int
             or type(scale) is not int
-            or not 0 <= scale <= precision <= _DECIMAL_PRECISION_MAX
+            or not 1 <= precision <= _DECIMAL_PRECISION_MAX
+            or not 0 <= scale <= precision
             or size > UUID_BYTES
         ):
             raise MalformedEvent("schema: a decimal of no proper precision, scale or size")
-        return (
-            f"decimal({precision}, {scale})",
-            lambda _node: lambda cursor: int.from_bytes(read_exactly(cursor, size), signed=True),
-        )
+        return f"decimal({precision}, {scale})", _decimal(size, 10**precision)
+    if not size:
+        raise MalformedEvent("schema: a partition field of no bytes")
     text = "uuid" if node.logical_type == "uuid" and size == UUID_BYTES else f"fixed[{size}]"
     return text, lambda _node: lambda cursor: read_exactly(cursor, size)
+
+
+def _decimal(size: int, beyond: int) -> Shape:
+    def read(cursor: Cursor) -> int:
+        unscaled = int.from_bytes(read_exactly(cursor, size), signed=True)
+        if abs(unscaled) >= beyond:
+            raise MalformedEvent("datum: a decimal has more digits than its precision")
+        return unscaled
+
+    return lambda _node: read
 
 
 _TYPES = {

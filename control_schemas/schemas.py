@@ -205,6 +205,7 @@ def _partition_record(partition: Sequence[PartitionType]) -> Schema:
     if len(partition) > PARTITION_FIELDS_MAX:
         raise UnencodableEvent(f"{len(partition)} partition fields, over {PARTITION_FIELDS_MAX}")
     defined: set[str] = set()
+    names: set[str] = set()
     fields = []
     for item in partition:
         schema = avro_type(item.type)
@@ -215,7 +216,10 @@ def _partition_record(partition: Sequence[PartitionType]) -> Schema:
                 defined.add(schema["name"])
         name = avro_name(item.name)
         own = item.name if name != item.name else ""
+        names.add(name)
         fields.append(_optional(name, schema, item.field_id, iceberg_name=own))
+    if not len(partition) == len(names) == len({item.field_id for item in partition}):
+        raise UnencodableEvent("two partition fields have one name or one id")  # Java would stop
     return _record("PartitionData", fields)
 
 

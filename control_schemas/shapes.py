@@ -58,7 +58,7 @@ def scalar(kind: str) -> Shape:
 
     def shape(node: Node) -> Read:
         if node.kind != kind:
-            raise MalformedEvent(f"schema: {_described(node)} where {kind} is expected")
+            raise MalformedEvent(f"schema: {described(node)} where {kind} is expected")
         return _SCALARS[kind]
 
     return shape
@@ -67,14 +67,14 @@ def scalar(kind: str) -> Shape:
 def timestamp(node: Node) -> Read:
     """Microseconds since 1970 UTC; a plain long is taken for them, as Java does."""
     if node.logical_type not in (None, "timestamp-micros"):
-        raise MalformedEvent(f"schema: {_described(node)} where microseconds are expected")
+        raise MalformedEvent(f"schema: {described(node)} where microseconds are expected")
     return scalar("long")(node)
 
 
 def uuid(node: Node) -> Read:
     """Sixteen bytes that say that they are a UUID."""
     if node.kind != "fixed" or node.size != UUID_BYTES or node.logical_type != "uuid":
-        raise MalformedEvent(f"schema: {_described(node)} where a uuid is expected")
+        raise MalformedEvent(f"schema: {described(node)} where a uuid is expected")
     return lambda cursor: UUID(bytes=read_exactly(cursor, UUID_BYTES))
 
 
@@ -132,7 +132,7 @@ def int_map(kind: str) -> Shape:
         pair = _items(node, "array")
         names = [(field.name, field.type.kind) for field in pair.fields]
         if node.logical_type != "map" or names != [("key", "int"), ("value", kind)]:
-            raise MalformedEvent(f"schema: {_described(node)} where a map of {kind} is expected")
+            raise MalformedEvent(f"schema: {described(node)} where a map of {kind} is expected")
         read_value = _SCALARS[kind]
 
         def read(cursor: Cursor) -> dict[int, Any]:
@@ -151,7 +151,7 @@ def int_map(kind: str) -> Shape:
 
 def _items(node: Node, kind: str) -> Node:
     if node.kind != kind or node.items is None:
-        raise MalformedEvent(f"schema: {_described(node)} where {kind} is expected")
+        raise MalformedEvent(f"schema: {described(node)} where {kind} is expected")
     return node.items
 
 
@@ -201,7 +201,7 @@ def record_steps(
         MalformedEvent: other name, a field id twice, a required field missing, a wrong type.
     """
     if node.kind != "record" or node.name != name:
-        raise MalformedEvent(f"schema: {_described(node)} where record {name} is expected")
+        raise MalformedEvent(f"schema: {described(node)} where record {name} is expected")
     slots = {field_id: slot for slot, field_id in enumerate(columns)}
     steps: list[tuple[int, Read]] = []
     seen: set[int] = set()
@@ -261,7 +261,7 @@ def null_only(node: Node) -> Read:
     """A type of which only null is accepted."""
     optional = node.branches if node.kind == "union" else (node,)
     if not any(branch.kind == "null" for branch in optional):
-        raise MalformedEvent(f"schema: additional required field ({_described(node)}) in a file")
+        raise MalformedEvent(f"schema: additional required field ({described(node)}) in a file")
 
     def read(cursor: Cursor) -> None:
         if node.kind == "union" and optional[read_branch(cursor, len(optional))].kind != "null":
@@ -288,6 +288,7 @@ def _forget(_value: Any) -> None:
     """Nothing is kept of what is passed over."""
 
 
-def _described(node: Node) -> str:
+def described(node: Node) -> str:
+    """A written type in a few words, for a refusal."""
     logical = f" ({node.logical_type[:40]})" if node.logical_type else ""
     return f"{node.kind} {node.name[:80]}".rstrip() + logical

@@ -1,0 +1,87 @@
+"""Record headers beside an event."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from control_schemas.errors import MalformedEvent
+from control_schemas.events import EventHeaders, SourceRange
+from control_schemas.headers import decode_headers, encode_headers
+from control_schemas.limits import HEADER_BYTES_MAX
+
+NUMBER = st.integers(0, 2**63 - 1)
+RANGES = st.builds(
+    lambda topic, partition, ends, counts, timestamp: SourceRange(
+        topic, partition, min(ends), max(ends), *counts, timestamp
+    ),
+    st.text(st.characters(exclude_categories=["Cs"])),
+    NUMBER,
+    st.tuples(NUMBER, NUMBER),
+    st.tuples(NUMBER, NUMBER, NUMBER, NUMBER),
+    st.none() | st.integers(-(2**63) + 1, 2**63 - 1),
+)
+HEADERS = st.builds(
+    EventHeaders,
+    st.none() | NUMBER,
+    st.none() | NUMBER,
+    st.none() | st.lists(RANGES, max_size=4).map(tuple),
+)
+
+
+@given(HEADERS)
+def test_headers_survive(headers: EventHeaders) -> None:
+    """What is written into headers is read from them."""
+    assert decode_headers(encode_headers(headers)) == headers
+
+
+def test_headers_are_compact_json() -> None:
+    """Numbers as text, ranges as a list of lists."""
+    headers = EventHeaders(5, 2, (SourceRange("größe", 0, 10, 30, 18, 3, 1, 14, None),))
+    assert encode_headers(headers) == (
+        ("icefloe.layout", b"5"),
+        ("icefloe.batch", b"2"),
+        ("icefloe.ranges", '[["größe",0,10,30,18,3,1,14,null]]'.encode()),
+    )
+
+
+def test_java_events_have_no_headers() -> None:
+    """No headers, or those of others, are no statement."""
+    assert encode_headers(EventHeaders()) == ()
+    assert decode_headers(None) == EventHeaders()
+    assert decode_headers([("trace", None), ("icefloe.other", b"{")]) == EventHeaders()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("icefloe.layout", None, "null, or more than"),
+        ("icefloe.layout", b"1" * (HEADER_BYTES_MAX + 1), "null, or more than"),
+        ("icefloe.layout", b"", "Expecting value"),
+        ("icefloe.layout", b"\xff", "decode"),
+        ("icefloe.layout", b"1" * 5000, "limit"),
+        ("icefloe.layout", b"-1", "no number"),
+        ("icefloe.layout", b"true", "no number"),
+        ("icefloe.batch", b"1.5", "no number"),
+        ("icefloe.batch", b"NaN", "no number"),
+        ("icefloe.batch", str(2**63).encode(), "no number"),
+        ("icefloe.ranges", b"{}", "no list"),
+        ("icefloe.ranges", b"[" * 100_000, "nested deeper"),
+        ("icefloe.ranges", b"[1]", "not 9 parts"),
+        ("icefloe.ranges", b'[["t",0,1,2]]', "not 9 parts"),
+        ("icefloe.ranges", b"[[0,0,1,2,1,0,0,1,null]]", "no range"),
+        ("icefloe.ranges", b'[["t",0,1,2,-1,0,0,1,null]]', "no range"),
+        ("icefloe.ranges", b'[["t",0,1,2,1,0,0,1,"now"]]', "no range"),
+        ("icefloe.ranges", b'[["t",0,2,1,1,0,0,1,null]]', "ends before it starts"),
+    ],
+)
+def test_other_content_is_refused(key: str, value: bytes | None, reason: str) -> None:
+    """A header of ours that we did not write is malformed, never something else."""
+    with pytest.raises(MalformedEvent, match=reason):
+        decode_headers([(key, value)])
+
+
+def test_a_header_that_says_null_is_no_statement() -> None:
+    """JSON null is the same as no header."""
+    assert decode_headers([("icefloe.ranges", b"null")]) == EventHeaders()
