@@ -84,6 +84,7 @@ class Landing:
     _added: Added | None = None
     _added_after: int = -1
     _added_files: list[str] = field(default_factory=list)
+    _attempt_files: list[str] = field(default_factory=list)
     _failed_files: list[str] = field(default_factory=list)
 
     def land(self, table: Table, state: TableState) -> Landed:
@@ -95,33 +96,42 @@ class Landing:
             CommitRefused: the catalog will not have it.
             RetriableError: ``storage_unavailable``, ``clock_off``.
         """
-        first = table
         try:
-            for attempt in range(ATTEMPTS_MAX):
-                staged = self._stage(table, state, attempt)
-                try:
-                    failpoints.hit("C10")
-                    after = self.catalog.commit(table, staged.requirements, staged.updates)
-                    failpoints.hit("C11")
-                except (CommitError, RetriableError) as error:
-                    table = self._after(error, staged)
-                    if self._is_in(table):
-                        return self._landed(Landed(table, None))
-                    if isinstance(error, CommitRefused):
-                        raise
-                    log.info("commit repeated", attempt=attempt, code=error.code, error=str(error))
-                    self._pause(attempt)
-                    state = self.check(table)
-                else:
-                    head = (self.content.snapshot_id, staged.manifests)
-                    return self._landed(Landed(after, head))
-            raise CommitConflict(f"others committed first, {ATTEMPTS_MAX} times in a row")
+            landed = self._land(table, state)
         except IcefloeError:
             if not self.is_uncertain:
-                delete_files(first.io, [*self._failed_files, *self._added_files])
+                leftovers = [*self._failed_files, *self._attempt_files, *self._added_files]
+                delete_files(table.io, leftovers)
             raise
+        was_uncertain, self.is_uncertain = self.is_uncertain, True  # until the caller knows
+        failpoints.hit("C12")
+        if not was_uncertain:
+            # a snapshot found by its id may be that of any attempt, but of no failed one
+            delete_files(table.io, self._failed_files)
+        return landed
+
+    def _land(self, table: Table, state: TableState) -> Landed:
+        for attempt in range(ATTEMPTS_MAX):
+            staged = self._stage(table, state, attempt)
+            try:
+                failpoints.hit("C10")
+                after = self.catalog.commit(table, staged.requirements, staged.updates)
+                failpoints.hit("C11")
+            except (CommitError, RetriableError) as error:
+                table = self._after(error)
+                if self._is_in(table):
+                    return Landed(table, None)
+                if isinstance(error, CommitRefused):
+                    raise
+                log.info("commit repeated", attempt=attempt, code=error.code, error=str(error))
+                self._pause(attempt)
+                state = self.check(table)
+            else:
+                return Landed(after, (self.content.snapshot_id, staged.manifests))
+        raise CommitConflict(f"others committed first, {ATTEMPTS_MAX} times in a row")
 
     def _stage(self, table: Table, state: TableState, attempt: int) -> Staged:
+        self._attempt_files = []
         with storage_errors("writing metadata of a snapshot"):
             after = last_sequence_number(table)
             is_ordered = self.content.selection.is_row_level
@@ -138,6 +148,7 @@ class Landing:
                 self.content,
                 added=self._added,
                 existing=self._existing(table, state),
+                written=self._attempt_files,
                 attempt=attempt,
                 now_ms=self.clock.now_ms(),
             )
@@ -149,7 +160,7 @@ class Landing:
             return self.manifests[1]
         return tuple(state.head.manifests(table.io))
 
-    def _after(self, error: IcefloeError, staged: Staged) -> Table:
+    def _after(self, error: IcefloeError) -> Table:
         """The table after a failed attempt, and what the failure means for the files of it."""
         is_certain = isinstance(error, CommitConflict | CommitRefused)
         was_uncertain, self.is_uncertain = self.is_uncertain, True
@@ -168,21 +179,14 @@ class Landing:
                 raise (error if isinstance(error, CommitRefused) else refused) from error
             self.clock.sleep_ms(pause_ms)
             pause_ms = min(pause_ms * 2, PAUSE_MAX_MS)
-        if is_certain:
+        if is_certain and not self._is_in(table):
             self.is_uncertain = was_uncertain
-            self._failed_files += staged.written
+            self._failed_files += self._attempt_files
         return table
 
     def _is_in(self, table: Table) -> bool:
         wanted = self.content.snapshot_id
         return any(s.snapshot_id == wanted for s in table.metadata.snapshots)
-
-    def _landed(self, landed: Landed) -> Landed:
-        failpoints.hit("C12")
-        if self._failed_files and not self.is_uncertain and landed.manifests is not None:
-            used = {m.manifest_path for m in landed.manifests[1]}
-            delete_files(landed.table.io, [f for f in self._failed_files if f not in used])
-        return landed
 
     def _pause(self, attempt: int) -> None:
         longest_ms = min(PAUSE_MIN_MS * 2**attempt, PAUSE_MAX_MS)

@@ -88,12 +88,12 @@ def select(
             for file in files or ():
                 if file.record_count == 0:
                     continue
-                known = seen.setdefault(file.file_path, file)
-                if known is not file:
-                    _refuse_conflict(known, file)
+                if file.file_path in seen:
+                    _refuse_conflict(seen[file.file_path], file)
                     duplicates += 1
                     continue
                 _refuse_outside(file, roots)
+                seen[file.file_path] = file
                 out.append(file)
     made = tuple(Step(tuple(d), tuple(x)) for _, (d, x) in sorted(steps.items()) if d or x)
     if made and not any(s.delete_files for s in made):

@@ -87,14 +87,12 @@ class Staged:
         snapshot: what is added.
         updates: the change sent to the catalog.
         requirements: what must still be true when it lands.
-        written: manifests and list written for this attempt alone.
         manifests: what the list holds, as the next commit would read it.
     """
 
     snapshot: Snapshot
     updates: tuple[TableUpdate, ...]
     requirements: tuple[TableRequirement, ...]
-    written: tuple[str, ...]
     manifests: tuple[ManifestFile, ...]
 
 
@@ -130,6 +128,7 @@ def stage(
     *,
     added: Added,
     existing: Sequence[ManifestFile],
+    written: list[str],
     attempt: int,
     now_ms: int,
 ) -> Staged:
@@ -142,6 +141,7 @@ def stage(
         content: what is added.
         added: its manifests.
         existing: manifests of the head.
+        written: gets the paths of merged manifests and list, also where writing fails.
         attempt: number of the attempt, for file names.
         now_ms: wall clock.
 
@@ -152,7 +152,6 @@ def stage(
     timestamp_ms = _timestamp_ms(table, now_ms)
     steps = len(content.selection.steps) if content.selection.is_row_level else 1
     sequence_number = last_sequence_number(table) + steps
-    written: list[str] = []
     manifests = _manifest_set(table, content, f"{attempt}-m", written)
     listed: list[ManifestFile] = []
     for kind, new in ((ManifestContent.DATA, added.data), (ManifestContent.DELETES, added.deletes)):
@@ -202,7 +201,6 @@ def stage(
             AssertTableUUID(uuid=metadata.table_uuid),
             AssertRefSnapshotId.model_validate({"ref": keys.branch, "snapshot-id": expected}),
         ),
-        tuple(written),
         tuple(with_sequence_number(m, sequence_number) for m in listed),
     )
 

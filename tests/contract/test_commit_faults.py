@@ -1,0 +1,260 @@
+"""Every way in which a catalog's answer can fail: nothing is lost, nothing is added twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+from pyiceberg.table import Table
+
+from connect import failpoints
+from connect.errors import CommitConflict, CommitRefused, CommitStateUnknown
+from connect.gateways.catalog import CatalogGateway, open_catalog
+from coordinator.committer import Committer
+from coordinator.effects import CoordinatorFenced, TableCommit, TableCommitted, TableFailed
+from tests.contract.test_committer import SCHEMA
+from tests.faulty_http import FaultyProxy
+from tests.stack import RestCatalog, unique_name
+from tests.tables import (
+    QuickClock,
+    announced,
+    connector,
+    made_up_file,
+    metadata_files,
+    reference,
+    table_commit,
+)
+
+UNKNOWN = ["500", "502", "503", "504", "507", "408", "cut", "garbage", "empty", "hang:1.5"]
+REFUSED = ["400", "403", "404", "422", "429"]
+
+
+@pytest.fixture
+def proxy(rest_catalog: RestCatalog) -> Iterator[FaultyProxy]:
+    """A proxy before the REST catalog."""
+    running = FaultyProxy(rest_catalog.uri)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def catalog(proxy: FaultyProxy, rest_catalog: RestCatalog) -> Iterator[CatalogGateway]:
+    """A gateway through the proxy, with a time limit of one second."""
+    limits = {"rest.client.socket-timeout-ms": "1000"}
+    gateway = open_catalog("iceberg", {**rest_catalog.properties, "uri": proxy.uri, **limits})
+    yield gateway
+    gateway.close()
+
+
+@pytest.fixture
+def table(catalog: CatalogGateway) -> Table:
+    """A fresh table."""
+    return catalog.create(("db", unique_name(f"f-{uuid4().hex[:8]}")), SCHEMA)
+
+
+def _committer(catalog: CatalogGateway, table: Table) -> Committer:
+    return Committer(catalog, connector("c", [".".join(table.name())]), QuickClock())
+
+
+def _round(table: Table, offset: int) -> TableCommit:
+    return table_commit([announced(reference(table), [made_up_file(table)], offset=offset)])
+
+
+def _files(catalog: CatalogGateway, table: Table) -> list[str]:
+    head = catalog.load(table.name()).current_snapshot()
+    return (
+        []
+        if head is None
+        else [
+            entry.data_file.file_path
+            for manifest in head.manifests(table.io)
+            for entry in manifest.fetch_manifest_entry(table.io)
+        ]
+    )
+
+
+@pytest.mark.parametrize("what", UNKNOWN)
+@pytest.mark.parametrize("where", ["applied", "refused"])
+def test_an_unknown_outcome_is_found_out(
+    proxy: FaultyProxy, catalog: CatalogGateway, table: Table, where: str, what: str
+) -> None:
+    """Applied: found by its id, sent once. Not applied: sent again. In the table once."""
+    committer = _committer(catalog, table)
+    assert isinstance(committer.commit(_round(table, 0)), TableCommitted)
+    proxy.commits = proxy.applied = 0
+    proxy.faults.append(f"{where}:{what}")
+    outcome = committer.commit(_round(table, 1))
+    assert isinstance(outcome, TableCommitted)
+    assert (proxy.commits, proxy.applied) == ((1, 1) if where == "applied" else (2, 1))
+    assert isinstance(committer.commit(_round(table, 2)), TableCommitted)
+    files = _files(catalog, table)
+    assert len(files) == len(set(files)) == 3
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_refusal_is_told_and_leaves_nothing_behind(
+    proxy: FaultyProxy, catalog: CatalogGateway, table: Table, what: str
+) -> None:
+    """The table failed with the catalog's words; manifests of the attempt are gone."""
+    committer = _committer(catalog, table)
+    proxy.faults.append(f"refused:{what}")
+    commit = _round(table, 0)
+    outcome = committer.commit(commit)
+    assert isinstance(outcome, TableFailed)
+    assert "injected" in outcome.message
+    assert outcome.is_retriable == (what in {"403", "429"})
+    assert not metadata_files(table)
+    assert isinstance(committer.commit(commit), TableCommitted)
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_refusal_that_lied_is_found_out(
+    proxy: FaultyProxy, catalog: CatalogGateway, table: Table, what: str
+) -> None:
+    """A gateway that refuses after the catalog has applied does not make us commit twice."""
+    committer = _committer(catalog, table)
+    proxy.faults.append(f"applied:{what}")
+    assert isinstance(committer.commit(_round(table, 0)), TableCommitted)
+    assert proxy.commits == 1
+    assert len(_files(catalog, table)) == 1
+
+
+@pytest.mark.parametrize("what", ["401", "419"])
+def test_a_request_sent_again_by_the_client_is_recognised(
+    proxy: FaultyProxy, catalog: CatalogGateway, table: Table, what: str
+) -> None:
+    """PyIceberg refreshes its token and posts again: the conflict that follows is our own."""
+    committer = _committer(catalog, table)
+    proxy.faults.append(f"applied:{what}")
+    assert isinstance(committer.commit(_round(table, 0)), TableCommitted)
+    assert (proxy.commits, proxy.applied) == (2, 1)
+    assert len(_files(catalog, table)) == 1
+
+
+def test_a_table_that_does_not_answer_is_looked_at_in_the_next_round(
+    proxy: FaultyProxy, catalog: CatalogGateway, table: Table
+) -> None:
+    """Unknown, and the catalog stays away: kept for later, and then not added again."""
+    committer = _committer(catalog, table)
+    assert isinstance(committer.commit(_round(table, 0)), TableCommitted)
+    proxy.faults.append("applied:cut")
+    proxy.load_faults.extend(["refused:503"] * 2000)
+    commit = _round(table, 1)
+    outcome = committer.commit(commit)
+    assert isinstance(outcome, TableFailed)
+    assert (outcome.code, outcome.is_retriable) == ("commit_unknown", True)
+    proxy.load_faults.clear()
+    assert committer.commit(commit) == TableCommitted(commit.table, commit.commit_id, None)
+    assert isinstance(committer.commit(_round(table, 2)), TableCommitted)
+    files = _files(catalog, table)
+    assert len(files) == len(set(files)) == 3
+
+
+def test_an_attempt_that_lands_late_is_counted_once(
+    proxy: FaultyProxy, catalog: CatalogGateway, table: Table, rest_catalog: RestCatalog
+) -> None:
+    """The next round starts before the lost attempt lands: its files are not added again."""
+    committer = _committer(catalog, table)
+    assert isinstance(committer.commit(_round(table, 0)), TableCommitted)
+    late: list[tuple[object, ...]] = []
+    real_commit = catalog.commit
+
+    def lost(*request: object) -> Table:
+        late.append(request)
+        raise CommitStateUnknown("lost on the way")
+
+    first, second = _round(table, 1), _round(table, 2)
+    catalog.commit = lost
+    proxy.load_faults.extend(["refused:503"] * 2000)
+    outcome = committer.commit(first)
+    assert isinstance(outcome, TableFailed)
+    proxy.load_faults.clear()
+    catalog.commit = real_commit
+    direct = open_catalog("iceberg", rest_catalog.properties)
+
+    def land() -> None:
+        proxy.before_commit.clear()
+        direct.commit(*late[0])
+
+    proxy.before_commit.append(land)
+    both = table_commit([*first.announcements, *second.announcements])
+    outcome = committer.commit(both)
+    direct.close()
+    assert isinstance(outcome, TableCommitted)
+    assert outcome.files == 1
+    files = _files(catalog, table)
+    assert len(files) == len(set(files)) == 3
+
+
+def test_a_lost_race_leaves_no_files_behind(
+    proxy: FaultyProxy, catalog: CatalogGateway, table: Table, rest_catalog: RestCatalog
+) -> None:
+    """After a conflict the list of the lost attempt is deleted, the manifests are used again."""
+    committer = _committer(catalog, table)
+    assert isinstance(committer.commit(_round(table, 0)), TableCommitted)
+    direct = open_catalog("iceberg", rest_catalog.properties)
+    foreign = Committer(direct, connector("d", [".".join(table.name())]), QuickClock())
+
+    def race() -> None:
+        proxy.before_commit.clear()
+        assert isinstance(foreign.commit(_round(table, 7)), TableCommitted)
+
+    proxy.before_commit.append(race)
+    assert isinstance(committer.commit(_round(table, 1)), TableCommitted)
+    direct.close()
+    assert len(metadata_files(table)) == 6  # three commits, a list and a manifest each
+    assert len(_files(catalog, table)) == 3
+
+
+def test_endless_conflicts_end(proxy: FaultyProxy, catalog: CatalogGateway, table: Table) -> None:
+    """A catalog that never lets us win makes the round fail, for the next one to try."""
+    proxy.faults.extend(["refused:409"] * 100)
+    outcome = _committer(catalog, table).commit(_round(table, 0))
+    assert isinstance(outcome, TableFailed)
+    assert (outcome.code, outcome.is_retriable) == ("commit_conflict", True)
+    assert proxy.commits == 10
+    assert not metadata_files(table)
+
+
+def test_a_catalog_that_is_away_is_retriable(
+    proxy: FaultyProxy, catalog: CatalogGateway, table: Table
+) -> None:
+    """Nothing was attempted: the next round tries again."""
+    proxy.load_faults.append("refused:503")
+    outcome = _committer(catalog, table).commit(_round(table, 0))
+    assert isinstance(outcome, TableFailed)
+    assert (outcome.code, outcome.is_retriable) == ("catalog_unavailable", True)
+
+
+@pytest.mark.parametrize("where", ["applied", "refused"])
+def test_the_gateway_makes_one_attempt(
+    proxy: FaultyProxy, catalog: CatalogGateway, table: Table, where: str
+) -> None:
+    """Each fault of the table becomes one of three errors, after one request."""
+    for what in [*UNKNOWN, *REFUSED, "409"]:
+        proxy.commits = 0
+        proxy.faults.append(f"{where}:{what}")
+        with pytest.raises((CommitConflict, CommitRefused, CommitStateUnknown)) as raised:
+            catalog.commit(catalog.load(table.name()), [], [])
+        assert proxy.commits == 1
+        expected = CommitStateUnknown if what in UNKNOWN else CommitRefused
+        assert raised.type is (CommitConflict if what == "409" else expected)
+
+
+@pytest.mark.parametrize("point", ["C7", "C8", "C9", "C10", "C11", "C12"])
+def test_an_error_at_any_point_of_a_commit_is_survived(
+    catalog: CatalogGateway, table: Table, point: str
+) -> None:
+    """Wherever the commit breaks off, the files are in the table once in the end."""
+    committer = _committer(catalog, table)
+    commit = _round(table, 0)
+    failpoints.configure(f"{point}=raise@1")
+    try:
+        first = committer.commit(commit)
+    finally:
+        failpoints.configure("")
+    second = committer.commit(commit)
+    assert not isinstance(first, CoordinatorFenced)
+    assert isinstance(second, TableCommitted)
+    assert len(_files(catalog, table)) == 1

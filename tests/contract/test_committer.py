@@ -1,0 +1,459 @@
+"""The committer over every catalog and store: the same behaviour on each."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.update import (
+    AssertTableUUID,
+    RemovePropertiesUpdate,
+    RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
+    SetSnapshotRefUpdate,
+)
+from pyiceberg.types import LongType, NestedField, StringType
+
+from connect.errors import CommitConflict, CommitRefused
+from connect.gateways.catalog import CatalogGateway, open_catalog
+from control_schemas.events import FileContent
+from coordinator.committer import Committer
+from coordinator.effects import CoordinatorFenced, TableCommitted, TableFailed
+from tests.stack import RestCatalog, S3Server, unique_name
+from tests.tables import (
+    QuickClock,
+    announced,
+    connector,
+    made_up_file,
+    reference,
+    table_commit,
+)
+
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "name", StringType(), required=False),
+)
+BACKENDS = ["sqlite", "postgres", "rest", "s3"]
+
+
+@dataclass
+class Place:
+    """A catalog, a table in it, and committers of one connector."""
+
+    catalog: CatalogGateway
+    properties: dict[str, str]
+    table: Table
+    name: str = "c"
+
+    def committer(self, *, clock: QuickClock | None = None, **more: object) -> Committer:
+        """A coordinator's committer that knows nothing of the others."""
+        settings = more.pop("settings", {})
+        config = connector(self.name, [".".join(self.table.name())], **settings)
+        return Committer(self.catalog, config, clock or QuickClock(), **more)
+
+    def files(self, count: int = 1, **more: object) -> list:
+        """Made-up data files."""
+        return [made_up_file(self.table, **more) for _ in range(count)]
+
+    def round(self, offset: int, count: int = 1, **more: object) -> object:
+        """A commit with one announcement of ``count`` files at a control offset."""
+        return table_commit(
+            [announced(reference(self.table), self.files(count), offset=offset)], **more
+        )
+
+    def now(self) -> Table:
+        """The table as it is."""
+        return self.catalog.load(self.table.name())
+
+    def change(self, *updates: object) -> Table:
+        """Somebody else's change."""
+        table = self.now()
+        uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
+        return self.catalog.commit(table, [uuid], updates)
+
+
+@pytest.fixture(params=BACKENDS)
+def properties(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    """Catalog properties of one backend, as they follow ``iceberg.catalog.``."""
+    if request.param == "rest":
+        catalog: RestCatalog = request.getfixturevalue("rest_catalog")
+        return catalog.properties
+    sql: dict[str, str] = request.getfixturevalue("sql_catalog_properties")
+    if request.param == "postgres":
+        return {**sql, "uri": request.getfixturevalue("postgres")}
+    if request.param == "s3":
+        server: S3Server = request.getfixturevalue("s3_server")
+        return {**sql, **server.properties, "warehouse": f"{server.warehouse}/{tmp_path.name}"}
+    return sql
+
+
+@pytest.fixture
+def catalog(properties: dict[str, str]) -> Iterator[CatalogGateway]:
+    """A gateway to the backend."""
+    gateway = open_catalog("iceberg", properties)
+    yield gateway
+    gateway.close()
+
+
+@pytest.fixture
+def place(catalog: CatalogGateway, properties: dict[str, str]) -> Place:
+    """A fresh table."""
+    identifier = ("db", unique_name(f"t-{uuid4().hex[:8]}"))
+    return Place(catalog, properties, catalog.create(identifier, SCHEMA))
+
+
+def _paths(table: Table) -> list[str]:
+    head = table.current_snapshot()
+    if head is None:
+        return []
+    return sorted(
+        entry.data_file.file_path
+        for manifest in head.manifests(table.io)
+        for entry in manifest.fetch_manifest_entry(table.io)
+    )
+
+
+def test_a_commit_adds_its_files_and_says_so(place: Place) -> None:
+    """One snapshot with the files, the offsets, the ids, the tag and the mirror."""
+    commit = place.round(4, 3, valid_through_us=1_767_323_045_678_999)
+    outcome = place.committer(control_topic_id="topic-1").commit(commit)
+    assert isinstance(outcome, TableCommitted)
+    table = place.now()
+    head = table.current_snapshot()
+    assert head is not None
+    assert head.summary is not None
+    assert (outcome.snapshot_id, outcome.files, outcome.records) == (head.snapshot_id, 3, 30)
+    assert head.summary.operation.value == "append"
+    said = head.summary.additional_properties
+    assert said["kafka.connect.offsets.control-iceberg.connect-c"] == '{"0":5}'
+    assert said["kafka.connect.commit-id"] == str(commit.commit_id)
+    assert said["kafka.connect.task-id"] == "c-0"
+    assert said["kafka.connect.valid-through-ts"] == "2026-01-02T03:04:05.678Z"
+    assert said["engine-name"] == "icefloe"
+    assert said["added-data-files"] == said["total-data-files"] == "3"
+    assert said["added-records"] == said["total-records"] == "30"
+    assert table.properties["icefloe.offsets.control-iceberg.connect-c"] == '{"0":5}'
+    assert table.properties["icefloe.topic-id.control-iceberg"] == "topic-1"
+    tag = table.metadata.refs["icefloe-c"]
+    assert tag.snapshot_ref_type == SnapshotRefType.TAG
+    assert tag.snapshot_id == head.snapshot_id
+    assert len(_paths(table)) == 3
+
+
+def test_rounds_follow_each_other(place: Place) -> None:
+    """Totals add up, parents chain, the table is not loaded again, offsets never go back."""
+    committer = place.committer()
+    for n in range(4):
+        assert isinstance(committer.commit(place.round(n * 10, 2)), TableCommitted)
+    table = place.now()
+    chain = sorted(table.metadata.snapshots, key=lambda s: s.sequence_number or 0)
+    assert [s.parent_snapshot_id for s in chain] == [None, *[s.snapshot_id for s in chain[:-1]]]
+    assert chain[-1].summary is not None
+    assert chain[-1].summary["total-data-files"] == "8"
+    offsets = [
+        json.loads(s.summary["kafka.connect.offsets.control-iceberg.connect-c"])["0"] for s in chain
+    ]
+    assert offsets == [1, 11, 21, 31]
+    assert len(_paths(table)) == 8
+
+
+def test_what_is_below_the_floor_is_not_added_again(place: Place) -> None:
+    """A successor that is handed the same announcements adds only the new one."""
+    old = announced(reference(place.table), place.files(), offset=3)
+    new = announced(reference(place.table), place.files(), offset=4)
+    assert isinstance(place.committer().commit(table_commit([old])), TableCommitted)
+    again = place.committer().commit(table_commit([old]))
+    assert again == TableCommitted(again.table, again.commit_id, None)
+    outcome = place.committer().commit(table_commit([old, new]))
+    assert isinstance(outcome, TableCommitted)
+    assert outcome.files == 1
+    assert len(_paths(place.now())) == 2
+
+
+def test_empty_files_and_empty_rounds_leave_no_snapshot(place: Place) -> None:
+    """Files without rows are not added; a round without files makes no snapshot."""
+    empty = announced(reference(place.table), place.files(records=0), offset=1)
+    outcome = place.committer().commit(table_commit([empty]))
+    assert isinstance(outcome, TableCommitted)
+    assert outcome.snapshot_id is None
+    assert place.now().current_snapshot() is None
+
+
+def test_foreign_commits_in_between_are_kept(place: Place) -> None:
+    """A commit by another connector makes ours start over, not fail."""
+    ours, theirs = place.committer(), Place(place.catalog, {}, place.table, "d").committer()
+    for n in range(3):
+        assert isinstance(ours.commit(place.round(n)), TableCommitted)
+        assert isinstance(theirs.commit(place.round(n)), TableCommitted)
+    table = place.now()
+    assert len(_paths(table)) == 6
+    assert {"icefloe-c", "icefloe-d"} <= set(table.metadata.refs)
+    assert table.current_snapshot().summary["total-data-files"] == "6"
+
+
+def test_a_second_coordinator_fences_the_first(place: Place) -> None:
+    """A zombie whose floor moved without it stops and adds nothing."""
+    zombie = place.committer()
+    assert isinstance(zombie.commit(place.round(0)), TableCommitted)
+    assert isinstance(place.committer().commit(place.round(1)), TableCommitted)
+    assert isinstance(zombie.commit(place.round(1)), CoordinatorFenced)
+    assert len(_paths(place.now())) == 2
+
+
+def test_two_committers_racing_add_everything_once(place: Place) -> None:
+    """Same announcements, two coordinators: one adds them, the other stops or finds them."""
+    first = place.round(0)
+    second = place.round(1)
+    start = threading.Barrier(2)
+    outcomes: list[object] = []
+
+    def run(committer: Committer) -> None:
+        start.wait()
+        outcomes.extend(committer.commit(c) for c in (first, second))
+
+    threads = [threading.Thread(target=run, args=(place.committer(),)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(_paths(place.now())) == 2
+    assert any(isinstance(o, TableCommitted) and o.snapshot_id for o in outcomes)
+    assert not [o for o in outcomes if isinstance(o, TableFailed)]
+
+
+def test_a_replaced_table_is_not_written(place: Place) -> None:
+    """Files for a table that was dropped and created again wait for the operator."""
+    committer = place.committer()
+    assert isinstance(committer.commit(place.round(0)), TableCommitted)
+    commit = place.round(1)
+    place.catalog._client().drop_table(place.table.name())
+    outcome = committer.commit(commit)
+    assert isinstance(outcome, TableFailed)
+    assert (outcome.code, outcome.is_retriable) == ("table_missing", False)
+    place.catalog.create(place.table.name(), SCHEMA)
+    outcome = committer.commit(commit)
+    assert isinstance(outcome, TableFailed)
+    assert (outcome.code, outcome.is_retriable) == ("table_replaced", False)
+    assert place.now().current_snapshot() is None
+
+
+def test_a_branch_is_created_and_followed(place: Place) -> None:
+    """The first commit makes the branch; main does not move."""
+    committer = place.committer(settings={"iceberg__tables__default_commit_branch": "audit"})
+    for n in range(2):
+        assert isinstance(committer.commit(place.round(n)), TableCommitted)
+    table = place.now()
+    assert table.current_snapshot() is None
+    head = table.snapshot_by_name("audit")
+    assert head is not None
+    assert head.summary is not None
+    assert head.summary["total-data-files"] == "2"
+    place.change(RemoveSnapshotRefUpdate.model_validate({"ref-name": "audit"}))
+    outcome = committer.commit(place.round(2))
+    assert isinstance(outcome, TableFailed)
+    assert outcome.code == "branch_missing"
+
+
+def test_a_branch_starts_from_main_and_main_moves_on(place: Place) -> None:
+    """Sequence numbers belong to the table: a commit to main only makes the branch start over."""
+    other = Place(place.catalog, {}, place.table, "d")
+    assert isinstance(other.committer().commit(place.round(0)), TableCommitted)
+    committer = place.committer(settings={"iceberg__tables__default_commit_branch": "audit"})
+    assert isinstance(committer.commit(place.round(0)), TableCommitted)
+    assert isinstance(other.committer().commit(place.round(1)), TableCommitted)
+    assert isinstance(committer.commit(place.round(1)), TableCommitted)
+    head = place.now().snapshot_by_name("audit")
+    assert head is not None
+    assert head.summary is not None
+    assert head.summary["total-data-files"] == "3"
+
+
+def _expire(place: Place) -> None:
+    """Expire everything but the head and what references hold."""
+    metadata = place.now().metadata
+    kept = {ref.snapshot_id for ref in metadata.refs.values()}
+    gone = [s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in kept]
+    place.change(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": gone}))
+
+
+def _bury(place: Place) -> None:
+    """Foreign commits on top of ours, then expiry, so that our snapshot has no heirs."""
+    other = Place(place.catalog, {}, place.table, "d")
+    committer = other.committer()
+    for n in range(2):
+        assert isinstance(committer.commit(place.round(n)), TableCommitted)
+
+
+MIRROR = "icefloe.offsets.control-iceberg.connect-c"
+
+
+@pytest.mark.parametrize("left", ["tag", "mirror", "both", "nothing", "declared"])
+def test_the_floor_outlives_expiry(place: Place, left: str) -> None:
+    """Tag or mirror keep the floor; with neither the committer stops, until told otherwise."""
+    old = announced(reference(place.table), place.files(), offset=3)
+    assert isinstance(place.committer().commit(table_commit([old])), TableCommitted)
+    _bury(place)
+    if left in {"mirror", "nothing", "declared"}:
+        place.change(RemoveSnapshotRefUpdate.model_validate({"ref-name": "icefloe-c"}))
+    if left in {"tag", "nothing", "declared"}:
+        place.change(RemovePropertiesUpdate(removals=[MIRROR]))
+    _expire(place)
+    outcome = place.committer().commit(table_commit([old]))
+    if left in {"tag", "mirror", "both"}:
+        assert outcome == TableCommitted(outcome.table, outcome.commit_id, None)
+        return
+    assert isinstance(outcome, TableFailed)
+    assert (outcome.code, outcome.is_retriable) == ("floor_lost", False)
+    if left == "declared":
+        fresh = place.committer(has_history=False).commit(table_commit([old]))
+        assert isinstance(fresh, TableCommitted)
+        assert fresh.files == 1
+
+
+def test_a_rollback_stops_the_connector(place: Place) -> None:
+    """When main no longer holds what the tag holds, the operator decides."""
+    committer = place.committer()
+    for n in range(2):
+        assert isinstance(committer.commit(place.round(n)), TableCommitted)
+    first = min(place.now().metadata.snapshots, key=lambda s: s.sequence_number or 0)
+    place.change(
+        SetSnapshotRefUpdate.model_validate(
+            {"ref-name": "main", "type": SnapshotRefType.BRANCH, "snapshot-id": first.snapshot_id}
+        )
+    )
+    outcome = committer.commit(place.round(2))
+    assert isinstance(outcome, TableFailed)
+    assert outcome.code == "table_rolled_back"
+    place.change(RemoveSnapshotRefUpdate.model_validate({"ref-name": "icefloe-c"}))
+    assert isinstance(committer.commit(place.round(2)), TableCommitted)
+
+
+def test_a_new_control_topic_is_noticed(place: Place) -> None:
+    """Control offsets of another topic mean nothing."""
+    assert isinstance(place.committer(control_topic_id="a").commit(place.round(0)), TableCommitted)
+    outcome = place.committer(control_topic_id="b").commit(place.round(1))
+    assert isinstance(outcome, TableFailed)
+    assert outcome.code == "control_log_reset"
+
+
+def test_the_valid_through_time_never_goes_back(place: Place) -> None:
+    """A lower one is left out, as is that of a partial commit; both forget nothing."""
+    committer = place.committer()
+    texts = []
+    for n, through_us in enumerate((5_000_000, None, 3_000_000, 6_000_000)):
+        committer.commit(place.round(n, valid_through_us=through_us))
+        summary = place.now().current_snapshot().summary
+        texts.append(summary.get("kafka.connect.valid-through-ts"))
+    seconds = ["05", None, None, "06"]
+    assert texts == [s and f"1970-01-01T00:00:{s}.000Z" for s in seconds]
+
+
+def test_a_file_elsewhere_is_refused(place: Place) -> None:
+    """Control events cannot bring in files from outside the table's location."""
+    for path in (f"{place.table.location()}/../other/x.parquet", "s3://elsewhere/x.parquet"):
+        file = made_up_file(place.table, file_path=path)
+        commit = table_commit([announced(reference(place.table), [file], offset=0)])
+        outcome = place.committer().commit(commit)
+        assert isinstance(outcome, TableFailed)
+        assert outcome.code == "file_outside_table"
+    assert place.now().current_snapshot() is None
+
+
+def test_a_file_announced_twice_is_added_once(place: Place) -> None:
+    """The same path twice is one file; another file under it is refused."""
+    (file,) = place.files()
+    twice = [announced(reference(place.table), [file], offset=n) for n in range(2)]
+    outcome = place.committer().commit(table_commit(twice))
+    assert isinstance(outcome, TableCommitted)
+    assert outcome.files == 1
+    other = made_up_file(place.table, file_path=file.file_path, records=11)
+    torn = [announced(reference(place.table), [f], offset=n) for n, f in ((2, file), (3, other))]
+    outcome = place.committer().commit(table_commit(torn))
+    assert isinstance(outcome, TableFailed)
+    assert outcome.code == "path_conflict"
+
+
+def test_a_wrong_clock_is_an_error(place: Place) -> None:
+    """A clock far behind the table commits nothing; one a little behind does not go back."""
+    clock = QuickClock()
+    committer = place.committer(clock=clock)
+    assert isinstance(committer.commit(place.round(0)), TableCommitted)
+    clock.offset_ms = -30_000
+    assert isinstance(committer.commit(place.round(1)), TableCommitted)
+    log = [entry.timestamp_ms for entry in place.now().metadata.snapshot_log]
+    assert log == sorted(log)
+    clock.offset_ms = -3_600_000
+    outcome = committer.commit(place.round(2))
+    assert isinstance(outcome, TableFailed)
+    assert (outcome.code, outcome.is_retriable) == ("clock_off", True)
+
+
+def test_row_level_batches_keep_their_order(place: Place) -> None:
+    """Each batch has its own sequence number inside one snapshot, and merging keeps it."""
+    steps = []
+    for batch in (2, 1, 3):
+        (data,) = place.files()
+        (delete,) = place.files(content=FileContent.EQUALITY_DELETES, equality_ids=(1,))
+        steps.append(
+            announced(
+                reference(place.table), [data], deletes=[delete], offset=10 + batch, batch=batch
+            )
+        )
+    assert isinstance(place.committer().commit(table_commit(steps)), TableCommitted)
+    head = place.now().current_snapshot()
+    assert head is not None
+    assert head.sequence_number == 3
+    entries = [
+        (m.content.value, e.sequence_number, e.file_sequence_number)
+        for m in head.manifests(place.table.io)
+        for e in m.fetch_manifest_entry(place.table.io)
+    ]
+    assert sorted(entries) == [(kind, n, 3) for kind in (0, 1) for n in (1, 2, 3)]
+    assert head.summary is not None
+    assert head.summary.operation.value == "overwrite"
+
+
+def test_many_manifests_are_merged(place: Place) -> None:
+    """The number of manifests stays bounded and no file is lost or doubled by merging."""
+    place.table = place.catalog.create(
+        ("db", unique_name(f"m-{uuid4().hex[:8]}")),
+        SCHEMA,
+        properties={"commit.manifest.min-count-to-merge": "5"},
+    )
+    committer = place.committer()
+    for n in range(13):
+        deletes = place.files(content=FileContent.EQUALITY_DELETES, equality_ids=(1,))
+        commit = table_commit(
+            [announced(reference(place.table), place.files(), deletes=deletes, offset=n)]
+        )
+        assert isinstance(committer.commit(commit), TableCommitted)
+    table = place.now()
+    assert len(table.current_snapshot().manifests(table.io)) <= 10
+    assert len(_paths(table)) == len(set(_paths(table))) == 26
+
+
+def test_the_gateway_reports_a_lost_race(place: Place) -> None:
+    """A requirement that no longer holds is a conflict; a missing table is refused."""
+    stale = place.now()
+    assert isinstance(place.committer().commit(place.round(0)), TableCommitted)
+    bad = AssertTableUUID(uuid=uuid4())
+    with pytest.raises(CommitConflict):
+        place.catalog.commit(stale, [bad], [RemovePropertiesUpdate(removals=[MIRROR])])
+    with pytest.raises(CommitRefused) as refused:
+        place.catalog.load(("db", "no-such-table"))
+    assert refused.value.code == "table_missing"
+    assert not place.catalog.exists(("nowhere", "no-such-table"))
+
+
+def test_creating_twice_gives_the_winners_table(place: Place) -> None:
+    """A lost race for creation ends with the table that exists."""
+    again = place.catalog.create(place.table.name(), SCHEMA)
+    assert again.metadata.table_uuid == place.table.metadata.table_uuid

@@ -1,0 +1,185 @@
+"""What tests of committing need: connectors, announcements, data files, clocks."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
+from pyiceberg.table import Table
+
+from connect.clock import SystemClock
+from connect.config.connector import ConnectorConfig
+from connect.config.parse import parse
+from control_schemas.events import (
+    ContentFile,
+    DataWritten,
+    Event,
+    EventHeaders,
+    FileContent,
+    PartitionField,
+    TableReference,
+)
+from coordinator.effects import Envelope, TableCommit
+
+_paths = itertools.count(1)
+
+
+class QuickClock(SystemClock):
+    """The machine's clock, but waiting takes no time; every wait is written down."""
+
+    def __init__(self) -> None:
+        self.slept_ms: list[int] = []
+        self.offset_ms = 0
+        self._lock = threading.Lock()
+
+    def monotonic_ms(self) -> int:
+        """As if the waits had taken their time."""
+        return super().monotonic_ms() + sum(self.slept_ms)
+
+    def now_ms(self) -> int:
+        """Wall clock, moved by ``offset_ms``."""
+        return super().now_ms() + self.offset_ms
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        """Wait no longer than a tenth."""
+        with self._lock:
+            self.slept_ms.append(duration_ms)
+        super().sleep_ms(min(duration_ms, 200) // 10)
+
+
+def connector(name: str, tables: Iterable[str], **settings: str) -> ConnectorConfig:
+    """A connector's typed configuration; settings with ``__`` for a dot and ``_`` for a dash."""
+    raw = {
+        "name": name,
+        "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+        "topics": "source",
+        "iceberg.tables": ",".join(tables),
+        "iceberg.catalog.type": "rest",
+        "iceberg.catalog.uri": "http://127.0.0.1:1",
+        **{k.replace("__", ".").replace("_", "-"): v for k, v in settings.items()},
+    }
+    return parse(raw)
+
+
+def reference(table: Table, *, with_uuid: bool = True) -> TableReference:
+    """The table as events name it."""
+    *namespace, name = table.name()
+    uuid = table.metadata.table_uuid if with_uuid else None
+    return TableReference("iceberg", tuple(namespace), name, uuid)
+
+
+def announced(
+    table: TableReference,
+    files: Sequence[ContentFile],
+    *,
+    offset: int,
+    partition: int = 0,
+    deletes: Sequence[ContentFile] = (),
+    batch: int | None = None,
+    commit_id: UUID | None = None,
+) -> Envelope:
+    """One DataWritten event as the inbox hands it on."""
+    payload = DataWritten(commit_id or UUID(int=1), table, tuple(files), tuple(deletes))
+    event = Event(uuid4(), 0, "connect-c", payload)
+    return Envelope(event, EventHeaders(batch=batch), partition, offset)
+
+
+def table_commit(
+    envelopes: Sequence[Envelope],
+    *,
+    until: Mapping[int, int] | None = None,
+    valid_through_us: int | None = None,
+    commit_id: UUID | None = None,
+) -> TableCommit:
+    """A table's share of a round, closed just above its last announcement."""
+    ends: dict[int, int] = {}
+    for e in envelopes:
+        ends[e.partition] = max(ends.get(e.partition, 0), e.offset + 1)
+    payload = envelopes[0].event.payload
+    assert isinstance(payload, DataWritten)
+    return TableCommit(
+        payload.table,
+        commit_id or uuid4(),
+        tuple(envelopes),
+        dict(until or ends),
+        valid_through_us,
+        "c-0",
+    )
+
+
+def made_up_file(table: Table, *, records: int = 10, columns: int = 2, **more: Any) -> ContentFile:
+    """A file that exists only by name, for tests that read no rows."""
+    ids = range(1, columns + 1)
+    bound = (1).to_bytes(8, "little")
+    values: dict[str, Any] = {
+        "content": FileContent.DATA,
+        "file_path": f"{table.location()}/data/{next(_paths):08d}-{uuid4()}.parquet",
+        "file_format": "PARQUET",
+        "spec_id": table.metadata.default_spec_id,
+        "partition": (),
+        "record_count": records,
+        "file_size_in_bytes": 1000,
+        "column_sizes": dict.fromkeys(ids, 80),
+        "value_counts": dict.fromkeys(ids, records),
+        "null_value_counts": dict.fromkeys(ids, 0),
+        "lower_bounds": dict.fromkeys(ids, bound),
+        "upper_bounds": dict.fromkeys(ids, bound),
+        "split_offsets": (4,),
+    }
+    return ContentFile(**{**values, **more})
+
+
+def written_file(
+    table: Table,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    partition: tuple[PartitionField, ...] = (),
+    spec_id: int | None = None,
+) -> ContentFile:
+    """Write rows as a Parquet file of the table and describe it as a worker would."""
+    schema = table.schema()
+    arrow = schema_to_pyarrow(schema)
+    data = pa.Table.from_pylist([dict(r) for r in rows], schema=arrow)
+    path = f"{table.location()}/data/{next(_paths):08d}-{uuid4()}.parquet"
+    with table.io.new_output(path).create(overwrite=True) as out:
+        writer = pq.ParquetWriter(out, arrow, compression="zstd", store_schema=False)
+        writer.write_table(data)
+        writer.close()
+    plan = compute_statistics_plan(schema, table.properties)
+    statistics = data_file_statistics_from_parquet_metadata(
+        writer.writer.metadata, plan, parquet_path_to_id_mapping(schema)
+    ).to_serialized_dict()
+    return ContentFile(
+        content=FileContent.DATA,
+        file_path=path,
+        file_format="PARQUET",
+        spec_id=table.metadata.default_spec_id if spec_id is None else spec_id,
+        partition=partition,
+        record_count=len(rows),
+        file_size_in_bytes=len(table.io.new_input(path)),
+        column_sizes=statistics["column_sizes"],
+        value_counts=statistics["value_counts"],
+        null_value_counts=statistics["null_value_counts"],
+        nan_value_counts=statistics["nan_value_counts"],
+        lower_bounds=statistics["lower_bounds"],
+        upper_bounds=statistics["upper_bounds"],
+        split_offsets=tuple(statistics["split_offsets"]),
+    )
+
+
+def metadata_files(table: Table) -> set[str]:
+    """Avro files in a local table's metadata folder."""
+    folder = Path(table.location().removeprefix("file://")) / "metadata"
+    return {f.name for f in folder.iterdir() if f.suffix == ".avro"}
