@@ -40,9 +40,11 @@ CLOCK_CALLS = re.compile(
 # Written in pieces, so that this file does not name what it forbids.
 FORBIDDEN_TEXT = {
     "a path of somebody's machine": re.compile(
-        "|".join(
+        r"(?<![\w.}-])(?:"
+        + "|".join(
             ("/wo" + r"rk/(main|shared)\b", "/ro" + r"ot/", "/ho" + r"me/\w", "/Us" + r"ers/\w")
         )
+        + ")"
     ),
     "a package registry's host": re.compile(
         "|".join(
