@@ -64,7 +64,7 @@ golden: setup ## the recordings of Java's behaviour
 	@$(BIN)/pytest -k "golden or differential" $(PYTEST_ARGS)
 
 sim: $(STAMP) ## the deterministic simulation; SEEDS=1000000 for a night
-	@ICEFLOE_SIM_SEEDS=$(SEEDS) $(BIN)/pytest tests/simulation $(PYTEST_ARGS)
+	@SEEDS=$(SEEDS) $(BIN)/pytest tests/simulation $(PYTEST_ARGS)
 
 faults: setup ## every failpoint, kills and freezes of real processes
 	@$(BIN)/pytest tests/faults -m faults $(PYTEST_ARGS)
@@ -73,7 +73,8 @@ bench: setup ## the figures of docs/performance, as a table and JSON
 	@$(BIN)/pytest tests/bench -m bench -s $(PYTEST_ARGS)
 
 docs: $(STAMP) ## write the generated pages anew
-	@$(BIN)/python -m connect.config.document
+	@$(BIN)/python -m connect.config.docs docs/configuration.md
+	@$(BIN)/python -m connect.metrics > docs/metrics.md
 
 lock: ## resolve dependencies and jars anew, with check sums
 	@$(UV) pip compile pyproject.toml --quiet --generate-hashes --no-header \
