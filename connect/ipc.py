@@ -64,6 +64,11 @@ class Channel:
                 return
             yield json.loads(line)
 
+    def stop_receiving(self) -> None:
+        """Make ``receive`` end; sending goes on. May be called from a signal handler."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RD)
+
     def close(self) -> None:
         """End the pipe; the other side sees end of stream."""
         with contextlib.suppress(OSError):

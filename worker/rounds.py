@@ -18,6 +18,7 @@ from uuid import UUID
 from connect.errors import InvariantViolation
 from connect.layout import TopicPartition
 from control_schemas.events import ContentFile, SourceRange, TableReference, TopicPartitionOffset
+from worker.descriptors import Progress
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -44,29 +45,18 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
-    """What became of the records of one partition in one batch; ``read`` is the sum of the rest."""
-
-    read: int
-    dropped: int
-    dead_lettered: int
-    written: int
-    timestamp_max_ms: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class WrittenBatch:
     """One micro-batch whose files are complete.
 
     Attributes:
         slice: its source ranges.
-        counts: per partition; a partition without a record may be absent.
+        progress: what became of the records; a partition without a record may be absent.
         files: per table the files written, data and deletes.
         dead_letters: records for the dead letter topic, in the form the announcer sends.
     """
 
     slice: Slice
-    counts: Mapping[TopicPartition, Counted]
+    progress: Mapping[TopicPartition, Progress]
     files: tuple[tuple[TableReference, tuple[ContentFile, ...]], ...] = ()
     dead_letters: tuple[Any, ...] = ()
 
@@ -159,7 +149,7 @@ class Ledger:
                     topic=tp.topic,
                     partition=tp.partition,
                 )
-        for tp, counted in batch.counts.items():
+        for tp, counted in batch.progress.items():
             room = batch.slice.ends[tp] - batch.slice.starts[tp] if tp in batch.slice.ends else 0
             parts = counted.dropped + counted.dead_lettered + counted.written
             if counted.read != parts or counted.read > room:
@@ -173,7 +163,7 @@ class Ledger:
         for tp, end in batch.slice.ends.items():
             partition = self._partitions[tp]
             partition.position = end
-            counted_here = batch.counts.get(tp)
+            counted_here = batch.progress.get(tp)
             if counted_here is not None:
                 partition.timestamp_max_ms = _later(
                     partition.timestamp_max_ms, counted_here.timestamp_max_ms
@@ -205,7 +195,7 @@ class Ledger:
             partition.given_us = said.timestamp_us
 
     def _range(self, tp: TopicPartition, partition: _Partition) -> SourceRange:
-        counted = [b.counts[tp] for b in self.pending if tp in b.counts]
+        counted = [b.progress[tp] for b in self.pending if tp in b.progress]
         return SourceRange(
             topic=tp.topic,
             partition=tp.partition,

@@ -89,6 +89,12 @@ class Session:
         """
         release_callbacks(self.spark)
 
+    def wait_for_jvm(self) -> None:
+        """Block until the JVM has ended, for whatever reason."""
+        gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no public way to the JVM
+        if gateway is not None:
+            gateway.proc.wait()
+
     def close(self) -> None:
         """Stop Spark and its JVM, remove the folder."""
         gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no public way to the JVM

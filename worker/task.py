@@ -70,8 +70,12 @@ class BatchRunner(Protocol):
         """The message for the dead letter topic; None when dead letters are only counted."""
         ...
 
-    def round_over(self) -> None:
-        """An answer was announced: a good moment to look whether tables have changed."""
+    def refresh(self) -> None:
+        """Called before each read in the task's own thread: look at tables when that is due."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections."""
         ...
 
 
@@ -162,7 +166,7 @@ class ConnectorTask:
                 if isinstance(e, CommitRefused):
                     raise
                 failures = 1 if self.figures.announcements > announced else failures + 1
-                self.figures.restarts += 1
+                self.figures.retries += 1
                 delay_ms = min(RESTART_MIN_MS * 2 ** (failures - 1), RESTART_MAX_MS)
                 log.warning(
                     "task starts over", error=str(e), code=e.code, delay_ms=delay_ms,
@@ -184,6 +188,7 @@ class _Life:
         self._figures = owner.figures
         self._partitions = owner.assignment.partitions
         self._asked: UUID | None = None
+        self._answered: UUID | None = None
         self._looked_ms = 0
         self._closing: list[Callable[[], None]] = []
 
@@ -225,6 +230,7 @@ class _Life:
         )
         self._closing.append(self._admin.close)
         self._runner = self._wiring.runner(config, self._owner.assignment)
+        self._closing.append(self._runner.close)
         self._announcer = Announcer(
             producer,
             control_topic=config.control_topic,
@@ -314,7 +320,8 @@ class _Life:
     def _hear(self, timeout_ms: int) -> None:
         for heard in self._control.poll(timeout_ms):
             if heard.kind is Heard.Kind.START:
-                self._asked = heard.commit_id
+                if heard.commit_id != self._answered:  # it is repeated for those who were late
+                    self._asked = heard.commit_id
                 self._backlog.heard(self._clock.monotonic_ms())
             else:
                 self._backlog.completed(heard.commit_id)
@@ -367,6 +374,9 @@ class _Life:
     def _read(self, ends: Offsets) -> None:
         """Read to ``ends``: in one batch when that is small, else by a query to the end."""
         part = self._ledger.slice_to(ends)
+        if not part.record_count_max:
+            return
+        self._runner.refresh()
         try:
             if part.record_count_max > self._drain.small_records:
                 self._drain.drain(
@@ -374,7 +384,7 @@ class _Life:
                     self._batch,
                     is_stopping=lambda: self._owner.is_stopping or self._is_held_back(),
                 )
-            elif part.record_count_max:
+            else:
                 self._drain.read(part, self._batch)
         except DataLost as e:
             if "partition" not in e.coordinates:  # Spark does not say where
@@ -399,12 +409,11 @@ class _Life:
         answer = self._ledger.answer()
         self._announcer.announce(commit_id, answer)
         self._ledger.announced(answer)
-        self._asked = None
+        self._asked, self._answered = None, commit_id
         if answer.batches:
             self._backlog.announced(commit_id)
         self._figures.announcements += 1
         self._figures.rounds_uncommitted = self._backlog.rounds
-        self._runner.round_over()
 
     def _leave(self) -> None:
         """Announce what is pending, so that the next task need not read it again.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from typing import Any, cast
@@ -26,6 +27,9 @@ from connect.errors import RetriableError
 from connect.gateways.kafka import REQUEST_TIMEOUT_S, librdkafka_config, mapped, to_client
 from connect.layout import TopicPartition
 
+UNSTABLE_LOOKS = 600
+UNSTABLE_PAUSE_S = 0.05
+
 
 class KafkaAdmin:
     """Questions to the cluster. Thread-safe; every call is bounded in time.
@@ -48,6 +52,11 @@ class KafkaAdmin:
             for name, topic in listed.topics.items()
             if topic.error is None
         }
+
+    def cluster_id(self) -> str:
+        """Identity of the cluster."""
+        with mapped("asking for the cluster's id"):
+            return str(self._admin.list_topics(timeout=REQUEST_TIMEOUT_S).cluster_id)
 
     def topic_id(self, name: str) -> str | None:
         """Identity of a topic (base64), which a re-created topic does not share; None if absent."""
@@ -146,22 +155,35 @@ class KafkaAdmin:
     def committed(
         self, group: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
-        """Committed offset of each partition, None where the group has none."""
+        """Committed offset of each partition, None where the group has none.
+
+        Offsets of a transaction that is being ended are waited for, up to the request timeout.
+        """
         if not partitions:
             return {}
         request = ConsumerGroupTopicPartitions(
             group, [ClientPartition(tp.topic, tp.partition) for tp in partitions]
         )
         out: dict[TopicPartition, int | None] = dict.fromkeys(partitions)
+        pause = threading.Event()
         with mapped(f"reading offsets of group {group}"):
-            # stable: offsets of a transaction that is still being committed are waited for
-            futures = self._admin.list_consumer_group_offsets(
-                [request], require_stable=True, request_timeout=REQUEST_TIMEOUT_S
-            )
-            for tp in _result(futures[group]).topic_partitions:
-                if tp.error is not None:
-                    raise KafkaException(tp.error)
-                out[TopicPartition(tp.topic, tp.partition)] = tp.offset if tp.offset >= 0 else None
+            for left in reversed(range(UNSTABLE_LOOKS)):
+                futures = self._admin.list_consumer_group_offsets(
+                    [request], require_stable=True, request_timeout=REQUEST_TIMEOUT_S
+                )
+                found = _result(futures[group]).topic_partitions
+                errors = [tp.error for tp in found if tp.error is not None]
+                # unlike the consumer, the admin client does not ask again by itself
+                if left and any(e.code() == KafkaError.UNSTABLE_OFFSET_COMMIT for e in errors):
+                    pause.wait(UNSTABLE_PAUSE_S)
+                    continue
+                if errors:
+                    raise KafkaException(errors[0])
+                for tp in found:
+                    out[TopicPartition(tp.topic, tp.partition)] = (
+                        tp.offset if tp.offset >= 0 else None
+                    )
+                break
         return out
 
     def committed_all(self, group: str) -> dict[TopicPartition, int]:

@@ -1,0 +1,462 @@
+"""A task's life against a real broker and a real Spark session: start, rounds, stop, failure."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame
+
+from connect import failpoints
+from connect.clock import SystemClock
+from connect.config.parse import parse
+from connect.errors import DataLost, Fenced, RecordError, RetriableError
+from connect.gateways.kafka import LogReader, Message, TransactionalProducer
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.layout import TopicPartition
+from control_schemas.codec import decode, encode
+from control_schemas.events import (
+    CommitComplete,
+    ContentFile,
+    DataComplete,
+    DataWritten,
+    Event,
+    EventHeaders,
+    FileContent,
+    Payload,
+    StartCommit,
+    TableReference,
+)
+from control_schemas.headers import decode_headers
+from tests.stack import Topics
+from worker import drain as drains
+from worker.descriptors import Progress
+from worker.drain import as_arrow
+from worker.rounds import Slice, WrittenBatch
+from worker.session import Session
+from worker.task import ConnectorTask, TaskAssignment, Wiring
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.spark,
+    # pyspark leaves the socket of a collected result to the garbage collector
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+TABLE = TableReference("local", ("db",), "t", UUID(int=7))
+
+
+@dataclass
+class Records:
+    """A batch runner that writes no file but names the offsets it saw in a file's path."""
+
+    columns: tuple[str, ...] = ("topic", "partition", "offset", "timestamp")
+    error: Exception | None = None
+    letters: int = 0
+    batches: list[Slice] = field(default_factory=list)
+
+    def run(self, rows: DataFrame, part: Slice) -> WrittenBatch:
+        """Count what is there."""
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+        table = as_arrow(rows.selectExpr("partition", "offset", "timestamp"))
+        offsets: dict[int, list[int]] = {}
+        for p, o in zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True):
+            offsets.setdefault(p, []).append(o)
+        self.batches.append(part)
+        topic = next(iter(part.ends)).topic
+        progress = {
+            TopicPartition(topic, p): Progress(len(o), 0, self.letters, len(o) - self.letters, 5)
+            for p, o in offsets.items()
+        }
+        files = tuple(
+            ContentFile(
+                FileContent.DATA, f"{p}:{min(o)}-{max(o)}", "PARQUET", 0, (), len(o), 10 * len(o)
+            )
+            for p, o in sorted(offsets.items())
+        )
+        return WrittenBatch(part, progress, ((TABLE, files),), tuple(range(self.letters)))
+
+    def dead_letter(self, letter: Any) -> Message | None:
+        """Dead letters are numbers here."""
+        return Message("dead", None, str(letter).encode())
+
+    def refresh(self) -> None:
+        """There are no tables."""
+
+    def close(self) -> None:
+        """There are no connections."""
+
+
+@dataclass
+class Rig:
+    """One connector with one task, and a hand-made coordinator."""
+
+    session: Session
+    kafka: dict[str, str]
+    topic: str
+    control: str
+    partitions: int
+    runner: Records = field(default_factory=Records)
+    overrides: dict[str, str] = field(default_factory=dict)
+    states: list[tuple[str, Exception | None]] = field(default_factory=list)
+    ended: list[Exception | None] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.name = f"c-{self.topic}"
+        self.admin = KafkaAdmin(self.kafka)
+        self.reader = LogReader(self.kafka)
+        self.reader.assign({TopicPartition(self.control, 0): 0})
+        self._producer = Producer({**self.kafka, "linger.ms": 0})
+        self._number = 0
+
+    @property
+    def group(self) -> str:
+        """The connect group."""
+        return f"connect-{self.name}"
+
+    def task(self) -> ConnectorTask:
+        """A task that is not yet running."""
+        config = parse({
+            "name": self.name,
+            "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+            "topics": self.topic,
+            "iceberg.tables": "db.t",
+            "iceberg.catalog.type": "sql",
+            "iceberg.catalog.uri": "sqlite://",
+            "iceberg.catalog.warehouse": "/nowhere",
+            "iceberg.control.topic": self.control,
+            **self.overrides,
+        })  # fmt: skip
+        tps = tuple(TopicPartition(self.topic, p) for p in range(self.partitions))
+        wiring = Wiring(
+            node=self.kafka,
+            node_group_id="node",
+            config_topic=None,
+            session=self.session,
+            clock=SystemClock(),
+            runner=lambda _config, _assignment: self.runner,
+            report=lambda state, error: self.states.append((state, error)),
+        )
+        return ConnectorTask(config, TaskAssignment(0, 3, tps), wiring)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[ConnectorTask]:
+        """The task in a thread of its own, stopped at the end."""
+        task = self.task()
+        self.states.clear()
+        self.ended.clear()
+        thread = threading.Thread(target=self._run, args=(task,))
+        thread.start()
+        try:
+            until(lambda: bool(self.states or self.ended))
+            yield task
+        finally:
+            task.stop()
+            thread.join(60)
+        assert not thread.is_alive()
+
+    def _run(self, task: ConnectorTask) -> None:
+        try:
+            task.run()
+        except Exception as e:
+            self.ended.append(e)
+        else:
+            self.ended.append(None)
+
+    def feed(self, count: int, partition: int = 0) -> None:
+        """Produce records."""
+        for i in range(count):
+            self._producer.produce(self.topic, b'{"i":%d}' % i, partition=partition)
+        self._producer.flush(30)
+
+    def send(self, payload: Payload) -> None:
+        """An event of the coordinator."""
+        event = Event(uuid4(), 0, self.group, payload)
+        self._producer.produce(self.control, encode(event), key=self.group)
+        self._producer.flush(30)
+
+    def round(self) -> tuple[UUID, list[tuple[Payload, EventHeaders]]]:
+        """Ask the task to announce; its answer up to and with DataComplete."""
+        commit_id = uuid4()
+        self.send(StartCommit(commit_id))
+        return commit_id, self.answer(commit_id)
+
+    def answer(self, commit_id: UUID | None) -> list[tuple[Payload, EventHeaders]]:
+        """Wait for the answer with this id (any, if None)."""
+        found: list[tuple[Payload, EventHeaders]] = []
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            for record in self.reader.poll(100):
+                payload = decode(record.value or b"").payload
+                if isinstance(payload, StartCommit | CommitComplete):
+                    continue
+                assert record.key == self.group.encode()
+                found.append((payload, decode_headers(record.headers)))
+            if found and isinstance(found[-1][0], DataComplete):
+                assert commit_id in {None, found[-1][0].commit_id}
+                return found
+        raise AssertionError(f"no answer, only {found}")
+
+    def committed(self) -> dict[int, int | None]:
+        """Source offsets of the group."""
+        tps = [TopicPartition(self.topic, p) for p in range(self.partitions)]
+        return {tp.partition: at for tp, at in self.admin.committed(self.group, tps).items()}
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for it, a minute at most."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def rig(spark_session: Session, kafka_properties: dict[str, str], topics: Topics) -> Iterator[Rig]:
+    """Two partitions; commits far apart unless a test asks."""
+    with contextlib.suppress(Exception):
+        KafkaAdmin(kafka_properties).ensure_topic("dead", 1, replication_factor=1)
+    made = Rig(
+        spark_session,
+        kafka_properties,
+        topics.create("source", partitions=2),
+        topics.create("control"),
+        2,
+    )
+    yield made
+    failpoints.configure("")
+    made.reader.close()
+    made.admin.close()
+
+
+def paths(answer: list[tuple[Payload, EventHeaders]]) -> list[str]:
+    """Paths of the files of an answer."""
+    return [
+        f.file_path
+        for payload, _ in answer
+        if isinstance(payload, DataWritten)
+        for f in payload.data_files or ()
+    ]
+
+
+def test_round_announces_files_ranges_and_offsets_together(rig: Rig) -> None:
+    """StartCommit is answered with the files up to the log's end, and the offsets move with it."""
+    rig.feed(10)
+    rig.feed(4, partition=1)
+    with rig.running() as task:
+        commit_id, answer = rig.round()
+        assert paths(answer) == ["0:0-9", "1:0-3"]
+        complete, headers = answer[-1]
+        assert isinstance(complete, DataComplete)
+        assert complete.commit_id == commit_id
+        assert [(a.partition, a.offset) for a in complete.assignments or ()] == [(0, 10), (1, 4)]
+        assert all(a.timestamp_us for a in complete.assignments or ())
+        assert headers.layout == 3
+        assert [
+            (r.partition, r.start_offset, r.end_offset, r.records_read)
+            for r in headers.ranges or ()
+        ] == [(0, 0, 10, 10), (1, 0, 4, 4)]
+        written, batch_headers = answer[0]
+        assert isinstance(written, DataWritten)
+        assert written.table == TABLE
+        assert (batch_headers.layout, batch_headers.batch) == (3, 0)
+        assert rig.committed() == {0: 10, 1: 4}
+
+        rig.feed(2)
+        _, answer = rig.round()
+        assert paths(answer) == ["0:10-11"]
+        assert [(r.start_offset, r.end_offset) for r in answer[-1][1].ranges or ()] == [(10, 12)]
+        assert task.figures.records_read == 16
+    assert rig.states == [("RUNNING", None)]
+    assert rig.ended == [None]
+
+
+def test_idle_task_answers_with_its_partitions(rig: Rig) -> None:
+    """Nothing new: only DataComplete comes, without ranges, with offsets and timestamps."""
+    with rig.running():
+        before_us = int(time.time() * 1e6)
+        _, answer = rig.round()
+        ((complete, headers),) = answer
+        assert isinstance(complete, DataComplete)
+        assert headers.ranges == ()
+        stamps = [a.timestamp_us for a in complete.assignments or ()]
+        assert all(s is not None and s >= before_us - 10_001_000 for s in stamps)
+        assert rig.committed() == {0: 0, 1: 0}
+
+
+def test_restart_goes_on_at_the_committed_offsets(rig: Rig) -> None:
+    """A task that is stopped with nothing pending leaves its successor exactly the rest."""
+    rig.feed(5)
+    with rig.running():
+        rig.round()
+    rig.feed(3)
+    with rig.running():
+        _, answer = rig.round()
+        assert paths(answer) == ["0:5-7"]
+
+
+def test_enough_unread_records_are_read_before_the_round(rig: Rig) -> None:
+    """A full drain begins without a StartCommit; the round then finds the batch pending."""
+    rig.overrides["icefloe.drain.records"] = "50"
+    with rig.running() as task:
+        rig.feed(60)
+        until(lambda: task.figures.records_read == 60)
+        assert rig.committed() == {0: 0, 1: 0}
+        rig.feed(1, partition=1)
+        _, answer = rig.round()
+        assert paths(answer) == ["0:0-59", "1:0-0"]
+        assert [h.batch for _, h in answer[:-1]] == [0, 1]
+
+
+def test_stop_announces_what_is_pending(rig: Rig) -> None:
+    """Batches read but not yet asked for go out at the stop, under an id that no round has."""
+    rig.overrides["icefloe.drain.records"] = "50"
+    with rig.running() as task:
+        rig.feed(60)
+        until(lambda: task.figures.records_read == 60)
+    assert paths(rig.answer(None)) == ["0:0-59"]
+    assert rig.committed()[0] == 60
+
+
+def test_backlog_is_answered_at_the_end_of_a_batch(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a backlog the answer carries the batch at hand; the drain then goes on."""
+    monkeypatch.setattr(drains.Drain.__init__, "__defaults__", (100, 1_000))
+    rig.feed(3_000)
+    with rig.running() as task:
+        _, answer = rig.round()
+        assert paths(answer) == ["0:0-999"]
+        assert rig.committed()[0] == 1000
+        until(lambda: task.figures.records_read == 3_000)
+        _, answer = rig.round()
+        assert paths(answer) == ["0:1000-1999", "0:2000-2999"]
+
+
+def test_no_commit_complete_stops_the_reading(rig: Rig) -> None:
+    """After too many announced rounds nothing is read until one is committed."""
+    rig.overrides["iceberg.worker.max-uncommitted-rounds"] = "2"
+    with rig.running() as task:
+        first = None
+        for _ in range(3):
+            rig.feed(1)
+            commit_id, answer = rig.round()
+            first = first or commit_id
+            assert len(paths(answer)) == 1
+        rig.feed(1)
+        _, answer = rig.round()
+        assert paths(answer) == []
+        assert task.figures.is_held_back
+        assert first is not None
+        rig.send(CommitComplete(first, None))
+        _, answer = rig.round()
+        assert len(paths(answer)) == 1
+
+
+@pytest.mark.parametrize("point", ["W1", "W5", "W6", "W7", "W8", "W9", "W10", "W13"])
+def test_failure_at_any_point_loses_and_repeats_nothing(rig: Rig, point: str) -> None:
+    """A task that starts over announces each record once, whatever had happened to the first try.
+
+    At W10 the first answer is committed, although the task does not know.
+    """
+    rig.feed(10)
+    rig.runner.letters = 1
+    failpoints.configure(f"{point}=raise@1")
+    with rig.running() as task:
+        first, second = uuid4(), uuid4()
+        rig.send(StartCommit(first))
+        if point != "W13":
+            until(lambda: len(rig.states) == 2)
+        assert task.figures.retries == 1
+        rig.send(StartCommit(second))
+        found = rig.answer(None)
+        if found[-1][0].commit_id == first:
+            assert point == "W10"
+            found += rig.answer(second)
+    assert paths(found) == ["0:0-9"]
+    assert rig.committed()[0] == 10
+    assert rig.ended == [None]
+
+
+def test_second_owner_of_the_id_fences_the_first(rig: Rig) -> None:
+    """A task whose transactional id was taken over ends as fenced and moves nothing."""
+    rig.feed(3)
+    with rig.running() as task:
+        rig.round()
+        other = TransactionalProducer(rig.kafka, task.transactional_id)
+        other.init()
+        rig.feed(3)
+        rig.send(StartCommit(uuid4()))
+        until(lambda: bool(rig.ended))
+        other.close()
+    assert isinstance(rig.ended[0], Fenced)
+    assert rig.committed()[0] == 3
+
+
+def test_record_error_ends_the_task_with_its_coordinates(rig: Rig) -> None:
+    """A record that nothing tolerates is final, and nothing of its batch is announced."""
+    rig.runner.error = RecordError("not JSON", topic=rig.topic, partition=0, offset=2)
+    rig.feed(3)
+    with rig.running():
+        rig.send(StartCommit(uuid4()))
+        until(lambda: bool(rig.ended))
+    assert isinstance(rig.ended[0], RecordError)
+    assert "offset=2" in str(rig.ended[0])
+    assert rig.committed()[0] == 0
+
+
+def test_repeated_failures_are_reported_and_gone_over(rig: Rig) -> None:
+    """A retriable error starts the task over; when the cause has gone, so has the error."""
+    rig.runner.error = RetriableError("the store is away", code="storage_unavailable")
+    rig.feed(3)
+    with rig.running() as task:
+        rig.send(StartCommit(uuid4()))
+        until(lambda: [s for s, _ in rig.states] == ["RUNNING", "RUNNING"])
+        _, answer = rig.round()
+        assert paths(answer) == ["0:0-2"]
+        assert task.figures.retries == 1
+
+
+def test_lost_records_are_named(rig: Rig) -> None:
+    """Committed offsets below the log's start end the task with the range."""
+    from confluent_kafka import TopicPartition as ClientPartition
+    from confluent_kafka.admin import AdminClient
+
+    rig.feed(5)
+    with rig.running():
+        rig.round()
+    rig.feed(10)
+    client = AdminClient(rig.kafka)
+    for future in client.delete_records([ClientPartition(rig.topic, 0, 12)]).values():
+        future.result(30)
+    rig.ended.clear()
+    with rig.running():
+        until(lambda: bool(rig.ended))
+    error = rig.ended[0]
+    assert isinstance(error, DataLost)
+    assert error.code == "source_data_lost"
+    assert "[5, 12)" in str(error)
+
+
+def test_dead_letters_travel_with_the_answer(rig: Rig) -> None:
+    """Dead letters are in the answer's transaction and in its counts."""
+    rig.runner.letters = 2
+    rig.feed(6)
+    reader = LogReader(rig.kafka)
+    dead = TopicPartition("dead", 0)
+    reader.assign(rig.admin.ends([dead]))
+    with rig.running():
+        _, answer = rig.round()
+    (said,) = answer[-1][1].ranges or ()
+    assert (said.records_read, said.records_dead_lettered, said.records_written) == (6, 2, 4)
+    assert [r.value for r in reader.poll(5_000)] == [b"0", b"1"]
+    reader.close()
