@@ -1,4 +1,4 @@
-"""The value forms of the golden records (see ``records/README.md``) in and out of Connect's model."""
+"""The value forms of the golden records (``records/README.md``) in and out of our model."""
 
 from __future__ import annotations
 

@@ -112,7 +112,6 @@ RULES = (
         "duplicate names of a JSON object: last wins", frozenset({"keys-merged"}), _stored_as_java
     ),
     Rule("timestamps are read in the unit their schema names", frozenset({"unit"}), _micros_kept),
-    Rule("a new field whose name looks nested is added", frozenset({"dropped"}), _stored_as_java),
 )
 
 
@@ -156,7 +155,18 @@ def _bad_spec_is_an_error(case: Case, outcome: Outcome) -> bool:
     return "created without partitions" in case.get("note", "") and outcome.error is not None
 
 
+def _table_named_twice(case: Case, outcome: Outcome) -> bool:
+    tables = case.get("config", {}).get("iceberg.tables", "").split(",")
+    return len(set(tables)) < len(tables) and outcome.error is None
+
+
+def _no_table(case: Case, outcome: Outcome) -> bool:
+    return case.get("config", {}).get("iceberg.tables") == "" and outcome.error is not None
+
+
 EXTENSIONS = (
+    Rule("a table named twice gets a record once", frozenset(), _table_named_twice),
+    Rule("a connector needs a table", frozenset(), _no_table),
     Rule("an offset with colon may follow minutes", frozenset(), _colon_offset),
     Rule("a table that names its Parquet format takes uuids", frozenset(), _java_writer_bug),
     Rule("types of format version 3 are refused", frozenset(), _type_of_version_3),

@@ -236,8 +236,8 @@ def comparison(path: Path) -> Callable[[Case], Result]:
     return {
         "converters": compare_converter,
         "record-conversion": compare_conversion,
-        "schema": tables.COMPARISONS.get(path.stem, tables.unknown),
-        "routing": tables.COMPARISONS.get(path.stem, tables.unknown),
+        "schema": tables.COMPARISONS.get(path.stem),
+        "routing": tables.COMPARISONS.get(path.stem),
     }[path.parent.name]
 
 

@@ -1,9 +1,272 @@
-"""Schema and routing recordings; see ``records_suite``."""
+"""Schema and routing recordings against Icefloe's inference, evolution, specs and routing."""
 
-from tests.golden.records_rules import Result
+from __future__ import annotations
 
-COMPARISONS = {}
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructType
+
+from connect.config.check import split_terms
+from connect.config.connector import ConnectorConfig
+from connect.config.parse import parse
+from connect.conversion.failure import Unconvertible
+from connect.errors import ConfigError, RecordError
+from connect.records import SinkRecord
+from connect.routing import Router
+from connect.tables.creation import table_for
+from connect.tables.evolution import changes
+from connect.tables.inference import infer_type, type_of
+from connect.tables.partition_spec import spec_for
+from connect.tables.schema_changes import SchemaChanges, apply_changes
+from tests.golden import records_model as model
+from tests.golden.records_rules import Case, Outcome, Result, judge
+from tests.golden.records_suite import input_value, parsed_schema, row_outcome, same_row
 
 
-def unknown(case):
-    return Result(case["name"], "agreed")
+def config_of(keys: Mapping[str, str]) -> ConnectorConfig:
+    """A connector's configuration with the keys of a case."""
+    base = {
+        "name": "golden",
+        "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+        "topics": "orders",
+        "iceberg.catalog.type": "rest",
+        "iceberg.catalog.uri": "http://127.0.0.1/",
+        "iceberg.tables.unmatched": "drop",
+    }
+    if not any(key in keys for key in ("iceberg.tables", "iceberg.tables.dynamic-enabled")):
+        base["iceberg.tables"] = "db.t"
+    return parse({**base, **keys})
+
+
+def type_json(kind: IcebergType | None) -> Any:
+    """The recorded form of types, without field ids."""
+    if kind is None:
+        return None
+    if isinstance(kind, StructType):
+        fields = [
+            {"name": f.name, "required": f.required, "type": type_json(f.field_type)}
+            for f in kind.fields
+        ]
+        return {"type": "struct", "fields": fields}
+    if isinstance(kind, ListType):
+        return {
+            "type": "list",
+            "element": type_json(kind.element_type),
+            "element-required": kind.element_required,
+        }
+    if isinstance(kind, MapType):
+        return {
+            "type": "map",
+            "key": type_json(kind.key_type),
+            "value": type_json(kind.value_type),
+            "value-required": kind.value_required,
+        }
+    if isinstance(kind, DecimalType):
+        return f"decimal({kind.precision}, {kind.scale})"
+    return str(kind)
+
+
+def compare_infer(case: Case) -> Result:
+    """One case of ``schema/infer``."""
+    found = type_json(infer_type(model.plain(case["input"])))
+    return judge(case, Outcome(None, found, found == case["expected"]["type"], str(found)))
+
+
+def compare_from_connect(case: Case) -> Result:
+    """One case of ``schema/from-connect``."""
+    optional = case.get("config", {}).get("iceberg.tables.schema-force-optional") == "true"
+    schema = model.schema_of(case["schema"])
+    assert schema is not None
+    try:
+        found = type_json(type_of(schema, force_optional=optional))
+    except RecordError as error:
+        return judge(case, Outcome(error.code))
+    return judge(case, Outcome(None, found, found == case["expected"].get("type"), str(found)))
+
+
+def compare_partition_spec(case: Case) -> Result:
+    """One case of ``schema/partition-spec``."""
+    schema = Schema.model_validate(case["schema"])
+    try:
+        spec = spec_for(split_terms(case["text"]), schema)
+    except (ConfigError, RecordError) as error:
+        return judge(case, Outcome(error.code, detail=str(error)))
+    found = [
+        {
+            "source": schema.find_column_name(f.source_id),
+            "transform": str(f.transform),
+            "name": f.name,
+        }
+        for f in spec.fields
+    ]
+    return judge(case, Outcome(None, found, found == case["expected"].get("fields"), str(found)))
+
+
+def compare_evolution(case: Case) -> Result:
+    """One case of ``schema/evolution``: the changes, the schema after them, and the row."""
+    schema = parsed_schema(case["table"]["schema"])
+    if schema is None:
+        return judge(case, Outcome("unsupported_type"))
+    properties = case["table"]["properties"]
+    value, given = input_value(case["input"])
+    value_schema = value.schema if case["input"]["schemas"] else None
+    record = SinkRecord("orders", 0, 0, None, value=value, value_schema=value_schema)
+    config = config_of(case.get("config", {}))
+    mapping = properties.get("schema.name-mapping.default")
+    try:
+        asked = changes(schema, record, config, mapping)
+        after, _ = apply_changes(schema, asked, schema.highest_field_id)
+        again = changes(after, record, config, mapping)
+    except RecordError as error:
+        return judge({**case, "given": given}, Outcome(error.code, detail=str(error)))
+    outcome = row_outcome(after, properties, case.get("config", {}), value)
+    if outcome.error is None and "row" in case["expected"]:
+        agrees = (
+            not again
+            and updates_json(asked) == case["expected"]["updates"]
+            and _unordered(type_json(after.as_struct()))
+            == _unordered(
+                _recorded_type(case["expected"].get("schema_after") or case["table"]["schema"])
+            )
+            and same_row(after, outcome.value, case["expected"]["row"])
+        )
+        detail = f"{updates_json(asked)} {again} {outcome.value} for {case['expected']}"
+        outcome = Outcome(None, outcome.value, agrees, detail)
+    return judge({**case, "given": given}, outcome)
+
+
+def updates_json(asked: SchemaChanges) -> dict[str, Any]:
+    """Changes in the recorded form."""
+    return {
+        "add": sorted(
+            (
+                {
+                    "parent": ".".join(path[:-1]) or None,
+                    "name": path[-1],
+                    "type": type_json(kind),
+                }
+                for path, kind in asked.adds.items()
+            ),
+            key=lambda add: (add["parent"] or "", add["name"]),
+        ),
+        "retype": [
+            {"name": ".".join(path), "type": type_json(kind)}
+            for path, kind in asked.retypes.items()
+        ],
+        "optional": [".".join(path) for path in asked.optionals],
+    }
+
+
+def _recorded_type(schema: Mapping[str, Any]) -> Any:
+    parsed = Schema.model_validate(schema)
+    return type_json(parsed.as_struct())
+
+
+def _unordered(kind: Any) -> Any:
+    """Struct fields by name: new columns come in the order of a Java HashMap there."""
+    if isinstance(kind, dict):
+        return {
+            key: sorted(map(_unordered, item), key=lambda f: str(f["name"]))
+            if key == "fields"
+            else _unordered(item)
+            for key, item in kind.items()
+        }
+    return kind
+
+
+def record_of(source: Mapping[str, Any]) -> SinkRecord:
+    """A record of a routing case."""
+    schema = None
+    if source["schemas"] and source["value"] is not None:
+        schema, value = model.with_schema(source["value"])
+    else:
+        value = model.plain(source["value"])
+    return SinkRecord(
+        source["topic"],
+        source["partition"],
+        source["offset"],
+        source["timestamp"],
+        value=value,
+        value_schema=schema,
+    )
+
+
+def compare_route(case: Case) -> Result:
+    """One case of ``routing/route``: rows per table, with the tables that exist."""
+    existing = {t["name"]: Schema.model_validate(t["schema"]) for t in case["tables"]}
+    rows: Counter[str] = Counter()
+    try:
+        config = config_of(case.get("config", {}))
+        router = Router(config)
+        for source in case["records"]:
+            record = record_of(source)
+            for table in router.route(record):
+                rows[table] += _write(table, record, existing, config)
+    except (ConfigError, RecordError) as error:
+        return judge(case, Outcome(error.code, detail=str(error)))
+    found = {table: count for table, count in rows.items() if count}
+    expected = case["expected"].get("writes")
+    if expected is not None:
+        expected = {table: count for table, count in expected.items() if count}
+    return judge(case, Outcome(None, found, found == expected, f"{found} for {case['expected']}"))
+
+
+def _write(
+    table: str, record: SinkRecord, existing: dict[str, Schema], config: ConnectorConfig
+) -> int:
+    """Write a record as the pipeline would: create or miss the table, convert the row."""
+    if table not in existing:
+        if config.auto_create_enabled:
+            existing[table] = table_for(table, record, config).schema
+        elif config.dynamic_enabled:
+            return 0
+        else:
+            raise ConfigError(f"no table {table}", code="table_missing")
+    outcome = row_outcome(existing[table], {}, {}, record.value)
+    if outcome.error is not None:
+        raise RecordError(outcome.detail, code=outcome.error)
+    return 1
+
+
+def compare_auto_create(case: Case) -> Result:
+    """One case of ``routing/auto-create``."""
+    found: dict[str, Any] = {}
+    try:
+        config = config_of(case.get("config", {}))
+        record = record_of(case["record"])
+        for name in config.tables:
+            new = table_for(name, record, config)
+            properties = dict(new.properties)
+            found[name] = {
+                "schema": type_json(new.schema.as_struct()),
+                "partition": [
+                    {
+                        "source": new.schema.find_column_name(f.source_id),
+                        "transform": str(f.transform),
+                        "name": f.name,
+                    }
+                    for f in new.spec.fields
+                ],
+                "format-version": int(properties.pop("format-version", "2")),
+                "properties": properties,
+            }
+            if record.value is not None:
+                _write(name, record, {name: new.schema}, config)
+    except (ConfigError, RecordError, Unconvertible) as error:
+        code = getattr(error, "code", None) or getattr(error, "reason", "")
+        return judge(case, Outcome(code, detail=str(error)))
+    agrees = found == case["expected"].get("tables")
+    return judge(case, Outcome(None, found, agrees, f"{found} for {case['expected']}"))
+
+
+COMPARISONS: dict[str, Callable[[Case], Result]] = {
+    "infer": compare_infer,
+    "from-connect": compare_from_connect,
+    "partition-spec": compare_partition_spec,
+    "evolution": compare_evolution,
+    "route": compare_route,
+    "auto-create": compare_auto_create,
+}

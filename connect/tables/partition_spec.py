@@ -1,0 +1,147 @@
+"""Partition specs from the text of ``iceberg.tables.default-partition-by``.
+
+Rules of this file:
+- Terms are the Java sink's: a column name, or year(s), month(s), day(s), hour(s) of a column,
+  ``bucket(column, count)``, ``truncate(column, width)``; lower case, names as the table has them.
+- A term that cannot be is an error, never an unpartitioned table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    TimeTransform,
+    Transform,
+    TruncateTransform,
+    YearTransform,
+)
+from pyiceberg.types import NestedField
+
+from connect.errors import ConfigError, RecordError
+
+_CALL: Final = re.compile(r"(\w+)\((.+)\)")
+_TIMES: Final[dict[str, tuple[Callable[[], Transform[Any, Any]], str]]] = {
+    "year": (YearTransform, "year"),
+    "month": (MonthTransform, "month"),
+    "day": (DayTransform, "day"),
+    "hour": (HourTransform, "hour"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One field of a spec before its column is looked up.
+
+    Attributes:
+        text: as written.
+        column: the source column's full name.
+        transform: pyiceberg's.
+        suffix: of the partition field's name; empty for identity.
+    """
+
+    text: str
+    column: str
+    transform: Transform[Any, Any]
+    suffix: str
+
+
+def parse_terms(texts: Sequence[str]) -> tuple[Term, ...]:
+    """Read terms.
+
+    Raises:
+        ConfigError: code ``partition_spec``; the term is no term.
+    """
+    return tuple(_term(text) for text in texts if text)
+
+
+def _term(text: str) -> Term:
+    match = _CALL.fullmatch(text)
+    if match is None:
+        return Term(text, text, IdentityTransform(), "")
+    name, argument = match[1], match[2]
+    time = _TIMES.get(name) or (_TIMES.get(name[:-1]) if name.endswith("s") else None)
+    if time is not None:
+        return Term(text, argument, time[0](), "_" + time[1])
+    if name not in ("bucket", "truncate"):
+        raise _bad(text, f"unknown transform {name!r}")
+    parts = [part.strip() for part in argument.split(",")]
+    if len(parts) != 2 or not re.fullmatch(r"[+-]?[0-9]{1,9}", parts[1]):
+        raise _bad(text, f"{name} takes a column and a whole number")
+    number = int(parts[1])
+    if number <= 0:
+        raise _bad(text, f"{name} takes a number above 0")
+    if name == "bucket":
+        return Term(text, parts[0], BucketTransform(number), "_bucket")
+    return Term(text, parts[0], TruncateTransform(number), "_trunc")
+
+
+def _bad(text: str, message: str) -> ConfigError:
+    return ConfigError(f"partition term {text!r}: {message}", code="partition_spec")
+
+
+def spec_for(texts: Sequence[str], schema: Schema) -> PartitionSpec:
+    """Build the spec of a new table.
+
+    Args:
+        texts: terms, e.g. ``("day(ts)", "bucket(id, 16)")``.
+        schema: with its final field ids.
+
+    Raises:
+        ConfigError: a term is no term, or two terms exclude each other.
+        RecordError: code ``partition_spec``; the record that gives the table its schema has no
+            such column, or one of a type the transform does not take.
+    """
+    fields: list[PartitionField] = []
+    taken: dict[str, str] = {}
+    times: dict[int, str] = {}
+    for term in parse_terms(texts):
+        column = _source(term, schema)
+        name = term.column + term.suffix
+        if name in taken:
+            raise _bad(term.text, f"its partition field {name!r} is there already")
+        if term.suffix and name in schema.column_names:
+            raise RecordError(
+                f"partition term {term.text!r}: the table has a column {name!r}",
+                code="partition_spec",
+            )
+        if isinstance(term.transform, TimeTransform):
+            if column.field_id in times:
+                raise _bad(term.text, f"redundant with {times[column.field_id]!r}")
+            times[column.field_id] = term.text
+        taken[name] = term.text
+        fields.append(
+            PartitionField(
+                source_id=column.field_id,
+                field_id=PARTITION_FIELD_ID_START + len(fields),
+                transform=term.transform,
+                name=name,
+            )
+        )
+    return PartitionSpec(*fields)
+
+
+def _source(term: Term, schema: Schema) -> NestedField:
+    try:
+        column = schema.find_field(term.column)
+    except ValueError:
+        raise RecordError(
+            f"partition term {term.text!r}: there is no column {term.column!r}",
+            code="partition_spec",
+        ) from None
+    if not column.field_type.is_primitive or not term.transform.can_transform(column.field_type):
+        raise RecordError(
+            f"partition term {term.text!r} does not take {column.field_type}",
+            code="partition_spec",
+        )
+    return column
