@@ -73,6 +73,11 @@ def decode_file(path: Path) -> dict[str, Any]:
     return event_to_json(decode(path.read_bytes()))
 
 
+@control_app.callback()
+def control() -> None:
+    """Look into the control topic."""  # keeps ``decode`` a subcommand while it is the only one
+
+
 @control_app.command("decode")
 def decode_command(
     files: Annotated[list[Path], typer.Argument(help="Record values, one event each.")],
@@ -338,7 +343,7 @@ def _unscaled(value: Decimal, scale: int) -> int:
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int) or exponent + scale < 0:
         raise ValueError(f"{value} does not have scale {scale}")
-    unscaled = int("".join(map(str, digits))) * 10 ** (exponent + scale)
+    unscaled = int("".join(map(str, digits)) + "0" * (exponent + scale))
     return -unscaled if sign else unscaled
 
 

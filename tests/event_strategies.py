@@ -150,9 +150,14 @@ def as_read(event: Event) -> Event:
     payload = event.payload
     if not isinstance(payload, DataWritten):
         return event
-    files = {"data_files": renamed(payload.data_files)}
-    files["delete_files"] = renamed(payload.delete_files)
-    return replace(event, payload=replace(payload, **files))
+    return replace(
+        event,
+        payload=replace(
+            payload,
+            data_files=renamed(payload.data_files),
+            delete_files=renamed(payload.delete_files),
+        ),
+    )
 
 
 def events(*, is_java: bool = False) -> st.SearchStrategy[Event]:

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,13 +63,12 @@ def cases() -> list[tuple[str, Callable[[], Result]]]:
     folder = recordings()
     found: list[tuple[str, Callable[[], Result]]] = []
     for path in sorted(folder.glob("*.json")):
-        found.append((f"decode {path.stem}", lambda path=path: _decoded(path)))
-        found.append((f"encode {path.stem}", lambda path=path: _encoded(path)))
+        found.append((f"decode {path.stem}", partial(_decoded, path)))
+        found.append((f"encode {path.stem}", partial(_encoded, path)))
     table = folder / "variants" / "variants.json"
     entries = json.loads(table.read_text()) if table.exists() else ()
     found.extend(
-        (f"variant {entry['file']}", lambda entry=entry: _variant(folder, entry))
-        for entry in entries
+        (f"variant {entry['file']}", partial(_variant, folder, entry)) for entry in entries
     )
     return found
 

@@ -14,7 +14,15 @@ from control_schemas.limits import HEADER_BYTES_MAX
 NUMBER = st.integers(0, 2**63 - 1)
 RANGES = st.builds(
     lambda topic, partition, ends, counts, timestamp: SourceRange(
-        topic, partition, min(ends), max(ends), *counts, timestamp
+        topic,
+        partition,
+        min(ends),
+        max(ends),
+        counts[0],
+        counts[1],
+        counts[2],
+        counts[3],
+        timestamp,
     ),
     st.text(st.characters(exclude_categories=["Cs"])),
     NUMBER,
