@@ -8,8 +8,10 @@ Rules of this file:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
@@ -58,6 +60,37 @@ class SchemaChanges:
 
 
 NO_CHANGES = SchemaChanges({}, {})
+
+    def to_json(self) -> str:
+        """The form in which changes travel between processes."""
+        return json.dumps(
+            {
+                "adds": [[list(path), _type_json(kind)] for path, kind in self.adds.items()],
+                "retypes": [[list(path), _type_json(kind)] for path, kind in self.retypes.items()],
+                "optionals": [list(path) for path in self.optionals],
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> SchemaChanges:
+        """Inverse of ``to_json``."""
+        data = json.loads(text)
+        return cls(
+            adds={tuple(path): _type_from(kind) for path, kind in data["adds"]},
+            retypes={tuple(path): _type_from(kind) for path, kind in data["retypes"]},
+            optionals=tuple(tuple(path) for path in data["optionals"]),
+        )
+
+
+def _type_json(kind: IcebergType) -> Any:
+    field = NestedField(field_id=PLACEHOLDER_ID, name="c", field_type=kind, required=False)
+    return json.loads(field.model_dump_json())["type"]
+
+
+def _type_from(kind: Any) -> IcebergType:
+    """The type of Iceberg's JSON form, which pyiceberg reads as part of a field only."""
+    field = {"id": PLACEHOLDER_ID, "name": "c", "required": False, "type": kind}
+    return NestedField.model_validate(field).field_type
 
 
 def count_columns(kind: IcebergType) -> int:
