@@ -91,8 +91,31 @@ GROUPS: Mapping[str, Group] = {
             "org.slf4j:slf4j-simple:2.0.16",
         )
     ),
+    # for measuring against the Java sink
+    "java-connect": Group(
+        (
+            "org.apache.kafka:connect-runtime:4.3.1",
+            "org.apache.kafka:connect-json:4.3.1",
+            "org.apache.kafka:connect-transforms:4.3.1",
+            "org.apache.logging.log4j:log4j-slf4j-impl:2.25.1",
+            "org.apache.logging.log4j:log4j-core:2.25.1",
+            "org.apache.logging.log4j:log4j-1.2-api:2.25.1",
+        )
+    ),
+    "java-sink": Group(
+        (
+            "org.apache.iceberg:iceberg-kafka-connect:1.12.0",
+            "org.apache.iceberg:iceberg-kafka-connect-transforms:1.12.0",
+            "org.apache.iceberg:iceberg-core:1.12.0",
+            "org.apache.iceberg:iceberg-data:1.12.0",
+            "org.apache.iceberg:iceberg-parquet:1.12.0",
+            "org.apache.hadoop:hadoop-client-api:3.4.2",
+            "org.apache.hadoop:hadoop-client-runtime:3.4.2",
+        )
+    ),
 }
-PRODUCT_GROUPS = ("kafka", "spark-kafka", "iceberg-spark")
+ON_DEMAND = frozenset({"java-connect", "java-sink"})
+"""Groups that nothing but their user resolves: large, and of no use without the Java sink."""
 
 
 def cache_dir(environ: Mapping[str, str] | None = None) -> Path:
@@ -303,16 +326,19 @@ def _exclusive(cache: Path) -> Iterator[None]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``resolve [GROUP...]`` or ``lock [GROUP...]``; all groups when none is named."""
+    """``resolve [GROUP...]`` or ``lock [GROUP...]``.
+
+    When none is named, ``lock`` takes all groups and ``resolve`` all but those on demand.
+    """
     if not arguments or arguments[0] not in {"resolve", "lock"}:
         print(__doc__)  # noqa: T201 - a command line
         return 2
-    names = list(arguments[1:]) or list(GROUPS)
+    names = list(arguments[1:])
     try:
         if arguments[0] == "lock":
-            write_lock(names)
+            write_lock(names or list(GROUPS))
         else:
-            for name in names:
+            for name in names or [name for name in GROUPS if name not in ON_DEMAND]:
                 print(f"{name}: {len(resolve(name))} jars")  # noqa: T201 - a command line
     except IcefloeError as error:
         print(f"jars: {error}", file=sys.stderr)  # noqa: T201 - a command line
