@@ -58,9 +58,6 @@ class SchemaChanges:
         """Columns that would be added, nested ones counted."""
         return sum(count_columns(kind) for kind in self.adds.values())
 
-
-NO_CHANGES = SchemaChanges({}, {})
-
     def to_json(self) -> str:
         """The form in which changes travel between processes."""
         return json.dumps(
@@ -80,6 +77,9 @@ NO_CHANGES = SchemaChanges({}, {})
             retypes={tuple(path): _type_from(kind) for path, kind in data["retypes"]},
             optionals=tuple(tuple(path) for path in data["optionals"]),
         )
+
+
+NO_CHANGES = SchemaChanges({}, {})
 
 
 def _type_json(kind: IcebergType) -> Any:
