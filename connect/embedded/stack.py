@@ -44,8 +44,7 @@ class Stack:
         state_dir: everything of it; created when missing.
         broker_port: where Kafka clients connect; 0 takes a free port.
         rest_port: where the REST API listens; 0 takes a free port.
-        spark_master: where the data path runs.
-        node_properties: over the node's own, e.g. ``spark.driver.memory``.
+        node_properties: over those that the stack gives its node, e.g. ``spark.master``.
         clock: for waiting.
     """
 
@@ -55,7 +54,6 @@ class Stack:
         *,
         broker_port: int = 0,
         rest_port: int = 0,
-        spark_master: str = "local[*]",
         node_properties: Mapping[str, str] | None = None,
         clock: SystemClock | None = None,
     ) -> None:
@@ -63,7 +61,6 @@ class Stack:
         self._clock = clock or SystemClock()
         self._broker_port = broker_port
         self._rest_port = rest_port
-        self._spark_master = spark_master
         self._node_properties = dict(node_properties or {})
         self._lock = DirLock("an embedded stack")
         self._node: ChildProcess | None = None
@@ -203,7 +200,6 @@ class Stack:
             "config.providers.env.param.allowlist.pattern": "ICEFLOE_CATALOG_.*",
             "icefloe.state.dir": str(self.state_dir / "node"),
             "icefloe.drain.grace.ms": str(DRAIN_GRACE_MS),
-            "spark.master": self._spark_master,
             **self._node_properties,
         }
 
@@ -245,7 +241,7 @@ def run_up(
     *,
     broker_port: int = 9092,
     rest_port: int = 8083,
-    spark_master: str = "local[*]",
+    node_properties: Mapping[str, str] | None = None,
     console: Console | None = None,
     on_ready: Callable[[Stack], None] = lambda _: None,
 ) -> int:
@@ -255,13 +251,13 @@ def run_up(
         state_dir: where everything lies; a second run on it goes on.
         broker_port: where Kafka clients connect; 0 takes a free port.
         rest_port: where the REST API listens; 0 takes a free port.
-        spark_master: where the data path runs.
+        node_properties: over those that the stack gives its node, e.g. ``spark.master``.
         console: where to tell the user.
         on_ready: called once when everything answers.
     """
     console = console or Console(stderr=True)
     stack = Stack(
-        state_dir, broker_port=broker_port, rest_port=rest_port, spark_master=spark_master
+        state_dir, broker_port=broker_port, rest_port=rest_port, node_properties=node_properties
     )
     with stop_signals() as stopping:
         try:
