@@ -1,0 +1,108 @@
+"""Tables and batches for tests of the column path; no Spark, no Kafka."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+
+from connect.config.connector import ConnectorConfig
+from connect.config.parse import parse
+from control_schemas.events import TableReference
+from worker.descriptors import BatchResult, collect
+from worker.pipeline import PipelineLimits, PipelineSpec, TablePlan, run
+
+JSON = "org.apache.kafka.connect.json.JsonConverter"
+BASE = {
+    "name": "c1",
+    "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+    "tasks.max": "1",
+    "topics": "t",
+    "iceberg.tables": "db.t1",
+    "iceberg.catalog.type": "sql",
+    "iceberg.catalog.uri": "sqlite://",
+    "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+    "value.converter": JSON,
+    "value.converter.schemas.enable": "false",
+}
+
+
+def config(**more: str | None) -> ConnectorConfig:
+    """A connector's configuration; keys with dots go in as ``**{"iceberg.tables": ..}``."""
+    raw = {k: v for k, v in {**BASE, **more}.items() if v is not None}
+    return parse(raw)
+
+
+def plan(
+    folder: Path,
+    schema: Schema,
+    *,
+    name: str = "db.t1",
+    spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+    properties: Mapping[str, str] | None = None,
+) -> TablePlan:
+    """A table below a folder."""
+    *namespace, last = name.split(".")
+    return TablePlan(
+        name=name,
+        reference=TableReference("iceberg", tuple(namespace), last, uuid.UUID(int=7)),
+        schema_json=schema.model_dump_json(),
+        spec_json=spec.model_dump_json(),
+        location=f"file://{folder}/{name}",
+        properties=properties or {},
+        io_properties={},
+    )
+
+
+def source(
+    values: Sequence[bytes | None],
+    *,
+    keys: Sequence[bytes | None] | None = None,
+    topic: str = "t",
+    partition: int = 0,
+    start: int = 0,
+) -> pa.RecordBatch:
+    """Records as Spark's Kafka source gives them, one partition."""
+    count = len(values)
+    header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    return pa.record_batch(
+        {
+            "value": pa.array(values, pa.binary()),
+            "topic": pa.array([topic] * count, pa.string()),
+            "partition": pa.array([partition] * count, pa.int32()),
+            "offset": pa.array(range(start, start + count), pa.int64()),
+            "timestamp": pa.array(
+                [1_700_000_000_000_000 + i * 1000 for i in range(count)], pa.timestamp("us", "UTC")
+            ),
+            "key": pa.array(keys or [None] * count, pa.binary()),
+            "headers": pa.array([None] * count, header),
+        }
+    )
+
+
+def run_batches(
+    connector: ConnectorConfig,
+    plans: Sequence[TablePlan],
+    batches: Sequence[pa.RecordBatch],
+    *,
+    limits: PipelineLimits | None = None,
+    absent: frozenset[str] = frozenset(),
+) -> BatchResult:
+    """Run the pipeline and put its descriptors together."""
+    spec = PipelineSpec(connector, tuple(plans), absent, limits or PipelineLimits())
+    given = [batch.select(list(spec.columns())) for batch in batches]
+    return collect(pa.Table.from_batches(list(run(spec)(iter(given)))))
+
+
+def rows_of(result: BatchResult, table: str) -> list[dict[str, Any]]:
+    """All rows written to a table, file by file."""
+    rows: list[dict[str, Any]] = []
+    for file in result.files.get(table, ()):
+        rows.extend(pq.read_table(file.file_path.removeprefix("file://")).to_pylist())
+    return rows

@@ -1,0 +1,369 @@
+"""Blocks of JSON documents into Arrow columns.
+
+Rules of this file:
+- A row is decoded here only when it is exactly one object and every value asked for reads as
+  ``connect.converters.json_text`` reads it; every other row is refused and goes to the reference.
+- Between two documents stand ``}``, a newline and ``{``. Inside an object or array those do not
+  parse, inside a string the newline does not, so as many rows as documents means one each.
+- Types are learned from the data: a column that fails as guessed is decoded as what it holds.
+- Work on bad rows is bounded: where too many of a block fail, the rest of it is refused unread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from worker.shapes import extra_rows, learned_schema, pruned
+from worker.texts import refused_rows
+
+Rows = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Piece = tuple[Rows, pa.Table]
+
+_ROW: Final = re.compile(r" in row (\d+)$")
+_UNEXPECTED: Final = "unexpected field"
+_SAMPLE_ROWS: Final = 2_000
+_FAILURES_MIN: Final = 16
+_WINDOWS: Final = 6
+_FRUITLESS_MAX: Final = 63
+_LONG_BYTES: Final = 300
+_WHITE: Final = " \t\r\n"
+
+# Numbers that Java reads and Arrow's parser takes for something else, or the other way round.
+_NOT_JSON: Final = r"[:\[,]\s*-?(?:NaN|Inf)"
+_ENDLESS: Final = r"0{300}|[0-9]{900}"
+_TINY: Final = r"[0-9][eE]-[0-9]{2}|0{300}"
+# In fields nobody asked for: numbers which the reference refuses although it, too, ignores them.
+_INEXACT: Final = r"[:\[,]\s*-?(?:[0-9]+(?:\.[0-9]+)?[eE]|[0-9]{16,}\.)"
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What became of a block.
+
+    Attributes:
+        table: the decoded rows; columns are those asked for.
+        rows: their positions in the block, None when they are all of it, in order.
+        refused: positions of the rows that the reference must read.
+        unexpected: positions of decoded rows that hold values in fields nobody asked for; only
+            looked for when the decoder was told to.
+    """
+
+    table: pa.Table
+    rows: Rows | None
+    refused: Rows
+    unexpected: Rows
+
+
+class JsonDecoder:
+    """Decodes blocks of objects; keeps what it learned for the next block.
+
+    Args:
+        fields: first guess of the Arrow type of every field asked for: bool, int64, double,
+            string, decimals, structs and lists of them; null for a field that only the
+            reference can read.
+        report_unexpected: look for fields that are not asked for.
+    """
+
+    def __init__(self, fields: Mapping[str, pa.DataType], *, report_unexpected: bool) -> None:
+        self._guess = pa.schema(list(fields.items()))
+        self._schema = self._guess
+        self._report = report_unexpected
+        self._behavior = "error"
+        self._failures_max: int | None = None
+        self._fruitless = 0
+        self._skip_learning = 0
+        self._unexpected: list[Rows] = []
+
+    def decode(self, values: pa.Array) -> Decoded:
+        """Decode a block.
+
+        Args:
+            values: binary, no nulls, one chunk; less than 2 GB.
+        """
+        texts, suspect = _texts(values)
+        places = np.arange(len(texts))
+        if suspect is not None:
+            places = np.flatnonzero(~suspect)
+            texts = texts.take(pa.array(places))
+        pieces = [self._checked(piece, texts) for piece in self._pieces(texts)]
+        tables = [table for _, table in pieces if table.num_rows]
+        table = pa.concat_tables(tables) if tables else self._schema.empty_table()
+        if len(tables) > 1:
+            table = table.combine_chunks()
+        rows = places[_concatenated([rows for rows, _ in pieces])]
+        refused = np.ones(len(values), np.bool_)
+        refused[rows] = False
+        extra = np.concatenate([*self._unexpected, np.empty(0, np.int64)])
+        self._unexpected = []
+        is_all = len(rows) == len(values)
+        return Decoded(table, None if is_all else rows, np.flatnonzero(refused), places[extra])
+
+    # -------------------------------------------------------------- pieces that parse
+
+    def _pieces(self, texts: pa.Array) -> list[Piece]:
+        """Parse all rows, or what parses of them."""
+        if not len(texts):
+            return []
+        found, error = self._attempt(texts, self._schema)
+        if found is None and self._learn(texts):
+            found, error = self._attempt(texts, self._schema)
+        if found is not None:
+            self._failures_max = None
+            return [(np.arange(len(texts)), found)]
+        total = len(texts)
+        budget = self._failures_max or total // 16 + _FAILURES_MIN
+        pieces, is_exhausted = self._split(texts, self._schema, error, budget)
+        self._failures_max = max(_FAILURES_MIN, total // 256) if is_exhausted else None
+        return pieces
+
+    def _split(
+        self, texts: pa.Array, schema: pa.Schema, error: str, budget: int
+    ) -> tuple[list[Piece], bool]:
+        """Parse what parses; whether the budget of failures ended before the rows did."""
+        pieces: list[Piece] = []
+        parts = _halves(0, len(texts), error)
+        while parts and budget > 0:
+            start, end = parts.pop()
+            found, error = self._attempt(texts.slice(start, end - start), schema)
+            if found is not None:
+                pieces.append((np.arange(start, end), found))
+                continue
+            budget -= 1
+            if end - start > 1:
+                parts.extend(_halves(start, end, error))
+        return pieces, bool(parts)
+
+    def _attempt(self, texts: pa.Array, schema: pa.Schema) -> tuple[pa.Table | None, str]:
+        """Parse; return the table, or None and why not."""
+        count = len(texts)
+        data = _joined(texts)
+        try:
+            table = _read(data, count, schema, self._behavior)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            if _UNEXPECTED not in str(error):
+                return None, str(error)
+            if not self._report:
+                self._behavior = "ignore"
+                return self._attempt(texts, schema)
+            try:
+                table = _read(data, count, schema, "infer")
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as second:
+                return None, str(second)
+        if table.num_rows != count:
+            return None, "not one document a record"
+        return table, ""
+
+    # -------------------------------------------------------------- learning types
+
+    def _learn(self, texts: pa.Array) -> bool:
+        """Look at what the first rows hold; whether that changes how they are decoded.
+
+        Of the types in use and those found in the sample, the ones win that parse most rows: one
+        odd row must not decide for the others.
+        """
+        if self._skip_learning > 0:
+            self._skip_learning -= 1
+            return False
+        sample = texts.slice(0, _SAMPLE_ROWS)
+        best, fewest = self._schema, self._failures(sample, self._schema)
+        for candidate in (self._guess, *self._candidates(sample)):
+            if fewest and candidate != best and (f := self._failures(sample, candidate)) < fewest:
+                best, fewest = candidate, f
+        if best == self._schema:
+            self._fruitless = min(self._fruitless * 2 + 1, _FRUITLESS_MAX)
+            self._skip_learning = self._fruitless
+            return False
+        self._schema, self._fruitless = best, 0
+        return True
+
+    def _candidates(self, sample: pa.Array) -> list[pa.Schema]:
+        candidates = []
+        start = 0
+        for _ in range(_WINDOWS):
+            window = sample.slice(start)
+            if not len(window):
+                break
+            try:
+                found = _read(_joined(window), len(window), None, "infer").schema
+                candidates.append(learned_schema(self._guess, self._schema, found))
+                break
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as failure:
+                row = _ROW.search(str(failure))
+                good = int(row[1]) if row else len(window) // 2
+                window = window.slice(0, good)
+                start += max(good, 1)
+            if good:
+                try:
+                    found = _read(_joined(window), good, None, "infer").schema
+                except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                    continue
+                candidates.append(learned_schema(self._guess, self._schema, found))
+        return candidates
+
+    def _failures(self, sample: pa.Array, schema: pa.Schema) -> int:
+        """How many rows of the sample do not parse; all of them when there are many."""
+        found, error = self._attempt(sample, schema)
+        if found is not None:
+            return 0
+        pieces, is_exhausted = self._split(sample, schema, error, len(sample) // 8 + 8)
+        parsed = sum(len(rows) for rows, _ in pieces)
+        return len(sample) if is_exhausted else len(sample) - parsed
+
+    # -------------------------------------------------------------- checks after parsing
+
+    def _checked(self, piece: Piece, texts: pa.Array) -> Piece:
+        """Take out rows whose numbers Arrow reads as others than Java does."""
+        rows, table = piece
+        part = texts.slice(int(rows[0]), len(rows))
+        doubt = _zero_doubt(table, part)
+        if self._behavior == "ignore":
+            doubt = _either(doubt, _matches(part, _INEXACT))
+        if self._report and table.schema != self._schema:
+            self._unexpected.append(rows[extra_rows(table, self._schema)])
+            table = pruned(table, self._schema)
+        if doubt is None:
+            return rows, table
+        return rows[~doubt], table.filter(pa.array(~doubt))
+
+
+def _read(data: bytes, count: int, schema: pa.Schema | None, behavior: str) -> pa.Table:
+    return pj.read_json(
+        pa.BufferReader(data),
+        read_options=pj.ReadOptions(use_threads=False, block_size=max(len(data) + 1, 1 << 16)),
+        parse_options=pj.ParseOptions(
+            explicit_schema=schema,
+            newlines_in_values=data.count(b"\n") != count - 1,
+            unexpected_field_behavior=behavior,
+        ),
+    )
+
+
+def _concatenated(parts: list[Rows]) -> Rows:
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def _halves(start: int, end: int, error: str) -> list[tuple[int, int]]:
+    """Ranges to try next, last first; around the row an error names, else halves."""
+    row = _ROW.search(error)
+    if row is not None and 0 <= (at := int(row[1])) < end - start:
+        bad = start + at
+        ranges = [(start, bad), (bad, bad + 1), (bad + 1, end)]
+    else:
+        middle = (start + end) // 2
+        ranges = [(start, middle), (middle, end)]
+    return [r for r in reversed(ranges) if r[1] > r[0]]
+
+
+def _joined(texts: pa.Array) -> bytes:
+    """All documents, a newline between two."""
+    bounds = pa.array([0, len(texts)], pa.int32())
+    joined: bytes = pc.binary_join(pa.ListArray.from_arrays(bounds, texts), "\n")[0].as_buffer()
+    return memoryview(joined).tobytes()
+
+
+def _either(a: Mask | None, b: Mask | None) -> Mask | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return a | b
+
+
+def _matches(texts: pa.Array, pattern: str) -> Mask | None:
+    found: Mask = pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False)
+    return found if found.any() else None
+
+
+# ------------------------------------------------------------------ checks before parsing
+
+
+def _texts(values: pa.Array) -> tuple[pa.Array, Mask | None]:
+    """Values as UTF-8 text without white space around, and a mask of those to refuse."""
+    try:
+        texts, suspect = values.cast(pa.string()), None
+    except pa.ArrowInvalid:
+        suspect = refused_rows(values, lambda part: part.cast(pa.string()))
+        texts = pc.if_else(pa.array(suspect), b"", values).cast(pa.string())
+    shape, longest = _misshapen(texts)
+    if shape.any():
+        texts = pc.utf8_trim(texts, _WHITE)
+        shape, longest = _misshapen(texts)
+    if shape.any():
+        suspect = _either(suspect, shape)
+    data = _joined(texts)
+    if b"\x00" in data:
+        suspect = _either(suspect, _matches(texts, r"\x00"))
+    if b"NaN" in data or b"Inf" in data:
+        suspect = _either(suspect, _matches(texts, _NOT_JSON))
+    if longest > _LONG_BYTES:
+        suspect = _either(suspect, _long_suspects(texts, longest))
+    return texts, suspect
+
+
+def _misshapen(texts: pa.Array) -> tuple[Mask, int]:
+    """Rows that do not begin with ``{`` and end with ``}``, and the longest row's bytes."""
+    _, offsets, data = texts.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    lengths = np.diff(bounds)
+    if data is None or not data.size:
+        return np.ones(len(texts), np.bool_), 0
+    raw = np.frombuffer(data, np.uint8)
+    first = raw[np.minimum(bounds[:-1], len(raw) - 1)]
+    last = raw[np.maximum(bounds[1:] - 1, 0)]
+    return (lengths < 2) | (first != ord("{")) | (last != ord("}")), int(lengths.max(initial=0))
+
+
+def _long_suspects(texts: pa.Array, longest: int) -> Mask | None:
+    """Long rows with endless numbers, or perhaps nested deeper than Java's parser goes."""
+    rows = np.flatnonzero(pc.greater(pc.binary_length(texts), _LONG_BYTES).to_numpy(zero_copy_only=False))
+    part = texts.take(pa.array(rows))
+    found = _matches(part, _ENDLESS)
+    if longest > 1_900:
+        opened = pc.add(pc.count_substring(part, "{"), pc.count_substring(part, "["))
+        deep = pc.greater(opened, 900).to_numpy(zero_copy_only=False)
+        found = _either(found, deep if deep.any() else None)
+    if found is None:
+        return None
+    mask = np.zeros(len(texts), np.bool_)
+    mask[rows[found]] = True
+    return mask
+
+
+def _zero_doubt(table: pa.Table, texts: pa.Array) -> Mask | None:
+    """Rows with a zero where the text may have a number too small for a double."""
+    zeros: Mask | None = None
+    for column in table.columns:
+        zeros = _either(zeros, _zeros(column))
+    if zeros is None:
+        return None
+    rows = np.flatnonzero(zeros)
+    tiny = _matches(texts.take(pa.array(rows)), _TINY)
+    if tiny is None:
+        return None
+    mask = np.zeros(len(texts), np.bool_)
+    mask[rows[tiny]] = True
+    return mask
+
+
+def _zeros(column: Any) -> Mask | None:
+    kind = column.type
+    if pa.types.is_floating(kind):
+        mask: Mask = pc.equal(column, 0.0).fill_null(False).to_numpy()  # noqa: FBT003 - Arrow's
+        return mask if mask.any() else None
+    if pa.types.is_nested(kind) and _holds_double(kind):
+        return np.ones(len(column), np.bool_)
+    return None
+
+
+def _holds_double(kind: pa.DataType) -> bool:
+    if pa.types.is_floating(kind):
+        return True
+    return any(_holds_double(kind.field(i).type) for i in range(kind.num_fields))

@@ -1,0 +1,335 @@
+"""What Spark tasks send back to the driver: Arrow rows of a kind and a payload.
+
+Rules of this file:
+- Payloads are JSON with bytes as base64, read back field by field; nothing is ever unpickled.
+- A result with an error or with requests describes files that must not be announced: the caller
+  deletes them.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from connect.errors import InvariantViolation, RecordError
+from connect.layout import TopicPartition
+from connect.records import KafkaRecord
+from control_schemas.events import ContentFile, FileContent, PartitionField
+
+DESCRIPTOR_DDL: Final = "kind string, payload binary"
+DESCRIPTOR_SCHEMA: Final = pa.schema([("kind", pa.string()), ("payload", pa.binary())])
+
+_ID_MAPS: Final = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
+_BOUNDS: Final = ("lower_bounds", "upper_bounds")
+_PLAIN: Final = tuple(
+    f.name
+    for f in dataclasses.fields(ContentFile)
+    if f.name not in (*_ID_MAPS, *_BOUNDS, "content", "partition", "key_metadata")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What became of the records of one source partition; ``read`` is the sum of the rest."""
+
+    read: int = 0
+    dropped: int = 0
+    dead_lettered: int = 0
+    written: int = 0
+    timestamp_max_ms: int | None = None
+
+    def plus(self, other: Progress) -> Progress:
+        """Both together."""
+        stamps = [t for t in (self.timestamp_max_ms, other.timestamp_max_ms) if t is not None]
+        return Progress(
+            self.read + other.read,
+            self.dropped + other.dropped,
+            self.dead_lettered + other.dead_lettered,
+            self.written + other.written,
+            max(stamps, default=None),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record that could not be handled, byte for byte, and why."""
+
+    record: KafkaRecord
+    error: RecordError
+
+
+@dataclass(frozen=True, slots=True)
+class TableRequest:
+    """A table without which the batch cannot be written.
+
+    Attributes:
+        table: the name routing gave.
+        schema_json: Iceberg schema that ``connect.tables`` makes of the first record for it; None
+            when auto-create is off (look the table up; when it is missing, name it in
+            ``PipelineSpec.absent``).
+        spec_json: partition spec of the table to create.
+        properties: of the table to create.
+    """
+
+    table: str
+    schema_json: str | None = None
+    spec_json: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRequest:
+    """Changes of a table's schema without which the batch cannot be written.
+
+    Attributes:
+        table: the name routing gave.
+        schema_id: the schema the changes are based on.
+        changes: JSON texts, in the form ``connect.tables`` gives and applies them.
+    """
+
+    table: str
+    schema_id: int
+    changes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """Everything the tasks of one batch reported.
+
+    Attributes:
+        files: per table name the files written.
+        progress: per source partition what became of its records.
+        dead_letters: records refused, with tolerance ``all``.
+        table_requests: tables to look up or create before the batch is run again.
+        schema_requests: schema changes to apply before the batch is run again.
+        error: with tolerance ``none``, the first refused record of the batch.
+        losses: values that lost digits beyond microseconds.
+    """
+
+    files: Mapping[str, tuple[ContentFile, ...]] = field(default_factory=dict)
+    progress: Mapping[TopicPartition, Progress] = field(default_factory=dict)
+    dead_letters: tuple[DeadLetter, ...] = ()
+    table_requests: tuple[TableRequest, ...] = ()
+    schema_requests: tuple[SchemaRequest, ...] = ()
+    error: RecordError | None = None
+    losses: int = 0
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the files may be announced; else they must be deleted."""
+        return self.error is None and not self.table_requests and not self.schema_requests
+
+
+# ------------------------------------------------------------------ to rows
+
+
+def file_row(table: str, file: ContentFile) -> tuple[str, bytes]:
+    """A written file."""
+    return "file", _dump({"table": table, "file": _file_json(file)})
+
+
+def progress_row(tp: TopicPartition, progress: Progress) -> tuple[str, bytes]:
+    """Counts of one source partition."""
+    return "progress", _dump([tp.topic, tp.partition, *dataclasses.astuple(progress)])
+
+
+def dead_letter_row(letter: DeadLetter) -> tuple[str, bytes]:
+    """A refused record."""
+    r = letter.record
+    record = [r.topic, r.partition, r.offset, r.timestamp_ms, r.timestamp_type]
+    raw = [_b64(r.key), _b64(r.value), [[name, _b64(value)] for name, value in r.headers]]
+    return "dead_letter", _dump([record, raw, _error_json(letter.error)])
+
+
+def error_row(error: RecordError) -> tuple[str, bytes]:
+    """The first refused record of a task, tolerance none."""
+    return "error", _dump(_error_json(error))
+
+
+def table_request_row(request: TableRequest) -> tuple[str, bytes]:
+    """A table that is not in the plan."""
+    return "table_request", _dump(dataclasses.asdict(request))
+
+
+def schema_request_row(request: SchemaRequest) -> tuple[str, bytes]:
+    """Columns a table lacks."""
+    return "schema_request", _dump(dataclasses.asdict(request))
+
+
+def losses_row(count: int) -> tuple[str, bytes]:
+    """Values that lost digits beyond microseconds."""
+    return "losses", _dump(count)
+
+
+def to_batch(rows: Iterable[tuple[str, bytes]]) -> pa.RecordBatch:
+    """Rows as ``DESCRIPTOR_DDL`` declares them."""
+    listed = list(rows)
+    return pa.record_batch(
+        [
+            pa.array([kind for kind, _ in listed], pa.string()),
+            pa.array([payload for _, payload in listed], pa.binary()),
+        ],
+        schema=DESCRIPTOR_SCHEMA,
+    )
+
+
+def _dump(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), default=str).encode()
+
+
+def _b64(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()
+
+
+def _error_json(error: RecordError) -> dict[str, Any]:
+    return {
+        "message": error.message,
+        "stage": error.stage,
+        "code": error.code,
+        "coordinates": error.coordinates,
+    }
+
+
+def _file_json(file: ContentFile) -> dict[str, Any]:
+    out: dict[str, Any] = {name: getattr(file, name) for name in _PLAIN}
+    out |= {name: getattr(file, name) for name in _ID_MAPS}
+    for name in _BOUNDS:
+        bounds = getattr(file, name)
+        out[name] = None if bounds is None else {k: _b64(v) for k, v in bounds.items()}
+    out["content"] = int(file.content)
+    out["key_metadata"] = _b64(file.key_metadata)
+    out["partition"] = [
+        [f.field_id, f.name, f.type, isinstance(f.value, bytes), _partition_json(f.value)]
+        for f in file.partition
+    ]
+    return out
+
+
+def _partition_json(value: Any) -> Any:
+    return _b64(value) if isinstance(value, bytes) else value
+
+
+# ------------------------------------------------------------------ from rows
+
+
+def collect(rows: pa.Table) -> BatchResult:
+    """Put together what all tasks of a batch sent.
+
+    Args:
+        rows: ``DESCRIPTOR_DDL`` rows in any order, e.g. ``df.mapInArrow(..).toArrow()``.
+
+    Returns:
+        Files per table in path order, so that equal rows give an equal result.
+
+    Raises:
+        InvariantViolation: a row of a kind nobody sends.
+    """
+    found: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
+    for kind, payload in zip(rows["kind"].to_pylist(), rows["payload"].to_pylist(), strict=True):
+        if kind not in found:
+            raise InvariantViolation(f"descriptor of unknown kind {kind!r}")
+        found[kind].append(json.loads(payload))
+    files: dict[str, list[ContentFile]] = {}
+    for item in found["file"]:
+        files.setdefault(item["table"], []).append(_file_from(item["file"]))
+    progress: dict[TopicPartition, Progress] = {}
+    for topic, partition, *counts in found["progress"]:
+        tp = TopicPartition(topic, partition)
+        progress[tp] = progress.get(tp, Progress()).plus(Progress(*counts))
+    letters = sorted(
+        map(_letter_from, found["dead_letter"]),
+        key=lambda d: (d.record.topic, d.record.partition, d.record.offset),
+    )
+    errors = sorted(map(_error_from, found["error"]), key=_position)
+    return BatchResult(
+        files={
+            name: tuple(sorted(listed, key=lambda f: f.file_path))
+            for name, listed in sorted(files.items())
+        },
+        progress=progress,
+        dead_letters=tuple(letters),
+        table_requests=_table_requests(found["table_request"]),
+        schema_requests=_schema_requests(found["schema_request"]),
+        error=errors[0] if errors else None,
+        losses=sum(found["losses"]),
+    )
+
+
+_KINDS: Final = (
+    "file",
+    "progress",
+    "dead_letter",
+    "error",
+    "table_request",
+    "schema_request",
+    "losses",
+)
+
+
+def _table_requests(items: list[dict[str, Any]]) -> tuple[TableRequest, ...]:
+    by_name: dict[str, TableRequest] = {}
+    for item in items:
+        by_name.setdefault(item["table"], TableRequest(**item))
+    return tuple(by_name.values())
+
+
+def _schema_requests(items: list[dict[str, Any]]) -> tuple[SchemaRequest, ...]:
+    merged: dict[tuple[str, int], list[str]] = {}
+    for item in items:
+        changes = merged.setdefault((item["table"], item["schema_id"]), [])
+        changes.extend(change for change in item["changes"] if change not in changes)
+    return tuple(SchemaRequest(*key, tuple(changes)) for key, changes in merged.items())
+
+
+def _position(error: RecordError) -> tuple[Any, ...]:
+    at = error.coordinates
+    return at.get("topic", ""), at.get("partition", -1), at.get("offset", -1)
+
+
+def _bytes(value: str | None) -> bytes | None:
+    return None if value is None else base64.b64decode(value)
+
+
+def _error_from(item: dict[str, Any]) -> RecordError:
+    return RecordError(
+        item["message"], stage=item["stage"], code=item["code"], **item["coordinates"]
+    )
+
+
+def _letter_from(item: list[Any]) -> DeadLetter:
+    (topic, partition, offset, timestamp_ms, timestamp_type), (key, value, headers), error = item
+    record = KafkaRecord(
+        topic,
+        partition,
+        offset,
+        timestamp_ms,
+        timestamp_type,
+        _bytes(key),
+        _bytes(value),
+        tuple((name, _bytes(raw)) for name, raw in headers),
+    )
+    return DeadLetter(record, _error_from(error))
+
+
+def _file_from(item: dict[str, Any]) -> ContentFile:
+    values: dict[str, Any] = {name: item[name] for name in _PLAIN}
+    for name in ("split_offsets", "equality_ids"):
+        values[name] = None if item[name] is None else tuple(item[name])
+    for name in _ID_MAPS:
+        values[name] = None if item[name] is None else {int(k): v for k, v in item[name].items()}
+    for name in _BOUNDS:
+        raw = item[name]
+        values[name] = None if raw is None else {int(k): _bytes(v) for k, v in raw.items()}
+    values["content"] = FileContent(item["content"])
+    values["key_metadata"] = _bytes(item["key_metadata"])
+    values["partition"] = tuple(
+        PartitionField(field_id, name, kind, _bytes(value) if is_bytes else value)
+        for field_id, name, kind, is_bytes, value in item["partition"]
+    )
+    return ContentFile(**values)

@@ -1,0 +1,253 @@
+"""Rows of a table into the partitions of its spec, column by column.
+
+Rules of this file:
+- Values are Iceberg's internal form: dates are days, times and timestamps microseconds, uuid and
+  binary and fixed bytes, decimals unscaled integers.
+- A table of rows is split by dictionary codes and one stable sort, whatever the number of fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.partitioning import PartitionField as SpecField
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Accessor, Schema
+from pyiceberg.transforms import (
+    BucketTransform,
+    IdentityTransform,
+    TruncateTransform,
+    VoidTransform,
+)
+from pyiceberg.typedef import Record
+from pyiceberg.types import (
+    BinaryType,
+    DecimalType,
+    FixedType,
+    IcebergType,
+    PrimitiveType,
+    StringType,
+    UUIDType,
+)
+from pyiceberg_core import transform as vectorised
+
+from connect.errors import ConfigError
+from control_schemas.events import PartitionField
+
+Transform = Callable[[pa.Array], pa.Array]
+_KEYS_KEPT_MAX: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionKey:
+    """One partition of a spec.
+
+    Attributes:
+        values: internal values, one per field of the spec.
+        fields: the same as events carry them.
+        path: folder under the data location, ``""`` for an unpartitioned table.
+    """
+
+    values: tuple[Any, ...]
+    fields: tuple[PartitionField, ...]
+    path: str
+
+
+def take_rows(table: pa.Table, order: np.ndarray[Any, Any]) -> pa.Table:
+    """Rows by position, as one chunk per column."""
+    return table.take(pa.array(order))
+
+
+def split_by_codes(
+    codes: np.ndarray[Any, Any], count: int
+) -> tuple[np.ndarray[Any, Any] | None, np.ndarray[Any, Any]]:
+    """Sort rows by code, keeping their order within a code.
+
+    Returns:
+        the order to take rows in (None when they are in order already), and the first position
+        of each code with the end appended, ``count + 1`` long.
+    """
+    sizes = np.bincount(codes, minlength=count)
+    bounds = np.concatenate(([0], np.cumsum(sizes)))
+    if np.count_nonzero(sizes) <= 1:
+        return None, bounds
+    return np.argsort(codes, kind="stable"), bounds
+
+
+class Partitioner:
+    """Splits rows of one table by its partition spec.
+
+    Args:
+        spec: the table's default spec.
+        schema: the table's schema.
+
+    Raises:
+        ConfigError: a transform this product does not know.
+    """
+
+    def __init__(self, spec: PartitionSpec, schema: Schema) -> None:
+        self._spec = spec
+        self._schema = schema
+        self._fields = [_Field(f, schema) for f in spec.fields]
+        self._keys: dict[tuple[Any, ...], PartitionKey] = {}
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether there is more than one partition."""
+        return bool(self._fields)
+
+    def split(self, rows: pa.Table) -> Iterator[tuple[PartitionKey, pa.Table]]:
+        """Give each partition its rows, in their order.
+
+        Args:
+            rows: columns of the table's Arrow schema.
+        """
+        if not self._fields:
+            yield self._key(()), rows
+            return
+        codes, keys = self._codes(rows)
+        order, bounds = split_by_codes(codes, len(keys))
+        if order is not None:
+            rows = take_rows(rows, order)
+        for code, values in enumerate(keys):
+            start, end = int(bounds[code]), int(bounds[code + 1])
+            if end > start:
+                yield self._key(values), rows.slice(start, end - start)
+
+    def _codes(self, rows: pa.Table) -> tuple[np.ndarray[Any, Any], list[tuple[Any, ...]]]:
+        """A small integer per row and the partition values each integer stands for."""
+        encoded = [f.encode(rows) for f in self._fields]
+        codes, values = encoded[0]
+        keys = [(value,) for value in values]
+        for more_codes, more_values in encoded[1:]:
+            combined = codes * len(more_values) + more_codes
+            used, codes = np.unique(combined, return_inverse=True)
+            keys = [
+                (*keys[c // len(more_values)], more_values[c % len(more_values)])
+                for c in used.tolist()
+            ]
+        return codes, keys
+
+    def _key(self, values: tuple[Any, ...]) -> PartitionKey:
+        # the text tells apart what Python calls equal: 0.0 and -0.0, and NaN from itself
+        seen = tuple(map(repr, values))
+        known = self._keys.get(seen)
+        if known is None:
+            path = self._spec.partition_to_path(Record(*values), self._schema) if values else ""
+            internal = tuple(map(_internal, values))
+            fields = tuple(
+                PartitionField(f.spec.field_id, f.spec.name, str(f.result), value)
+                for f, value in zip(self._fields, internal, strict=True)
+            )
+            known = PartitionKey(internal, fields, path)
+            if len(self._keys) >= _KEYS_KEPT_MAX:
+                self._keys.clear()
+            self._keys[seen] = known
+        return known
+
+
+def _internal(value: Any) -> Any:
+    """Decimals as their unscaled integer; everything else is internal already."""
+    if hasattr(value, "as_tuple"):
+        sign, digits, _ = value.as_tuple()
+        unscaled = int("".join(map(str, digits)))
+        return -unscaled if sign else unscaled
+    return value
+
+
+class _Field:
+    def __init__(self, spec: SpecField, schema: Schema) -> None:
+        self.spec = spec
+        source = schema.find_type(spec.source_id)
+        assert isinstance(source, PrimitiveType)
+        self.result = spec.transform.result_type(source)
+        self._path = _path(schema, spec.source_id)
+        self._transform = arrow_transform(spec, source)
+
+    def encode(self, rows: pa.Table) -> tuple[np.ndarray[Any, Any], list[Any]]:
+        column = _nested(rows, self._path)
+        encoded = self._transform(column).dictionary_encode(null_encoding="encode")
+        codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+        return codes, _python_values(encoded.dictionary)
+
+
+def _path(schema: Schema, field_id: int) -> list[int]:
+    """Positions from the top-level column down to the field."""
+    accessor: Accessor | None = schema.accessor_for_field(field_id)
+    positions = []
+    while accessor is not None:
+        positions.append(accessor.position)
+        accessor = accessor.inner
+    return positions
+
+
+def _nested(rows: pa.Table, path: list[int]) -> pa.Array:
+    column = rows.column(path[0]).combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
+    for position in path[1:]:
+        column = pc.struct_field(column, [position])
+    return column
+
+
+def _python_values(dictionary: pa.Array) -> list[Any]:
+    kind = dictionary.type
+    if pa.types.is_temporal(kind):
+        integer = pa.int32() if kind.bit_width == 32 else pa.int64()
+        return dictionary.cast(integer).to_pylist()
+    return dictionary.to_pylist()
+
+
+def arrow_transform(spec: SpecField, source: IcebergType) -> Transform:
+    """The transform of a partition field over Arrow arrays of the column's type.
+
+    Raises:
+        ConfigError: a transform this product does not know.
+    """
+    transform = spec.transform
+    if isinstance(transform, VoidTransform):
+        return lambda column: pa.nulls(len(column), column.type)
+    if isinstance(transform, IdentityTransform):
+        return _storage
+    if isinstance(transform, BucketTransform):
+        width = transform.num_buckets
+        return lambda column: vectorised.bucket(_for_core(column, source), width)
+    if isinstance(transform, TruncateTransform):
+        return _truncate(transform.width, source)
+    function = {
+        "year": vectorised.year,
+        "month": vectorised.month,
+        "day": vectorised.day,
+        "hour": vectorised.hour,
+    }.get(str(transform))
+    if function is None:
+        raise ConfigError(f"partition transform {transform} is not known", code="unknown_transform")
+    return lambda column: function(column).cast(pa.int32())
+
+
+def _storage(column: pa.Array) -> pa.Array:
+    return column.storage if isinstance(column, pa.ExtensionArray) else column
+
+
+def _for_core(column: pa.Array, source: IcebergType) -> pa.Array:
+    column = _storage(column)
+    if isinstance(source, StringType):
+        return column.cast(pa.string())
+    if isinstance(source, BinaryType | FixedType | UUIDType):
+        return column.cast(pa.binary())
+    return column
+
+
+def _truncate(width: int, source: IcebergType) -> Transform:
+    if isinstance(source, DecimalType):
+        return lambda column: vectorised.truncate(column, width)
+    if isinstance(source, StringType):
+        return lambda column: pc.utf8_slice_codeunits(column, 0, width)
+    if isinstance(source, BinaryType):
+        return lambda column: pc.binary_slice(column.cast(pa.binary()), 0, width)
+    return lambda column: vectorised.truncate(column, width)

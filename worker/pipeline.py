@@ -1,0 +1,309 @@
+"""Records of one Spark task into data files: the body of ``mapInArrow``.
+
+Rules of this file:
+- Blocks of records go column by column; rows that a column form does not exist for, or for which
+  it is in doubt, go through the reference (``worker.records``). Both give the same rows.
+- A task that asks for a table or a column writes nothing: its files are deleted, and it only looks
+  on for what else to ask for.
+- Every record of the input is counted once, under exactly one outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from connect.clock import Clock, SystemClock
+from connect.errors import RecordError
+from connect.layout import TopicPartition
+from connect.reference import ReferencePath
+from worker.blocks import Block, blocks, one_chunk
+from worker.columns import Target, convert, filled, join
+from worker.descriptors import (
+    DESCRIPTOR_DDL,
+    BatchResult,
+    Progress,
+    collect,
+    dead_letter_row,
+    error_row,
+    file_row,
+    losses_row,
+    progress_row,
+    schema_request_row,
+    table_request_row,
+    to_batch,
+)
+from worker.forms import ColumnForm, Columns
+from worker.partitions import split_by_codes, take_rows
+from worker.plan import PipelineLimits, PipelineSpec, TablePlan
+from worker.records import DEAD, DROPPED, RecordPath
+from worker.routes import ColumnRouter
+from worker.writers import TableWriter, Writers
+
+__all__ = [
+    "DESCRIPTOR_DDL",
+    "BatchResult",
+    "PipelineLimits",
+    "PipelineSpec",
+    "TablePlan",
+    "collect",
+    "run",
+]
+
+Mask = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.int64]
+Outcome = npt.NDArray[np.int8]
+_RECORDS_AT_ONCE = 10_000
+_ROWS_AFTER_REQUEST_MAX = 2_000
+
+
+def run(spec: PipelineSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function for ``df.mapInArrow(run(spec), DESCRIPTOR_DDL)``.
+
+    Args:
+        spec: what to do; ``df`` has the columns ``spec.columns()`` names.
+
+    Returns:
+        a picklable function. Run on record batches it writes files and yields descriptors, which
+        ``collect`` puts together on the driver.
+    """
+    return partial(_run, spec)
+
+
+def _run(
+    spec: PipelineSpec, batches: Iterator[pa.RecordBatch], clock: Clock | None = None
+) -> Iterator[pa.RecordBatch]:
+    task = _Task(spec, clock or SystemClock())
+    try:
+        for block in blocks(batches, spec.limits):
+            task.take(block)
+        rows = list(task.finish())
+    except RecordError as error:
+        task.abort()
+        rows = [error_row(error)]
+    except BaseException:
+        task.abort()  # Spark tries the task again: its files would be orphans
+        raise
+    yield to_batch(rows)
+
+
+class _Task:
+    def __init__(self, spec: PipelineSpec, clock: Clock) -> None:
+        self._spec = spec
+        reference = ReferencePath(spec.config)
+        self._reference = reference
+        prefix = clock.new_uuid()
+        numbers = iter(range(1 << 62))
+        names = lambda: f"{prefix}-{next(numbers):05d}.parquet"  # noqa: E731 - one line of wiring
+        self._tables = {plan.name: TableWriter(plan, names) for plan in spec.tables}
+        self._writers = Writers(spec.limits)
+        self._records = RecordPath(spec, self._tables, reference)
+        self._router = ColumnRouter(spec.config, reference.route)
+        self._form = ColumnForm(spec, self._tables.values(), self._router.path)
+        self._progress: dict[TopicPartition, Progress] = {}
+
+    def take(self, block: Block) -> None:
+        """Take a block of records; raises RecordError where one is not tolerated."""
+        outcome = np.zeros(block.count, np.int8)
+        outcome[block.tombstones] = DROPPED
+        slow = ~block.tombstones
+        decoded = self._form.decode(block)
+        if decoded is not None:
+            slow[decoded.places] = False
+            slow[decoded.unexpected] = True
+            self._write_columns(decoded, outcome, slow)
+        self._write_records(block, np.flatnonzero(slow), outcome)
+        self._count(block, outcome)
+        if self._records.requests:
+            self._writers.abort()
+
+    def finish(self) -> Iterator[tuple[str, bytes]]:
+        """End all files; the descriptors of everything."""
+        for tp, progress in self._progress.items():
+            yield progress_row(tp, progress)
+        for letter in self._records.dead_letters:
+            yield dead_letter_row(letter)
+        for table_request in self._records.requests.tables.values():
+            yield table_request_row(table_request)
+        for schema_request in self._records.requests.schemas.values():
+            yield schema_request_row(schema_request)
+        if self._reference.losses.sub_micro:
+            yield losses_row(self._reference.losses.sub_micro)
+        for table, file in self._writers.finish():
+            yield file_row(table, file)
+
+    def abort(self) -> None:
+        """Delete what was written."""
+        self._writers.abort()
+
+    # -------------------------------------------------------------- by columns
+
+    def _write_columns(self, decoded: Columns, outcome: Outcome, slow: Mask) -> None:
+        """Write the decoded rows; mark those as slow that the reference must take."""
+        if not decoded.table.num_rows:
+            return
+        routed = self._router.route(decoded.table)
+        doubt = slow[decoded.places]
+        codes = routed.codes
+        if codes is None:
+            codes = np.zeros(decoded.table.num_rows, np.int64)
+        used = np.bincount(codes, minlength=len(routed.targets)) > 0
+        targets = self._known_targets(routed.targets, used, codes, doubt)
+        nowhere = np.array([target == () for target in targets])
+        classes = self._classes(targets)
+        parts = [
+            _Part.of(tables, members, decoded.table, codes, self._spec.config.timestamp_unit)
+            for tables, members in classes
+        ]
+        for part in parts:
+            part.add_doubt(doubt)
+        slow[decoded.places] = doubt
+        outcome[decoded.places[nowhere[codes] & ~doubt]] = DROPPED
+        if not self._records.requests:
+            for part in parts:
+                self._write_part(part, targets, codes, doubt)
+
+    def _known_targets(
+        self,
+        targets: tuple[tuple[str, ...] | None, ...],
+        used: Mask,
+        codes: Rows,
+        doubt: Mask,
+    ) -> list[tuple[str, ...] | None]:
+        """Targets all of whose tables are in the plan; rows for others are doubtful."""
+        known: list[tuple[str, ...] | None] = []
+        for code, target in enumerate(targets):
+            is_known = target is not None and all(name in self._tables for name in target)
+            known.append(target if is_known and used[code] else None)
+            if not is_known and used[code]:
+                doubt |= codes == code
+        return known
+
+    def _classes(
+        self, targets: list[tuple[str, ...] | None]
+    ) -> list[tuple[list[TableWriter], Mask]]:
+        """Tables with the same columns, and which targets have one of them."""
+        classes: dict[tuple[str, ...], tuple[list[TableWriter], Mask]] = {}
+        for code, target in enumerate(targets):
+            for name in target or ():
+                table = self._tables[name]
+                tables, members = classes.setdefault(
+                    table.columns_key, ([], np.zeros(len(targets), np.bool_))
+                )
+                if table not in tables:
+                    tables.append(table)
+                members[code] = True
+        return list(classes.values())
+
+    def _write_part(
+        self, part: _Part, targets: list[tuple[str, ...] | None], codes: Rows, doubt: Mask
+    ) -> None:
+        keep = ~doubt if part.rows is None else ~doubt[part.rows]
+        part_codes = codes if part.rows is None else codes[part.rows]
+        rows = part.converted
+        if not keep.all():
+            rows, part_codes = rows.filter(pa.array(keep)), part_codes[keep]
+        if not rows.num_rows:
+            return
+        order, bounds = split_by_codes(part_codes, len(targets))
+        if order is not None:
+            rows = take_rows(rows, order)
+        self._writers.pin(rows.nbytes)
+        for code, target in enumerate(targets):
+            start, end = int(bounds[code]), int(bounds[code + 1])
+            if end == start:
+                continue
+            piece = rows.slice(start, end - start)
+            for name in target or ():
+                table = self._tables[name]
+                if table in part.tables:
+                    columns = piece.columns
+                    self._writers.add(
+                        table, pa.Table.from_arrays(columns, schema=table.arrow_schema)
+                    )
+
+    # -------------------------------------------------------------- record by record
+
+    def _write_records(self, block: Block, places: Rows, outcome: Outcome) -> None:
+        if self._records.requests:
+            places = places[:_ROWS_AFTER_REQUEST_MAX]
+        for start in range(0, len(places), _RECORDS_AT_ONCE):
+            part = places[start : start + _RECORDS_AT_ONCE]
+            for place, record in zip(part.tolist(), block.records(part), strict=True):
+                outcome[place] = self._records.take(record)
+            for table, rows in self._records.rows():
+                if not self._records.requests:
+                    self._writers.add(table, rows)
+
+    def _count(self, block: Block, outcome: Outcome) -> None:
+        rows = pa.table(
+            {
+                "topic": block.table["topic"],
+                "partition": block.table["partition"],
+                "timestamp": block.timestamps_ms,
+                "dropped": pa.array(outcome == DROPPED).cast(pa.int64()),
+                "dead": pa.array(outcome == DEAD).cast(pa.int64()),
+            }
+        )
+        grouped = rows.group_by(["topic", "partition"], use_threads=False).aggregate(
+            [("timestamp", "max"), ("dropped", "sum"), ("dead", "sum"), ([], "count_all")]
+        )
+        for row in grouped.to_pylist():
+            tp = TopicPartition(row["topic"], row["partition"])
+            read, dropped, dead = row["count_all"], row["dropped_sum"], row["dead_sum"]
+            progress = Progress(read, dropped, dead, read - dropped - dead, row["timestamp_max"])
+            self._progress[tp] = self._progress.get(tp, Progress()).plus(progress)
+
+
+@dataclass(slots=True)
+class _Part:
+    """The rows of a block for tables with the same columns.
+
+    Attributes:
+        tables: the tables.
+        rows: positions in the decoded table, None for all.
+        converted: their values, a column per column of the tables.
+        doubt: rows of these that the reference must take.
+    """
+
+    tables: list[TableWriter]
+    rows: Rows | None
+    converted: pa.Table
+    doubt: Mask | None
+
+    @classmethod
+    def of(
+        cls, tables: list[TableWriter], members: Mask, decoded: pa.Table, codes: Rows, unit: str
+    ) -> _Part:
+        """Convert the rows whose target has one of the tables."""
+        table = tables[0]
+        rows = None if members.all() else np.flatnonzero(members[codes])
+        source = decoded.select([f.name for f in table.schema.fields])
+        if rows is not None and len(rows) < decoded.num_rows:
+            source = source.take(pa.array(rows))
+        columns: list[pa.Array] = []
+        doubt: Mask | None = None
+        for i, column in enumerate(table.schema.fields):
+            target = Target(column.field_type, table.arrow_schema.field(i).type, unit)
+            values, more = convert(one_chunk(source.column(i)), target)
+            if column.required and values.null_count:
+                more = join(more, values.is_null().to_numpy(zero_copy_only=False))
+                values = filled(values)
+            doubt = join(doubt, more)
+            columns.append(values)
+        converted = pa.Table.from_arrays(columns, names=[str(i) for i in range(len(columns))])
+        return cls(tables, rows, converted, doubt)
+
+    def add_doubt(self, doubt: Mask) -> None:
+        """Mark doubtful rows in a mask over the decoded table."""
+        if self.doubt is None:
+            return
+        if self.rows is None:
+            doubt |= self.doubt
+        else:
+            doubt[self.rows[self.doubt]] = True

@@ -1,0 +1,161 @@
+"""What the pipeline is told: plain values that travel to the executors.
+
+Rules of this file:
+- Everything pickles and holds no client. ``io_properties`` may hold secrets of the object store,
+  so specs are never logged.
+- A spec is made per batch on the driver, from tables as loaded there: a batch that asks for
+  schema changes is run again with a newer spec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+
+from connect.config.connector import ConnectorConfig, ConverterConfig
+from control_schemas.events import TableReference
+
+_TOTAL_CONVERTERS: Final = frozenset({"String", "ByteArray", "SimpleHeader"})
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """One table as the driver saw it.
+
+    Attributes:
+        name: the name routing gives, e.g. ``db.payments``.
+        reference: identity for the events.
+        schema_json: current schema, Iceberg's JSON.
+        spec_json: default partition spec, Iceberg's JSON.
+        location: the table's location.
+        properties: table properties with the connector's write properties over them.
+        io_properties: what opens the object store.
+    """
+
+    name: str
+    reference: TableReference
+    schema_json: str
+    spec_json: str
+    location: str
+    properties: Mapping[str, str]
+    io_properties: Mapping[str, str]
+
+    @property
+    def schema(self) -> Schema:
+        """The current schema."""
+        return Schema.model_validate_json(self.schema_json)
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """The default partition spec."""
+        return PartitionSpec.model_validate_json(self.spec_json)
+
+    @classmethod
+    def of(
+        cls,
+        table: Table,
+        *,
+        name: str,
+        catalog: str,
+        io_properties: Mapping[str, str],
+        write_properties: Mapping[str, str] | None = None,
+    ) -> TablePlan:
+        """Plan for a loaded table.
+
+        Args:
+            table: as the catalog gateway gave it.
+            name: the name routing gives.
+            catalog: the catalog's name, for events.
+            io_properties: what opens the object store, ``storage_properties(table.io.properties)``.
+            write_properties: the connector's ``iceberg.tables.write-props.*``.
+        """
+        *namespace, last = name.split(".")
+        return cls(
+            name=name,
+            reference=TableReference(
+                catalog, tuple(namespace), last, UUID(str(table.metadata.table_uuid))
+            ),
+            schema_json=table.schema().model_dump_json(),
+            spec_json=table.spec().model_dump_json(),
+            location=table.location(),
+            properties={**table.properties, **(write_properties or {})},
+            io_properties=dict(io_properties),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineLimits:
+    """Bounds of one Spark task.
+
+    Attributes:
+        block_rows: records decoded at once.
+        block_bytes: bytes of values decoded at once.
+        group_rows: rows of a Parquet row group.
+        buffered_bytes_max: Arrow bytes waiting for their row group, all tables together.
+        open_files_max: files being written at the same time.
+        requests_max: tables and schema changes asked for in one run.
+    """
+
+    block_rows: int = 65_536
+    block_bytes: int = 32 * 2**20
+    group_rows: int = 200_000
+    buffered_bytes_max: int = 96 * 2**20
+    open_files_max: int = 128
+    requests_max: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSpec:
+    """Everything a Spark task needs to turn records into files.
+
+    Attributes:
+        config: the connector, placeholders resolved.
+        tables: the known tables.
+        absent: names looked up and not found; records for them are unmatched.
+        limits: bounds.
+    """
+
+    config: ConnectorConfig
+    tables: tuple[TablePlan, ...]
+    absent: frozenset[str] = frozenset()
+    limits: PipelineLimits = field(default_factory=PipelineLimits)
+
+    @property
+    def has_dead_letters(self) -> bool:
+        """Whether records may be kept as dead letters, with key and headers."""
+        return self.config.errors.tolerance_all or self.config.unmatched == "dead-letter"
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether keys must be read: they can be refused, or go to the dead letters."""
+        return self.has_dead_letters or not is_total(self.config.key_converter)
+
+    @property
+    def needs_headers(self) -> bool:
+        """Whether headers must be read: they can be refused, or go to the dead letters."""
+        return self.has_dead_letters or not is_total(self.config.header_converter)
+
+    def columns(self) -> tuple[str, ...]:
+        """Columns of Spark's Kafka source that ``run`` needs, in its order."""
+        columns = ["value", "topic", "partition", "offset", "timestamp"]
+        if self.needs_key:
+            columns.append("key")
+        if self.needs_headers:
+            columns.append("headers")
+        return tuple(columns)
+
+
+def is_total(converter: ConverterConfig) -> bool:
+    """Whether a converter takes every record."""
+    return converter_name(converter) in _TOTAL_CONVERTERS
+
+
+def converter_name(converter: ConverterConfig) -> str:
+    """Java's class name without package and ending, e.g. ``Json``."""
+    return converter.class_name.rpartition(".")[2].removesuffix("Converter")

@@ -1,0 +1,160 @@
+"""The records of a block that no column form exists for, through the reference one by one.
+
+Rules of this file:
+- A record goes to all its tables or to none: it is converted for each before any gets it.
+- With tolerance none the first refused record ends the task; with tolerance all it becomes a dead
+  letter. What finds no table follows ``iceberg.tables.unmatched`` instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from connect.errors import RecordError
+from connect.records import KafkaRecord, SinkRecord
+from connect.reference import ReferencePath
+from connect.routing import UNMATCHED
+from connect.tables.creation import table_for
+from worker.descriptors import DeadLetter, SchemaRequest, TableRequest
+from worker.plan import PipelineSpec
+from worker.writers import TableWriter
+
+NAME_MAPPING: Final = "schema.name-mapping.default"
+WRITTEN, DROPPED, DEAD = 0, 1, 2
+
+
+@dataclass(slots=True)
+class Requests:
+    """What must be done to tables before the batch can be written.
+
+    Attributes:
+        tables: by table name.
+        schemas: by table name and change, without doubles.
+    """
+
+    tables: dict[str, TableRequest] = field(default_factory=dict)
+    schemas: dict[str, SchemaRequest] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.tables or self.schemas)
+
+
+class RecordPath:
+    """Takes records through the reference.
+
+    Args:
+        spec: what to do.
+        tables: writers of the known tables by name.
+        reference: of the spec's connector.
+    """
+
+    def __init__(
+        self, spec: PipelineSpec, tables: dict[str, TableWriter], reference: ReferencePath
+    ) -> None:
+        self._spec = spec
+        self._config = spec.config
+        self._tables = tables
+        self._reference = reference
+        self.requests = Requests()
+        self.dead_letters: list[DeadLetter] = []
+        self._rows: dict[str, list[dict[str, Any]]] = {}
+
+    def take(self, record: KafkaRecord) -> int:
+        """Read, route and convert a record.
+
+        Returns:
+            WRITTEN, DROPPED or DEAD.
+
+        Raises:
+            RecordError: the record is refused and nothing tolerates that.
+        """
+        try:
+            return self._take(record)
+        except RecordError as error:
+            error.at(topic=record.topic, partition=record.partition, offset=record.offset)
+            if error.code == UNMATCHED:
+                if self._config.unmatched == "drop":
+                    return DROPPED
+                is_tolerated = self._config.unmatched == "dead-letter"
+            else:
+                is_tolerated = self._config.errors.tolerance_all
+            if not is_tolerated:
+                raise
+            self.dead_letters.append(DeadLetter(record, error))
+            return DEAD
+
+    def rows(self) -> Iterable[tuple[TableWriter, pa.Table]]:
+        """Rows taken since the last call, as the tables' Arrow schemas have them."""
+        taken, self._rows = self._rows, {}
+        for name, rows in taken.items():
+            table = self._tables[name]
+            yield table, to_arrow(rows, table)
+
+    def _take(self, record: KafkaRecord) -> int:
+        converted = self._reference.read(record)
+        if converted is None or converted.value is None:
+            return DROPPED
+        names = self._reference.route(converted)
+        if not names:
+            return DROPPED
+        converted_rows: list[tuple[str, dict[str, Any]]] = []
+        for name in names:
+            table = self._tables.get(name)
+            if table is None:
+                self._ask_for(name, converted)
+            elif not self._ask_to_change(table, converted):
+                mapping = table.plan.properties.get(NAME_MAPPING)
+                row = self._reference.row(converted, table.schema, mapping)
+                converted_rows.append((name, row))
+        for name, row in converted_rows:
+            self._rows.setdefault(name, []).append(row)
+        return WRITTEN
+
+    def _ask_for(self, name: str, record: SinkRecord) -> None:
+        if name in self._spec.absent:
+            raise RecordError("the table does not exist", stage="ROUTE", code=UNMATCHED, table=name)
+        if name in self.requests.tables:
+            return
+        if len(self.requests.tables) >= self._spec.limits.requests_max:
+            return  # enough for one run; the next one asks for the rest
+        if not self._config.auto_create_enabled:
+            self.requests.tables[name] = TableRequest(name)
+            return
+        new = table_for(name, record, self._config)
+        self.requests.tables[name] = TableRequest(
+            name, new.schema.model_dump_json(), new.spec.model_dump_json(), dict(new.properties)
+        )
+
+    def _ask_to_change(self, table: TableWriter, record: SinkRecord) -> bool:
+        """Ask for columns the table lacks; whether there are any."""
+        del table, record
+        return False
+
+
+def to_arrow(rows: list[dict[str, Any]], table: TableWriter) -> pa.Table:
+    """Rows as the reference gives them into the table's Arrow schema."""
+    columns = [
+        with_names(pa.array([row[f.name] for row in rows], f.type), stored.type)
+        for f, stored in zip(table.row_schema, table.arrow_schema, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=table.arrow_schema)
+
+
+def with_names(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The same values with the names of another type of the same shape."""
+    if column.type.equals(kind, check_metadata=True) or not pa.types.is_nested(kind):
+        return column
+    mask = column.is_null() if column.null_count else None
+    if pa.types.is_struct(kind):
+        children = [with_names(column.field(i), f.type) for i, f in enumerate(kind)]
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+    if pa.types.is_map(kind):
+        keys = with_names(column.keys, kind.key_type)
+        items = with_names(column.items, kind.item_type)
+        return pa.MapArray.from_arrays(column.offsets, keys, items, type=kind, mask=mask)
+    values = with_names(column.values, kind.value_type)
+    return pa.LargeListArray.from_arrays(column.offsets, values, type=kind, mask=mask)

@@ -1,0 +1,200 @@
+"""Which Arrow types JSON fields are decoded as.
+
+Rules of this file:
+- A guess comes from the table's column; what the data holds wins over it where the column's
+  conversion can use it.
+- A field that no column form exists for (maps) is decoded as null: rows that hold a value there
+  fail to parse and go to the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.types import (
+    BooleanType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StructType,
+)
+
+Mask = npt.NDArray[np.bool_]
+
+
+def guessed_type(column: IcebergType) -> pa.DataType:
+    """What a JSON field for this column most likely holds."""
+    if isinstance(column, BooleanType):
+        return pa.bool_()
+    if isinstance(column, IntegerType | LongType):
+        return pa.int64()
+    if isinstance(column, FloatType | DoubleType):
+        return pa.float64()
+    if isinstance(column, DecimalType):
+        return pa.decimal128(column.precision, column.scale)
+    if isinstance(column, StructType):
+        return pa.struct([(f.name, guessed_type(f.field_type)) for f in column.fields])
+    if isinstance(column, ListType):
+        return pa.list_(guessed_type(column.element_type))
+    if isinstance(column, MapType):
+        return pa.null()
+    return pa.string()
+
+
+def guessed_fields(
+    structs: Iterable[Iterable[NestedField]], route: tuple[str, ...] = ()
+) -> dict[str, pa.DataType]:
+    """Fields of all tables together, and the route field.
+
+    Where two tables disagree on a field, the first one's guess is as good as any.
+    """
+    fields: dict[str, pa.DataType] = {}
+    for columns in structs:
+        for column in columns:
+            guess = guessed_type(column.field_type)
+            known = fields.get(column.name)
+            fields[column.name] = guess if known is None else _merged(known, guess)
+    if route:
+        leaf: pa.DataType = pa.string()
+        for name in reversed(route[1:]):
+            leaf = pa.struct([(name, leaf)])
+        known = fields.get(route[0])
+        fields[route[0]] = leaf if known is None else _merged(known, leaf)
+    return fields
+
+
+def _merged(known: pa.DataType, other: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(known) and pa.types.is_struct(other):
+        fields = {f.name: f.type for f in known}
+        for f in other:
+            fields[f.name] = _merged(fields[f.name], f.type) if f.name in fields else f.type
+        return pa.struct(list(fields.items()))
+    if pa.types.is_list(known) and pa.types.is_list(other):
+        return pa.list_(_merged(known.value_type, other.value_type))
+    return known
+
+
+def learned_schema(guess: pa.Schema, known: pa.Schema, inferred: pa.Schema) -> pa.Schema:
+    """The schema to decode with after a look at the data.
+
+    Args:
+        guess: from the columns.
+        known: in use until now.
+        inferred: what pyarrow finds in a sample.
+    """
+    found: Mapping[str, pa.DataType] = {f.name: f.type for f in inferred}
+    return pa.schema(
+        [
+            (g.name, _learned(g.type, k.type, found.get(g.name, pa.null())))
+            for g, k in zip(guess, known, strict=True)
+        ]
+    )
+
+
+def _learned(guess: pa.DataType, known: pa.DataType, found: pa.DataType) -> pa.DataType:
+    kinds = pa.types
+    if kinds.is_null(found) or kinds.is_null(guess):
+        return known
+    if kinds.is_struct(guess):
+        return _learned_struct(guess, known, found) if kinds.is_struct(found) else known
+    if kinds.is_list(guess):
+        if not kinds.is_list(found):
+            return known
+        return pa.list_(_learned(guess.value_type, known.value_type, found.value_type))
+    if kinds.is_decimal(guess):
+        return guess
+    if kinds.is_boolean(found):
+        return pa.bool_()
+    if kinds.is_integer(found):
+        return pa.float64() if kinds.is_floating(guess) else pa.int64()
+    if kinds.is_floating(found):
+        return pa.float64()
+    if kinds.is_string(found) or kinds.is_timestamp(found):
+        return pa.string()
+    return known
+
+
+def _learned_struct(guess: pa.DataType, known: pa.DataType, found: pa.DataType) -> pa.DataType:
+    types = {f.name: f.type for f in found}
+    return pa.struct(
+        [
+            (g.name, _learned(g.type, k.type, types.get(g.name, pa.null())))
+            for g, k in zip(guess, known, strict=True)
+        ]
+    )
+
+
+def extra_rows(table: pa.Table, schema: pa.Schema) -> Mask:
+    """Rows with a value in a field that the schema lacks, at any depth.
+
+    Fields without one typed value (null, ``{}``, ``[]``) do not count: no column comes of them.
+    """
+    mask = np.zeros(table.num_rows, np.bool_)
+    known = {f.name: f.type for f in schema}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        array = column.combine_chunks()
+        if isinstance(array, pa.ChunkedArray):
+            array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
+        mask |= _extra(array, known.get(name))
+    return mask
+
+
+def _extra(column: pa.Array, known: pa.DataType | None) -> Mask:
+    if known is None:
+        if not _has_leaf(column.type):
+            return np.zeros(len(column), np.bool_)
+        valid: Mask = column.is_valid().to_numpy(zero_copy_only=False)
+        return valid
+    mask = np.zeros(len(column), np.bool_)
+    if column.type == known:
+        return mask
+    if pa.types.is_struct(known):
+        types = {f.name: f.type for f in known}
+        for position, f in enumerate(column.type):
+            mask |= _extra(pc.struct_field(column, [position]), types.get(f.name))
+    elif pa.types.is_list(known):
+        offsets = column.offsets.to_numpy()
+        inner = _extra(column.values, known.value_type)
+        before = np.concatenate(([0], np.cumsum(inner)))
+        mask |= before[offsets[1:]] > before[offsets[:-1]]
+    return mask
+
+
+def pruned(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with the schema's fields only, at any depth."""
+    columns = [_pruned(table.column(f.name).combine_chunks(), f.type) for f in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _pruned(column: Any, known: pa.DataType) -> Any:
+    if column.type == known:
+        return column
+    if isinstance(column, pa.ChunkedArray):
+        chunks = [_pruned(chunk, known) for chunk in column.chunks]
+        return pa.chunked_array(chunks, known)
+    mask = pc.is_null(column) if column.null_count else None
+    if pa.types.is_struct(known):
+        children = [
+            _pruned(pc.struct_field(column, [column.type.get_field_index(f.name)]), f.type)
+            for f in known
+        ]
+        return pa.StructArray.from_arrays(children, fields=list(known), mask=mask)
+    values = _pruned(column.values, known.value_type)
+    return pa.ListArray.from_arrays(column.offsets, values, type=known, mask=mask)
+
+
+def _has_leaf(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_leaf(kind.field(i).type) for i in range(kind.num_fields))
+    return not pa.types.is_null(kind)

@@ -1,0 +1,153 @@
+"""Texts of dates, times, timestamps and uuids, vectorised.
+
+Rules of this file:
+- Only shapes that Arrow and Java read alike are parsed here, found by looking at the length and at
+  a few bytes; every other text is doubtful.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Doubt = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
+
+_COLON, _ZED, _TEE, _SPACE, _DASH, _DOT = (ord(c) for c in ":ZT -.")
+_REFUSED_SHARE: Final = 8
+
+_NIBBLES: Final = np.full(256, 255, np.uint8)
+_NIBBLES[[*b"0123456789"]] = np.arange(10, dtype=np.uint8)
+_NIBBLES[[*b"abcdef"]] = np.arange(10, 16, dtype=np.uint8)
+_NIBBLES[[*b"ABCDEF"]] = np.arange(10, 16, dtype=np.uint8)
+_UUID_DASHES: Final = (8, 13, 18, 23)
+_UUID_HEX: Final = [i for i in range(36) if i not in _UUID_DASHES]
+
+
+class Texts:
+    """Bytes and positions of a string column.
+
+    Attributes:
+        data: bytes of all texts.
+        starts: first byte of each text.
+        lengths: bytes of each text; 0 for nulls.
+    """
+
+    def __init__(self, column: pa.Array) -> None:
+        _, offsets, data = column.buffers()
+        kind = np.int64 if pa.types.is_large_string(column.type) else np.int32
+        bounds = np.frombuffer(offsets, kind)[column.offset : column.offset + len(column) + 1]
+        self.data: Bytes = np.frombuffer(data or b"", np.uint8)
+        self.starts = bounds[:-1]
+        self.lengths = np.diff(bounds)
+
+    def at(self, position: int, where: Doubt | None = None) -> npt.NDArray[np.uint8]:
+        """The byte at a position of each text; positions past the data read its last byte."""
+        places = self.starts if where is None else self.starts[where]
+        return self.data[np.minimum(places + position, len(self.data) - 1)]
+
+    def last(self) -> npt.NDArray[np.uint8]:
+        """The last byte of each text."""
+        ends = self.starts + self.lengths - 1
+        return self.data[np.clip(ends, 0, len(self.data) - 1)]
+
+
+def parse_timestamps(
+    column: pa.Array, kind: pa.DataType, *, zoned: bool
+) -> tuple[pa.Array, Doubt | None]:
+    """``2024-01-02T03:04:05[.ffffff]``, with a Z for instants, without for local times."""
+    texts = Texts(column)
+    tail = 1 if zoned else 0
+    shape = (texts.lengths >= 19 + tail) & (texts.lengths <= 26 + tail)
+    shape &= (texts.at(13) == _COLON) & (texts.at(16) == _COLON)
+    shape &= np.isin(texts.at(10), (_TEE, _SPACE))
+    last = texts.last()
+    shape &= (last == _ZED) if zoned else (last != _ZED)
+    return _cast(column, shape, kind)
+
+
+def parse_dates(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Doubt | None]:
+    """``2024-01-02``."""
+    texts = Texts(column)
+    shape = (texts.lengths == 10) & (texts.at(4) == _DASH) & (texts.at(7) == _DASH)
+    return _cast(column, shape, kind)
+
+
+def parse_times(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Doubt | None]:
+    """``03:04:05[.ffffff]``."""
+    texts = Texts(column)
+    shape = (texts.lengths >= 8) & (texts.lengths <= 15)
+    shape &= (texts.at(2) == _COLON) & (texts.at(5) == _COLON)
+    return _cast(column, shape, kind)
+
+
+def parse_uuids(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Doubt | None]:
+    """36 characters of hexadecimal digits and dashes."""
+    texts = Texts(column)
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    shape = valid & (texts.lengths == 36)
+    out = np.zeros((len(column), 16), np.uint8)
+    if shape.any():
+        places = texts.starts[shape].astype(np.int64)
+        rows = texts.data[places[:, None] + np.arange(36)]
+        nibbles = _NIBBLES[rows[:, _UUID_HEX]]
+        good = (nibbles < 16).all(axis=1) & (rows[:, _UUID_DASHES] == _DASH).all(axis=1)
+        out[shape] = (nibbles[:, ::2] << 4) | (nibbles[:, 1::2] & 15)
+        shape[shape] = good
+    doubt = valid & ~shape
+    storage = pa.Array.from_buffers(
+        pa.binary(16), len(column), [_validity(valid), pa.py_buffer(out.tobytes())]
+    )
+    if isinstance(kind, pa.BaseExtensionType):
+        storage = pa.ExtensionArray.from_storage(kind, storage)
+    return storage, doubt if doubt.any() else None
+
+
+def _validity(valid: Doubt) -> pa.Buffer | None:
+    if valid.all():
+        return None
+    return pa.py_buffer(np.packbits(valid, bitorder="little").tobytes())
+
+
+def _cast(column: pa.Array, shape: Doubt, kind: pa.DataType) -> tuple[pa.Array, Doubt | None]:
+    """Cast texts of the right shape; those that Arrow refuses nevertheless are doubtful too."""
+    if column.null_count:
+        shape = shape | ~column.is_valid().to_numpy(zero_copy_only=False)
+    doubt = ~shape
+    if doubt.any():
+        column = pc.if_else(pa.array(shape), column, pa.scalar(None, column.type))
+    try:
+        return column.cast(kind), doubt if doubt.any() else None
+    except pa.ArrowInvalid:
+        refused = refused_rows(column, lambda part: part.cast(kind))
+    doubt |= refused
+    column = pc.if_else(pa.array(~refused), column, pa.scalar(None, column.type))
+    return column.cast(kind), doubt
+
+
+def refused_rows(column: pa.Array, cast: Callable[[pa.Array], Any]) -> Doubt:
+    """Find the rows that a cast refuses, by halving.
+
+    Where many rows are refused, their whole neighbourhood is called so: halving would cost more
+    than the reference.
+    """
+    refused = np.zeros(len(column), np.bool_)
+    budget = len(column) // _REFUSED_SHARE + 64
+    parts = [(0, len(column))]
+    while parts:
+        start, end = parts.pop()
+        try:
+            cast(column.slice(start, end - start))
+        except pa.ArrowInvalid:
+            if end - start == 1 or budget <= 0:
+                refused[start:end] = True
+                continue
+            budget -= 1
+            middle = (start + end) // 2
+            parts += [(middle, end), (start, middle)]
+    return refused
