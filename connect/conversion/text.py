@@ -10,10 +10,10 @@ Rules of this file:
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Callable
 from decimal import Decimal
-from json.encoder import encode_basestring  # type: ignore[attr-defined] # C speed-up of json
 from typing import Any, Final
 
 import numpy as np
@@ -102,7 +102,7 @@ _PLAIN: Final[dict[type, Callable[[Any], str]]] = {
 
 
 def _quoted(text: str) -> str:
-    encoded: str = encode_basestring(text)
+    encoded = json.dumps(text, ensure_ascii=False)
     if "\\u00" in encoded:  # Jackson writes the digits of escapes in capitals
         encoded = _CONTROL_ESCAPE.sub(lambda m: "\\u" + m[0][2:].upper(), encoded)
     return encoded

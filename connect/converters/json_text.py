@@ -14,7 +14,6 @@ import json
 import re
 from collections.abc import Callable
 from decimal import Decimal
-from json.decoder import scanstring  # type: ignore[attr-defined] # C speed-up of json
 from typing import Any, Final, NoReturn
 
 DOCUMENT_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -24,6 +23,7 @@ NUMBER_DIGITS_MAX: Final = 1000
 _RECURSIVE_DEPTH_MAX: Final = 200
 _DOUBLE_EXACT_MAX: Final = 2.0**53
 
+_SCALARS: Final = json.JSONDecoder().raw_decode
 _WHITE: Final = re.compile(r"[ \t\n\r]*")
 _NUMBER: Final = re.compile(r"(-?(?:0|[1-9][0-9]*))(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _BRACKETS: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{]|[\]}]', re.DOTALL)
@@ -118,9 +118,8 @@ class JsonReader:
         Raises:
             NotJson: see there.
         """
-        start = _WHITE.match(text).end()  # type: ignore[union-attr] # it matches everywhere
-        value, end = self.value(text, start)
-        if end != len(text) and _WHITE.match(text, end).end() != len(text):  # type: ignore[union-attr] # as above
+        value, end = self.value(text, _skip(text, 0))
+        if end != len(text) and _skip(text, end) != len(text):
             raise NotJson("bad_json", "there is text after the JSON document")
         return value
 
@@ -232,12 +231,14 @@ def _depth(text: str) -> int:
 
 
 def _skip(text: str, index: int) -> int:
-    return _WHITE.match(text, index).end()  # type: ignore[union-attr] # it matches everywhere
+    match = _WHITE.match(text, index)
+    assert match is not None  # no white space is white space too
+    return match.end()
 
 
 def _string(text: str, index: int) -> tuple[str, int]:
     try:
-        value, end = scanstring(text, index + 1, True)  # noqa: FBT003 - positional in C
+        value, end = _SCALARS(text, index)
     except json.JSONDecodeError as error:
         raise NotJson("bad_json", f"{error.msg} at character {error.pos}") from None
     return value, end

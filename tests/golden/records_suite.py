@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -196,18 +195,15 @@ def _same_float(value: Any, expected: Any) -> bool:
     return value == wanted or (value != value and wanted != wanted)  # noqa: PLR0124 - NaN
 
 
-_CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)(?:\.(\d+))?")
-
-
 def _day(text: str) -> int:
-    year, month, day = re.fullmatch(r"([+-]?\d+)-(\d\d)-(\d\d)", text).groups()  # type: ignore[union-attr] # recorded so
+    year, month, day = text.rsplit("-", 2)
     return days_from_civil(int(year), int(month), int(day))
 
 
 def _clock_us(text: str) -> int:
-    hour, minute, second, fraction = _CLOCK.fullmatch(text).groups()  # type: ignore[union-attr] # recorded so
-    seconds = (int(hour) * 60 + int(minute)) * 60 + int(second)
-    return seconds * 1_000_000 + int((fraction or "0").ljust(6, "0")[:6])
+    clock, _, fraction = text.partition(".")
+    hour, minute, second = map(int, clock.split(":"))
+    return ((hour * 60 + minute) * 60 + second) * 1_000_000 + int(fraction.ljust(6, "0")[:6])
 
 
 def _instant_us(text: str) -> int:
