@@ -47,6 +47,7 @@ def test_headers_survive(headers: EventHeaders) -> None:
 def test_headers_are_compact_json() -> None:
     """Numbers as text, ranges as a list of lists."""
     headers = EventHeaders(5, 2, (SourceRange("größe", 0, 10, 30, 18, 3, 1, 14, None),))
+    assert decode_headers(encode_headers(headers)) == headers
     assert encode_headers(headers) == (
         ("icefloe.layout", b"5"),
         ("icefloe.batch", b"2"),
