@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from connect.embedded import jars
 from connect.embedded.broker import Broker
 from tests.stack import RestCatalog, S3Server, Topics, postgres_server
 
@@ -73,9 +74,20 @@ def sql_catalog_properties(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    """The worker's Spark session; starting one takes 6 s, so all tests share it."""
+    """The worker's Spark session; starting one takes 6 s, so all tests share it.
+
+    It also has Iceberg's runtime, for tests that read tables with it.
+    """
     from worker.session import open_session
 
-    session = open_session({"spark.driver.memory": "1g"}, folder=tmp_path_factory.mktemp("spark"))
+    libraries = [*jars.resolve("spark-kafka"), *jars.resolve("iceberg-spark")]
+    properties = {
+        "spark.driver.memory": "1g",
+        "spark.jars": ",".join(map(str, libraries)),
+        "spark.sql.extensions": (
+            "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+        ),
+    }
+    session = open_session(properties, folder=tmp_path_factory.mktemp("spark"))
     yield session
     session.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -177,6 +178,34 @@ def written_file(
         upper_bounds=statistics["upper_bounds"],
         split_offsets=tuple(statistics["split_offsets"]),
     )
+
+
+def partition_of(
+    table: Table, values: Mapping[str, Any], spec_id: int | None = None
+) -> tuple[PartitionField, ...]:
+    """The partition of a row, as a worker announces it.
+
+    Args:
+        table: the table.
+        values: source column -> value in Iceberg's internal form (days, microseconds ...).
+        spec_id: the spec; the default one when None.
+    """
+    metadata = table.metadata
+    spec = metadata.specs()[metadata.default_spec_id if spec_id is None else spec_id]
+    schema = table.schema()
+    out = []
+    for f, part in zip(spec.fields, spec.partition_type(schema).fields, strict=True):
+        source = schema.find_field(f.source_id)
+        value = f.transform.transform(source.field_type)(values[source.name])
+        out.append(PartitionField(f.field_id, f.name, str(part.field_type), _on_the_wire(value)))
+    return tuple(out)
+
+
+def _on_the_wire(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        sign, digits, _ = value.as_tuple()
+        return int("".join(map(str, digits))) * (-1 if sign else 1)
+    return value.bytes if isinstance(value, UUID) else value
 
 
 def metadata_files(table: Table) -> set[str]:
