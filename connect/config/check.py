@@ -24,6 +24,8 @@ from connect.config.declarations import (
 from connect.config.iceberg_keys import UNKNOWN_TO_USERS
 from connect.config.keys import Key, invalid, missing, shown, typed
 from connect.config.overrides import override_errors
+from connect.errors import ConfigError
+from connect.tables.partition_spec import parse_terms
 
 Raw = Mapping[str, "str | None"]
 
@@ -31,12 +33,6 @@ NULL_VALUE = "Null value can not be supplied as the configuration value."
 EITHER_TOPICS = "Must configure one of topics or topics.regex"
 BOTH_TOPICS = "topics and topics.regex are mutually exclusive options, but both are set."
 _COMMA_OUTSIDE_PARENTHESES = re.compile(r",(?![^()]*\))")
-_TERM = re.compile(
-    r"[^()\s,][^(),]*"
-    r"|(?:years?|months?|days?|hours?|date|date_hour|identity|void)\(\s*[^(),]+?\s*\)"
-    r"|(?:bucket|truncate)\(\s*[^(),]+?\s*,\s*[1-9][0-9]{0,8}\s*\)",
-    re.IGNORECASE,
-)
 
 
 @dataclass(slots=True)
@@ -230,9 +226,10 @@ def _check_partition_terms(raw: Raw, checked: Checked) -> None:
             name.startswith("iceberg.table.") and name.endswith(".partition-by")
         ):
             continue
-        for term in split_terms(text):
-            if not _TERM.fullmatch(term):
-                checked.add(name, invalid(name, term, "not a partition term, such as day(ts)"))
+        try:
+            parse_terms(split_terms(text))
+        except ConfigError as error:
+            checked.add(name, invalid(name, text, error.message))
 
 
 def _check_groups(raw: Raw, checked: Checked) -> None:

@@ -130,6 +130,21 @@ class NodeConfig:
         return str(self.values["status.storage.topic"])
 
     @property
+    def config_replication_factor(self) -> int:
+        """Of the config topic, when it has to be created; -1 is the broker's default."""
+        return int(self.values["config.storage.replication.factor"])
+
+    @property
+    def status_replication_factor(self) -> int:
+        """Of the status topic, when it has to be created; -1 is the broker's default."""
+        return int(self.values["status.storage.replication.factor"])
+
+    @property
+    def status_partitions(self) -> int:
+        """Of the status topic, when it has to be created."""
+        return int(self.values["status.storage.partitions"])
+
+    @property
     def listener(self) -> Address:
         """Where to listen: the first of ``listeners``."""
         return parse_listener(self.values["listeners"][0])
@@ -152,6 +167,22 @@ class NodeConfig:
     def drain_grace_ms(self) -> int:
         """How long children may take to end, milliseconds."""
         return int(self.values["icefloe.drain.grace.ms"])
+
+    @property
+    def task_restarts_max(self) -> int:
+        """Restarts of a failed task by itself before it stays failed."""
+        return int(self.values["icefloe.task.restart.max"])
+
+    @property
+    def task_restart_backoff_ms(self) -> tuple[int, int]:
+        """Pause before the first restart and the longest pause, milliseconds."""
+        first_ms = int(self.values["icefloe.task.restart.backoff.ms"])
+        return first_ms, max(first_ms, int(self.values["icefloe.task.restart.backoff.max.ms"]))
+
+    @property
+    def metadata_refresh_ms(self) -> int:
+        """How often topics and partitions are looked up, milliseconds."""
+        return int(self.values["icefloe.metadata.refresh.ms"])
 
     @property
     def spark_properties(self) -> dict[str, str]:

@@ -45,6 +45,7 @@ NODE_KEYS: tuple[Key, ...] = (
         None,
         "LOW",
         _REST,
+        java_only="the API speaks http",
     ),
     Key(
         "access.control.allow.origin",

@@ -24,6 +24,9 @@ from connect.config.plugins import Plugin, Plugins, PluginType
 from connect.errors import ConfigError
 
 Resolve = Callable[[str], str]
+_NO_OVERRIDES = (
+    "The 'None' policy does not allow '{name}' to be overridden in the connector configuration."
+)
 CONVERTERS: tuple[tuple[Literal["key", "value", "header"], PluginType], ...] = (
     ("key", "converter"),
     ("value", "converter"),
@@ -130,6 +133,7 @@ def validate(
     *,
     worker_group: str | None = None,
     resolve: Resolve | None = None,
+    is_override_allowed: bool = True,
 ) -> Validation:
     """Judge a connector's configuration.
 
@@ -139,6 +143,7 @@ def validate(
         plugins: what it may name.
         worker_group: ``group.id`` of the nodes, which no connector's consumer group may equal.
         resolve: turns placeholders into values, for judging only.
+        is_override_allowed: False is the override policy ``None``.
 
     Returns:
         One entry per declared key and per key in ``raw`` that is a client override, wrong, or
@@ -161,7 +166,7 @@ def validate(
     for key in plugin.keys:
         answer.define(key)
     _converter_entries(answer, plugins)
-    _override_entries(answer)
+    _override_entries(answer, is_allowed=is_override_allowed)
     _check_group(answer, worker_group)
     answer.checked.merge(check_nulls(resolved))
     answer.groups.extend(plugin.groups)
@@ -246,12 +251,15 @@ def _converter_entries(answer: _Answer, plugins: Plugins) -> None:
             answer.define(key, prefix=prefix)
 
 
-def _override_entries(answer: _Answer) -> None:
+def _override_entries(answer: _Answer, *, is_allowed: bool) -> None:
     for name, value in answer.raw.items():
         prefix = next((p for p in PREFIXES if name.startswith(p) and name != p), None)
         if prefix is None:
             continue
-        key = CLIENT_KEYS.get(name.removeprefix(prefix))
+        bare = name.removeprefix(prefix)
+        if not is_allowed and prefix != "iceberg.kafka.":
+            answer.checked.add(name, _NO_OVERRIDES.format(name=bare))
+        key = CLIENT_KEYS.get(bare)
         answer.checked.values[name] = value
         if key is None:
             answer.entries.append((name, None, value, ()))

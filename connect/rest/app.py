@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from connect.config.node import NodeConfig
 from connect.config.plugins import BUILT_IN, Plugins
 from connect.rest.connectors import Connectors
 from connect.rest.errors import ApiError
@@ -34,12 +35,28 @@ class ApiSettings:
         is_tracking_topics: keep active topics.
         is_topic_reset_allowed: allow them to be emptied.
         has_admin: serve ``/admin``.
+        is_override_allowed: False is the override policy ``None``.
     """
 
     cross_origin: CrossOrigin = field(default_factory=CrossOrigin)
     is_tracking_topics: bool = True
     is_topic_reset_allowed: bool = True
     has_admin: bool = True
+    is_override_allowed: bool = True
+
+    @classmethod
+    def of(cls, node: NodeConfig) -> ApiSettings:
+        """From the node's properties."""
+        v = node.values
+        return cls(
+            cross_origin=CrossOrigin.of(
+                v["access.control.allow.origin"], v["access.control.allow.methods"]
+            ),
+            is_tracking_topics=v["topic.tracking.enable"],
+            is_topic_reset_allowed=v["topic.tracking.allow.reset"],
+            has_admin=v["admin.listeners"] != [],
+            is_override_allowed=v["connector.client.config.override.policy"] != "None",
+        )
 
 
 class _Node:
@@ -111,7 +128,9 @@ def create_app(
     app.router.redirect_slashes = False
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _failed)
-    connectors = Connectors(herder, node, plugins, resolve)
+    connectors = Connectors(
+        herder, node, plugins, resolve, is_override_allowed=chosen.is_override_allowed
+    )
     _add_connectors(app, connectors)
     offsets = Offsets(
         herder,

@@ -29,9 +29,13 @@ def parse_json(body: bytes) -> Any:
         return None
     try:
         text = body.decode("utf-8-sig")
-        return json.loads(
+        value = json.loads(
             text, parse_int=NumberText, parse_float=NumberText, parse_constant=_no_constant
         )
+        if "\\u" in text:  # half a surrogate pair could be stored, but never be sent again
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ApiError(400, "Malformed JSON: half of a surrogate pair") from None
     except json.JSONDecodeError as error:
         raise ApiError(
             400, f"Malformed JSON: {error.msg}; line: {error.lineno}, column: {error.colno}"
@@ -40,6 +44,7 @@ def parse_json(body: bytes) -> Any:
         raise ApiError(400, f"Malformed JSON: not UTF-8 at byte {error.start}") from None
     except (ValueError, RecursionError) as error:
         raise ApiError(400, f"Malformed JSON: {error}") from None
+    return value
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -50,6 +50,7 @@ class Connectors:
         node: this node.
         plugins: what configurations may name.
         resolve: turns placeholders into values, for judging configurations only.
+        is_override_allowed: False is the override policy ``None``.
     """
 
     def __init__(
@@ -58,11 +59,14 @@ class Connectors:
         node: NodeInfo,
         plugins: Plugins,
         resolve: Callable[[str], str] | None = None,
+        *,
+        is_override_allowed: bool = True,
     ) -> None:
         self._herder = herder
         self._node = node
         self._plugins = plugins
         self._resolve = resolve
+        self._is_override_allowed = is_override_allowed
 
     # ------------------------------------------------------------------ judging
 
@@ -97,6 +101,7 @@ class Connectors:
                 self._plugins,
                 worker_group=self._node.group_id,
                 resolve=self._resolve,
+                is_override_allowed=self._is_override_allowed,
             )
         except ConfigError as error:
             raise ApiError(400, error.message) from error

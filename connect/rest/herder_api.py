@@ -12,9 +12,10 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from connect.config.node import NodeConfig
 from connect.errors import IcefloeError
 
 TargetState = Literal["STARTED", "PAUSED", "STOPPED"]
@@ -102,14 +103,17 @@ class NodeInfo:
         kafka_version: what ``GET /`` reports; clients gate on it.
         commit: build identifier reported beside it.
         group_id: the node cluster's ``group.id``; no connector's consumer group may equal it.
-        worker_properties: node properties that are defaults of connectors (converters).
     """
 
     advertised_url: str
     group_id: str
     kafka_version: str = "4.3.1"
     commit: str = "unknown"
-    worker_properties: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, node: NodeConfig) -> NodeInfo:
+        """From the node's properties."""
+        return cls(advertised_url=node.advertised.url, group_id=node.group_id)
 
 
 class HerderApi(Protocol):

@@ -47,7 +47,7 @@ class FakeHerder:
     def __init__(
         self,
         log_levels: LogLevels,
-        task_class: Callable[[Mapping[str, str]], str] = lambda config: "Task",
+        task_class: Callable[[Mapping[str, str]], str] = lambda _: "Task",
     ) -> None:
         self._levels = log_levels
         self._task_class = task_class
@@ -109,7 +109,7 @@ class FakeHerder:
         with self._lock:
             found = self._get(name)
             config = {**found.config, "task.class": self._task_class(found.config)}
-            return {task: config for task in range(found.tasks)}
+            return dict.fromkeys(range(found.tasks), config)
 
     def create_connector(
         self, name: str, config: Mapping[str, str], *, initial_state: TargetState | None = None

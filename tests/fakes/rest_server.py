@@ -1,4 +1,4 @@
-"""The REST API behind a real HTTP server in this process, and a client that sends paths as given."""
+"""The REST API behind a real HTTP server in this process; a client that sends paths as given."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -39,7 +39,7 @@ class RestServer:
             target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True
         )
 
-    def __enter__(self) -> RestServer:
+    def __enter__(self) -> Self:
         self._thread.start()
         deadline = time.monotonic() + 10
         while not self._server.started and time.monotonic() < deadline:

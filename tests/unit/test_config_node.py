@@ -1,0 +1,169 @@
+"""The node's properties and the providers they declare."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connect.config.node import Address, NodeConfig, from_environment, is_loopback
+from connect.config.parse import InvalidConfigError, parse
+from connect.config.properties_file import parse_properties
+from connect.config.providers import Providers, resolve
+from connect.errors import ConfigError
+
+GOOD = {
+    "bootstrap.servers": "a:1, b:2",
+    "group.id": "cluster",
+    "config.storage.topic": "configs",
+    "status.storage.topic": "status",
+}
+
+
+def test_properties_text_as_java_reads_it() -> None:
+    """Comments, separators, continued lines, escapes; the last of equal keys wins."""
+    text = "# c\n! d\na=1\n b : 2\nc 3\nd\ne=x\\\n   y\nf\\ g=\\u0041\\t\\\\\na=4\n"
+    assert parse_properties(text) == {
+        "a": "4",
+        "b": "2",
+        "c": "3",
+        "d": "",
+        "e": "xy",
+        "f g": "A\t\\",
+    }
+
+
+def test_a_broken_escape_is_an_error_with_its_line() -> None:
+    """No guess at what was meant."""
+    with pytest.raises(ConfigError, match="line 2"):
+        parse_properties("a=1\nb=\\u12\n")
+
+
+@given(st.text())
+def test_any_text_is_properties_or_an_error(text: str) -> None:
+    """Reading never ends otherwise."""
+    with contextlib.suppress(ConfigError):
+        assert isinstance(parse_properties(text), dict)
+
+
+def test_load_puts_the_environment_over_the_file(tmp_path: Path) -> None:
+    """A worker's file is taken as it is; variables win."""
+    file = tmp_path / "connect.properties"
+    file.write_text("".join(f"{k}={v}\n" for k, v in GOOD.items()) + "plugin.path=/x\n")
+    node = NodeConfig.load(file, {"CONNECT_GROUP_ID": "other", "HOME": "/"})
+    assert node.group_id == "other"
+    assert node.bootstrap_servers == "a:1,b:2"
+    assert node.listener == Address("127.0.0.1", 8083)
+    assert node.advertised.url == "http://127.0.0.1:8083"
+    assert node.spark_properties == {"spark.master": "local[*]"}
+    assert any("plugin.path" in warning for warning in node.warnings)
+
+
+def test_names_of_environment_variables() -> None:
+    """One, two and three underscores are dot, underscore and dash."""
+    assert from_environment({"CONNECT_A_B__C___D": "x"}) == {"a.b_c-d": "x"}
+
+
+def test_missing_and_unknown_keys_are_named() -> None:
+    """All at once, the unknown one with its nearest."""
+    with pytest.raises(InvalidConfigError) as caught:
+        NodeConfig.from_properties({"group.id": "g", "icefloe.state.dri": "x"})
+    found = caught.value.errors
+    assert {"bootstrap.servers", "config.storage.topic", "status.storage.topic"} <= set(found)
+    assert found["icefloe.state.dri"][0].endswith("Did you mean icefloe.state.dir?")
+
+
+@pytest.mark.parametrize(
+    "listener", ["http://0.0.0.0:8083", "http://:8083", "http://host:1", "https://127.0.0.1:1", "x"]
+)
+def test_without_authentication_only_loopback(listener: str) -> None:
+    """A listener that others can reach, or that is none, is refused."""
+    with pytest.raises(InvalidConfigError, match="listener"):
+        NodeConfig.from_properties({**GOOD, "listeners": listener})
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("localhost", True), ("127.1.2.3", True), ("::1", True), ("10.0.0.1", False), ("h", False)],
+)
+def test_loopback(host: str, *, expected: bool) -> None:
+    """Names other than localhost are not trusted."""
+    assert is_loopback(host) is expected
+
+
+def providers(tmp_path: Path) -> Providers:
+    """The three providers, bound to one folder and one name."""
+    folder = tmp_path / "allowed"
+    folder.mkdir()
+    (folder / "s.properties").write_text("password=hunter2\n")
+    (folder / "token").write_text("abc")
+    (tmp_path / "outside.properties").write_text("password=outside\n")
+    (folder / "link.properties").symlink_to(tmp_path / "outside.properties")
+    return Providers(
+        {
+            "config.providers": "file,dir,env",
+            "config.providers.file.class": (
+                "org.apache.kafka.common.config.provider.FileConfigProvider"
+            ),
+            "config.providers.file.param.allowed.paths": str(folder),
+            "config.providers.dir.param.allowed.paths": str(folder),
+            "config.providers.env.param.allowlist.pattern": "OK_.*",
+        },
+        {"OK_A": "1", "HOME": "/root"},
+    )
+
+
+def test_providers_resolve(tmp_path: Path) -> None:
+    """File, folder and environment; text around a placeholder stays."""
+    found = providers(tmp_path)
+    folder = tmp_path / "allowed"
+    assert found.resolve(f"x${{file:{folder}/s.properties:password}}y") == "xhunter2y"
+    assert found.resolve(f"${{dir:{folder}:token}}") == "abc"
+    assert found.resolve("${env:OK_A}${env:OK_A}") == "11"
+    assert found.resolve("${other:a:b}") == "${other:a:b}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "${env:HOME}",
+        "${env:OK_NONE}",
+        "${file:{tmp}/outside.properties:password}",
+        "${file:{tmp}/allowed/../outside.properties:password}",
+        "${file:{tmp}/allowed/link.properties:password}",
+        "${file:{tmp}/allowed/s.properties:other}",
+        "${file:{tmp}/allowed/none.properties:password}",
+        "${dir:{tmp}/allowed:../outside.properties}",
+        "${dir:{tmp}/allowed:none}",
+    ],
+)
+def test_providers_refuse(tmp_path: Path, text: str) -> None:
+    """What is not there or not allowed is one error that says no value."""
+    found = providers(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        found.resolve(text.replace("{tmp}", str(tmp_path)))
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_an_unknown_provider_class_is_refused() -> None:
+    """At start, not when the first placeholder comes."""
+    with pytest.raises(ConfigError, match=r"com\.example\.Vault"):
+        Providers({"config.providers": "v", "config.providers.v.class": "com.example.Vault"}, {})
+
+
+def test_a_resolved_configuration_keeps_what_was_sent(tmp_path: Path) -> None:
+    """Secrets are in the values, never in ``raw``."""
+    raw = {
+        "name": "c",
+        "connector.class": "IcebergSink",
+        "topics": "t",
+        "iceberg.tables": "a.b",
+        "iceberg.catalog.token": "${env:OK_A}",
+    }
+    resolved = resolve(parse(raw), providers(tmp_path))
+    assert resolved.catalog_properties == {"token": "1"}
+    assert resolved.raw == raw

@@ -1,0 +1,119 @@
+"""The validate answer beyond what is recorded: secrets, policies, our own keys."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from connect.config import versions
+from connect.config.plugins import BUILT_IN
+from connect.config.validate import Validation, validate
+from connect.errors import ConfigError
+
+SINK = BUILT_IN.connector("IcebergSink")
+GOOD: dict[str, str | None] = {
+    "name": "orders",
+    "connector.class": "IcebergSink",
+    "topics": "orders",
+    "iceberg.tables": "shop.orders",
+    "iceberg.catalog.type": "rest",
+}
+
+
+def answer(change: dict[str, str | None], **options: object) -> Validation:
+    """The validate answer to a good configuration with a change."""
+    assert SINK is not None
+    return validate(SINK, {**GOOD, **change}, BUILT_IN, **options)  # type: ignore[arg-type]  # options of one test each
+
+
+def test_a_good_configuration_has_no_error() -> None:
+    """Every declared key has its entry, with a definition."""
+    found = answer({})
+    assert found.errors == ()
+    assert all(info.definition for info in found.configs)
+    names = [info.name for info in found.configs]
+    assert names[0] == "name"
+    assert "icefloe.drain.bytes" in names
+    assert len(names) == len(set(names))
+
+
+def test_definitions_are_complete_json() -> None:
+    """Both order and order_in_group, defaults as text."""
+    body = json.loads(json.dumps(answer({}).to_json()))
+    entry = next(c for c in body["configs"] if c["definition"]["name"] == "tasks.max")
+    assert entry["definition"]["order"] == entry["definition"]["order_in_group"] == 4
+    assert entry["definition"]["default_value"] == "1"
+    assert entry["value"]["value"] == "1"
+
+
+def test_a_resolved_secret_is_nowhere() -> None:
+    """Neither as a value nor within a sentence, while the value itself is judged."""
+    sent = {"tasks.max": "${env:S}", "errors.tolerance": "${env:S}", "topics": "a,${env:S}"}
+    change: dict[str, str | None] = {**sent, "errors.deadletterqueue.topic.name": "${env:S}"}
+    found = answer(change, resolve=lambda text: text.replace("${env:S}", "hunter2"))
+    assert len(found.errors) >= 4
+    assert "hunter2" not in json.dumps(found.to_json())
+    shown = {info.name: info.value for info in found.configs}
+    assert shown["tasks.max"] == "${env:S}"
+    assert shown["topics"] == "a,${env:S}"
+
+
+def test_an_unresolvable_placeholder_is_an_error_at_its_key() -> None:
+    """The others are judged all the same."""
+
+    def resolve(text: str) -> str:
+        if "${" in text:
+            raise ConfigError("cannot be resolved")
+        return text
+
+    found = answer({"iceberg.catalog.token": "${env:X}", "tasks.max": "0"}, resolve=resolve)
+    wrong = {info.name for info in found.configs if info.errors}
+    assert wrong == {"iceberg.catalog.token", "tasks.max"}
+
+
+def test_the_workers_group_is_taken() -> None:
+    """By override, by our key, by the default name."""
+    for change in ({"consumer.override.group.id": "g"}, {"iceberg.connect.group-id": "g"}):
+        assert "Consumer group g conflicts" in answer(dict(change), worker_group="g").errors[0]
+    assert answer({}, worker_group="connect-orders").errors
+
+
+def test_override_policy_none() -> None:
+    """No client property may be overridden, allowed or not."""
+    change: dict[str, str | None] = {"consumer.override.max.poll.records": "5"}
+    assert answer(change).errors == ()
+    (sentence,) = answer(change, is_override_allowed=False).errors
+    assert sentence.startswith("The 'None' policy does not allow 'max.poll.records'")
+
+
+def test_transformations_are_not_there_yet() -> None:
+    """A class that does not run here is not found."""
+    change: dict[str, str | None] = {
+        "transforms": "a",
+        "transforms.a.type": "org.apache.kafka.connect.transforms.Filter",
+    }
+    assert "could not be found" in answer(change).errors[0]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fits"),
+    [
+        ("1.2.0", True),
+        ("latest", True),
+        ("[1.0,2.0)", True),
+        ("(1.2.0,2)", False),
+        ("[1.2.0]", True),
+        ("(,1.0]", False),
+        ("1.1", False),
+    ],
+)
+def test_versions(wanted: str, *, fits: bool) -> None:
+    """Exact versions, latest, ranges with open ends."""
+    assert (versions.mismatch("x.Y", wanted, "1.2.0") is None) is fits
+
+
+def test_a_malformed_version_is_an_error() -> None:
+    """Not a mismatch."""
+    with pytest.raises(ConfigError, match="Unbounded range"):
+        versions.mismatch("x.Y", "[[", "1.2.0")
