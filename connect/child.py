@@ -7,6 +7,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import traceback
@@ -83,9 +84,16 @@ class Child:
         )
 
     def commands(self, stopping: threading.Event) -> Iterator[Mapping[str, Any]]:
-        """Commands until ``shutdown`` or the end of the node; sets ``stopping`` then."""
+        """Commands until ``shutdown`` or the end of the node; sets ``stopping`` then.
+
+        Log levels are dealt with here.
+        """
         for message in self.channel.receive():
             if message.get("op") == "shutdown":
                 break
+            if message.get("op") == "log-level":
+                name = message["logger"]
+                logging.getLogger(None if name == "root" else name).setLevel(message["level"])
+                continue
             yield message
         stopping.set()

@@ -4,7 +4,7 @@ Rules of this file:
 - A line is one JSON object; control characters of values are escaped (JSON does that for C0,
   ``ensure_ascii`` for the rest), so a record producer cannot forge a line or colour a terminal.
 - Record content is never logged above DEBUG, and not by this module's defaults at all.
-- Levels are Kafka Connect's, per name prefix, changed at run time by ``/admin/loggers``.
+- Levels are the standard library's, per logger name; ``/admin/loggers`` changes them at run time.
 """
 
 from __future__ import annotations
@@ -12,26 +12,19 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import threading
 from collections.abc import MutableMapping
 from typing import Any, TextIO, cast
 
 import structlog
 
-LEVELS = {
-    "OFF": 100,
-    "FATAL": logging.CRITICAL,
-    "ERROR": logging.ERROR,
-    "WARN": logging.WARNING,
-    "INFO": logging.INFO,
-    "DEBUG": logging.DEBUG,
-    "TRACE": 5,
-    "ALL": 0,
+_NUMBERS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
 }
 TEXT_CHARACTERS_MAX = 16_384
-
-_levels: dict[str, int] = {"": logging.INFO}
-_lock = threading.Lock()
 
 
 def configure(process: str, *, stream: TextIO | None = None, level: str = "INFO") -> None:
@@ -43,7 +36,6 @@ def configure(process: str, *, stream: TextIO | None = None, level: str = "INFO"
         level: of everything that has no level of its own.
     """
     target = stream or sys.stderr
-    set_level("", level)
     structlog.configure(
         processors=[
             _filter,
@@ -61,7 +53,9 @@ def configure(process: str, *, stream: TextIO | None = None, level: str = "INFO"
     )
     root = logging.getLogger()
     root.handlers[:] = [_Bridge()]
-    root.setLevel(logging.WARNING)
+    root.setLevel(level)
+    for chatty in ("py4j", "uvicorn.access"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
 def logger(name: str) -> structlog.stdlib.BoundLogger:
@@ -69,33 +63,9 @@ def logger(name: str) -> structlog.stdlib.BoundLogger:
     return cast("structlog.stdlib.BoundLogger", structlog.get_logger(component=name))
 
 
-def set_level(name: str, level: str) -> None:
-    """Set the level of ``name`` and everything below it (dots); ``""`` is the root.
-
-    Raises:
-        ValueError: no such level.
-    """
-    if level.upper() not in LEVELS:
-        raise ValueError(f"unknown log level {level!r}")
-    with _lock:
-        for known in [k for k in _levels if name and k.startswith(f"{name}.")]:
-            del _levels[known]
-        _levels[name] = LEVELS[level.upper()]
-
-
-def level_of(name: str) -> int:
-    """The level in force for a name."""
-    with _lock:
-        while name:
-            if name in _levels:
-                return _levels[name]
-            name = name.rpartition(".")[0]
-        return _levels[""]
-
-
 def _filter(_: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    number = LEVELS.get({"WARNING": "WARN", "CRITICAL": "FATAL"}.get(u := method.upper(), u), 20)
-    if number < level_of(str(event.get("component", ""))):
+    name = str(event.get("component") or "")
+    if not logging.getLogger(name or None).isEnabledFor(_NUMBERS.get(method, logging.ERROR)):
         raise structlog.DropEvent
     return event
 

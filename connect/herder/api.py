@@ -1,0 +1,347 @@
+"""The herder as the REST API uses it: ``connect.rest.herder_api.HerderApi`` over the stores.
+
+Rules of this file:
+- Whatever changes something is written to its topic, and read back, before it is answered; one
+  change at a time on this node, so concurrent requests have one order.
+- Reading never asks the broker, except for offsets.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from connect.errors import ConfigError, Fenced, RetriableError
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.herder.herder import Herder
+from connect.herder.state import ConnectorState
+from connect.herder.store import ConfigStore, StatusStore
+from connect.layout import TopicPartition
+from connect.metrics import Exposition, gauge
+from connect.rest.herder_api import (
+    ConflictError,
+    ConnectorInfo,
+    ConnectorStatus,
+    Health,
+    NotAllowedError,
+    Offsets,
+    State,
+    TargetState,
+    TaskStatus,
+    UnavailableError,
+    UnknownConnectorError,
+    UnknownTaskError,
+)
+
+STOP_FIRST = (
+    "Connectors must be in the STOPPED state before their offsets can be modified. This can be "
+    "done for the specified connector by issuing a 'PUT' request to the '/connectors/{name}/stop' "
+    "endpoint"
+)
+HEALTHY = Health("healthy", "Worker has completed startup and is ready to handle requests.")
+STARTING = Health("starting", "Worker is still starting up.")
+_STATES: tuple[State, ...] = (
+    "UNASSIGNED",
+    "RUNNING",
+    "PAUSED",
+    "STOPPED",
+    "FAILED",
+    "RESTARTING",
+)
+
+
+class NodeHerder:
+    """Implements ``HerderApi`` for a node.
+
+    Args:
+        herder: what runs.
+        store: configurations.
+        statuses: active topics.
+        admin: offsets of groups.
+        exposition: metrics.
+        group_of: consumer group of a connector's source offsets.
+        publish_level: sets a log level in this process and its children.
+        group_id: the node cluster's ``group.id``.
+    """
+
+    def __init__(
+        self,
+        *,
+        herder: Herder,
+        store: ConfigStore,
+        statuses: StatusStore,
+        admin: KafkaAdmin,
+        exposition: Exposition,
+        group_of: Callable[[ConnectorState], str],
+        publish_level: Callable[[str, str], None],
+        group_id: str,
+    ) -> None:
+        self._herder = herder
+        self._store = store
+        self._statuses = statuses
+        self._admin = admin
+        self._exposition = exposition
+        self._group_of = group_of
+        self._publish_level = publish_level
+        self._group_id = group_id
+        self._changing = threading.Lock()
+        self._health = STARTING
+        self._cluster_id: str | None = None
+
+    # ------------------------------------------------------------ the node
+
+    def set_health(self, health: Health) -> None:
+        """The node says how it is."""
+        self._health = health
+
+    def health(self) -> Health:
+        """State of this node."""
+        return self._health
+
+    def cluster_id(self) -> str:
+        """Kafka's cluster id."""
+        if self._cluster_id is None:
+            with _reachable():
+                self._cluster_id = self._admin.cluster_id()
+        return self._cluster_id
+
+    def cluster(self) -> Mapping[str, Any]:
+        """Nodes of the cluster; one so far, and it leads."""
+        placements = {
+            name: {
+                "node": self._herder.worker_id,
+                "tasks": list(self._tasks(self._store.get(name))),
+            }
+            for name in self._store.names()
+        }
+        return {
+            "group_id": self._group_id,
+            "leader": self._herder.worker_id,
+            "nodes": [{"worker_id": self._herder.worker_id}],
+            "placements": placements,
+        }
+
+    def publish_log_level(self, namespace: str, level: str) -> None:
+        """Set a logger's level in this node and its children."""
+        self._publish_level(namespace, level)
+
+    def metrics_text(self) -> str:
+        """All metrics of node, worker and coordinator."""
+        shown = [self._herder.status(name) for name in self._store.names()]
+        connectors = Counter(status.state for status in shown)
+        tasks = Counter(task.state for status in shown for task in status.tasks)
+        for state in _STATES:
+            gauge("connectors", state=state).set(connectors[state])
+            gauge("tasks", state=state).set(tasks[state])
+        return self._exposition.text()
+
+    # ------------------------------------------------------------ reading
+
+    def connectors(self) -> Sequence[str]:
+        """Names of all connectors."""
+        self._must_be_up()
+        return self._store.names()
+
+    def connector(self, name: str) -> ConnectorInfo:
+        """Info of one connector."""
+        state = self._get(name)
+        return ConnectorInfo(name, dict(state.config or {}), self._tasks(state))
+
+    def status(self, name: str) -> ConnectorStatus:
+        """State of a connector and its tasks."""
+        self._get(name)
+        return self._herder.status(name)
+
+    def task_configs(self, name: str) -> Mapping[int, Mapping[str, str]]:
+        """Task id to task configuration."""
+        state = self._get(name)
+        return {task: dict(state.task_configs[task]) for task in self._tasks(state)}
+
+    def active_topics(self, name: str) -> Sequence[str]:
+        """Topics read since creation or the last reset."""
+        return sorted(self._statuses.topics(name))
+
+    # ------------------------------------------------------------ changing
+
+    def create_connector(
+        self, name: str, config: Mapping[str, str], *, initial_state: TargetState | None = None
+    ) -> ConnectorInfo:
+        """Store a new connector."""
+        with self._change():
+            if self._store.get(name).config is not None:
+                raise ConflictError(f"Connector {name} already exists", connector=name)
+            self._store.put_connector(name, config, initial_state)
+        return ConnectorInfo(name, dict(config), ())
+
+    def put_connector(self, name: str, config: Mapping[str, str]) -> tuple[bool, ConnectorInfo]:
+        """Create or replace; writing what is there already changes nothing."""
+        with self._change():
+            before = self._store.get(name)
+            if before.config != dict(config):
+                self._store.put_connector(name, config)
+            tasks = self._tasks(before) if before.config is not None else ()
+            return before.config is None, ConnectorInfo(name, dict(config), tasks)
+
+    def delete_connector(self, name: str) -> None:
+        """Forget the connector and stop its tasks."""
+        with self._change():
+            self._get(name)
+            self._store.delete_connector(name)
+
+    def set_target_state(self, name: str, state: TargetState) -> None:
+        """Pause, resume or stop."""
+        with self._change():
+            if self._get(name).target != state:
+                self._store.put_target(name, state)
+
+    def restart_connector(
+        self, name: str, *, include_tasks: bool, only_failed: bool
+    ) -> ConnectorStatus:
+        """Restart what the flags choose."""
+        now = self.status(name)
+        is_own = now.state == "FAILED" or not only_failed
+        tasks: list[TaskStatus] = []
+        chosen: set[int] = set()
+        for task in now.tasks:
+            if include_tasks and (task.state == "FAILED" or not only_failed):
+                chosen.add(task.id)
+                tasks.append(replace(task, state="RESTARTING", trace=None))
+            else:
+                tasks.append(task)
+        self._herder.restart(name, coordinator=is_own, tasks=frozenset(chosen))
+        if is_own:
+            return replace(now, state="RESTARTING", trace=None, tasks=tuple(tasks))
+        return replace(now, tasks=tuple(tasks))
+
+    def restart_task(self, name: str, task: int) -> None:
+        """Restart one task."""
+        if task not in self._tasks(self._get(name)):
+            raise UnknownTaskError("no such task", connector=name, task=task)
+        self._herder.restart(name, coordinator=False, tasks=frozenset({task}))
+
+    def reset_active_topics(self, name: str) -> None:
+        """Empty the set of active topics."""
+        self._statuses.forget_topics(name)
+
+    # ------------------------------------------------------------ offsets
+
+    def offsets(self, name: str) -> Offsets:
+        """Committed source offsets of the connector's group."""
+        with _reachable():
+            found = self._admin.committed_all(self._group_of(self._get(name)))
+        return {(tp.topic, tp.partition): offset for tp, offset in found.items()}
+
+    def alter_offsets(self, name: str, offsets: Offsets) -> None:
+        """Move committed source offsets."""
+        with self._change():
+            group = self._group_of(self._must_be_stopped(name))
+            with _reachable():
+                wanted = {TopicPartition(*at): offset for at, offset in offsets.items()}
+                if None in wanted.values():
+                    # no client can forget single partitions: forget the group, keep the others
+                    kept = self._admin.committed_all(group)
+                    self._admin.delete_group(group)
+                    wanted = {**kept, **wanted}
+                moved = {tp: offset for tp, offset in wanted.items() if offset is not None}
+                if moved:
+                    self._admin.alter_offsets(group, moved)
+
+    def reset_offsets(self, name: str) -> None:
+        """Forget all committed source offsets."""
+        with self._change():
+            group = self._group_of(self._must_be_stopped(name))
+            with _reachable():
+                self._admin.delete_group(group)
+
+    # ------------------------------------------------------------ extensions
+
+    def extension(self, name: str, what: str) -> Mapping[str, Any]:
+        """Icefloe's own view of a connector: ``tables``, ``lag`` or ``rounds``."""
+        state = self._get(name)
+        run = self._herder.run_of(name)
+        rounds = list(run.rounds) if run is not None else []
+        if what == "rounds":
+            return {"connector": name, "rounds": rounds}
+        if what == "tables":
+            tables: dict[str, Mapping[str, Any]] = {}
+            for one in rounds:
+                for table in one.get("tables", ()):
+                    tables[table["table"]] = {**table, "commit_id": one.get("commit_id")}
+            return {"connector": name, "tables": list(tables.values())}
+        return {"connector": name, "partitions": self._lag(state)}
+
+    def _lag(self, state: ConnectorState) -> list[Mapping[str, Any]]:
+        partitions = sorted(state.layout.partitions) if state.layout else []
+        with _reachable():
+            committed = self._admin.committed(self._group_of(state), partitions)
+            marks = self._admin.watermarks(partitions)
+        return [
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "committed_offset": committed[tp],
+                "end_offset": marks[tp][1],
+                "lag": marks[tp][1] - max(committed[tp] or 0, marks[tp][0]),
+            }
+            for tp in partitions
+        ]
+
+    # ------------------------------------------------------------ common
+
+    def _tasks(self, state: ConnectorState) -> tuple[int, ...]:
+        if state.target == "STOPPED" or state.layout is None:
+            return ()
+        return tuple(range(len(state.layout.tasks)))
+
+    def _must_be_up(self) -> None:
+        if self._health.status == "starting":
+            raise UnavailableError(self._health.message)
+
+    def _get(self, name: str) -> ConnectorState:
+        self._must_be_up()
+        state = self._store.get(name)
+        if state.config is None:
+            raise UnknownConnectorError("no such connector", connector=name)
+        return state
+
+    def _must_be_stopped(self, name: str) -> ConnectorState:
+        state = self._get(name)
+        if state.target != "STOPPED":
+            raise NotAllowedError(STOP_FIRST.format(name=name))
+        has_tasks = state.layout is not None and bool(state.layout.tasks)
+        if has_tasks or (state.layout is not None and not state.is_ready):
+            raise ConflictError(
+                f"Connector {name} is still being stopped; try again in a moment", connector=name
+            )
+        return state
+
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        """One change at a time, and only by a node that may write."""
+        self._must_be_up()
+        with self._changing:
+            try:
+                yield
+            except Fenced as e:
+                raise UnavailableError(
+                    "another node of the same group.id has taken over", code="fenced"
+                ) from e
+            except RetriableError as e:
+                raise UnavailableError(
+                    f"not acknowledged by Kafka in time: {e.message}", code=e.code
+                ) from e
+
+
+@contextmanager
+def _reachable() -> Iterator[None]:
+    """Map what the broker refuses, and its absence, to what the API can say."""
+    try:
+        yield
+    except ConfigError as e:
+        raise NotAllowedError(e.message) from e
+    except RetriableError as e:
+        raise UnavailableError(e.message, code=e.code) from e

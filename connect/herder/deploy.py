@@ -1,0 +1,197 @@
+"""From wish to reality, for one connector: the layout written, fenced, ready.
+
+Rules of this file:
+- The order is the protocol's: write the layout; let old tasks end and take over every
+  transactional id of the old and the new layout; write the ready record. Only then may a task of
+  the new layout start.
+- Every step can be the last one before a crash. The next ``converge``, here or on another node,
+  finds what is there and goes on; it needs no memory of this one.
+- Runs on a thread of its own per connector, never twice at once for the same connector.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from connect.config.connector import ConnectorConfig
+from connect.config.node import NodeConfig
+from connect.config.parse import parse
+from connect.config.providers import Providers
+from connect.errors import ConfigError
+from connect.gateways.kafka import client_properties
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.herder.fencing import take_over, task_transactional_id
+from connect.herder.layouts import next_layout, source_partitions
+from connect.herder.state import ConnectorState
+from connect.herder.store import ConfigStore
+from connect.layout import Layout, TopicPartition
+from connect.logs import logger
+from connect.metrics import counter
+
+CONTROL_TOPIC_CONFIG = {"cleanup.policy": "delete", "retention.ms": str(7 * 24 * 3600 * 1000)}
+
+_log = logger("herder")
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """What may run now; ``layout`` None: nothing may."""
+
+    layout: Layout | None
+    config: Mapping[str, str] | None
+
+
+class Deployer:
+    """Makes a connector's layout what its configuration and the cluster ask for.
+
+    Args:
+        node: node configuration.
+        providers: resolves placeholders.
+        store: configurations and layouts.
+        admin: the cluster, with the node's own properties.
+    """
+
+    def __init__(
+        self, node: NodeConfig, providers: Providers, store: ConfigStore, admin: KafkaAdmin
+    ) -> None:
+        self._node = node
+        self._providers = providers
+        self._store = store
+        self._admin = admin
+        self._excluded = frozenset({node.config_topic, node.status_topic})
+
+    def converge(self, name: str, stop: Callable[[bool], None], *, nodes: int = 1) -> Deployed:
+        """Bring the stored layout in line with configuration, wish and metadata.
+
+        Args:
+            name: connector.
+            stop: ends the connector's tasks, and its coordinator too when called with True;
+                returns when they have ended or their grace is over.
+            nodes: nodes that can run tasks.
+
+        Raises:
+            ConfigError: the configuration cannot be run.
+            Fenced: another node leads.
+            RetriableError: the broker is away.
+        """
+        state = self._store.get(name)
+        if state.config is None:
+            stop(True)  # noqa: FBT003 - the callable's one argument
+            self._fence(state, None, tasks=state.tasks_ever)
+            return Deployed(None, None)
+        if state.target != "STARTED":
+            stop(True)  # noqa: FBT003
+            if state.target == "STOPPED":
+                self._clear(state)
+            return Deployed(None, None)
+        return self._start(state, stop, nodes)
+
+    def outdated(self) -> list[str]:
+        """Connectors whose partitions are not those of their layout any more.
+
+        Raises:
+            RetriableError: the broker is away.
+        """
+        found = []
+        topics = self._admin.topics()
+        for name in self._store.names():
+            state = self._store.get(name)
+            if state.target != "STARTED" or not state.is_ready or state.layout is None:
+                continue
+            with contextlib.suppress(ConfigError):  # told when it was to be started
+                now = self._partitions(self.parsed(state), topics)
+                if frozenset(now) != state.layout.partitions:
+                    found.append(name)
+        return found
+
+    def _partitions(
+        self, config: ConnectorConfig, topics: Mapping[str, int]
+    ) -> list[TopicPartition]:
+        return source_partitions(config, topics, excluded=self._excluded)
+
+    def parsed(self, state: ConnectorState) -> ConnectorConfig:
+        """The connector's configuration, typed; no secret is in it.
+
+        Raises:
+            ConfigError: it is not valid.
+        """
+        return parse(
+            state.config or {}, node=self._node.properties, resolve=self._providers.resolve
+        )
+
+    def _start(self, state: ConnectorState, stop: Callable[[bool], None], nodes: int) -> Deployed:
+        config = self.parsed(state)
+        topics = self._admin.topics()
+        self._ensure_topics(config, topics)
+        wanted = next_layout(state, config, self._partitions(config, topics), nodes=nodes)
+        if wanted is None and state.is_ready:
+            return Deployed(state.layout, state.config)
+        layout = wanted or state.layout
+        assert layout is not None
+        if wanted is not None:
+            self._store.put_layout(wanted, state.config or {})
+            counter("layouts", connector=state.name).inc()
+            _log.info(
+                "layout written",
+                connector=state.name,
+                layout=wanted.number,
+                tasks=len(wanted.tasks),
+                partitions=len(wanted.partitions),
+            )
+        stop(False)  # noqa: FBT003
+        self._make_ready(state, layout, config)
+        return Deployed(layout, state.config)
+
+    def _clear(self, state: ConnectorState) -> None:
+        """No task of a stopped connector can write any more: its offsets may be changed."""
+        layout = state.layout
+        if layout is None and not state.tasks_ever:
+            return  # never ran
+        if layout is None or layout.tasks:
+            layout = Layout(state.name, state.number_max + 1, ())
+            self._store.put_layout(layout, state.config or {})
+        elif state.is_ready:
+            return
+        try:
+            config = self.parsed(state)
+        except ConfigError:
+            config = None
+        self._make_ready(state, layout, config)
+
+    def _make_ready(
+        self, state: ConnectorState, layout: Layout, config: ConnectorConfig | None
+    ) -> None:
+        self._fence(state, config, tasks=max(state.tasks_ever, len(layout.tasks)))
+        self._store.put_ready(layout)
+
+    def _fence(self, state: ConnectorState, config: ConnectorConfig | None, *, tasks: int) -> None:
+        node = self._providers.resolve_all(self._node.properties)
+        overrides: list[Mapping[str, str]] = []
+        if config is not None:
+            overrides = [
+                self._providers.resolve_all(config.producer_overrides),
+                self._providers.resolve_all(config.kafka_overrides),
+            ]
+        group_id = self._node.group_id
+        take_over(
+            client_properties(node, *overrides, prefix="producer."),
+            [task_transactional_id(group_id, state.name, task) for task in range(tasks)],
+        )
+
+    def _ensure_topics(self, config: ConnectorConfig, topics: Mapping[str, int]) -> None:
+        if config.control_topic not in topics:
+            self._admin.ensure_topic(config.control_topic, 1, CONTROL_TOPIC_CONFIG)
+        dead_letters = config.errors.dead_letter_topic
+        if dead_letters and dead_letters not in topics:
+            self._admin.ensure_topic(
+                dead_letters, 1, replication_factor=config.errors.dead_letter_replication_factor
+            )
+
+
+def trace_of(error: BaseException) -> str:
+    """First line names the cause and its coordinates, the stack follows."""
+    stack = "".join(traceback.format_exception(error))
+    return f"{type(error).__name__}: {error}\n\n{stack}"

@@ -1,0 +1,80 @@
+"""Which partitions a connector reads, and in how many tasks: pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from connect.config.connector import ConnectorConfig
+from connect.errors import ConfigError
+from connect.herder.state import ConnectorState, task_base_config
+from connect.layout import Layout, TopicPartition, spread
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+
+def source_partitions(
+    config: ConnectorConfig, topics: Mapping[str, int], *, excluded: frozenset[str] = frozenset()
+) -> list[TopicPartition]:
+    """Expand ``topics`` or ``topics.regex`` against the cluster's metadata.
+
+    Args:
+        config: the connector.
+        topics: partition count of every topic of the cluster.
+        excluded: topics no regex may bring in: the node's own. The connector's control topic and
+            dead letter topic are left out of a regex too, or it would read what it writes.
+
+    Returns:
+        Sorted partitions; topics that do not exist (yet) contribute none.
+
+    Raises:
+        ConfigError: ``topics_regex``: not a regular expression Python understands.
+    """
+    if config.topics_regex is None:
+        names = set(config.topics) & topics.keys()
+    else:
+        try:
+            pattern = re.compile(config.topics_regex)
+        except re.error as e:
+            raise ConfigError(
+                f"topics.regex is not a regular expression: {e}",
+                code="topics_regex",
+                connector=config.name,
+            ) from e
+        own = {config.control_topic, config.errors.dead_letter_topic}
+        kept_out = INTERNAL_TOPICS | excluded | own
+        names = {topic for topic in topics if topic not in kept_out and pattern.fullmatch(topic)}
+    return sorted(TopicPartition(name, p) for name in names for p in range(topics[name]))
+
+
+def task_count(config: ConnectorConfig, *, nodes: int, partitions: int) -> int:
+    """``tasks.max`` is a maximum: one task per worker process by default, one at least."""
+    return max(1, min(config.tasks_max, config.tasks_per_worker * nodes, partitions))
+
+
+def layout_for(
+    config: ConnectorConfig, partitions: list[TopicPartition], *, number: int, nodes: int
+) -> Layout:
+    """The layout these partitions get; without partitions one task that reads nothing."""
+    count = task_count(config, nodes=nodes, partitions=len(partitions))
+    layout = spread(config.name, number, partitions, tasks=count)
+    return layout if layout.tasks else Layout(config.name, number, ((),))
+
+
+def next_layout(
+    state: ConnectorState,
+    config: ConnectorConfig,
+    partitions: list[TopicPartition],
+    *,
+    nodes: int,
+) -> Layout | None:
+    """The layout to write, or None when the latest one is still right.
+
+    A changed configuration is a new layout too: tasks start from their stored configuration.
+    """
+    wanted = layout_for(config, partitions, number=state.number_max + 1, nodes=nodes)
+    if state.layout is not None and state.layout.tasks == wanted.tasks:
+        stored = [task_base_config(task) for task in state.task_configs]
+        if all(task == dict(config.raw) for task in stored):
+            return None
+    return wanted

@@ -1,0 +1,330 @@
+"""``python -m connect.node --properties FILE``: one node, the thing ``icefloe node`` runs.
+
+Rules of this file:
+- The REST API answers first (503 with a health body) and everything else follows, so that a
+  probe sees a node that is starting and not a refused connection.
+- A node that cannot reach its broker goes on trying; one whose configuration is wrong, or whose
+  place another node has taken, says so in one line and ends with status 1.
+- SIGTERM and SIGINT drain: no new change, worker first (it announces what it has), coordinator
+  next (it commits what it hears), all within the grace; status 0.
+- Environment is read here and nowhere else in the node.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from connect import logs
+from connect.clock import Clock, SystemClock
+from connect.config.node import NodeConfig, is_loopback
+from connect.config.providers import Providers
+from connect.errors import ConfigError, IcefloeError, RetriableError
+from connect.gateways.kafka import client_properties
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.herder.api import HEALTHY, NodeHerder
+from connect.herder.backoff import BackoffPolicy
+from connect.herder.deploy import Deployer
+from connect.herder.herder import Herder
+from connect.herder.state import ConnectorState
+from connect.herder.store import ConfigStore, StatusStore, StoreSettings
+from connect.herder.supervisor import Child, ChildSpec
+from connect.logs import logger
+from connect.metrics import Exposition
+from connect.rest.app import ApiSettings, create_app
+from connect.rest.herder_api import Health, NodeInfo
+from connect.rest.loggers import LEVELS, LogLevels
+
+COMMANDS: Mapping[str, Sequence[str]] = {
+    # -P: a file named like a child in the working folder must not be run in its place
+    name: (sys.executable, "-P", "-m", name)
+    for name in ("worker", "coordinator")
+}
+RETRY_PAUSE_S = 1.0
+COORDINATOR_GRACE_PART = 3
+
+_log = logger("node")
+
+
+class Node:
+    """Everything of one node, wired together.
+
+    Args:
+        config: the node's configuration.
+        environ: the process's environment; children inherit it.
+        commands: how the children are started.
+        clock: time and identities.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        environ: Mapping[str, str],
+        *,
+        commands: Mapping[str, Sequence[str]] = COMMANDS,
+        clock: Clock | None = None,
+    ) -> None:
+        _refuse_open_doors(config)
+        self._config = config
+        self._clock = clock or SystemClock()
+        self._environ = environ
+        self._stopping = threading.Event()
+        self._fatal: BaseException | None = None
+        self._providers = Providers(config.properties, environ)
+        self._listener = _listen(config)
+        host, port = config.advertised
+        bound_port: int = self._listener.getsockname()[1]
+        self.worker_id = f"{host}:{port or bound_port}"
+        self._log_levels = LogLevels(self._clock)
+        self._build(commands)
+        self._server = self._serve_api()
+
+    @property
+    def port(self) -> int:
+        """Where the REST API listens."""
+        port: int = self._listener.getsockname()[1]
+        return port
+
+    def run(self) -> int:
+        """Run until stopped; return the exit status."""
+        for warning in self._config.warnings:
+            _log.warning(warning)
+        _log.info("node starts", worker_id=self.worker_id, group_id=self._config.group_id)
+        serving = threading.Thread(target=self._run_server, name="rest", daemon=True)
+        serving.start()
+        for child in self._children.values():
+            child.start()
+        starting = threading.Thread(target=self._start, name="start", daemon=True)
+        starting.start()
+        self._stopping.wait()
+        self._drain()
+        self._server.should_exit = True
+        serving.join(5)
+        if self._fatal is not None:
+            _log.error("node ends", error=str(self._fatal))
+            return 1
+        _log.info("node ends")
+        return 0
+
+    def stop(self) -> None:
+        """Drain and end; may be called from a signal handler or any thread."""
+        self._stopping.set()
+
+    # ------------------------------------------------------------ wiring
+
+    def _build(self, commands: Mapping[str, Sequence[str]]) -> None:
+        config, clock = self._config, self._clock
+        node = self._providers.resolve_all(config.properties)
+        settings = _store_settings(config, node, self.worker_id)
+        self._admin = KafkaAdmin(client_properties(node, prefix="admin."))
+        self._store = ConfigStore(settings, self._admin, clock, self._changed)
+        self._statuses = StatusStore(settings, self._admin, clock)
+        self._deployer = Deployer(config, self._providers, self._store, self._admin)
+        config.state_dir.mkdir(parents=True, exist_ok=True)
+        self._children = {
+            name: Child(
+                ChildSpec(
+                    name=name,
+                    command=commands[name],
+                    log_file=config.state_dir.resolve() / f"{name}.log",
+                    properties=config.properties,
+                    environ=self._environ,
+                ),
+                on_event=self._heard,
+                clock=clock,
+                policy=BackoffPolicy(first_ms=500, longest_ms=30_000),
+            )
+            for name in COMMANDS
+        }
+        exposition = Exposition(
+            clock.now_ms, is_known=lambda name: self._store.get(name).config is not None
+        )
+        values = config.values
+        self._herder = Herder(
+            store=self._store,
+            statuses=self._statuses,
+            deployer=self._deployer,
+            children=self._children,
+            clock=clock,
+            worker_id=self.worker_id,
+            version=version("icefloe"),
+            policy=BackoffPolicy(
+                first_ms=values["icefloe.task.restart.backoff.ms"],
+                longest_ms=values["icefloe.task.restart.backoff.max.ms"],
+                restarts_max=values["icefloe.task.restart.max"],
+            ),
+            refresh_ms=values["icefloe.metadata.refresh.ms"],
+            grace_ms=config.drain_grace_ms,
+            on_fatal=self._on_fatal,
+            on_metrics=exposition.heard,
+        )
+        self._api = NodeHerder(
+            herder=self._herder,
+            store=self._store,
+            statuses=self._statuses,
+            admin=self._admin,
+            exposition=exposition,
+            group_of=self._group_of,
+            publish_level=self._publish_level,
+            group_id=config.group_id,
+        )
+
+    def _serve_api(self) -> uvicorn.Server:
+        info = NodeInfo(f"http://{self.worker_id}", self._config.group_id)
+        app = create_app(
+            self._api,
+            info,
+            self._log_levels,
+            resolve=self._providers.resolve,
+            settings=ApiSettings.of(self._config),
+        )
+        return uvicorn.Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                server_header=False,
+                timeout_graceful_shutdown=3,
+            )
+        )
+
+    # ------------------------------------------------------------ life
+
+    def _run_server(self) -> None:
+        asyncio.run(self._server.serve(sockets=[self._listener]))
+
+    def _start(self) -> None:
+        """Read the stores and begin to reconcile, trying again while the broker is away."""
+        for store in (self._store, self._statuses):
+            while not self._stopping.is_set():
+                try:
+                    store.start()
+                except RetriableError as e:
+                    _log.warning("cannot start yet", error=str(e))
+                    self._stopping.wait(RETRY_PAUSE_S)
+                except IcefloeError as e:
+                    self._on_fatal(e)
+                    return
+                else:
+                    break
+        if not self._stopping.is_set():
+            self._herder.start()
+            self._api.set_health(HEALTHY)
+            _log.info("node is ready", connectors=len(self._store.names()))
+
+    def _on_fatal(self, error: BaseException) -> None:
+        if self._fatal is None:
+            self._fatal = error
+        self._api.set_health(Health("unhealthy", str(error)))
+        self._stopping.set()
+
+    def _drain(self) -> None:
+        _log.info("node drains", grace_ms=self._config.drain_grace_ms)
+        grace_ms = self._config.drain_grace_ms
+        deadline_ms = self._clock.monotonic_ms() + grace_ms
+        self._herder.close()
+        self._children["worker"].shutdown(grace_ms - grace_ms // COORDINATOR_GRACE_PART)
+        left_ms = max(0, deadline_ms - self._clock.monotonic_ms())
+        self._children["coordinator"].shutdown(left_ms)
+        self._statuses.close()
+        self._store.close()
+        self._admin.close()
+
+    # ------------------------------------------------------------ small parts
+
+    def _changed(self, name: str) -> None:
+        self._herder.changed(name)
+
+    def _heard(self, child: str, event: Mapping[str, Any]) -> None:
+        self._herder.heard(child, event)
+
+    def _group_of(self, state: ConnectorState) -> str:
+        try:
+            return self._deployer.parsed(state).connect_group_id
+        except ConfigError:
+            return f"connect-{state.name}"
+
+    def _publish_level(self, namespace: str, level: str) -> None:
+        self._log_levels.set(namespace, level)
+        for child in self._children.values():
+            child.send({"op": "log-level", "logger": namespace, "level": LEVELS[level]})
+
+
+def _store_settings(config: NodeConfig, node: Mapping[str, str], worker_id: str) -> StoreSettings:
+    values = config.values
+    return StoreSettings(
+        group_id=config.group_id,
+        worker_id=worker_id,
+        config_topic=config.config_topic,
+        config_replication_factor=values["config.storage.replication.factor"],
+        status_topic=config.status_topic,
+        status_replication_factor=values["status.storage.replication.factor"],
+        status_partitions=values["status.storage.partitions"],
+        reader_properties=client_properties(node, prefix="consumer."),
+        producer_properties=client_properties(node, prefix="producer."),
+    )
+
+
+def _refuse_open_doors(config: NodeConfig) -> None:
+    """There is no authentication in this version: nothing may rely on it."""
+    if config.values["icefloe.rest.auth.basic.file"] or not is_loopback(config.listener.host):
+        raise ConfigError(
+            "this version has no authentication: listen at 127.0.0.1 and leave "
+            "icefloe.rest.auth.basic.file out",
+            code="no_authentication",
+        )
+
+
+def _listen(config: NodeConfig) -> socket.socket:
+    host, port = config.listener
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=512)
+    except OSError as e:
+        raise ConfigError(
+            f"cannot listen at {config.listener.url}: {e.strerror}", code="listener"
+        ) from e
+
+
+def run_node(properties: Path) -> int:
+    """Run a node until SIGTERM or SIGINT; return the exit status.
+
+    Raises:
+        ConfigError: properties are missing or wrong, or the address is taken.
+    """
+    logs.configure("node")
+    node = Node(NodeConfig.load(properties, os.environ), dict(os.environ))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: node.stop())
+    return node.run()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """``python -m connect.node``."""
+    parser = argparse.ArgumentParser(prog="python -m connect.node", description="Run one node.")
+    parser.add_argument("--properties", type=Path, required=True, help="node properties file")
+    chosen = parser.parse_args(arguments)
+    try:
+        return run_node(chosen.properties)
+    except IcefloeError as e:
+        print(f"error: {e}", file=sys.stderr)  # noqa: T201 - the last word to whoever started it
+        return 1
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # a job that still waits for the broker must not hold the exit up
