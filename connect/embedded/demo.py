@@ -8,6 +8,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import tempfile
@@ -38,6 +39,8 @@ PARTITIONS = 4
 STALL_TIMEOUT_MS = 120_000  # Spark's first start is the longest time in which nothing moves
 POLL_INTERVAL_S = 0.5
 REQUEST_TIMEOUT_S = 30
+LEADER_TRIES = 50
+LEADER_PAUSE_MS = 100
 TABLES: Mapping[str, str] = {
     "payment": "bank.payments",
     "refund": "bank.refunds",
@@ -186,7 +189,7 @@ class Demo:
             catalog = open_catalog("demo", self._stack.catalog_properties)
             catalog.exists(("bank", "payments"))  # makes the catalog's own tables
             admin.ensure_topic(self._topic, PARTITIONS, {})
-            wanted = payments.ranges(self._records, self._ends(admin))
+            wanted = payments.ranges(self._records, self._first_ends(admin))
             self._stack.start_node()
         with ThreadPoolExecutor(1, "payments") as pool:
             producing = pool.submit(
@@ -217,6 +220,14 @@ class Demo:
         partitions = [TopicPartition(self._topic, number) for number in range(PARTITIONS)]
         marks = admin.watermarks(partitions)
         return [marks[partition][1] for partition in partitions]
+
+    def _first_ends(self, admin: KafkaAdmin) -> list[int]:
+        """As ``_ends``, of a topic that may be new: its partitions have no leader for a moment."""
+        for _ in range(LEADER_TRIES):
+            with contextlib.suppress(RetriableError):
+                return self._ends(admin)
+            self._clock.sleep_ms(LEADER_PAUSE_MS)
+        return self._ends(admin)
 
     def _create_connector(self) -> None:
         """Create the connector, or bring it up to date, through the REST API."""
