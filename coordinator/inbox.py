@@ -4,7 +4,7 @@ Rules of this file:
 - Reading starts at the group's own control offsets; without one, at the earliest retained event;
   never at the latest. Floors in the tables filter what is already committed.
 - Only committed transactions are read. A frame that cannot be read stops nothing: it is counted
-  and named, for an event of our own group cannot be malformed unless it is not ours.
+  and named, for what our own tasks write can be read.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ class Inbox:
             event = decode(record.value or b"")
             headers = decode_headers(record.headers)
         except MalformedEvent as e:
-            self._on_malformed(record, str(e))
+            if e.group_id in {None, self._group_id}:  # others' odd events are others' concern
+                self._on_malformed(record, str(e))
             return None
         if event.group_id != self._group_id:
             return None

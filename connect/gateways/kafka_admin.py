@@ -109,6 +109,12 @@ class KafkaAdmin:
         with mapped(f"deleting topic {name}"):
             _result(self._admin.delete_topics([name])[name])
 
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
+        """Delete every record below these offsets, as retention does."""
+        with mapped("deleting records"):
+            for future in self._admin.delete_records(to_client(before)).values():
+                _result(future)
+
     def watermarks(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, tuple[int, int]]:

@@ -7,17 +7,8 @@ from uuid import UUID
 import pytest
 
 from connect.errors import InvariantViolation
-from connect.layout import Layout, TopicPartition
 from control_schemas.events import (
-    CommitComplete,
-    DataComplete,
-    DataWritten,
-    Event,
-    EventHeaders,
     SourceRange,
-    StartCommit,
-    TableReference,
-    TopicPartitionOffset,
 )
 from coordinator.effects import (
     Advanced,
@@ -25,85 +16,14 @@ from coordinator.effects import (
     CommitTables,
     CompletionSent,
     CoordinatorFenced,
-    Effect,
-    Envelope,
-    EnvelopeRead,
-    LayoutChanged,
     OutcomeKnown,
-    RoundEnded,
     SendCompletion,
     SendStartCommit,
     Stop,
-    TableCommitted,
     TableDecision,
-    TableFailed,
-    Tick,
 )
-from coordinator.kernel import Kernel, KernelSettings, Phase
-
-T1 = TableReference("iceberg", ("db",), "t1", UUID(int=101))
-T2 = TableReference("iceberg", ("db",), "t2", UUID(int=102))
-P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
-SECOND_US = 1_000_000
-
-
-class Driver:
-    """Feeds a kernel the way the shell does, counting ids, offsets and time."""
-
-    def __init__(self, *, interval_ms: int = 10_000, timeout_ms: int = 3_000) -> None:
-        self.kernel = Kernel(KernelSettings("c-0", interval_ms, timeout_ms))
-        self.now_ms = 1_000
-        self.offset = 0
-        self.ids = 0
-
-    def tick(self, after_ms: int = 0) -> list[Effect]:
-        self.now_ms += after_ms
-        self.ids += 1
-        return self.kernel.receive(Tick(UUID(int=self.ids), 0), self.now_ms)
-
-    def layout(self, *partitions: TopicPartition, number: int = 1) -> list[Effect]:
-        layout = Layout("c", number, (tuple(partitions),))
-        return self.kernel.receive(LayoutChanged(layout), self.now_ms)
-
-    def read(self, payload: object, headers: EventHeaders | None = None) -> list[Effect]:
-        event = Event(UUID(int=9), 0, "connect-c", payload)  # type: ignore[arg-type] # any payload
-        envelope = Envelope(event, headers or EventHeaders(), 0, self.offset)
-        self.offset += 1
-        return self.kernel.receive(EnvelopeRead(envelope), self.now_ms)
-
-    def written(self, commit: UUID, table: TableReference = T1) -> list[Effect]:
-        return self.read(DataWritten(commit, table, (), ()))
-
-    def complete(
-        self,
-        commit: UUID,
-        *assignments: tuple[TopicPartition, int | None],
-        layout: int | None = 1,
-        ranges: tuple[SourceRange, ...] = (),
-    ) -> list[Effect]:
-        offsets = tuple(TopicPartitionOffset(tp.topic, tp.partition, 7, t) for tp, t in assignments)
-        return self.read(DataComplete(commit, offsets), EventHeaders(layout=layout, ranges=ranges))
-
-    def start(self) -> UUID:
-        """Start a round and return its id."""
-        (effect,) = self.tick()
-        assert isinstance(effect, SendStartCommit)
-        return effect.commit_id
-
-    def committed(self, commit: UUID, table: TableReference = T1) -> list[Effect]:
-        outcome = TableCommitted(table, commit, snapshot_id=55)
-        return self.kernel.receive(OutcomeKnown(outcome), self.now_ms)
-
-    def failed(
-        self, commit: UUID, table: TableReference = T1, *, retriable: bool = True
-    ) -> list[Effect]:
-        outcome = TableFailed(table, commit, "code", "why", is_retriable=retriable)
-        return self.kernel.receive(OutcomeKnown(outcome), self.now_ms)
-
-    def sent(self, commit: UUID) -> RoundEnded:
-        (effect,) = self.kernel.receive(CompletionSent(commit), self.now_ms)
-        assert isinstance(effect, RoundEnded)
-        return effect
+from coordinator.kernel import Phase
+from tests.kernel_driver import P0, P1, SECOND_US, T1, T2, Driver
 
 
 @pytest.fixture
@@ -332,61 +252,6 @@ def test_empty_layout_needs_no_answer() -> None:
     (completion,) = d.committed(commit)
     assert isinstance(completion, SendCompletion)
     assert completion.valid_through_us is None
-
-
-def test_vtts_never_goes_back(driver: Driver) -> None:
-    """A round that could claim less repeats the last claim; a missing timestamp claims nothing."""
-    commit = driver.start()
-    driver.complete(commit, (P0, 9_000))
-    driver.complete(commit, (P1, 9_000))
-    driver.sent(commit)
-    driver.now_ms += 10_000
-    commit = driver.start()
-    driver.complete(commit, (P0, 4_000))
-    (effect,) = driver.complete(commit, (P1, 9_000))
-    assert isinstance(effect, SendCompletion)
-    assert effect.valid_through_us == 9_000
-    driver.sent(commit)
-    driver.now_ms += 10_000
-    commit = driver.start()
-    driver.complete(commit, (P0, None))
-    (effect,) = driver.complete(commit, (P1, 9_000))
-    assert isinstance(effect, SendCompletion)
-    assert effect.valid_through_us is None
-
-
-def test_vtts_of_before_the_restart_is_kept(driver: Driver) -> None:
-    """A coordinator that reads its predecessor's completion never claims less."""
-    driver.read(CommitComplete(UUID(int=3), 50_000))
-    driver.read(CommitComplete(UUID(int=3), None))
-    driver.read(StartCommit(UUID(int=3)))
-    commit = driver.start()
-    driver.complete(commit, (P0, 9_000))
-    (effect,) = driver.complete(commit, (P1, 9_000))
-    assert isinstance(effect, SendCompletion)
-    assert effect.valid_through_us is None
-    driver.sent(commit)
-    driver.now_ms += 10_000
-    commit = driver.start()
-    driver.complete(commit, (P0, 60_000))
-    (effect,) = driver.complete(commit, (P1, 70_000))
-    assert isinstance(effect, SendCompletion)
-    assert effect.valid_through_us == 60_000
-
-
-def test_vtts_is_not_repeated_for_a_partition_that_came_later(driver: Driver) -> None:
-    """A new partition that is still behind the last claim keeps it from being made again."""
-    commit = driver.start()
-    driver.complete(commit, (P0, 9_000))
-    driver.complete(commit, (P1, 9_000))
-    driver.sent(commit)
-    late = TopicPartition("orders", 2)
-    driver.layout(P0, P1, late, number=2)
-    driver.now_ms += 10_000
-    commit = driver.start()
-    (effect,) = driver.complete(commit, (P0, 12_000), (P1, 12_000), (late, 5_000), layout=2)
-    assert isinstance(effect, SendCompletion)
-    assert effect.valid_through_us is None
 
 
 def test_reading_twice_is_a_bug(driver: Driver) -> None:

@@ -1,0 +1,94 @@
+"""Feeds a commit kernel the way the shell does."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from connect.layout import Layout, TopicPartition
+from control_schemas.events import (
+    DataComplete,
+    DataWritten,
+    Event,
+    EventHeaders,
+    SourceRange,
+    TableReference,
+    TopicPartitionOffset,
+)
+from coordinator.effects import (
+    CompletionSent,
+    Effect,
+    Envelope,
+    EnvelopeRead,
+    LayoutChanged,
+    OutcomeKnown,
+    RoundEnded,
+    SendStartCommit,
+    TableCommitted,
+    TableFailed,
+    Tick,
+)
+from coordinator.kernel import Kernel, KernelSettings
+
+T1 = TableReference("iceberg", ("db",), "t1", UUID(int=101))
+T2 = TableReference("iceberg", ("db",), "t2", UUID(int=102))
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+SECOND_US = 1_000_000
+
+
+class Driver:
+    """Feeds a kernel the way the shell does, counting ids, offsets and time."""
+
+    def __init__(self, *, interval_ms: int = 10_000, timeout_ms: int = 3_000) -> None:
+        self.kernel = Kernel(KernelSettings("c-0", interval_ms, timeout_ms))
+        self.now_ms = 1_000
+        self.offset = 0
+        self.ids = 0
+
+    def tick(self, after_ms: int = 0) -> list[Effect]:
+        self.now_ms += after_ms
+        self.ids += 1
+        return self.kernel.receive(Tick(UUID(int=self.ids), 0), self.now_ms)
+
+    def layout(self, *partitions: TopicPartition, number: int = 1) -> list[Effect]:
+        layout = Layout("c", number, (tuple(partitions),))
+        return self.kernel.receive(LayoutChanged(layout), self.now_ms)
+
+    def read(self, payload: object, headers: EventHeaders | None = None) -> list[Effect]:
+        event = Event(UUID(int=9), 0, "connect-c", payload)  # type: ignore[arg-type] # any payload
+        envelope = Envelope(event, headers or EventHeaders(), 0, self.offset)
+        self.offset += 1
+        return self.kernel.receive(EnvelopeRead(envelope), self.now_ms)
+
+    def written(self, commit: UUID, table: TableReference = T1) -> list[Effect]:
+        return self.read(DataWritten(commit, table, (), ()))
+
+    def complete(
+        self,
+        commit: UUID,
+        *assignments: tuple[TopicPartition, int | None],
+        layout: int | None = 1,
+        ranges: tuple[SourceRange, ...] = (),
+    ) -> list[Effect]:
+        offsets = tuple(TopicPartitionOffset(tp.topic, tp.partition, 7, t) for tp, t in assignments)
+        return self.read(DataComplete(commit, offsets), EventHeaders(layout=layout, ranges=ranges))
+
+    def start(self) -> UUID:
+        """Start a round and return its id."""
+        (effect,) = self.tick()
+        assert isinstance(effect, SendStartCommit)
+        return effect.commit_id
+
+    def committed(self, commit: UUID, table: TableReference = T1) -> list[Effect]:
+        outcome = TableCommitted(table, commit, snapshot_id=55)
+        return self.kernel.receive(OutcomeKnown(outcome), self.now_ms)
+
+    def failed(
+        self, commit: UUID, table: TableReference = T1, *, retriable: bool = True
+    ) -> list[Effect]:
+        outcome = TableFailed(table, commit, "code", "why", is_retriable=retriable)
+        return self.kernel.receive(OutcomeKnown(outcome), self.now_ms)
+
+    def sent(self, commit: UUID) -> RoundEnded:
+        (effect,) = self.kernel.receive(CompletionSent(commit), self.now_ms)
+        assert isinstance(effect, RoundEnded)
+        return effect

@@ -1,0 +1,80 @@
+"""The valid-through timestamp of rounds."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from connect.layout import TopicPartition
+from control_schemas.events import (
+    CommitComplete,
+    StartCommit,
+)
+from coordinator.effects import (
+    SendCompletion,
+)
+from tests.kernel_driver import P0, P1, Driver
+
+
+@pytest.fixture
+def driver() -> Driver:
+    """A kernel whose layout has two partitions."""
+    d = Driver()
+    d.layout(P0, P1)
+    return d
+
+
+def test_vtts_never_goes_back(driver: Driver) -> None:
+    """A round that could claim less repeats the last claim; a missing timestamp claims nothing."""
+    commit = driver.start()
+    driver.complete(commit, (P0, 9_000))
+    driver.complete(commit, (P1, 9_000))
+    driver.sent(commit)
+    driver.now_ms += 10_000
+    commit = driver.start()
+    driver.complete(commit, (P0, 4_000))
+    (effect,) = driver.complete(commit, (P1, 9_000))
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us == 9_000
+    driver.sent(commit)
+    driver.now_ms += 10_000
+    commit = driver.start()
+    driver.complete(commit, (P0, None))
+    (effect,) = driver.complete(commit, (P1, 9_000))
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us is None
+
+
+def test_vtts_of_before_the_restart_is_kept(driver: Driver) -> None:
+    """A coordinator that reads its predecessor's completion never claims less."""
+    driver.read(CommitComplete(UUID(int=3), 50_000))
+    driver.read(CommitComplete(UUID(int=3), None))
+    driver.read(StartCommit(UUID(int=3)))
+    commit = driver.start()
+    driver.complete(commit, (P0, 9_000))
+    (effect,) = driver.complete(commit, (P1, 9_000))
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us is None
+    driver.sent(commit)
+    driver.now_ms += 10_000
+    commit = driver.start()
+    driver.complete(commit, (P0, 60_000))
+    (effect,) = driver.complete(commit, (P1, 70_000))
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us == 60_000
+
+
+def test_vtts_is_not_repeated_for_a_partition_that_came_later(driver: Driver) -> None:
+    """A new partition that is still behind the last claim keeps it from being made again."""
+    commit = driver.start()
+    driver.complete(commit, (P0, 9_000))
+    driver.complete(commit, (P1, 9_000))
+    driver.sent(commit)
+    late = TopicPartition("orders", 2)
+    driver.layout(P0, P1, late, number=2)
+    driver.now_ms += 10_000
+    commit = driver.start()
+    (effect,) = driver.complete(commit, (P0, 12_000), (P1, 12_000), (late, 5_000), layout=2)
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us is None
