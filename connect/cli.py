@@ -1,0 +1,113 @@
+"""The command line: ``icefloe``.
+
+Commands import what they need when they run, so that ``icefloe --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from connect.errors import IcefloeError
+
+app = typer.Typer(
+    name="icefloe",
+    help="Kafka topics into Apache Iceberg tables, exactly once.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+StateDir = Annotated[Path, typer.Option("--state-dir", help="Folder of everything that lasts.")]
+
+
+@app.command()
+def node(
+    properties: Annotated[
+        Path, typer.Option("--properties", "-p", help="Node properties file.", exists=False)
+    ],
+) -> None:
+    """Run one node: REST API, worker and coordinator."""
+    from connect.node import run_node  # noqa: PLC0415 - on use
+
+    _exit_now(run_node(properties))
+
+
+@app.command()
+def up(
+    state_dir: StateDir = Path("icefloe-state"),
+    broker_port: Annotated[int, typer.Option(help="Kafka's port; 0 takes a free one.")] = 9092,
+    rest_port: Annotated[int, typer.Option(help="REST port; 0 takes a free one.")] = 8083,
+) -> None:
+    """Run a broker, a catalog and a node on this machine until Ctrl-C."""
+    from connect.embedded.stack import run_up  # noqa: PLC0415 - on use
+
+    raise typer.Exit(run_up(state_dir, broker_port=broker_port, rest_port=rest_port))
+
+
+@app.command()
+def demo(
+    records: Annotated[int, typer.Option(min=1, help="Payments to produce.")] = 1_000_000,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave everything running after.")] = False,
+    state_dir: Annotated[
+        Path | None, typer.Option("--state-dir", help="Folder to use; a temporary one if none.")
+    ] = None,
+    broker_port: Annotated[int, typer.Option(help="Kafka's port; 0 takes a free one.")] = 0,
+    rest_port: Annotated[int, typer.Option(help="REST port; 0 takes a free one.")] = 0,
+) -> None:
+    """Produce payments, land them in Iceberg tables and check them record by record."""
+    from connect.embedded.demo import run_demo  # noqa: PLC0415 - on use
+
+    status = run_demo(
+        records=records,
+        keep=keep,
+        state_dir=state_dir,
+        broker_port=broker_port,
+        rest_port=rest_port,
+    )
+    raise typer.Exit(status)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(installed_version("icefloe"))
+
+
+def _add_control(arguments: Sequence[str]) -> None:
+    """The ``control`` commands; their module is loaded only when they are asked for."""
+    if arguments[:1] == ["control"]:
+        from connect.control_tool import control_app  # noqa: PLC0415 - on use
+
+        app.add_typer(control_app)
+    else:
+        app.add_typer(typer.Typer(help="Look into the control topic."), name="control")
+
+
+def _exit_now(status: int) -> None:
+    """End although a thread may still wait for a broker that is away."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def main() -> None:
+    """Entry point: one clear line for what we know to go wrong, status 1."""
+    _add_control(sys.argv[1:])
+    try:
+        app()
+    except IcefloeError as e:
+        typer.secho("error: ", fg="red", err=True, nl=False)
+        typer.echo(str(e), err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
