@@ -212,10 +212,10 @@ def _map_converter(column: MapType, options: ConversionOptions, names: Names | N
             converted = to_key(key)
         except Unconvertible as refusal:
             raise refusal.inside("key") from None
-        if value is None:
-            if required:
-                raise Unconvertible("required_null", "null in a map of required values")
+        if value is None and not required:
             return converted, None
+        if value is None:
+            raise Unconvertible("required_null", "null in a map of required values").inside("value")
         try:
             return converted, to_value(value)
         except Unconvertible as refusal:

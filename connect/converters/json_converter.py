@@ -93,14 +93,13 @@ class JsonConverter:
         document = self._reader.read_text(text)
         if type(document) is not dict or document.keys() != _ENVELOPE:
             raise Misfit('an envelope has "schema" and "payload" and nothing else')
-        prefix_end = self._prefix_end(text)
-        prefix = text[:prefix_end]
-        if prefix_end and prefix in self._known:
+        prefix = self._prefix(text, document["schema"])
+        if prefix and prefix in self._known:
             self._known.move_to_end(prefix)
             readable = self._known[prefix]
         else:
             readable = readable_schema(document["schema"], default_for_null=self._defaults)
-            if prefix_end:
+            if prefix:
                 self._known[prefix] = readable
                 if len(self._known) > _SCHEMAS_KEPT:
                     self._known.popitem(last=False)
@@ -115,14 +114,15 @@ class JsonConverter:
             return None
         return _read(readable, payload)
 
-    def _prefix_end(self, text: str) -> int:
-        """Index of the payload when the schema comes first, as writers do; else 0."""
+    def _prefix(self, text: str, schema: Any) -> str:
+        """The text up to the payload, when the schema comes first, as writers do; else empty."""
         match = _SCHEMA_KEY.match(text)
         if match is None:
-            return 0
-        _, end = self._reader.value(text, match.end())
+            return ""
+        first, end = self._reader.value(text, match.end())
         match = _PAYLOAD_KEY.match(text, end)
-        return match.end() if match is not None else 0
+        # a second "schema" behind the first would win
+        return text[: match.end()] if match is not None and first == schema else ""
 
 
 def _read(readable: ReadableSchema | None, payload: Any) -> tuple[ConnectSchema | None, Any]:

@@ -1,0 +1,159 @@
+"""Converters by name, their options and errors; the recordings hold the rest."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connect.config.connector import ConverterConfig
+from connect.converters import Converter, converter
+from connect.converters.registry import converter_names
+from connect.errors import ConfigError, RecordError
+from connect.records import Struct, Timestamp
+
+
+def build(name: str, role: Any = "value", **options: str) -> Converter:
+    """A converter with options; underscores stand for dots."""
+    return converter(
+        ConverterConfig(name, {k.replace("_", "."): v for k, v in options.items()}), role
+    )
+
+
+@pytest.mark.parametrize("name", converter_names())
+def test_names_long_and_short(name: str) -> None:
+    """Java's class name, its last part, and Kafka's aliases name one converter."""
+    short = name.rpartition(".")[2]
+    kinds = {type(build(n)) for n in (name, short, short.removesuffix("Converter"))}
+    assert len(kinds) == 1
+
+
+def test_unknown_class_is_an_error() -> None:
+    """The message names what is known."""
+    with pytest.raises(ConfigError, match="JsonConverter"):
+        build("com.example.MyConverter")
+
+
+@pytest.mark.parametrize(
+    ("role", "stage"),
+    [("key", "KEY_CONVERTER"), ("value", "VALUE_CONVERTER"), ("header", "HEADER_CONVERTER")],
+)
+@pytest.mark.parametrize("data", [b"{", b'{"a":1}', b'{"schema":{"type":"int8"},"payload":300}'])
+def test_errors_name_their_stage(role: str, stage: str, data: bytes) -> None:
+    """Dead letters tell which converter refused the record."""
+    with pytest.raises(RecordError) as refused:
+        build("json", role).to_connect("t", (), data)
+    assert refused.value.stage == stage
+    assert refused.value.code in ("bad_json", "bad_envelope", "out_of_range")
+
+
+def envelope(payload: Any, **schema: Any) -> bytes:
+    """An envelope around a payload."""
+    return json.dumps({"schema": schema, "payload": payload}).encode()
+
+
+def test_known_schemas_are_not_read_twice() -> None:
+    """The second record with the same schema shares its schema object; the payload is its own."""
+    json_converter = build("json")
+    fields = [{"field": "a", "type": "int32"}]
+    first = json_converter.to_connect("t", (), envelope({"a": 1}, type="struct", fields=fields))
+    second = json_converter.to_connect("t", (), envelope({"a": 2}, type="struct", fields=fields))
+    assert second[0] is first[0]
+    assert second[1].values == {"a": 2}
+
+
+def test_a_known_beginning_promises_nothing_about_the_end() -> None:
+    """Duplicate, foreign and missing members behind a known schema are judged as ever."""
+    json_converter = build("json")
+    start = b'{"schema":{"type":"int32"},"payload":'
+    assert json_converter.to_connect("t", (), start + b"5}")[1] == 5
+    assert json_converter.to_connect("t", (), start + b'5,"payload":6 } ')[1] == 6
+    schema, value = json_converter.to_connect(
+        "t", (), start + b'5,"schema":{"type":"string"},"payload":"x"}'
+    )
+    assert schema is not None
+    assert (schema.type, value) == ("string", "x")
+    for end in (b"5", b'5,"more":1}', b"5}}", b"5} x", b"}"):
+        with pytest.raises(RecordError):
+            json_converter.to_connect("t", (), start + end)
+
+
+@given(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=5), st.booleans())
+def test_envelopes_with_known_schemas_read_alike(payloads: list[int], spaced: bool) -> None:
+    """A converter that has seen the schema reads what a new one reads."""
+    used = build("json")
+    for payload in payloads:
+        text = json.dumps(
+            {"schema": {"type": "int32"}, "payload": payload},
+            separators=(", ", ": ") if spaced else (",", ":"),
+        )
+        assert used.to_connect("t", (), text.encode()) == build("json").to_connect(
+            "t", (), text.encode()
+        )
+
+
+def test_decimals_keep_their_digits() -> None:
+    """A decimal's number in JSON is read to its last digit, whatever decimal.format says."""
+    text = "12345678901234567890123456789012345678.90"
+    schema = {
+        "type": "bytes",
+        "name": "org.apache.kafka.connect.data.Decimal",
+        "parameters": {"scale": "2"},
+    }
+    raw = b'{"schema":' + json.dumps(schema).encode() + b',"payload":' + text.encode() + b"}"
+    for form in ("NUMERIC", "base64"):
+        assert build("json", decimal_format=form).to_connect("t", (), raw)[1] == Decimal(text)
+
+
+def test_nested_structs_and_logical_types() -> None:
+    """Structs inside carry their own schemas, so that what follows needs nothing else."""
+    inner = {
+        "field": "i",
+        "type": "struct",
+        "fields": [
+            {"field": "t", "type": "int64", "name": "org.apache.kafka.connect.data.Timestamp"}
+        ],
+    }
+    data = envelope({"i": {"t": 5}}, type="struct", fields=[inner])
+    _, value = build("json").to_connect("t", (), data)
+    assert isinstance(value.values["i"], Struct)
+    assert value.values["i"].values == {"t": Timestamp(5)}
+
+
+def test_schemas_are_bounded() -> None:
+    """A schema nested a thousand times is refused, not a crash."""
+    schema: dict[str, Any] = {"type": "int32"}
+    for _ in range(300):
+        schema = {"type": "array", "items": schema}
+    raw = json.dumps({"schema": schema, "payload": []}).encode()
+    with pytest.raises(RecordError) as refused:
+        build("json").to_connect("t", (), raw)
+    assert refused.value.code == "bad_envelope"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"schemas_enable": "maybe"},
+        {"decimal_format": "HEX"},
+        {"schema_content": "{"},
+        {"schema_content": '{"type":"nothing"}'},
+    ],
+)
+def test_bad_options_are_configuration_errors(options: dict[str, str]) -> None:
+    """They show when the connector starts, not with its first record."""
+    with pytest.raises(ConfigError):
+        build("json", **options)
+
+
+@given(st.binary(max_size=30))
+def test_any_bytes_are_text(data: bytes) -> None:
+    """StringConverter never refuses a record."""
+    schema, text = build("string").to_connect("t", (), data)
+    assert schema is not None
+    assert isinstance(text, str)
+    assert text.encode("utf-8") or not data
