@@ -1,0 +1,103 @@
+"""The records of the dead letter topic."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connect.config.connector import ConnectorConfig
+from connect.config.parse import parse
+from connect.deadletter import TABLE_HEADER, message
+from connect.errors import RecordError
+from connect.records import KafkaRecord
+
+ERROR = RecordError("no such thing", stage="VALUE_CONVERTER", code="bad_json", table="db.t")
+CONNECT_HEADERS = [
+    "__connect.errors." + name
+    for name in (
+        "topic",
+        "partition",
+        "offset",
+        "connector.name",
+        "task.id",
+        "stage",
+        "class.name",
+        "exception.class.name",
+        "exception.message",
+        "exception.stacktrace",
+    )
+]
+
+
+def config(**errors: str) -> ConnectorConfig:
+    """A connector's configuration with dead letter settings."""
+    return parse(
+        {
+            "name": "c",
+            "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+            "topics": "t",
+            "iceberg.tables": "db.t",
+            "iceberg.catalog.type": "rest",
+            "iceberg.catalog.uri": "http://127.0.0.1/",
+            "errors.tolerance": "all",
+            **{f"errors.deadletterqueue.{k.replace('_', '.')}": v for k, v in errors.items()},
+        }
+    )
+
+
+WITH_HEADERS = config(topic_name="dlq", context_headers_enable="true")
+WITHOUT_HEADERS = config(topic_name="dlq")
+NONE = config()
+OPTIONAL_BYTES = st.none() | st.binary(max_size=20)
+
+
+@given(
+    OPTIONAL_BYTES,
+    OPTIONAL_BYTES,
+    st.lists(st.tuples(st.text(max_size=5), OPTIONAL_BYTES), max_size=3).map(tuple),
+    st.none() | st.integers(0, 2**40),
+)
+def test_records_are_kept_byte_for_byte(
+    key: bytes | None,
+    value: bytes | None,
+    headers: tuple[tuple[str, bytes | None], ...],
+    timestamp_ms: int | None,
+) -> None:
+    """Key, value, headers and timestamp are the record's; ours come behind, or not at all."""
+    kind = -1 if timestamp_ms is None else 0
+    record = KafkaRecord("t", 3, 42, timestamp_ms, kind, key, value, headers)
+    plain = message(record, ERROR, WITHOUT_HEADERS, task_id=7)
+    full = message(record, ERROR, WITH_HEADERS, task_id=7)
+    assert plain is not None
+    assert full is not None
+    for letter in (plain, full):
+        assert (letter.topic, letter.key, letter.value) == ("dlq", key, value)
+        assert letter.timestamp_ms == timestamp_ms
+        assert letter.headers[: len(headers)] == headers
+    assert plain.headers == headers
+    assert [name for name, _ in full.headers[len(headers) :]] == [*CONNECT_HEADERS, TABLE_HEADER]
+
+
+def test_what_the_headers_say() -> None:
+    """Coordinates, stage, class and reason, as texts."""
+    record = KafkaRecord("t", 3, 42, 5, 0, b"k", b"{")
+    letter = message(record, ERROR, WITH_HEADERS, task_id=7)
+    assert letter is not None
+    found = {name.removeprefix("__connect.errors."): value for name, value in letter.headers}
+    assert found["topic"] == b"t"
+    assert found["partition"] == b"3"
+    assert found["offset"] == b"42"
+    assert found["connector.name"] == b"c"
+    assert found["task.id"] == b"7"
+    assert found["stage"] == b"VALUE_CONVERTER"
+    assert found["class.name"] == WITH_HEADERS.value_converter.class_name.encode()
+    assert found["exception.class.name"] == b"connect.errors.RecordError"
+    assert found["exception.message"] == b"no such thing [table=db.t]"
+    assert b"bad_json" in (found["exception.stacktrace"] or b"")
+    assert found[TABLE_HEADER] == b"db.t"
+
+
+def test_no_topic_no_message() -> None:
+    """Tolerance without a dead letter topic drops what it tolerates."""
+    record = KafkaRecord("t", 0, 0, None, -1, None, None)
+    assert message(record, ERROR, NONE, task_id=0) is None
