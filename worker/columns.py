@@ -204,7 +204,8 @@ def _int_to_date(target: Target) -> Conversion:
 
 def _double_doubt(values: npt.NDArray[np.float64]) -> Doubt:
     """Rows whose text the double does not tell: too large, -0 (an integer or not), NaN."""
-    return ~(np.abs(values) < _EXACT_MAX) | ((values == 0.0) & np.signbit(values))
+    doubt: Doubt = ~(np.abs(values) < _EXACT_MAX) | ((values == 0.0) & np.signbit(values))
+    return doubt
 
 
 def _double_to_double(target: Target) -> Conversion:

@@ -39,11 +39,10 @@ _LONG_BYTES: Final = 300
 _WHITE: Final = " \t\r\n"
 
 # Numbers that Java reads and Arrow's parser takes for something else, or the other way round.
-_NOT_JSON: Final = r"[:\[,]\s*-?(?:NaN|Inf)"
 _ENDLESS: Final = r"0{300}|[0-9]{900}"
 _TINY: Final = r"[0-9][eE]-[0-9]{2}|0{300}"
 # In fields nobody asked for: numbers which the reference refuses although it, too, ignores them.
-_INEXACT: Final = r"[:\[,]\s*-?(?:[0-9]+(?:\.[0-9]+)?[eE]|[0-9]{16,}\.)"
+_INEXACT: Final = r"[:\[,]\s*-?(?:[0-9]+(?:\.[0-9]+)?[eE]|[0-9]{16,}\.|NaN|Inf)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +79,7 @@ class JsonDecoder:
         self._report = report_unexpected
         self._behavior = "error"
         self._failures_max: int | None = None
+        self._is_multiline = False
         self._fruitless = 0
         self._skip_learning = 0
         self._unexpected: list[Rows] = []
@@ -148,15 +148,18 @@ class JsonDecoder:
         count = len(texts)
         data = _joined(texts)
         try:
-            table = _read(data, count, schema, self._behavior)
+            table = _read(data, schema, self._behavior, is_multiline=self._is_multiline)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             if _UNEXPECTED not in str(error):
+                if not self._is_multiline and _matches(texts, r"\n") is not None:
+                    self._is_multiline = True
+                    return self._attempt(texts, schema)
                 return None, str(error)
             if not self._report:
                 self._behavior = "ignore"
                 return self._attempt(texts, schema)
             try:
-                table = _read(data, count, schema, "infer")
+                table = _read(data, schema, "infer", is_multiline=self._is_multiline)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as second:
                 return None, str(second)
         if table.num_rows != count:
@@ -194,7 +197,7 @@ class JsonDecoder:
             if not len(window):
                 break
             try:
-                found = _read(_joined(window), len(window), None, "infer").schema
+                found = _read(_joined(window), None, "infer", is_multiline=True).schema
                 candidates.append(learned_schema(self._guess, self._schema, found))
                 break
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as failure:
@@ -204,7 +207,7 @@ class JsonDecoder:
                 start += max(good, 1)
             if good:
                 try:
-                    found = _read(_joined(window), good, None, "infer").schema
+                    found = _read(_joined(window), None, "infer", is_multiline=True).schema
                 except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                     continue
                 candidates.append(learned_schema(self._guess, self._schema, found))
@@ -236,13 +239,15 @@ class JsonDecoder:
         return rows[~doubt], table.filter(pa.array(~doubt))
 
 
-def _read(data: bytes, count: int, schema: pa.Schema | None, behavior: str) -> pa.Table:
+def _read(
+    data: pa.Buffer, schema: pa.Schema | None, behavior: str, *, is_multiline: bool
+) -> pa.Table:
     return pj.read_json(
         pa.BufferReader(data),
-        read_options=pj.ReadOptions(use_threads=False, block_size=max(len(data) + 1, 1 << 16)),
+        read_options=pj.ReadOptions(use_threads=False, block_size=max(data.size + 1, 1 << 16)),
         parse_options=pj.ParseOptions(
             explicit_schema=schema,
-            newlines_in_values=data.count(b"\n") != count - 1,
+            newlines_in_values=is_multiline,
             unexpected_field_behavior=behavior,
         ),
     )
@@ -264,11 +269,10 @@ def _halves(start: int, end: int, error: str) -> list[tuple[int, int]]:
     return [r for r in reversed(ranges) if r[1] > r[0]]
 
 
-def _joined(texts: pa.Array) -> bytes:
+def _joined(texts: pa.Array) -> pa.Buffer:
     """All documents, a newline between two."""
     bounds = pa.array([0, len(texts)], pa.int32())
-    joined: bytes = pc.binary_join(pa.ListArray.from_arrays(bounds, texts), "\n")[0].as_buffer()
-    return memoryview(joined).tobytes()
+    return pc.binary_join(pa.ListArray.from_arrays(bounds, texts), "\n")[0].as_buffer()
 
 
 def _either(a: Mask | None, b: Mask | None) -> Mask | None:
@@ -292,38 +296,42 @@ def _texts(values: pa.Array) -> tuple[pa.Array, Mask | None]:
     except pa.ArrowInvalid:
         suspect = refused_rows(values, lambda part: part.cast(pa.string()))
         texts = pc.if_else(pa.array(suspect), b"", values).cast(pa.string())
-    shape, longest = _misshapen(texts)
+    shape, longest, lowest = _misshapen(texts)
     if shape.any():
         texts = pc.utf8_trim(texts, _WHITE)
-        shape, longest = _misshapen(texts)
+        shape, longest, lowest = _misshapen(texts)
     if shape.any():
         suspect = _either(suspect, shape)
-    data = _joined(texts)
-    if b"\x00" in data:
+    if lowest == 0:
         suspect = _either(suspect, _matches(texts, r"\x00"))
-    if b"NaN" in data or b"Inf" in data:
-        suspect = _either(suspect, _matches(texts, _NOT_JSON))
     if longest > _LONG_BYTES:
         suspect = _either(suspect, _long_suspects(texts, longest))
     return texts, suspect
 
 
-def _misshapen(texts: pa.Array) -> tuple[Mask, int]:
-    """Rows that do not begin with ``{`` and end with ``}``, and the longest row's bytes."""
+def _misshapen(texts: pa.Array) -> tuple[Mask, int, int]:
+    """Rows not between ``{`` and ``}``; the longest row's bytes; the lowest byte.
+
+    Arrow's parser takes a zero byte for the end of its input.
+    """
     _, offsets, data = texts.buffers()
     bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
     lengths = np.diff(bounds)
     if data is None or not data.size:
-        return np.ones(len(texts), np.bool_), 0
+        return np.ones(len(texts), np.bool_), 0, 1
     raw = np.frombuffer(data, np.uint8)
     first = raw[np.minimum(bounds[:-1], len(raw) - 1)]
     last = raw[np.maximum(bounds[1:] - 1, 0)]
-    return (lengths < 2) | (first != ord("{")) | (last != ord("}")), int(lengths.max(initial=0))
+    shape = (lengths < 2) | (first != ord("{")) | (last != ord("}"))
+    inner = raw[bounds[0] : bounds[-1]]
+    return shape, int(lengths.max(initial=0)), int(inner.min(initial=1))
 
 
 def _long_suspects(texts: pa.Array, longest: int) -> Mask | None:
     """Long rows with endless numbers, or perhaps nested deeper than Java's parser goes."""
-    rows = np.flatnonzero(pc.greater(pc.binary_length(texts), _LONG_BYTES).to_numpy(zero_copy_only=False))
+    rows = np.flatnonzero(
+        pc.greater(pc.binary_length(texts), _LONG_BYTES).to_numpy(zero_copy_only=False)
+    )
     part = texts.take(pa.array(rows))
     found = _matches(part, _ENDLESS)
     if longest > 1_900:

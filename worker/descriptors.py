@@ -90,7 +90,7 @@ class SchemaRequest:
     Attributes:
         table: the name routing gave.
         schema_id: the schema the changes are based on.
-        changes: JSON texts, in the form ``connect.tables`` gives and applies them.
+        changes: ``SchemaChanges.to_json`` of records that asked, to be merged and applied.
     """
 
     table: str

@@ -24,7 +24,7 @@ from worker.decode import JsonDecoder
 from worker.plan import PipelineSpec, converter_name, is_total
 from worker.records import NAME_MAPPING
 from worker.shapes import guessed_fields
-from worker.writers import TableWriter
+from worker.tables import TableWriter
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
@@ -76,7 +76,8 @@ class ColumnForm:
         self._decoder: JsonDecoder | None = None
         listed = list(tables)
         if (
-            _is_plain_json(config.value_converter)
+            not spec.reference_only
+            and _is_plain_json(config.value_converter)
             and not config.schema_case_insensitive
             and all(has_own_names(table) for table in listed)
         ):
@@ -112,7 +113,8 @@ class ColumnForm:
         size = _SIZES.get(converter_name(self._key))
         if size is not None:
             lengths = pc.fill_null(pc.binary_length(keys), size).to_numpy(zero_copy_only=False)
-            return valid & (lengths != size)
+            wrong: Mask = valid & (lengths != size)
+            return wrong
         if not _is_plain_json(self._key):
             return valid
         places = np.flatnonzero(valid)

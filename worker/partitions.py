@@ -34,7 +34,7 @@ from pyiceberg.types import (
     StringType,
     UUIDType,
 )
-from pyiceberg_core import transform as vectorised
+from pyiceberg_core import transform as vectorised  # type: ignore[import-untyped] # a Rust module
 
 from connect.errors import ConfigError
 from control_schemas.events import PartitionField
@@ -199,8 +199,9 @@ def _python_values(dictionary: pa.Array) -> list[Any]:
     kind = dictionary.type
     if pa.types.is_temporal(kind):
         integer = pa.int32() if kind.bit_width == 32 else pa.int64()
-        return dictionary.cast(integer).to_pylist()
-    return dictionary.to_pylist()
+        dictionary = dictionary.cast(integer)
+    values: list[Any] = dictionary.to_pylist()
+    return values
 
 
 def arrow_transform(spec: SpecField, source: IcebergType) -> Transform:

@@ -43,7 +43,8 @@ from worker.partitions import split_by_codes, take_rows
 from worker.plan import PipelineLimits, PipelineSpec, TablePlan
 from worker.records import DEAD, DROPPED, RecordPath
 from worker.routes import ColumnRouter
-from worker.writers import TableWriter, Writers
+from worker.tables import TableWriter
+from worker.writers import Writers
 
 __all__ = [
     "DESCRIPTOR_DDL",

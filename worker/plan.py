@@ -119,12 +119,14 @@ class PipelineSpec:
         tables: the known tables.
         absent: names looked up and not found; records for them are unmatched.
         limits: bounds.
+        reference_only: take every record through the reference, to compare.
     """
 
     config: ConnectorConfig
     tables: tuple[TablePlan, ...]
     absent: frozenset[str] = frozenset()
     limits: PipelineLimits = field(default_factory=PipelineLimits)
+    reference_only: bool = False
 
     @property
     def has_dead_letters(self) -> bool:

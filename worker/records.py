@@ -19,9 +19,10 @@ from connect.records import KafkaRecord, SinkRecord
 from connect.reference import ReferencePath
 from connect.routing import UNMATCHED
 from connect.tables.creation import table_for
+from connect.tables.evolution import changes
 from worker.descriptors import DeadLetter, SchemaRequest, TableRequest
 from worker.plan import PipelineSpec
-from worker.writers import TableWriter
+from worker.tables import TableWriter
 
 NAME_MAPPING: Final = "schema.name-mapping.default"
 WRITTEN, DROPPED, DEAD = 0, 1, 2
@@ -33,7 +34,7 @@ class Requests:
 
     Attributes:
         tables: by table name.
-        schemas: by table name and change, without doubles.
+        schemas: by table name.
     """
 
     tables: dict[str, TableRequest] = field(default_factory=dict)
@@ -108,11 +109,18 @@ class RecordPath:
                 self._ask_for(name, converted)
             elif not self._ask_to_change(table, converted):
                 mapping = table.plan.properties.get(NAME_MAPPING)
-                row = self._reference.row(converted, table.schema, mapping)
+                row = self._row(converted, table, mapping)
                 converted_rows.append((name, row))
         for name, row in converted_rows:
             self._rows.setdefault(name, []).append(row)
         return WRITTEN
+
+    def _row(self, record: SinkRecord, table: TableWriter, mapping: str | None) -> dict[str, Any]:
+        try:
+            return self._reference.row(record, table.schema, mapping)
+        except RecordError as error:
+            error.at(table=table.plan.name)
+            raise
 
     def _ask_for(self, name: str, record: SinkRecord) -> None:
         if name in self._spec.absent:
@@ -131,8 +139,20 @@ class RecordPath:
 
     def _ask_to_change(self, table: TableWriter, record: SinkRecord) -> bool:
         """Ask for columns the table lacks; whether there are any."""
-        del table, record
-        return False
+        if not self._config.evolve_schema_enabled:
+            return False
+        mapping = table.plan.properties.get(NAME_MAPPING)
+        asked = changes(table.schema, record, self._config, mapping)
+        if not asked:
+            return False
+        name = table.plan.name
+        known = self.requests.schemas.get(name)
+        told = known.changes if known is not None else ()
+        text = asked.to_json()
+        if text not in told and len(told) < self._spec.limits.requests_max:
+            schema_id = table.schema.schema_id
+            self.requests.schemas[name] = SchemaRequest(name, schema_id, (*told, text))
+        return True
 
 
 def to_arrow(rows: list[dict[str, Any]], table: TableWriter) -> pa.Table:

@@ -46,15 +46,16 @@ class Texts:
         self.starts = bounds[:-1]
         self.lengths = np.diff(bounds)
 
-    def at(self, position: int, where: Doubt | None = None) -> npt.NDArray[np.uint8]:
+    def at(self, position: int) -> Bytes:
         """The byte at a position of each text; positions past the data read its last byte."""
-        places = self.starts if where is None else self.starts[where]
-        return self.data[np.minimum(places + position, len(self.data) - 1)]
+        found: Bytes = self.data[np.minimum(self.starts + position, len(self.data) - 1)]
+        return found
 
-    def last(self) -> npt.NDArray[np.uint8]:
+    def last(self) -> Bytes:
         """The last byte of each text."""
         ends = self.starts + self.lengths - 1
-        return self.data[np.clip(ends, 0, len(self.data) - 1)]
+        found: Bytes = self.data[np.clip(ends, 0, len(self.data) - 1)]
+        return found
 
 
 def parse_timestamps(
