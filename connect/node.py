@@ -28,7 +28,7 @@ import uvicorn
 
 from connect import logs
 from connect.clock import Clock, SystemClock
-from connect.config.node import NodeConfig, is_loopback
+from connect.config.node import NodeConfig
 from connect.config.providers import Providers
 from connect.errors import ConfigError, IcefloeError, RetriableError
 from connect.gateways.kafka import client_properties
@@ -75,7 +75,6 @@ class Node:
         commands: Mapping[str, Sequence[str]] = COMMANDS,
         clock: Clock | None = None,
     ) -> None:
-        _refuse_open_doors(config)
         self._config = config
         self._clock = clock or SystemClock()
         self._environ = environ
@@ -275,16 +274,6 @@ def _store_settings(config: NodeConfig, node: Mapping[str, str], worker_id: str)
         reader_properties=client_properties(node, prefix="consumer."),
         producer_properties=client_properties(node, prefix="producer."),
     )
-
-
-def _refuse_open_doors(config: NodeConfig) -> None:
-    """There is no authentication in this version: nothing may rely on it."""
-    if config.values["icefloe.rest.auth.basic.file"] or not is_loopback(config.listener.host):
-        raise ConfigError(
-            "this version has no authentication: listen at 127.0.0.1 and leave "
-            "icefloe.rest.auth.basic.file out",
-            code="no_authentication",
-        )
 
 
 def _listen(config: NodeConfig) -> socket.socket:

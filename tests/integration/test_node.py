@@ -1,0 +1,412 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from connect.errors import Fenced
+from connect.gateways.kafka import Message, TransactionalProducer
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.herder.store import read_layouts
+from connect.layout import TopicPartition
+from tests.stack import Topics
+
+pytestmark = pytest.mark.kafka
+TIMEOUT_S = 30
+NODE = str(Path(__file__).parents[1] / "stub_node.py")
+
+
+class RunningNode:
+    """A node process with stub children, and its API."""
+
+    def __init__(self, folder: Path, bootstrap_servers: str, **properties: str) -> None:
+        self.folder = folder
+        self.group_id = folder.name
+        self.kafka = {"bootstrap.servers": bootstrap_servers}
+        self.properties = {
+            **self.kafka,
+            "group.id": self.group_id,
+            "config.storage.topic": f"{self.group_id}-config",
+            "config.storage.replication.factor": "-1",
+            "status.storage.topic": f"{self.group_id}-status",
+            "status.storage.replication.factor": "-1",
+            "listeners": "http://127.0.0.1:0",
+            "icefloe.state.dir": str(folder / "state"),
+            "icefloe.metadata.refresh.ms": "300",
+            "icefloe.task.restart.backoff.ms": "200",
+            "icefloe.drain.grace.ms": "3000",
+            **properties,
+        }
+        self.api = httpx.Client(timeout=TIMEOUT_S)
+
+    def start(self, *dies: str) -> None:
+        """Start it; ``dies`` says where it kills itself."""
+        file = self.folder / "node.properties"
+        file.write_text("".join(f"{k}={v}\n" for k, v in self.properties.items()))
+        (self.folder / "port").unlink(missing_ok=True)
+        with (self.folder / "node.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, NODE, str(file), *dies],
+                env={**os.environ, "STUB_DIR": str(self.folder)},
+                stderr=log,
+                stdout=log,
+            )
+        self.until(lambda: (self.folder / "port").exists() and self._is_healthy())
+
+    def _is_healthy(self) -> bool:
+        self.url = f"http://127.0.0.1:{(self.folder / 'port').read_text()}"
+        try:
+            return self.api.get(f"{self.url}/health").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def until(self, is_so: Callable[[], Any]) -> Any:
+        """Wait for it."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while not (found := is_so()):
+            is_late = self.process.poll() is not None or time.monotonic() > deadline
+            assert not is_late, (self.folder / "node.log").read_text()[-5000:]
+            time.sleep(0.02)
+        return found
+
+    def put(self, name: str, topics: str, **more: str) -> httpx.Response:
+        """PUT a connector's configuration."""
+        config = {
+            "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+            "topics": topics,
+            "iceberg.tables": "db.t",
+            "iceberg.control.topic": f"{self.group_id}-control",
+            "iceberg.catalog.type": "sql",
+            "iceberg.catalog.uri": "${env:NOT_RESOLVED}",
+            **{key.replace("_", "."): value for key, value in more.items()},
+        }
+        if "topics.regex" in config:
+            del config["topics"]
+        return self.api.put(f"{self.url}/connectors/{name}/config", json=config)
+
+    def call(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """Any request."""
+        return self.api.request(method, f"{self.url}{path}", **more)
+
+    def status(self, name: str) -> tuple[str, list[str]]:
+        """States of the connector and its tasks."""
+        body = self.call("GET", f"/connectors/{name}/status").json()
+        return body["connector"]["state"], [task["state"] for task in body["tasks"]]
+
+    def running(self, name: str, tasks: int) -> None:
+        """Wait until everything of the connector runs."""
+        self.until(lambda: self.status(name) == ("RUNNING", ["RUNNING"] * tasks))
+
+    def commands(self, process: str, connector: str | None = None) -> list[dict[str, Any]]:
+        """What the child was told, in order."""
+        lines = (self.folder / f"{process}.jsonl").read_text().splitlines()
+        told = [json.loads(line) for line in lines]
+        return [m for m in told if connector is None or m.get("connector") == connector]
+
+    def layouts(self, name: str) -> tuple[Any, int | None]:
+        """Layout and ready number as a task reads them."""
+        return read_layouts(self.kafka, self.properties["config.storage.topic"], name)
+
+    def end(self) -> int:
+        """SIGTERM; the exit status."""
+        self.process.terminate()
+        return self.process.wait(TIMEOUT_S)
+
+    def close(self) -> None:
+        """Make sure it is gone."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.api.close()
+
+
+@pytest.fixture
+def node(
+    tmp_path_factory: pytest.TempPathFactory, kafka_properties: dict[str, str]
+) -> Iterator[RunningNode]:
+    """A node with topics and a group of its own, not yet started."""
+    folder = tmp_path_factory.mktemp("node")
+    made = RunningNode(folder, kafka_properties["bootstrap.servers"])
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def admin(kafka_properties: dict[str, str]) -> Iterator[KafkaAdmin]:
+    """Makes and deletes topics by exact name."""
+    made = KafkaAdmin(kafka_properties)
+    yield made
+    made.close()
+
+
+def test_a_connector_is_stored_laid_out_fenced_and_started(
+    node: RunningNode, topics: Topics
+) -> None:
+    """The three steps in order, then both children get the layout; secrets stay unresolved."""
+    topic = topics.create("orders", partitions=3)
+    node.start()
+    assert node.put("c", topic, tasks_max="5", icefloe_tasks_per_worker="2").status_code == 201
+    node.running("c", tasks=2)
+    layout, ready = node.layouts("c")
+    assert ready == layout.number == 1
+    assert layout.partitions == {TopicPartition(topic, p) for p in range(3)}
+    node.until(lambda: len(node.commands("worker", "c")) == 2)
+    starts = node.commands("worker", "c")
+    assert {start["task"] for start in starts} == {0, 1}
+    assert all(start["layout"] == layout.to_json() for start in starts)
+    assert starts[0]["config"]["iceberg.catalog.uri"] == "${env:NOT_RESOLVED}"
+    coordinator = node.commands("coordinator", "c")[0]
+    assert coordinator["op"] == "start"
+    assert coordinator["layout"] == layout.to_json()
+    tasks = node.call("GET", "/connectors/c/tasks").json()
+    assert [json.loads(t["config"]["icefloe.partitions"]) for t in tasks] == [
+        [[topic, 0], [topic, 2]],
+        [[topic, 1]],
+    ]
+    assert node.end() == 0
+    assert node.commands("worker")[-1]["op"] == "shutdown"
+
+
+def test_a_fenced_task_of_an_old_layout_cannot_write(node: RunningNode, topics: Topics) -> None:
+    """Whoever held a transactional id before a layout was ready has lost it after."""
+    topic = topics.create("fenced", partitions=2)
+    node.start()
+    node.put("c", topic, tasks_max="2", icefloe_tasks_per_worker="2")
+    node.running("c", tasks=2)
+    zombies = [TransactionalProducer(node.kafka, f"{node.group_id}-c-{n}") for n in (0, 1)]
+    for zombie in zombies:
+        zombie.init()
+    node.put("c", topic, tasks_max="1")
+    node.until(lambda: node.layouts("c")[1] == 2)
+    for zombie in zombies:
+        with pytest.raises(Fenced):
+            zombie.transact([Message(topic, None, b"late")])
+        zombie.close()
+
+
+def test_pause_resume_stop_show_at_once(node: RunningNode, topics: Topics) -> None:
+    """Status follows the request, not the processes; stopping ends in an empty ready layout."""
+    topic = topics.create("lifecycle", partitions=1)
+    node.start()
+    node.put("c", topic)
+    node.running("c", tasks=1)
+    for _ in range(3):
+        assert node.call("PUT", "/connectors/c/pause").status_code == 202
+        assert node.status("c") == ("PAUSED", ["PAUSED"])
+        assert node.call("PUT", "/connectors/c/resume").status_code == 202
+        assert node.status("c") == ("RUNNING", ["RUNNING"])
+    assert node.call("PUT", "/connectors/c/stop").status_code == 204
+    assert node.status("c") == ("STOPPED", [])
+    assert node.call("GET", "/connectors/c").json()["tasks"] == []
+    node.until(lambda: node.layouts("c")[0].tasks == () and node.layouts("c")[1] == 2)
+    assert node.commands("worker", "c")[-1]["op"] == "stop"
+    offsets = {"offsets": [_offset(topic, 5)]}
+    altered = node.until(
+        lambda: (r := node.call("PATCH", "/connectors/c/offsets", json=offsets)).is_success and r
+    )
+    assert altered.status_code == 200
+    assert node.call("GET", "/connectors/c/offsets").json() == offsets
+    assert node.call("PUT", "/connectors/c/resume").status_code == 202
+    node.running("c", tasks=1)
+    assert node.call("DELETE", "/connectors/c/offsets").status_code == 400
+
+
+def _offset(topic: str, offset: int) -> dict[str, Any]:
+    return {
+        "partition": {"kafka_partition": 0, "kafka_topic": topic},
+        "offset": {"kafka_offset": offset},
+    }
+
+
+def test_partition_and_topic_changes_are_followed(
+    node: RunningNode, topics: Topics, admin: KafkaAdmin
+) -> None:
+    """New partitions and topics of a regex get a new layout; the coordinator stays up."""
+    first = topics.create("daily", partitions=1)
+    node.start()
+    node.put("c", "", topics_regex=f"{first}.*")
+    node.put("other", topics.create("other"))
+    node.running("c", tasks=1)
+    node.running("other", tasks=1)
+    others = len(node.commands("worker", "other"))
+    admin.ensure_topic(f"{first}-2", 2)
+    node.until(lambda: len(node.layouts("c")[0].partitions) == 3 and node.layouts("c")[1] == 2)
+    node.until(lambda: node.commands("coordinator", "c")[-1]["op"] == "layout")
+    admin.delete_topic(f"{first}-2")
+    node.until(lambda: len(node.layouts("c")[0].partitions) == 1 and node.layouts("c")[1] == 3)
+    node.running("c", tasks=1)
+    ops = [m["op"] for m in node.commands("coordinator", "c")]
+    assert ops == ["start", "layout", "layout"]
+    assert len(node.commands("worker", "other")) == others
+
+
+def test_missing_topics_leave_a_task_without_partitions(
+    node: RunningNode, topics: Topics, admin: KafkaAdmin
+) -> None:
+    """As in Kafka Connect: RUNNING, with one task that reads nothing until the topic appears."""
+    name = topics.create("exists") + "-later"
+    node.start()
+    node.put("c", name)
+    node.running("c", tasks=1)
+    assert node.commands("worker", "c") == []
+    admin.ensure_topic(name, 1)
+    node.until(lambda: node.commands("worker", "c"))
+    node.running("c", tasks=1)
+
+
+def test_failures_restart_with_back_off_except_final_ones(
+    node: RunningNode, topics: Topics
+) -> None:
+    """A retriable failure heals itself; a final one stays, with its cause first, until asked."""
+    topic = topics.create("failing", partitions=1)
+    retriable = {"code": "broker_unavailable", "retriable": True}
+    final = {"code": "source_data_lost", "retriable": False}
+    (node.folder / "fail-c-0").write_text(json.dumps(retriable))
+    (node.folder / "fail-c-c").write_text(json.dumps(final))
+    node.start()
+    node.put("c", topic)
+    node.until(lambda: node.status("c") == ("FAILED", ["RUNNING"]))
+    assert len(node.commands("worker", "c")) == 2
+    body = node.call("GET", "/connectors/c/status").json()
+    assert body["connector"]["trace"].startswith("Stub: source_data_lost")
+    restarted = node.call("POST", "/connectors/c/restart?onlyFailed=true")
+    assert restarted.status_code == 202
+    assert restarted.json()["connector"]["state"] == "RESTARTING"
+    node.running("c", tasks=1)
+    (node.folder / "fail-c-0").write_text(json.dumps(final))
+    assert node.call("POST", "/connectors/c/tasks/0/restart").status_code == 204
+    node.until(lambda: node.status("c") == ("RUNNING", ["FAILED"]))
+    assert node.call("POST", "/connectors/c/tasks/0/restart").status_code == 204
+    node.running("c", tasks=1)
+    assert node.call("POST", "/connectors/c/tasks/7/restart").status_code == 404
+
+
+def test_a_configuration_that_cannot_run_is_shown(node: RunningNode, topics: Topics) -> None:
+    """What another product or version stored is not lost, but FAILED with the reason."""
+    node.start()
+    node.put("c", topics.create("was-right"))
+    node.running("c", tasks=1)
+    node.end()
+    writer = TransactionalProducer(node.kafka, "somebody-else")
+    writer.init()
+    value = {"properties": {"connector.class": "IcebergSinkConnector", "iceberg.nonsense": "1"}}
+    topic = node.properties["config.storage.topic"]
+    writer.transact([Message(topic, b"connector-c", json.dumps(value).encode())])
+    writer.close()
+    node.start()
+    node.until(lambda: node.status("c")[0] == "FAILED")
+    trace = node.call("GET", "/connectors/c/status").json()["connector"]["trace"]
+    assert "iceberg.nonsense" in trace.splitlines()[0]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("process", ["worker", "coordinator"])
+def test_a_killed_child_comes_back_with_its_work(
+    node: RunningNode, topics: Topics, process: str
+) -> None:
+    """Its units are shown as restarting, then run again on the same layout."""
+    topic = topics.create("killed", partitions=1)
+    node.start()
+    node.put("c", topic)
+    node.running("c", tasks=1)
+    first = node.commands(process)[0]["pid"]
+    seen = set()
+    os.kill(first, signal.SIGKILL)
+
+    def is_back() -> bool:
+        seen.add(json.dumps(node.status("c")))
+        return node.commands(process, "c")[-1]["pid"] != first
+
+    node.until(is_back)
+    node.running("c", tasks=1)
+    assert any("RESTARTING" in status for status in seen)
+    assert node.layouts("c")[1] == 1
+    metrics = node.call("GET", "/metrics").text
+    assert f'icefloe_child_restarts_total{{process="{process}"}} 1.0' in metrics
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("dies", ["put", "layout", "fence"])
+def test_a_node_killed_between_storing_and_starting_goes_on(
+    node: RunningNode, topics: Topics, dies: str
+) -> None:
+    """What was stored is started by the next node; numbering goes on, nothing is half done."""
+    topic = topics.create(f"dies-{dies}", partitions=2)
+    node.start(dies)
+    try:
+        answered = node.put("c", topic).status_code
+    except httpx.TransportError:
+        answered = 0
+    assert node.process.wait(TIMEOUT_S) == -signal.SIGKILL
+    assert (answered == 0) == (dies == "put")
+    assert not (node.folder / "worker.jsonl").exists() or node.commands("worker", "c") == []
+    node.start()
+    node.running("c", tasks=1)
+    layout, ready = node.layouts("c")
+    assert layout.number == ready == 1
+    assert len(node.commands("worker", "c")) == 1
+
+
+def test_everything_comes_back_after_a_restart(node: RunningNode, topics: Topics) -> None:
+    """Configurations, wishes and layouts survive; a deleted connector does not."""
+    topic = topics.create("restart", partitions=1)
+    node.start()
+    for name in ("runs", "paused", "stopped", "deleted"):
+        node.put(name, topic)
+        node.running(name, tasks=1)
+    node.call("PUT", "/connectors/paused/pause")
+    node.call("PUT", "/connectors/stopped/stop")
+    assert node.call("DELETE", "/connectors/deleted").status_code == 204
+    assert node.call("GET", "/connectors/deleted/status").status_code == 404
+    children = [node.commands(p)[0]["pid"] for p in ("worker", "coordinator")]
+    assert node.end() == 0
+    assert not any(psutil.pid_exists(pid) for pid in children)
+    node.start()
+    assert node.call("GET", "/connectors").json() == ["paused", "runs", "stopped"]
+    node.running("runs", tasks=1)
+    assert node.status("paused") == ("PAUSED", ["PAUSED"])
+    assert node.status("stopped") == ("STOPPED", [])
+    assert node.layouts("runs")[1] == 1
+    assert node.call("POST", "/connectors", json=_named("runs", topic)).status_code == 409
+    assert node.call("POST", "/connectors", json=_named("deleted", topic)).status_code == 201
+    node.running("deleted", tasks=1)
+    assert node.layouts("deleted")[1] == 2
+
+
+def _named(name: str, topic: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "config": {
+            "connector.class": "IcebergSinkConnector",
+            "topics": topic,
+            "iceberg.tables": "db.t",
+            "iceberg.catalog.type": "sql",
+            "iceberg.catalog.uri": "sqlite://",
+        },
+    }
+
+
+def test_a_second_node_ends_the_first(node: RunningNode, topics: Topics) -> None:
+    """Two nodes of one group without knowing of each other: the older one stops, clearly."""
+    node.start()
+    folder = node.folder / node.group_id
+    folder.mkdir()
+    second = RunningNode(folder, node.kafka["bootstrap.servers"])
+    second.start()
+    try:
+        refused = node.put("c", topics.create("two-nodes"))
+        assert refused.status_code == 503
+        assert "taken over" in refused.json()["message"]
+        assert second.put("c", topics.create("two-nodes-2")).status_code == 201
+        second.running("c", tasks=1)
+        second.end()
+    finally:
+        second.close()

@@ -1,0 +1,64 @@
+"""A child process without Spark or catalog: takes a node's commands and says what it is told to.
+
+For tests of the node alone. In the folder ``STUB_DIR`` it appends every command to
+``<process>.jsonl``; a file ``fail-<connector>-<task>`` (task ``c`` for the coordinator) makes that
+unit fail once with the JSON in it (code, retriable), and is removed then.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from connect.ipc import Channel
+
+process = sys.argv[1]
+folder = Path(os.environ["STUB_DIR"])
+channel = Channel.inherited(int(os.environ["ICEFLOE_IPC_FD"]))
+running: dict[tuple[str, int | None], int] = {}
+
+
+def state(connector: str, task: int | None, name: str, **more: Any) -> None:
+    """Tell the node."""
+    layout = running.get((connector, task)) if process == "worker" else None
+    told = {"code": None, "trace": None, "retriable": True, **more}
+    channel.send(
+        {
+            "event": "state",
+            "connector": connector,
+            "task": task,
+            "layout": layout,
+            "state": name,
+            **told,
+        }
+    )
+
+
+def start(message: dict[str, Any]) -> None:
+    """Run, or fail if a file says so."""
+    connector, task = message["connector"], message.get("task")
+    running[connector, task] = message["layout"]["layout"]
+    state(connector, task, "STARTING")
+    failure = folder / f"fail-{connector}-{'c' if task is None else task}"
+    if failure.exists():
+        told = json.loads(failure.read_text())
+        failure.unlink()
+        state(connector, task, "FAILED", trace=f"Stub: {told['code']}\n\nstack", **told)
+        return
+    state(connector, task, "RUNNING")
+
+
+with (folder / f"{process}.jsonl").open("a") as commands:
+    for message in channel.receive():
+        commands.write(json.dumps({**message, "pid": os.getpid()}) + "\n")
+        commands.flush()
+        match message["op"]:
+            case "configure":
+                channel.send({"event": "ready", "pid": os.getpid()})
+            case "start":
+                start(message)
+            case "stop":
+                state(message["connector"], message.get("task"), "STOPPED")
+            case "shutdown":
+                break

@@ -1,0 +1,47 @@
+"""A real node with stub children: ``stub_node.py PROPERTIES [put|layout|fence]``.
+
+The second argument names where the node dies by SIGKILL: after a connector is stored, after its
+layout is, or after its tasks are fenced; each before the next step.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from connect import logs
+from connect.config.node import NodeConfig
+from connect.herder import deploy
+from connect.herder.store import ConfigStore
+from connect.node import Node
+
+STUB = str(Path(__file__).with_name("stub_child.py"))
+COMMANDS = {name: (sys.executable, STUB, name) for name in ("worker", "coordinator")}
+
+
+def dying_after(act: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, and then the end."""
+
+    def acted(*arguments: Any, **named: Any) -> None:
+        act(*arguments, **named)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    return acted
+
+
+match sys.argv[2:]:
+    case ["put"]:
+        ConfigStore.put_connector = dying_after(ConfigStore.put_connector)  # type: ignore[method-assign]
+    case ["layout"]:
+        ConfigStore.put_layout = dying_after(ConfigStore.put_layout)  # type: ignore[method-assign]
+    case ["fence"]:
+        deploy.take_over = dying_after(deploy.take_over)
+
+logs.configure("node")
+node = Node(NodeConfig.load(Path(sys.argv[1]), os.environ), dict(os.environ), commands=COMMANDS)
+signal.signal(signal.SIGTERM, lambda *_: node.stop())
+(Path(os.environ["STUB_DIR"]) / "port").write_text(str(node.port))
+status = node.run()
+os._exit(status)
