@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from connect.conversion.temporal import days_from_civil
 from connect.conversion.text import unscaled_bytes
 from connect.converters.json_schema import readable_schema
 from connect.converters.json_text import JsonReader
@@ -26,9 +27,6 @@ from connect.records import (
     Time,
     Timestamp,
 )
-
-_DAY_MS = 86_400_000
-_EPOCH = dt.date(1970, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -60,6 +58,12 @@ def _millis_of_day(text: str) -> int:
     return ((time.hour * 60 + time.minute) * 60 + time.second) * 1000 + time.microsecond // 1000
 
 
+def days_of(text: str) -> int:
+    """Days since 1970 of an ISO date of any year."""
+    year, month, day = text.rsplit("-", 2)
+    return days_from_civil(int(year), int(month), int(day))
+
+
 _TYPED = {
     "$int8": Int8,
     "$int16": Int16,
@@ -71,7 +75,7 @@ _TYPED = {
     "$decimal": Decimal,
     "$bytes": base64.b64decode,
     "$bytebuffer": base64.b64decode,
-    "$date": lambda v: Date((dt.date.fromisoformat(v) - _EPOCH).days),
+    "$date": lambda v: Date(days_of(v)),
     "$time": lambda v: Time(_millis_of_day(v)),
     "$timestamp": Timestamp,
     "$localdate": dt.date.fromisoformat,

@@ -13,7 +13,7 @@ FILES = list(suite.files())
 def test_recordings(path: suite.Path) -> None:
     """Every recording is met, or differs by a rule of docs/records-differences.md."""
     compare = suite.comparison(path)
-    results = [compare(case) for case in suite.cases_of(path)]
+    results = [suite.judged(compare, case) for case in suite.cases_of(path)]
     failing = [result for result in results if result.verdict == "failing"]
     assert results
     assert not failing, "\n".join(f"{r.name}: {r.detail}" for r in failing)
