@@ -15,7 +15,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
-from pyiceberg.types import DecimalType, IcebergType, UUIDType
+from pyiceberg.types import DecimalType, FixedType, IcebergType, UUIDType
 from pyiceberg.utils.decimal import unscaled_to_decimal
 
 from connect.errors import CommitRefused
@@ -45,7 +45,8 @@ class FileConverter:
         """The file as a manifest holds it.
 
         Raises:
-            CommitRefused: ``spec_missing``: the table has no such spec; ``file_format_unknown``.
+            CommitRefused: ``spec_missing``: the table has no such spec; ``file_format_unknown``;
+                ``partition_type_unsupported``.
         """
         spec_id = self._default_spec_id if file.spec_id is None else file.spec_id
         out = DataFile.from_args(
@@ -80,6 +81,13 @@ class FileConverter:
                     file=file.file_path,
                 )
             fields = spec.partition_type(self._schema).fields
+            if any(isinstance(f.field_type, FixedType) for f in fields):
+                raise CommitRefused(
+                    "a table partitioned by the value of a fixed[n] column cannot be written: "
+                    "Iceberg's Java library encodes such partitions against the specification, "
+                    "so either it or every other reader would fail",
+                    code="partition_type_unsupported",
+                )
             slots = tuple((f.field_id, _converter(f.field_type)) for f in fields)
             self._slots[spec_id] = slots
         by_id: dict[int, PartitionField] = {f.field_id: f for f in file.partition}

@@ -208,6 +208,30 @@ def _on_the_wire(value: Any) -> Any:
     return value.bytes if isinstance(value, UUID) else value
 
 
+def equality_delete(table: Table, key: int) -> ContentFile:
+    """A file that deletes the rows with an id."""
+    path = f"{table.location()}/data/{next(_paths):08d}-{uuid4()}-deletes.parquet"
+    field = pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})
+    rows = pa.table([pa.array([key])], schema=pa.schema([field]))
+    with table.io.new_output(path).create() as out:
+        pq.write_table(rows, out, store_schema=False)
+    bound = key.to_bytes(8, "little")
+    return ContentFile(
+        content=FileContent.EQUALITY_DELETES,
+        file_path=path,
+        file_format="PARQUET",
+        spec_id=0,
+        partition=(),
+        record_count=1,
+        file_size_in_bytes=len(table.io.new_input(path)),
+        value_counts={1: 1},
+        null_value_counts={1: 0},
+        lower_bounds={1: bound},
+        upper_bounds={1: bound},
+        equality_ids=(1,),
+    )
+
+
 def metadata_files(table: Table) -> set[str]:
     """Avro files in a local table's metadata folder."""
     folder = Path(table.location().removeprefix("file://")) / "metadata"

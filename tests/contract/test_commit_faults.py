@@ -13,8 +13,8 @@ from connect.errors import CommitConflict, CommitRefused, CommitStateUnknown
 from connect.gateways.catalog import CatalogGateway, open_catalog
 from coordinator.committer import Committer
 from coordinator.effects import CoordinatorFenced, TableCommit, TableCommitted, TableFailed
-from tests.contract.test_committer import SCHEMA
 from tests.faulty_http import FaultyProxy
+from tests.places import SCHEMA
 from tests.stack import RestCatalog, unique_name
 from tests.tables import (
     QuickClock,

@@ -4,121 +4,19 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from pyiceberg.schema import Schema
-from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
-from pyiceberg.table.update import (
-    AssertTableUUID,
-    RemovePropertiesUpdate,
-    RemoveSnapshotRefUpdate,
-    RemoveSnapshotsUpdate,
-    SetSnapshotRefUpdate,
-)
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.table.update import AssertTableUUID, RemovePropertiesUpdate, RemoveSnapshotRefUpdate
 
 from connect.errors import CommitConflict, CommitRefused
-from connect.gateways.catalog import CatalogGateway, open_catalog
 from control_schemas.events import FileContent
 from coordinator.committer import Committer
 from coordinator.effects import CoordinatorFenced, TableCommitted, TableFailed
-from tests.stack import RestCatalog, S3Server, unique_name
-from tests.tables import (
-    QuickClock,
-    announced,
-    connector,
-    made_up_file,
-    reference,
-    table_commit,
-)
-
-SCHEMA = Schema(
-    NestedField(1, "id", LongType(), required=False),
-    NestedField(2, "name", StringType(), required=False),
-)
-BACKENDS = ["sqlite", "postgres", "rest", "s3"]
-
-
-@dataclass
-class Place:
-    """A catalog, a table in it, and committers of one connector."""
-
-    catalog: CatalogGateway
-    properties: dict[str, str]
-    table: Table
-    name: str = "c"
-
-    def committer(self, *, clock: QuickClock | None = None, **more: object) -> Committer:
-        """A coordinator's committer that knows nothing of the others."""
-        settings = more.pop("settings", {})
-        config = connector(self.name, [".".join(self.table.name())], **settings)
-        return Committer(self.catalog, config, clock or QuickClock(), **more)
-
-    def files(self, count: int = 1, **more: object) -> list:
-        """Made-up data files."""
-        return [made_up_file(self.table, **more) for _ in range(count)]
-
-    def round(self, offset: int, count: int = 1, **more: object) -> object:
-        """A commit with one announcement of ``count`` files at a control offset."""
-        return table_commit(
-            [announced(reference(self.table), self.files(count), offset=offset)], **more
-        )
-
-    def now(self) -> Table:
-        """The table as it is."""
-        return self.catalog.load(self.table.name())
-
-    def change(self, *updates: object) -> Table:
-        """Somebody else's change."""
-        table = self.now()
-        uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
-        return self.catalog.commit(table, [uuid], updates)
-
-
-@pytest.fixture(params=BACKENDS)
-def properties(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
-    """Catalog properties of one backend, as they follow ``iceberg.catalog.``."""
-    if request.param == "rest":
-        catalog: RestCatalog = request.getfixturevalue("rest_catalog")
-        return catalog.properties
-    sql: dict[str, str] = request.getfixturevalue("sql_catalog_properties")
-    if request.param == "postgres":
-        return {**sql, "uri": request.getfixturevalue("postgres")}
-    if request.param == "s3":
-        server: S3Server = request.getfixturevalue("s3_server")
-        return {**sql, **server.properties, "warehouse": f"{server.warehouse}/{tmp_path.name}"}
-    return sql
-
-
-@pytest.fixture
-def catalog(properties: dict[str, str]) -> Iterator[CatalogGateway]:
-    """A gateway to the backend."""
-    gateway = open_catalog("iceberg", properties)
-    yield gateway
-    gateway.close()
-
-
-@pytest.fixture
-def place(catalog: CatalogGateway, properties: dict[str, str]) -> Place:
-    """A fresh table."""
-    identifier = ("db", unique_name(f"t-{uuid4().hex[:8]}"))
-    return Place(catalog, properties, catalog.create(identifier, SCHEMA))
-
-
-def _paths(table: Table) -> list[str]:
-    head = table.current_snapshot()
-    if head is None:
-        return []
-    return sorted(
-        entry.data_file.file_path
-        for manifest in head.manifests(table.io)
-        for entry in manifest.fetch_manifest_entry(table.io)
-    )
+from tests.places import MIRROR, SCHEMA, Place, paths_of
+from tests.stack import unique_name
+from tests.tables import QuickClock, announced, made_up_file, reference, table_commit
 
 
 def test_a_commit_adds_its_files_and_says_so(place: Place) -> None:
@@ -145,7 +43,7 @@ def test_a_commit_adds_its_files_and_says_so(place: Place) -> None:
     tag = table.metadata.refs["icefloe-c"]
     assert tag.snapshot_ref_type == SnapshotRefType.TAG
     assert tag.snapshot_id == head.snapshot_id
-    assert len(_paths(table)) == 3
+    assert len(paths_of(table)) == 3
 
 
 def test_rounds_follow_each_other(place: Place) -> None:
@@ -162,7 +60,7 @@ def test_rounds_follow_each_other(place: Place) -> None:
         json.loads(s.summary["kafka.connect.offsets.control-iceberg.connect-c"])["0"] for s in chain
     ]
     assert offsets == [1, 11, 21, 31]
-    assert len(_paths(table)) == 8
+    assert len(paths_of(table)) == 8
 
 
 def test_what_is_below_the_floor_is_not_added_again(place: Place) -> None:
@@ -175,7 +73,7 @@ def test_what_is_below_the_floor_is_not_added_again(place: Place) -> None:
     outcome = place.committer().commit(table_commit([old, new]))
     assert isinstance(outcome, TableCommitted)
     assert outcome.files == 1
-    assert len(_paths(place.now())) == 2
+    assert len(paths_of(place.now())) == 2
 
 
 def test_empty_files_and_empty_rounds_leave_no_snapshot(place: Place) -> None:
@@ -189,12 +87,12 @@ def test_empty_files_and_empty_rounds_leave_no_snapshot(place: Place) -> None:
 
 def test_foreign_commits_in_between_are_kept(place: Place) -> None:
     """A commit by another connector makes ours start over, not fail."""
-    ours, theirs = place.committer(), Place(place.catalog, {}, place.table, "d").committer()
+    ours, theirs = place.committer(), Place(place.catalog, place.table, "d").committer()
     for n in range(3):
         assert isinstance(ours.commit(place.round(n)), TableCommitted)
         assert isinstance(theirs.commit(place.round(n)), TableCommitted)
     table = place.now()
-    assert len(_paths(table)) == 6
+    assert len(paths_of(table)) == 6
     assert {"icefloe-c", "icefloe-d"} <= set(table.metadata.refs)
     assert table.current_snapshot().summary["total-data-files"] == "6"
 
@@ -205,7 +103,7 @@ def test_a_second_coordinator_fences_the_first(place: Place) -> None:
     assert isinstance(zombie.commit(place.round(0)), TableCommitted)
     assert isinstance(place.committer().commit(place.round(1)), TableCommitted)
     assert isinstance(zombie.commit(place.round(1)), CoordinatorFenced)
-    assert len(_paths(place.now())) == 2
+    assert len(paths_of(place.now())) == 2
 
 
 def test_two_committers_racing_add_everything_once(place: Place) -> None:
@@ -224,7 +122,7 @@ def test_two_committers_racing_add_everything_once(place: Place) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(_paths(place.now())) == 2
+    assert len(paths_of(place.now())) == 2
     assert any(isinstance(o, TableCommitted) and o.snapshot_id for o in outcomes)
     assert not [o for o in outcomes if isinstance(o, TableFailed)]
 
@@ -264,7 +162,7 @@ def test_a_branch_is_created_and_followed(place: Place) -> None:
 
 def test_a_branch_starts_from_main_and_main_moves_on(place: Place) -> None:
     """Sequence numbers belong to the table: a commit to main only makes the branch start over."""
-    other = Place(place.catalog, {}, place.table, "d")
+    other = Place(place.catalog, place.table, "d")
     assert isinstance(other.committer().commit(place.round(0)), TableCommitted)
     committer = place.committer(settings={"iceberg__tables__default_commit_branch": "audit"})
     assert isinstance(committer.commit(place.round(0)), TableCommitted)
@@ -274,66 +172,6 @@ def test_a_branch_starts_from_main_and_main_moves_on(place: Place) -> None:
     assert head is not None
     assert head.summary is not None
     assert head.summary["total-data-files"] == "3"
-
-
-def _expire(place: Place) -> None:
-    """Expire everything but the head and what references hold."""
-    metadata = place.now().metadata
-    kept = {ref.snapshot_id for ref in metadata.refs.values()}
-    gone = [s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in kept]
-    place.change(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": gone}))
-
-
-def _bury(place: Place) -> None:
-    """Foreign commits on top of ours, then expiry, so that our snapshot has no heirs."""
-    other = Place(place.catalog, {}, place.table, "d")
-    committer = other.committer()
-    for n in range(2):
-        assert isinstance(committer.commit(place.round(n)), TableCommitted)
-
-
-MIRROR = "icefloe.offsets.control-iceberg.connect-c"
-
-
-@pytest.mark.parametrize("left", ["tag", "mirror", "both", "nothing", "declared"])
-def test_the_floor_outlives_expiry(place: Place, left: str) -> None:
-    """Tag or mirror keep the floor; with neither the committer stops, until told otherwise."""
-    old = announced(reference(place.table), place.files(), offset=3)
-    assert isinstance(place.committer().commit(table_commit([old])), TableCommitted)
-    _bury(place)
-    if left in {"mirror", "nothing", "declared"}:
-        place.change(RemoveSnapshotRefUpdate.model_validate({"ref-name": "icefloe-c"}))
-    if left in {"tag", "nothing", "declared"}:
-        place.change(RemovePropertiesUpdate(removals=[MIRROR]))
-    _expire(place)
-    outcome = place.committer().commit(table_commit([old]))
-    if left in {"tag", "mirror", "both"}:
-        assert outcome == TableCommitted(outcome.table, outcome.commit_id, None)
-        return
-    assert isinstance(outcome, TableFailed)
-    assert (outcome.code, outcome.is_retriable) == ("floor_lost", False)
-    if left == "declared":
-        fresh = place.committer(has_history=False).commit(table_commit([old]))
-        assert isinstance(fresh, TableCommitted)
-        assert fresh.files == 1
-
-
-def test_a_rollback_stops_the_connector(place: Place) -> None:
-    """When main no longer holds what the tag holds, the operator decides."""
-    committer = place.committer()
-    for n in range(2):
-        assert isinstance(committer.commit(place.round(n)), TableCommitted)
-    first = min(place.now().metadata.snapshots, key=lambda s: s.sequence_number or 0)
-    place.change(
-        SetSnapshotRefUpdate.model_validate(
-            {"ref-name": "main", "type": SnapshotRefType.BRANCH, "snapshot-id": first.snapshot_id}
-        )
-    )
-    outcome = committer.commit(place.round(2))
-    assert isinstance(outcome, TableFailed)
-    assert outcome.code == "table_rolled_back"
-    place.change(RemoveSnapshotRefUpdate.model_validate({"ref-name": "icefloe-c"}))
-    assert isinstance(committer.commit(place.round(2)), TableCommitted)
 
 
 def test_a_new_control_topic_is_noticed(place: Place) -> None:
@@ -437,7 +275,7 @@ def test_many_manifests_are_merged(place: Place) -> None:
         assert isinstance(committer.commit(commit), TableCommitted)
     table = place.now()
     assert len(table.current_snapshot().manifests(table.io)) <= 10
-    assert len(_paths(table)) == len(set(_paths(table))) == 26
+    assert len(paths_of(table)) == len(set(paths_of(table))) == 26
 
 
 def test_the_gateway_reports_a_lost_race(place: Place) -> None:

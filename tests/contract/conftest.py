@@ -1,0 +1,45 @@
+"""Fixtures of the contract tests: one table on each catalog and store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from connect.gateways.catalog import CatalogGateway, open_catalog
+from tests.places import SCHEMA, Place
+from tests.stack import RestCatalog, S3Server, unique_name
+
+BACKENDS = ["sqlite", "postgres", "rest", "s3"]
+
+
+@pytest.fixture(params=BACKENDS)
+def catalog_properties(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    """Catalog properties of one backend, as they follow ``iceberg.catalog.``."""
+    if request.param == "rest":
+        catalog: RestCatalog = request.getfixturevalue("rest_catalog")
+        return catalog.properties
+    sql: dict[str, str] = request.getfixturevalue("sql_catalog_properties")
+    if request.param == "postgres":
+        return {**sql, "uri": request.getfixturevalue("postgres")}
+    if request.param == "s3":
+        server: S3Server = request.getfixturevalue("s3_server")
+        return {**sql, **server.properties, "warehouse": f"{server.warehouse}/{tmp_path.name}"}
+    return sql
+
+
+@pytest.fixture
+def catalog(catalog_properties: dict[str, str]) -> Iterator[CatalogGateway]:
+    """A gateway to the backend."""
+    gateway = open_catalog("iceberg", catalog_properties)
+    yield gateway
+    gateway.close()
+
+
+@pytest.fixture
+def place(catalog: CatalogGateway) -> Place:
+    """A fresh table."""
+    identifier = ("db", unique_name(f"t-{uuid4().hex[:8]}"))
+    return Place(catalog, catalog.create(identifier, SCHEMA))

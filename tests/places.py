@@ -1,0 +1,67 @@
+"""A table in some catalog, and committers for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.update import AssertTableUUID
+from pyiceberg.types import LongType, NestedField, StringType
+
+from connect.gateways.catalog import CatalogGateway
+from coordinator.committer import Committer
+from tests.tables import QuickClock, announced, connector, made_up_file, reference, table_commit
+
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "name", StringType(), required=False),
+)
+MIRROR = "icefloe.offsets.control-iceberg.connect-c"
+
+
+@dataclass
+class Place:
+    """A catalog, a table in it, and committers of one connector."""
+
+    catalog: CatalogGateway
+    table: Table
+    name: str = "c"
+
+    def committer(self, *, clock: QuickClock | None = None, **more: object) -> Committer:
+        """A coordinator's committer that knows nothing of the others."""
+        settings = more.pop("settings", {})
+        config = connector(self.name, [".".join(self.table.name())], **settings)
+        return Committer(self.catalog, config, clock or QuickClock(), **more)
+
+    def files(self, count: int = 1, **more: object) -> list:
+        """Made-up data files."""
+        return [made_up_file(self.table, **more) for _ in range(count)]
+
+    def round(self, offset: int, count: int = 1, **more: object) -> object:
+        """A commit with one announcement of ``count`` files at a control offset."""
+        return table_commit(
+            [announced(reference(self.table), self.files(count), offset=offset)], **more
+        )
+
+    def now(self) -> Table:
+        """The table as it is."""
+        return self.catalog.load(self.table.name())
+
+    def change(self, *updates: object) -> Table:
+        """Somebody else's change."""
+        table = self.now()
+        uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
+        return self.catalog.commit(table, [uuid], updates)
+
+
+def paths_of(table: Table) -> list[str]:
+    """Paths of all files of the current snapshot, each as often as it is there."""
+    head = table.current_snapshot()
+    if head is None:
+        return []
+    return sorted(
+        entry.data_file.file_path
+        for manifest in head.manifests(table.io)
+        for entry in manifest.fetch_manifest_entry(table.io)
+    )
