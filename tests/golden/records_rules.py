@@ -108,9 +108,7 @@ RULES = (
         frozenset({"sub-micro", "time-of-day", "scale"}),
         _stored_as_java,
     ),
-    Rule(
-        "duplicate names of a JSON object: last wins", frozenset({"keys-merged"}), _stored_as_java
-    ),
+    Rule("of duplicate JSON names the last wins", frozenset({"keys-merged"}), _stored_as_java),
     Rule("timestamps are read in the unit their schema names", frozenset({"unit"}), _micros_kept),
 )
 
