@@ -1,0 +1,132 @@
+"""What a commit costs: our own work and the catalog's, measured apart.
+
+Run: ``python -m tests.bench.commit [--snapshots 500] [--files 100] [--tables 50] [--rest]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField
+
+from connect.clock import SystemClock
+from connect.gateways.catalog import CatalogGateway, open_catalog
+from control_schemas.events import ContentFile
+from coordinator.committer import Committer
+from coordinator.effects import TableCommit, TableCommitted
+from tests.stack import RestCatalog
+from tests.tables import announced, connector, made_up_file, reference, table_commit
+
+COLUMNS = 10
+SCHEMA = Schema(
+    *(NestedField(n, f"c{n}", LongType(), required=False) for n in range(1, COLUMNS + 1))
+)
+
+
+class TimedCatalog(CatalogGateway):
+    """Knows how long the catalog took."""
+
+    spent_ms = 0.0
+
+    def commit(self, *args: Any) -> Table:
+        """As the gateway's; the time is kept."""
+        start = time.perf_counter()
+        try:
+            return super().commit(*args)
+        finally:
+            self.spent_ms += (time.perf_counter() - start) * 1000
+
+
+def _files(table: Table, count: int) -> list[ContentFile]:
+    return [made_up_file(table, columns=COLUMNS) for _ in range(count)]
+
+
+def _round(table: Table, offset: int, count: int) -> TableCommit:
+    return table_commit([announced(reference(table), _files(table, count), offset=offset)])
+
+
+def _commit(committer: Committer, commit: TableCommit) -> None:
+    outcome = committer.commit(commit)
+    assert isinstance(outcome, TableCommitted), outcome
+
+
+def one_table(gateway: TimedCatalog, snapshots: int, files: int) -> None:
+    """A commit onto a table with a history."""
+    table = gateway.create(("bench", "one"), SCHEMA)
+    committer = Committer(gateway, connector("c", ["bench.one"]), SystemClock())
+    for offset in range(snapshots):
+        _commit(committer, _round(table, offset, 1))
+    own, catalog = [], []
+    for offset in range(snapshots, snapshots + 15):
+        commit = _round(table, offset, files)
+        gateway.spent_ms = 0.0
+        start = time.perf_counter()
+        _commit(committer, commit)
+        total_ms = (time.perf_counter() - start) * 1000
+        own.append(total_ms - gateway.spent_ms)
+        catalog.append(gateway.spent_ms)
+    print(
+        f"{files} files onto {snapshots} snapshots: own p50 {statistics.median(own):.1f} ms, "
+        f"max {max(own):.1f}; catalog p50 {statistics.median(catalog):.1f} ms"
+    )
+    start = time.perf_counter()
+    fresh = Committer(gateway, connector("c", ["bench.one"]), SystemClock())
+    _commit(fresh, _round(table, snapshots + 15, files))
+    print(f"  first commit of a new coordinator: {(time.perf_counter() - start) * 1000:.1f} ms")
+
+
+def many_tables(gateway: CatalogGateway, tables: int) -> None:
+    """A round of ten files per table."""
+    names = [f"bench.many_{n}" for n in range(tables)]
+    made = [gateway.create(tuple(name.split(".")), SCHEMA) for name in names]
+    for threads in (1, 4, 8, 16):
+        committer = Committer(gateway, connector("c", names), SystemClock())
+        first = [_round(t, threads * 10, 10) for t in made]
+        second = [_round(t, threads * 10 + 1, 10) for t in made]
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(lambda c: _commit(committer, c), first))  # noqa: B023
+            start = time.perf_counter()
+            list(pool.map(lambda c: _commit(committer, c), second))  # noqa: B023
+            ms = (time.perf_counter() - start) * 1000
+        print(f"{tables} tables, {threads} threads: {ms:.0f} ms")
+
+
+def main() -> None:
+    """Measure on SQLite, or on the REST catalog."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--snapshots", type=int, default=500)
+    parser.add_argument("--files", type=int, default=100)
+    parser.add_argument("--tables", type=int, default=50)
+    parser.add_argument("--rest", action="store_true")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        server = RestCatalog(Path(folder)) if given.rest else None
+        if server:
+            server.start()
+            properties = server.properties
+        else:
+            properties = {
+                "type": "sql",
+                "uri": f"sqlite:///{folder}/catalog.db",
+                "warehouse": f"file://{folder}/warehouse",
+            }
+        plain = open_catalog("iceberg", properties)
+        gateway = TimedCatalog("iceberg", plain.config)
+        one_table(gateway, given.snapshots, given.files)
+        many_tables(gateway, given.tables)
+        gateway.close()
+        plain.close()
+        if server:
+            server.stop()
+
+
+if __name__ == "__main__":
+    main()
