@@ -59,7 +59,7 @@ class Host:
         match command["op"]:
             case "start":
                 try:
-                    self._start(connector, command["config"], command["layout"], task)
+                    self._start(connector, command["config"], command["layout"], int(task or 0))
                 except IcefloeError as e:
                     self._child.state(connector, "FAILED", task=task, error=e)
             case "stop":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from typing import Any, cast
 
 from confluent_kafka import (
+    Consumer,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
@@ -27,9 +27,6 @@ from connect.errors import RetriableError
 from connect.gateways.kafka import REQUEST_TIMEOUT_S, librdkafka_config, mapped, to_client
 from connect.layout import TopicPartition
 
-UNSTABLE_LOOKS = 600
-UNSTABLE_PAUSE_S = 0.05
-
 
 class KafkaAdmin:
     """Questions to the cluster. Thread-safe; every call is bounded in time.
@@ -39,6 +36,7 @@ class KafkaAdmin:
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
+        self._properties = dict(properties)
         own = {"socket.timeout.ms": int(REQUEST_TIMEOUT_S * 1000)}
         with mapped("admin client"):
             self._admin = AdminClient(librdkafka_config(properties, "admin", **own))
@@ -163,43 +161,40 @@ class KafkaAdmin:
     ) -> dict[TopicPartition, int | None]:
         """Committed offset of each partition, None where the group has none.
 
-        Offsets of a transaction that is being ended are waited for, up to the request timeout.
+        Offsets of a transaction that is being ended are waited for. A consumer asks, not the admin
+        client: on that one librdkafka 2.16.0 dereferences a null pointer when the answer is that
+        the group's coordinator has moved or is loading (``rd_kafka_handle_OffsetFetch``).
         """
         if not partitions:
             return {}
-        request = ConsumerGroupTopicPartitions(
-            group, [ClientPartition(tp.topic, tp.partition) for tp in partitions]
-        )
-        out: dict[TopicPartition, int | None] = dict.fromkeys(partitions)
-        pause = threading.Event()
+        asked = [ClientPartition(tp.topic, tp.partition) for tp in partitions]
+        own = {
+            "group.id": group,
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",  # makes the request ask for stable offsets
+        }
         with mapped(f"reading offsets of group {group}"):
-            for left in reversed(range(UNSTABLE_LOOKS)):
-                futures = self._admin.list_consumer_group_offsets(
-                    [request], require_stable=True, request_timeout=REQUEST_TIMEOUT_S
-                )
-                found = _result(futures[group]).topic_partitions
-                errors = [tp.error for tp in found if tp.error is not None]
-                # unlike the consumer, the admin client does not ask again by itself
-                if left and any(e.code() == KafkaError.UNSTABLE_OFFSET_COMMIT for e in errors):
-                    pause.wait(UNSTABLE_PAUSE_S)
-                    continue
-                if errors:
-                    raise KafkaException(errors[0])
-                for tp in found:
-                    out[TopicPartition(tp.topic, tp.partition)] = (
-                        tp.offset if tp.offset >= 0 else None
-                    )
-                break
-        return out
+            consumer = Consumer(librdkafka_config(self._properties, "consumer", **own))
+            try:
+                found = consumer.committed(asked, timeout=REQUEST_TIMEOUT_S)
+            finally:
+                consumer.close()
+            for tp in found:
+                if tp.error is not None:
+                    raise KafkaException(tp.error)
+        return {
+            TopicPartition(tp.topic, tp.partition): tp.offset if tp.offset >= 0 else None
+            for tp in found
+        }
 
     def committed_all(self, group: str) -> dict[TopicPartition, int]:
-        """Every committed offset of a group."""
-        with mapped(f"reading offsets of group {group}"):
-            futures = self._admin.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group)], request_timeout=REQUEST_TIMEOUT_S
-            )
-            found = _result(futures[group]).topic_partitions
-        return {TopicPartition(tp.topic, tp.partition): tp.offset for tp in found if tp.offset >= 0}
+        """Every committed offset of a group, of topics that exist."""
+        partitions = [
+            TopicPartition(topic, number)
+            for topic, count in self.topics().items()
+            for number in range(count)
+        ]
+        return {tp: at for tp, at in self.committed(group, partitions).items() if at is not None}
 
     def alter_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set committed offsets of a group without members."""

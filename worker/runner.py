@@ -1,0 +1,109 @@
+"""Runs the Arrow pipeline on one micro-batch after another, with the tables as they are now.
+
+Rules of this file:
+- A batch is used only when nothing of it asks for a change of tables. What it asks for is done,
+  its files are deleted, and it is run again, a bounded number of times.
+- Tables are looked at in the task's own thread where that is possible: catalog clients are per
+  thread, and a streaming query's callback has a new one each time.
+- Specs hold secrets of the object store: never logged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from connect import failpoints
+from connect.clock import Clock, SystemClock
+from connect.config.connector import ConnectorConfig
+from connect.deadletter import message
+from connect.errors import RetriableError
+from connect.gateways.catalog import open_catalog
+from connect.gateways.kafka import Message
+from worker.descriptors import DESCRIPTOR_DDL, BatchResult, DeadLetter, collect
+from worker.drain import as_arrow
+from worker.pipeline import run
+from worker.rounds import Slice, WrittenBatch
+from worker.task import TaskAssignment
+from worker.task_tables import TaskTables
+
+RUNS_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRunner:
+    """The batch runner of one task; see ``worker.task.BatchRunner``.
+
+    Args:
+        config: the connector, placeholders resolved.
+        tables: its tables; closed with the runner.
+        task: number of the task, for dead letters.
+    """
+
+    config: ConnectorConfig
+    tables: TaskTables
+    task: int = 0
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of Spark's Kafka source that the pipeline needs."""
+        return self.tables.spec().columns()
+
+    def run(self, rows: DataFrame, part: Slice) -> WrittenBatch:
+        """Write the files of one micro-batch.
+
+        Raises:
+            RecordError: tolerance none, and a record cannot be handled.
+            CommitRefused: a table is missing or may not be changed.
+            RetriableError: Spark, the store or the catalog failed, or tables keep changing.
+        """
+        for _ in range(RUNS_MAX):
+            spec = self.tables.spec()
+            result = collect(as_arrow(rows.mapInArrow(run(spec), DESCRIPTOR_DDL)))
+            failpoints.hit("W4")
+            if result.is_usable:
+                return self._written(result, part)
+            self.tables.discard(result)
+            if result.error is not None:
+                raise result.error.at(connector=self.config.name)
+            self.tables.serve(result)
+        raise RetriableError(
+            f"tables still had to be changed after {RUNS_MAX} runs of one batch",
+            code="tables_keep_changing",
+            connector=self.config.name,
+        )
+
+    def dead_letter(self, letter: DeadLetter) -> Message | None:
+        """The message for the dead letter topic; None when there is none."""
+        return message(letter.record, letter.error, self.config, task_id=self.task)
+
+    def refresh(self) -> None:
+        """Look at the tables again when that is due."""
+        self.tables.refresh()
+
+    def close(self) -> None:
+        """Let go of the catalog's connections."""
+        self.tables.close()
+
+    def _written(self, result: BatchResult, part: Slice) -> WrittenBatch:
+        references = {plan.name: plan.reference for plan in self.tables.spec().tables}
+        return WrittenBatch(
+            part,
+            result.progress,
+            tuple((references[name], files) for name, files in result.files.items()),
+            result.dead_letters,
+        )
+
+
+def make_runner(
+    config: ConnectorConfig, assignment: TaskAssignment, clock: Clock | None = None
+) -> PipelineRunner:
+    """The runner of a task, with a catalog client of its own.
+
+    Raises:
+        ConfigError, CommitRefused, RetriableError: as ``open_catalog``.
+    """
+    catalog = open_catalog(config.catalog_name, config.catalog_properties)
+    tables = TaskTables(config, catalog, clock or SystemClock())
+    return PipelineRunner(config, tables, assignment.task)

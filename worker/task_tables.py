@@ -1,0 +1,197 @@
+"""The tables of one task as its driver knows them: loaded, created and widened through the catalog.
+
+Rules of this file:
+- What is known of a table may be old: files for an older schema or spec stay right. A table that
+  was replaced is refused by the coordinator, not here.
+- A table that is missing is an error where the configuration names it, and unmatched where a
+  record names it; with auto-create the first record for it makes it.
+- Creating and widening race with other tasks and other writers: the winner's table is taken, and
+  the difference is worked out again from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import structlog
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.update import (
+    AddSchemaUpdate,
+    AssertCurrentSchemaId,
+    AssertLastAssignedFieldId,
+    AssertTableUUID,
+    SetCurrentSchemaUpdate,
+)
+
+from connect.clock import Clock
+from connect.config.connector import ConnectorConfig
+from connect.errors import CommitConflict, CommitRefused, CommitStateUnknown, RetriableError
+from connect.gateways.catalog import CatalogGateway
+from connect.gateways.storage import delete_files, storage_properties
+from connect.tables.schema_changes import SchemaChanges, apply_changes, merge
+from worker.descriptors import BatchResult, SchemaRequest, TableRequest
+from worker.plan import PipelineSpec, TablePlan
+
+REFRESH_MS = 60_000
+COMMITS_MAX = 10
+
+log = structlog.get_logger("worker.tables")
+
+
+@dataclass(slots=True)
+class TaskTables:
+    """Tables of one task.
+
+    Args:
+        config: the connector, placeholders resolved.
+        catalog: where its tables are; closed by ``close``.
+        clock: for the age of what is known.
+    """
+
+    config: ConnectorConfig
+    catalog: CatalogGateway
+    clock: Clock
+    _tables: dict[str, Table] = field(default_factory=dict, init=False)
+    _absent: set[str] = field(default_factory=set, init=False)
+    _loaded_ms: int | None = field(default=None, init=False)
+    _spec: PipelineSpec | None = field(default=None, init=False)
+
+    def refresh(self) -> None:
+        """Look at the tables again when what is known of them is old.
+
+        Raises:
+            CommitRefused: a table that the configuration names is missing or may not be read.
+            RetriableError: the catalog is away.
+        """
+        now_ms = self.clock.monotonic_ms()
+        if self._loaded_ms is not None and now_ms - self._loaded_ms < REFRESH_MS:
+            return
+        self._absent.clear()
+        for name in sorted({*self.config.tables, *self._tables}):
+            self._load(name, is_named=name in self.config.tables)
+        self._loaded_ms = now_ms
+
+    def spec(self) -> PipelineSpec:
+        """What the pipeline is told of the tables now; errors as ``refresh``."""
+        if self._loaded_ms is None:
+            self.refresh()
+        if self._spec is None:
+            plans = tuple(self._plan(name, table) for name, table in sorted(self._tables.items()))
+            self._spec = PipelineSpec(self.config, plans, frozenset(self._absent))
+        return self._spec
+
+    def serve(self, result: BatchResult) -> None:
+        """Do what a batch asked for.
+
+        Raises:
+            CommitRefused: the catalog does not let us.
+            RecordError: more new columns than one change may bring.
+            RetriableError: the catalog is away, or others change the schema all the time.
+        """
+        for request in result.table_requests:
+            self._add(request)
+        for change in result.schema_requests:
+            self._widen(change)
+
+    def discard(self, result: BatchResult) -> None:
+        """Delete files that nobody will announce; what stays is an orphan."""
+        for name, files in result.files.items():
+            if name in self._tables:
+                delete_files(self._tables[name].io, [f.file_path for f in files])
+
+    def close(self) -> None:
+        """Let go of the catalog's connections."""
+        self.catalog.close()
+
+    def _plan(self, name: str, table: Table) -> TablePlan:
+        return TablePlan.of(
+            table,
+            name=name,
+            catalog=self.config.catalog_name,
+            io_properties=storage_properties(table.io.properties),
+            write_properties=self.config.write_properties,
+        )
+
+    def _load(self, name: str, *, is_named: bool) -> None:
+        try:
+            self._know(name, self.catalog.load(name.split(".")))
+        except CommitRefused as e:
+            if e.code != "table_missing":
+                raise e.at(connector=self.config.name) from e
+            self._tables.pop(name, None)
+            self._spec = None
+            if self.config.auto_create_enabled:
+                return  # the first record for it makes it
+            if is_named and not self.config.dynamic_enabled:
+                raise e.at(connector=self.config.name) from e
+            self._absent.add(name)
+
+    def _know(self, name: str, table: Table) -> None:
+        self._tables[name] = table
+        self._spec = None
+
+    def _add(self, request: TableRequest) -> None:
+        name = request.table
+        if len(self._tables) >= self.config.max_tables:
+            log.warning(
+                "table limit reached", connector=self.config.name, limit=self.config.max_tables
+            )
+            self._absent.add(name)
+            self._spec = None
+            return
+        if request.schema_json is None:
+            self._load(name, is_named=False)
+            return
+        spec = (
+            UNPARTITIONED_PARTITION_SPEC
+            if request.spec_json is None
+            else PartitionSpec.model_validate_json(request.spec_json)
+        )
+        schema = Schema.model_validate_json(request.schema_json)
+        self._know(name, self.catalog.create(name.split("."), schema, spec, request.properties))
+        log.info("table created", connector=self.config.name, table=name)
+
+    def _widen(self, request: SchemaRequest) -> None:
+        """Change a table's schema; who else changed it meanwhile is taken into account.
+
+        After an unknown outcome the table is looked at as well: what is there need not be made.
+        """
+        asked = merge(*map(SchemaChanges.from_json, request.changes), config=self.config)
+        for _ in range(COMMITS_MAX):
+            table = self.catalog.load(request.table.split("."))
+            self._know(request.table, table)
+            schema, _last_id = apply_changes(table.schema(), asked, table.metadata.last_column_id)
+            if schema.as_struct() == table.schema().as_struct():
+                return
+            try:
+                self._know(request.table, self._commit_schema(table, schema))
+            except (CommitConflict, CommitStateUnknown) as e:
+                log.info("schema change tried again", table=request.table, code=e.code)
+            else:
+                log.info("schema changed", connector=self.config.name, table=request.table)
+                return
+        raise RetriableError(
+            f"the schema could not be changed in {COMMITS_MAX} tries",
+            code="schema_contended",
+            connector=self.config.name,
+            table=request.table,
+        )
+
+    def _commit_schema(self, table: Table, schema: Schema) -> Table:
+        metadata = table.metadata
+        added = Schema(
+            *schema.fields,
+            schema_id=max(known.schema_id for known in metadata.schemas) + 1,
+            identifier_field_ids=list(schema.identifier_field_ids),
+        )
+        requirements = (
+            AssertTableUUID(uuid=metadata.table_uuid),
+            AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
+            AssertLastAssignedFieldId.model_validate(
+                {"last-assigned-field-id": metadata.last_column_id}
+            ),
+        )
+        updates = (AddSchemaUpdate(schema=added), SetCurrentSchemaUpdate())
+        return self.catalog.commit(table, requirements, updates)
