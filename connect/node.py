@@ -175,6 +175,7 @@ class Node:
             admin=self._admin,
             exposition=exposition,
             group_of=self._group_of,
+            settle_offsets=self._deployer.settle_offsets,
             publish_level=self._publish_level,
             group_id=config.group_id,
         )

@@ -134,6 +134,7 @@ class Host:
                 "valid_through_us": ended.valid_through_us,
                 "duration_ms": duration_ms,
                 "records": sum(r.records_read for r in ended.ranges),
+                "topics": sorted({r.topic for r in ended.ranges if r.records_read}),
                 "tables": [_shown(outcome) for outcome in ended.outcomes],
             }
         )

@@ -1,7 +1,8 @@
-"""A real node with stub children: ``stub_node.py PROPERTIES [put|layout|fence]``.
+"""A real node with stub children: ``stub_node.py PROPERTIES [put|layout|fence|offsets]``.
 
 The second argument names where the node dies by SIGKILL: after a connector is stored, after its
-layout is, or after its tasks are fenced; each before the next step.
+layout is, after its tasks are fenced, or after the offsets of its group are forgotten; each before
+the next step.
 """
 
 import os
@@ -13,6 +14,7 @@ from typing import Any
 
 from connect import logs
 from connect.config.node import NodeConfig
+from connect.gateways.kafka_admin import KafkaAdmin
 from connect.herder import deploy
 from connect.herder.store import ConfigStore
 from connect.node import Node
@@ -38,6 +40,9 @@ match sys.argv[2:]:
         ConfigStore.put_layout = dying_after(ConfigStore.put_layout)  # type: ignore[method-assign]
     case ["fence"]:
         deploy.take_over = dying_after(deploy.take_over)
+
+    case ["offsets"]:
+        KafkaAdmin.delete_group = dying_after(KafkaAdmin.delete_group)  # type: ignore[method-assign]
 
 logs.configure("node")
 node = Node(NodeConfig.load(Path(sys.argv[1]), os.environ), dict(os.environ), commands=COMMANDS)

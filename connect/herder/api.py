@@ -64,6 +64,7 @@ class NodeHerder:
         admin: offsets of groups.
         exposition: metrics.
         group_of: consumer group of a connector's source offsets.
+        settle_offsets: sets the offsets that the store says are to be set for a group.
         publish_level: sets a log level in this process and its children.
         group_id: the node cluster's ``group.id``.
     """
@@ -77,6 +78,7 @@ class NodeHerder:
         admin: KafkaAdmin,
         exposition: Exposition,
         group_of: Callable[[ConnectorState], str],
+        settle_offsets: Callable[[ConnectorState, str], None],
         publish_level: Callable[[str, str], None],
         group_id: str,
     ) -> None:
@@ -86,6 +88,7 @@ class NodeHerder:
         self._admin = admin
         self._exposition = exposition
         self._group_of = group_of
+        self._settle_offsets = settle_offsets
         self._publish_level = publish_level
         self._group_id = group_id
         self._changing = threading.Lock()
@@ -238,22 +241,23 @@ class NodeHerder:
     def alter_offsets(self, name: str, offsets: Offsets) -> None:
         """Move committed source offsets."""
         with self._change():
-            group = self._group_of(self._must_be_stopped(name))
+            group = self._ready_group(name)
+            given = {TopicPartition(*at): offset for at, offset in offsets.items()}
+            moved = {tp: offset for tp, offset in given.items() if offset is not None}
             with _reachable():
-                wanted = {TopicPartition(*at): offset for at, offset in offsets.items()}
-                if None in wanted.values():
-                    # no client can forget single partitions: forget the group, keep the others
-                    kept = self._admin.committed_all(group)
-                    self._admin.delete_group(group)
-                    wanted = {**kept, **wanted}
-                moved = {tp: offset for tp, offset in wanted.items() if offset is not None}
-                if moved:
+                if len(moved) == len(given):
                     self._admin.alter_offsets(group, moved)
+                    return
+                # no request forgets single partitions: the group is forgotten and set anew
+                kept = self._admin.committed_all(group)
+                left = {tp: offset for tp, offset in kept.items() if tp not in given}
+                self._store.put_offsets(name, {**left, **moved})
+                self._settle_offsets(self._store.get(name), group)
 
     def reset_offsets(self, name: str) -> None:
         """Forget all committed source offsets."""
         with self._change():
-            group = self._group_of(self._must_be_stopped(name))
+            group = self._ready_group(name)
             with _reachable():
                 self._admin.delete_group(group)
 
@@ -307,6 +311,14 @@ class NodeHerder:
         if state.config is None:
             raise UnknownConnectorError("no such connector", connector=name)
         return state
+
+    def _ready_group(self, name: str) -> str:
+        """The group of a stopped connector, nothing left to be done on it."""
+        state = self._must_be_stopped(name)
+        group = self._group_of(state)
+        with _reachable():
+            self._settle_offsets(state, group)
+        return group
 
     def _must_be_stopped(self, name: str) -> ConnectorState:
         state = self._get(name)

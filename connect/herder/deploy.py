@@ -89,6 +89,19 @@ class Deployer:
             return Deployed(None, None)
         return self._start(state, stop, nodes)
 
+    def settle_offsets(self, state: ConnectorState, group_id: str) -> None:
+        """Set the source offsets that are to be set, and say that they are.
+
+        Raises:
+            RetriableError: the broker is away; to be tried again before anything starts.
+        """
+        if state.pending_offsets is None:
+            return
+        self._admin.delete_group(group_id)
+        if state.pending_offsets:
+            self._admin.alter_offsets(group_id, state.pending_offsets)
+        self._store.put_offsets(state.name, None)
+
     def outdated(self) -> list[str]:
         """Connectors whose partitions are not those of their layout any more.
 
@@ -124,6 +137,7 @@ class Deployer:
 
     def _start(self, state: ConnectorState, stop: Callable[[bool], None], nodes: int) -> Deployed:
         config = self.parsed(state)
+        self.settle_offsets(state, config.connect_group_id)
         topics = self._admin.topics()
         self._ensure_topics(config, topics)
         wanted = next_layout(state, config, self._partitions(config, topics), nodes=nodes)

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from connect.config.connector import ConnectorConfig
 from connect.errors import ConfigError
-from connect.herder.state import ConnectorState, task_base_config
+from connect.herder.records import task_base_config
+from connect.herder.state import ConnectorState
 from connect.layout import Layout, TopicPartition, spread
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
@@ -21,8 +22,8 @@ def source_partitions(
     Args:
         config: the connector.
         topics: partition count of every topic of the cluster.
-        excluded: topics no regex may bring in: the node's own. The connector's control topic and
-            dead letter topic are left out of a regex too, or it would read what it writes.
+        excluded: topics no regex may bring in: the node's own. The connector's control topic is
+            left out of a regex too, or it would read what it writes.
 
     Returns:
         Sorted partitions; topics that do not exist (yet) contribute none.
@@ -41,8 +42,7 @@ def source_partitions(
                 code="topics_regex",
                 connector=config.name,
             ) from e
-        own = {config.control_topic, config.errors.dead_letter_topic}
-        kept_out = INTERNAL_TOPICS | excluded | own
+        kept_out = INTERNAL_TOPICS | excluded | {config.control_topic}
         names = {topic for topic in topics if topic not in kept_out and pattern.fullmatch(topic)}
     return sorted(TopicPartition(name, p) for name in names for p in range(topics[name]))
 

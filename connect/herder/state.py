@@ -2,12 +2,7 @@
 
 Rules of this file:
 - No client, no clock, no thread: records in, state out; the same records give the same state.
-- Keys and JSON are Kafka Connect's own (config topic: ``connector-``, ``target-state-``,
-  ``task-``, ``commit-``; status topic: ``status-connector-``, ``status-task-``,
-  ``status-topic-``), so that either product reads what the other wrote. Ours are additions:
-  ``icefloe.layout`` in the commit record, ``icefloe-ready-<connector>``, and the layout in each
-  task's properties.
-- Values are stored as sent: a ``${provider:path:key}`` placeholder is never resolved here.
+- What records look like is said in ``records``.
 - A layout counts when its commit record is read and every task of it is there with the same
   number; it may be started when the ready record with that number is read.
 - What cannot be understood is skipped, never fatal: the topic may hold another product's keys.
@@ -16,30 +11,28 @@ Rules of this file:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
+from connect.herder.records import (
+    COMMIT,
+    CONNECTOR,
+    LAYOUT_KEY,
+    OFFSETS,
+    PARTITIONS_KEY,
+    READY,
+    STATUS_CONNECTOR,
+    STATUS_TASK,
+    STATUS_TOPIC,
+    TARGET,
+    TARGET_STATES,
+    TASK,
+    Record,
+    TargetState,
+    offsets_record,
+)
 from connect.layout import Layout, TopicPartition
-
-TargetState = Literal["STARTED", "PAUSED", "STOPPED"]
-TARGET_STATES: tuple[TargetState, ...] = ("STARTED", "PAUSED", "STOPPED")
-
-CONNECTOR = "connector-"
-TARGET = "target-state-"
-TASK = "task-"
-COMMIT = "commit-"
-READY = "icefloe-ready-"
-STATUS_CONNECTOR = "status-connector-"
-STATUS_TASK = "status-task-"
-STATUS_TOPIC = "status-topic-"
-
-LAYOUT_KEY = "icefloe.layout"
-PARTITIONS_KEY = "icefloe.partitions"
-TASK_CLASS = "io.icefloe.worker.IcebergSinkTask"
-
-Record = tuple[str, Mapping[str, Any] | None]
-"""Key and JSON value; a value of None is a tombstone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +46,8 @@ class ConnectorState:
         layout: the latest committed layout that is whole; None when there is none.
         task_configs: the stored properties of each task of ``layout``.
         ready: number of the newest layout whose transactional ids are all taken over.
+        pending_offsets: committed source offsets to be set before anything starts; None when there
+            are none to set.
         number_max: highest layout number ever seen, committed or not; the next one is above it.
         tasks_ever: task ids below this may have run; their transactional ids must be taken over
             before a new layout is ready. Task records outlive the layouts they belonged to, so a
@@ -66,6 +61,7 @@ class ConnectorState:
     layout: Layout | None = None
     task_configs: tuple[Mapping[str, str], ...] = ()
     ready: int | None = None
+    pending_offsets: Mapping[TopicPartition, int] | None = None
     number_max: int = 0
     tasks_ever: int = 0
     revision: int = 0
@@ -131,6 +127,7 @@ class ConfigState:
             (CONNECTOR, self._connector),
             (COMMIT, self._commit),
             (READY, self._ready),
+            (OFFSETS, self._offsets),
         ):
             if key.startswith(prefix):
                 name = key.removeprefix(prefix)
@@ -211,6 +208,15 @@ class ConfigState:
         building.state = replace(building.state, ready=number)
         return True
 
+    def _offsets(self, name: str, value: Mapping[str, Any] | None) -> bool:
+        building = self._at(name)
+        try:
+            wanted = None if value is None else _offsets(value["offsets"])
+        except (KeyError, TypeError, ValueError):
+            return False
+        building.state = replace(building.state, pending_offsets=wanted)
+        return True
+
     def _saw(self, building: _Building, number: int | None, tasks: int = 0) -> None:
         building.state = replace(
             building.state,
@@ -267,47 +273,6 @@ class StatusState:
             )
 
 
-def config_records(
-    connector: str, config: Mapping[str, str], target: TargetState | None = None
-) -> list[Record]:
-    """The records of a created or changed connector; the wish goes first, as in Kafka."""
-    records = [] if target is None else [target_record(connector, target)]
-    return [*records, (CONNECTOR + connector, {"properties": dict(config)})]
-
-
-def target_record(connector: str, target: TargetState) -> Record:
-    """The operator's wish; ``state`` alone is what workers before Kafka 3.5 understand."""
-    old = "PAUSED" if target == "STOPPED" else target
-    return (TARGET + connector, {"state": old, "state.v2": target})
-
-
-def layout_records(layout: Layout, config: Mapping[str, str]) -> Iterator[Record]:
-    """The task configs of a layout, then its commit record."""
-    for task, partitions in enumerate(layout.tasks):
-        pairs = [[tp.topic, tp.partition] for tp in partitions]
-        yield (
-            f"{TASK}{layout.connector}-{task}",
-            {
-                "properties": {
-                    **config,
-                    "task.class": TASK_CLASS,
-                    "task.id": f"{layout.connector}-{task}",
-                    LAYOUT_KEY: str(layout.number),
-                    PARTITIONS_KEY: json.dumps(pairs, separators=(",", ":")),
-                }
-            },
-        )
-    yield (
-        COMMIT + layout.connector,
-        {"tasks": len(layout.tasks), LAYOUT_KEY: layout.number},
-    )
-
-
-def ready_record(layout: Layout, tasks_ever: int) -> Record:
-    """Says that no task of an older layout can write any more."""
-    return (READY + layout.connector, {"layout": layout.number, "tasks": tasks_ever})
-
-
 def deletion_records(state: ConnectorState) -> list[Record]:
     """Tombstones of everything but the ready record.
 
@@ -321,35 +286,9 @@ def deletion_records(state: ConnectorState) -> list[Record]:
         (TARGET + state.name, None),
         *((f"{TASK}{state.name}-{task}", None) for task in range(state.tasks_ever)),
         (COMMIT + state.name, None),
+        *([offsets_record(state.name, None)] if state.pending_offsets is not None else []),
         *([(READY + state.name, ready)] if state.number_max else []),
     ]
-
-
-def task_base_config(properties: Mapping[str, str]) -> dict[str, str]:
-    """The connector's configuration that a stored task was made from."""
-    ours = {"task.class", "task.id", LAYOUT_KEY, PARTITIONS_KEY}
-    return {key: value for key, value in properties.items() if key not in ours}
-
-
-def encode(value: Mapping[str, Any] | None) -> bytes | None:
-    """JSON as Kafka Connect's schemaless JsonConverter writes it."""
-    if value is None:
-        return None
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def decode(value: bytes | None) -> Mapping[str, Any] | None:
-    """Inverse of ``encode``.
-
-    Raises:
-        ValueError: not a JSON object.
-    """
-    if value is None:
-        return None
-    parsed = json.loads(value)
-    if not isinstance(parsed, dict):
-        raise ValueError("not a JSON object")  # noqa: TRY004 - one error for all that is not ours
-    return parsed
 
 
 def _strings(properties: Mapping[str, Any]) -> dict[str, str]:
@@ -388,3 +327,7 @@ def _layout(
     except (KeyError, TypeError, ValueError):
         return None
     return Layout(connector, number, tasks)
+
+
+def _offsets(listed: Any) -> dict[TopicPartition, int]:
+    return {TopicPartition(str(t), int(p)): int(offset) for t, p, offset in listed}

@@ -16,10 +16,11 @@ from connect.clock import Clock, SystemClock
 from connect.errors import IcefloeError, RetriableError
 from connect.gateways.kafka import LogReader
 from connect.gateways.kafka_admin import KafkaAdmin
-from connect.herder import state
+from connect.herder import records, state
 from connect.herder.log import CompactedLog, ensure_compacted, read_all
-from connect.herder.state import ConfigState, ConnectorState, Record, Status, StatusState
-from connect.layout import Layout
+from connect.herder.records import Record, TargetState
+from connect.herder.state import ConfigState, ConnectorState, Status, StatusState
+from connect.layout import Layout, TopicPartition
 from connect.logs import logger
 
 _log = logger("store")
@@ -119,33 +120,37 @@ class ConfigStore:
             return self._state.get(name)
 
     def put_connector(
-        self, name: str, config: Mapping[str, str], target: state.TargetState | None = None
+        self, name: str, config: Mapping[str, str], target: TargetState | None = None
     ) -> None:
         """Create or replace a connector."""
-        self._write(state.config_records(name, config, target))
+        self._write(records.config_records(name, config, target))
 
-    def put_target(self, name: str, target: state.TargetState) -> None:
+    def put_target(self, name: str, target: TargetState) -> None:
         """Set the operator's wish."""
-        self._write([state.target_record(name, target)])
+        self._write([records.target_record(name, target)])
 
     def put_layout(self, layout: Layout, config: Mapping[str, str]) -> None:
         """Commit a layout; its tasks may not start before ``put_ready``."""
-        self._write(list(state.layout_records(layout, config)))
+        self._write(list(records.layout_records(layout, config)))
 
     def put_ready(self, layout: Layout) -> None:
         """Say that every transactional id of the old and the new layout is taken over."""
-        self._write([state.ready_record(layout, self.get(layout.connector).tasks_ever)])
+        self._write([records.ready_record(layout, self.get(layout.connector).tasks_ever)])
+
+    def put_offsets(self, name: str, offsets: Mapping[TopicPartition, int] | None) -> None:
+        """Say which source offsets are to be set before the connector starts; None: they are."""
+        self._write([records.offsets_record(name, offsets)])
 
     def delete_connector(self, name: str) -> None:
         """Forget a connector."""
         self._write(state.deletion_records(self.get(name)))
 
-    def _write(self, records: Sequence[Record]) -> None:
-        self._log.write([(key, state.encode(value)) for key, value in records])
+    def _write(self, written: Sequence[Record]) -> None:
+        self._log.write([(key, records.encode(value)) for key, value in written])
 
     def _apply(self, key: str, value: bytes | None) -> None:
         try:
-            decoded = state.decode(value)
+            decoded = records.decode(value)
         except ValueError:
             _log.warning("a record of the config topic is no JSON object, skipped", key=key)
             return
@@ -231,21 +236,21 @@ class StatusStore:
 
     def put_connector(self, name: str, status: Status | None) -> None:
         """Set or, with None, forget the connector's status."""
-        self._put(state.STATUS_CONNECTOR + name, status)
+        self._put(records.STATUS_CONNECTOR + name, status)
 
     def put_task(self, name: str, task: int, status: Status | None) -> None:
         """Set or, with None, forget a task's status."""
-        self._put(f"{state.STATUS_TASK}{name}-{task}", status)
+        self._put(f"{records.STATUS_TASK}{name}-{task}", status)
 
     def put_topic(self, name: str, topic: str, *, task: int, now_ms: int) -> None:
         """Say that the connector has read from a topic."""
         seen = {"name": topic, "connector": name, "task": task, "discoverTimestamp": now_ms}
-        self._put_json(f"{state.STATUS_TOPIC}{topic}:connector-{name}", {"topic": seen})
+        self._put_json(f"{records.STATUS_TOPIC}{topic}:connector-{name}", {"topic": seen})
 
     def forget_topics(self, name: str) -> None:
         """Empty the set of active topics."""
         for topic in self.topics(name):
-            self._put_json(f"{state.STATUS_TOPIC}{topic}:connector-{name}", None)
+            self._put_json(f"{records.STATUS_TOPIC}{topic}:connector-{name}", None)
 
     def _put(self, key: str, status: Status | None) -> None:
         self._put_json(key, None if status is None else status.to_json())
@@ -254,7 +259,7 @@ class StatusStore:
         with self._changed:
             self._state.apply(key, value)
             self._own.add(key)
-            self._waiting[key] = state.encode(value)
+            self._waiting[key] = records.encode(value)
             self._changed.notify_all()
 
     def _write_behind(self) -> None:
@@ -276,7 +281,7 @@ class StatusStore:
 
     def _apply(self, key: str, value: bytes | None) -> None:
         try:
-            decoded = state.decode(value)
+            decoded = records.decode(value)
         except ValueError:
             return
         with self._changed:
@@ -311,7 +316,7 @@ def read_layouts(
 
     def on_record(key: str, value: bytes | None) -> None:
         try:
-            fold.apply(key, state.decode(value))
+            fold.apply(key, records.decode(value))
         except ValueError:
             return
 

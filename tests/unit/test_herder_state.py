@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connect.herder import records as stored
 from connect.herder import state
-from connect.herder.state import ConfigState, Record, Status, StatusState
+from connect.herder.records import Record
+from connect.herder.state import ConfigState, Status, StatusState
 from connect.layout import Layout, TopicPartition, spread
 
 CONFIG = {"name": "c", "topics": "t", "password": "${file:secrets:p}"}
@@ -18,7 +20,7 @@ def layout(number: int, *, tasks: int, partitions: int = 4) -> Layout:
 def fold(records: list[Record]) -> ConfigState:
     folded = ConfigState()
     for key, value in records:
-        folded.apply(key, state.decode(state.encode(value)))
+        folded.apply(key, stored.decode(stored.encode(value)))
     return folded
 
 
@@ -30,30 +32,30 @@ def compacted(records: list[Record]) -> list[Record]:
 
 def test_configuration_is_kept_exactly_as_sent() -> None:
     """Placeholders and odd values come back as they were."""
-    found = fold(state.config_records("c", CONFIG, "STOPPED")).get("c")
+    found = fold(stored.config_records("c", CONFIG, "STOPPED")).get("c")
     assert found.config == CONFIG
     assert found.target == "STOPPED"
 
 
-@pytest.mark.parametrize("target", state.TARGET_STATES)
-def test_target_state_has_the_form_of_both_versions(target: state.TargetState) -> None:
+@pytest.mark.parametrize("target", stored.TARGET_STATES)
+def test_target_state_has_the_form_of_both_versions(target: stored.TargetState) -> None:
     """Workers before 3.5 read ``state`` alone and know no STOPPED."""
-    key, value = state.target_record("c", target)
+    key, value = stored.target_record("c", target)
     assert key == "target-state-c"
     assert value == {"state": "PAUSED" if target == "STOPPED" else target, "state.v2": target}
 
 
 def test_target_state_of_an_old_worker_is_understood() -> None:
     """A record without ``state.v2`` counts by ``state``."""
-    folded = fold([*state.config_records("c", CONFIG), ("target-state-c", {"state": "PAUSED"})])
+    folded = fold([*stored.config_records("c", CONFIG), ("target-state-c", {"state": "PAUSED"})])
     assert folded.get("c").target == "PAUSED"
 
 
 def test_layout_counts_when_its_commit_record_is_read() -> None:
     """Task configs without their commit record change nothing but the numbering."""
-    first = list(state.layout_records(layout(1, tasks=2), CONFIG))
-    second = list(state.layout_records(layout(2, tasks=4), CONFIG))
-    found = fold([*state.config_records("c", CONFIG), *first, *second[:-1]]).get("c")
+    first = list(stored.layout_records(layout(1, tasks=2), CONFIG))
+    second = list(stored.layout_records(layout(2, tasks=4), CONFIG))
+    found = fold([*stored.config_records("c", CONFIG), *first, *second[:-1]]).get("c")
     assert found.layout == layout(1, tasks=2)
     assert found.number_max == 2
     assert fold([*first, *second]).get("c").layout == layout(2, tasks=4)
@@ -62,11 +64,11 @@ def test_layout_counts_when_its_commit_record_is_read() -> None:
 def test_layout_is_ready_only_by_its_own_number() -> None:
     """A ready record of an older layout does not start a newer one."""
     records = [
-        *state.layout_records(layout(1, tasks=2), CONFIG),
-        state.ready_record(layout(1, tasks=2), 2),
+        *stored.layout_records(layout(1, tasks=2), CONFIG),
+        stored.ready_record(layout(1, tasks=2), 2),
     ]
     assert fold(records).get("c").is_ready
-    records += state.layout_records(layout(2, tasks=2), CONFIG)
+    records += stored.layout_records(layout(2, tasks=2), CONFIG)
     assert not fold(records).get("c").is_ready
     assert not fold(compacted(records)).get("c").is_ready
 
@@ -74,8 +76,8 @@ def test_layout_is_ready_only_by_its_own_number() -> None:
 def test_half_a_layout_in_a_compacted_topic_is_no_layout() -> None:
     """The commit record alone, its tasks overwritten by a newer uncommitted layout."""
     records = [
-        *state.layout_records(layout(1, tasks=2), CONFIG),
-        *list(state.layout_records(layout(2, tasks=2), CONFIG))[:-1],
+        *stored.layout_records(layout(1, tasks=2), CONFIG),
+        *list(stored.layout_records(layout(2, tasks=2), CONFIG))[:-1],
     ]
     found = fold(compacted(records)).get("c")
     assert found.layout is None
@@ -85,14 +87,14 @@ def test_half_a_layout_in_a_compacted_topic_is_no_layout() -> None:
 def test_task_ids_that_may_run_outlive_smaller_layouts_and_deletion() -> None:
     """Whoever makes the next layout still knows every transactional id to take over."""
     records = [
-        *state.config_records("c", CONFIG),
-        *state.layout_records(layout(1, tasks=4), CONFIG),
-        *state.layout_records(layout(2, tasks=1), CONFIG),
-        state.ready_record(layout(2, tasks=1), 4),
+        *stored.config_records("c", CONFIG),
+        *stored.layout_records(layout(1, tasks=4), CONFIG),
+        *stored.layout_records(layout(2, tasks=1), CONFIG),
+        stored.ready_record(layout(2, tasks=1), 4),
     ]
     assert fold(compacted(records)).get("c").tasks_ever == 4
     records += state.deletion_records(fold(records).get("c"))
-    gone = fold(compacted([*records, *state.config_records("c", CONFIG)])).get("c")
+    gone = fold(compacted([*records, *stored.config_records("c", CONFIG)])).get("c")
     assert gone.tasks_ever == 4
     assert gone.number_max == 2
     assert gone.layout is None
@@ -101,7 +103,7 @@ def test_task_ids_that_may_run_outlive_smaller_layouts_and_deletion() -> None:
 
 def test_deleted_connector_is_gone() -> None:
     """Only numbering is left, and it makes no connector."""
-    records = [*state.config_records("c", CONFIG), *state.layout_records(layout(1, tasks=2), {})]
+    records = [*stored.config_records("c", CONFIG), *stored.layout_records(layout(1, tasks=2), {})]
     folded = fold([*records, *state.deletion_records(fold(records).get("c"))])
     assert folded.names() == []
     assert folded.get("c").config is None
@@ -110,14 +112,14 @@ def test_deleted_connector_is_gone() -> None:
 
 def test_empty_layout_has_a_number() -> None:
     """A stopped connector has a layout without tasks, numbered like any other."""
-    found = fold(list(state.layout_records(Layout("c", 3, ()), CONFIG))).get("c")
+    found = fold(list(stored.layout_records(Layout("c", 3, ()), CONFIG))).get("c")
     assert found.layout == Layout("c", 3, ())
 
 
 def test_names_with_dashes_and_digits_are_told_apart() -> None:
     """Task records are keyed by name and number; the last dash divides them."""
     folded = ConfigState()
-    assert folded.apply("task-a-0-1", {"properties": {state.LAYOUT_KEY: "1"}}) == "a-0"
+    assert folded.apply("task-a-0-1", {"properties": {stored.LAYOUT_KEY: "1"}}) == "a-0"
     assert folded.apply("connector-a-0", {"properties": {}}) == "a-0"
     assert folded.apply("task-a", {"properties": {}}) is None
 
@@ -143,7 +145,7 @@ def test_java_task_configs_are_no_layout() -> None:
 )
 def test_foreign_records_are_skipped(key: str, value: dict[str, object]) -> None:
     """The topic may hold what another product or version wrote."""
-    folded = fold([*state.config_records("c", CONFIG), (key, value)])
+    folded = fold([*stored.config_records("c", CONFIG), (key, value)])
     assert folded.names() == ["c"]
     assert folded.get("c").layout is None
 
@@ -151,12 +153,12 @@ def test_foreign_records_are_skipped(key: str, value: dict[str, object]) -> None
 @given(st.lists(st.tuples(st.integers(1, 5), st.booleans(), st.booleans()), min_size=1, max_size=6))
 def test_compaction_changes_no_conclusion(steps: list[tuple[int, bool, bool]]) -> None:
     """Whole histories and their compacted form give the same layout, number and ids to fence."""
-    records: list[Record] = [*state.config_records("c", CONFIG)]
+    records: list[Record] = [*stored.config_records("c", CONFIG)]
     for number, (tasks, is_ready, is_deleted) in enumerate(steps, start=1):
         made = layout(number, tasks=tasks)
-        records += state.layout_records(made, CONFIG)
+        records += stored.layout_records(made, CONFIG)
         if is_ready:
-            records.append(state.ready_record(made, fold(records).get("c").tasks_ever))
+            records.append(stored.ready_record(made, fold(records).get("c").tasks_ever))
         if is_deleted:
             records += state.deletion_records(fold(records).get("c"))
     full, small = fold(records).get("c"), fold(compacted(records)).get("c")
@@ -167,12 +169,12 @@ def test_compaction_changes_no_conclusion(steps: list[tuple[int, bool, bool]]) -
 
 def test_task_properties_hold_connector_configuration_and_partitions() -> None:
     """The form that ``GET /connectors/{c}/tasks`` shows and tasks start from."""
-    records = dict(state.layout_records(layout(5, tasks=2, partitions=3), CONFIG))
+    records = dict(stored.layout_records(layout(5, tasks=2, partitions=3), CONFIG))
     task = records["task-c-0"]
     assert task is not None
     assert task["properties"]["icefloe.layout"] == "5"
     assert json.loads(task["properties"]["icefloe.partitions"]) == [["t", 0], ["t", 2]]
-    assert state.task_base_config(task["properties"]) == CONFIG
+    assert stored.task_base_config(task["properties"]) == CONFIG
     assert records["commit-c"] == {"tasks": 2, "icefloe.layout": 5}
 
 

@@ -1,0 +1,118 @@
+"""Keys and values of the two compacted topics, as they are written.
+
+Rules of this file:
+- Keys and JSON are Kafka Connect's own (config topic: ``connector-``, ``target-state-``,
+  ``task-``, ``commit-``; status topic: ``status-connector-``, ``status-task-``,
+  ``status-topic-``), so that either product reads what the other wrote. Ours are additions:
+  ``icefloe.layout`` in the commit record, the layout in each task's properties,
+  ``icefloe-ready-<connector>`` and ``icefloe-offsets-<connector>``.
+- Values are stored as sent: a ``${provider:path:key}`` placeholder is never resolved here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from connect.layout import Layout, TopicPartition
+
+TargetState = Literal["STARTED", "PAUSED", "STOPPED"]
+TARGET_STATES: tuple[TargetState, ...] = ("STARTED", "PAUSED", "STOPPED")
+
+CONNECTOR = "connector-"
+TARGET = "target-state-"
+TASK = "task-"
+COMMIT = "commit-"
+READY = "icefloe-ready-"
+OFFSETS = "icefloe-offsets-"
+STATUS_CONNECTOR = "status-connector-"
+STATUS_TASK = "status-task-"
+STATUS_TOPIC = "status-topic-"
+
+LAYOUT_KEY = "icefloe.layout"
+PARTITIONS_KEY = "icefloe.partitions"
+TASK_CLASS = "io.icefloe.worker.IcebergSinkTask"
+
+Record = tuple[str, Mapping[str, Any] | None]
+"""Key and JSON value; a value of None is a tombstone."""
+
+
+def config_records(
+    connector: str, config: Mapping[str, str], target: TargetState | None = None
+) -> list[Record]:
+    """The records of a created or changed connector; the wish goes first, as in Kafka."""
+    records = [] if target is None else [target_record(connector, target)]
+    return [*records, (CONNECTOR + connector, {"properties": dict(config)})]
+
+
+def target_record(connector: str, target: TargetState) -> Record:
+    """The operator's wish; ``state`` alone is what workers before Kafka 3.5 understand."""
+    old = "PAUSED" if target == "STOPPED" else target
+    return (TARGET + connector, {"state": old, "state.v2": target})
+
+
+def layout_records(layout: Layout, config: Mapping[str, str]) -> Iterator[Record]:
+    """The task configs of a layout, then its commit record."""
+    for task, partitions in enumerate(layout.tasks):
+        pairs = [[tp.topic, tp.partition] for tp in partitions]
+        yield (
+            f"{TASK}{layout.connector}-{task}",
+            {
+                "properties": {
+                    **config,
+                    "task.class": TASK_CLASS,
+                    "task.id": f"{layout.connector}-{task}",
+                    LAYOUT_KEY: str(layout.number),
+                    PARTITIONS_KEY: json.dumps(pairs, separators=(",", ":")),
+                }
+            },
+        )
+    yield (
+        COMMIT + layout.connector,
+        {"tasks": len(layout.tasks), LAYOUT_KEY: layout.number},
+    )
+
+
+def ready_record(layout: Layout, tasks_ever: int) -> Record:
+    """Says that no task of an older layout can write any more."""
+    return (READY + layout.connector, {"layout": layout.number, "tasks": tasks_ever})
+
+
+def offsets_record(connector: str, offsets: Mapping[TopicPartition, int] | None) -> Record:
+    """All committed source offsets a connector is to have before it starts again.
+
+    Written while offsets of single partitions are being forgotten, which takes two requests to
+    the broker; a crash between them is made good by whoever reads this. None: nothing is to do.
+    """
+    if offsets is None:
+        return (OFFSETS + connector, None)
+    listed = [[tp.topic, tp.partition, offset] for tp, offset in sorted(offsets.items())]
+    return (OFFSETS + connector, {"offsets": listed})
+
+
+def task_base_config(properties: Mapping[str, str]) -> dict[str, str]:
+    """The connector's configuration that a stored task was made from."""
+    ours = {"task.class", "task.id", LAYOUT_KEY, PARTITIONS_KEY}
+    return {key: value for key, value in properties.items() if key not in ours}
+
+
+def encode(value: Mapping[str, Any] | None) -> bytes | None:
+    """JSON as Kafka Connect's schemaless JsonConverter writes it."""
+    if value is None:
+        return None
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode(value: bytes | None) -> Mapping[str, Any] | None:
+    """Inverse of ``encode``.
+
+    Raises:
+        ValueError: not a JSON object.
+    """
+    if value is None:
+        return None
+    parsed = json.loads(value)
+    if not isinstance(parsed, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004 - one error for all that is not ours
+    return parsed

@@ -1,0 +1,121 @@
+"""A node process with stub children, and its API, for tests of the node alone."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from connect.herder.store import read_layouts
+
+TIMEOUT_S = 30
+NODE = str(Path(__file__).with_name("stub_node.py"))
+
+
+class RunningNode:
+    """A node process with stub children, and its API."""
+
+    def __init__(self, folder: Path, bootstrap_servers: str, **properties: str) -> None:
+        self.folder = folder
+        self.group_id = folder.name
+        self.kafka = {"bootstrap.servers": bootstrap_servers}
+        self.properties = {
+            **self.kafka,
+            "group.id": self.group_id,
+            "config.storage.topic": f"{self.group_id}-config",
+            "config.storage.replication.factor": "-1",
+            "status.storage.topic": f"{self.group_id}-status",
+            "status.storage.replication.factor": "-1",
+            "listeners": "http://127.0.0.1:0",
+            "icefloe.state.dir": str(folder / "state"),
+            "icefloe.metadata.refresh.ms": "300",
+            "icefloe.task.restart.backoff.ms": "200",
+            "icefloe.drain.grace.ms": "3000",
+            **properties,
+        }
+        self.api = httpx.Client(timeout=TIMEOUT_S)
+
+    def start(self, *dies: str) -> None:
+        """Start it; ``dies`` says where it kills itself."""
+        file = self.folder / "node.properties"
+        file.write_text("".join(f"{k}={v}\n" for k, v in self.properties.items()))
+        (self.folder / "port").unlink(missing_ok=True)
+        with (self.folder / "node.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, NODE, str(file), *dies],
+                env={**os.environ, "STUB_DIR": str(self.folder)},
+                stderr=log,
+                stdout=log,
+            )
+        self.until(lambda: (self.folder / "port").exists() and self._is_healthy())
+
+    def _is_healthy(self) -> bool:
+        self.url = f"http://127.0.0.1:{(self.folder / 'port').read_text()}"
+        try:
+            return self.api.get(f"{self.url}/health").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def until(self, is_so: Callable[[], Any]) -> Any:
+        """Wait for it."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while not (found := is_so()):
+            is_late = self.process.poll() is not None or time.monotonic() > deadline
+            assert not is_late, (self.folder / "node.log").read_text()[-5000:]
+            time.sleep(0.02)
+        return found
+
+    def put(self, name: str, topics: str, **more: str) -> httpx.Response:
+        """PUT a connector's configuration."""
+        config = {
+            "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+            "topics": topics,
+            "iceberg.tables": "db.t",
+            "iceberg.control.topic": f"{self.group_id}-control",
+            "iceberg.catalog.type": "sql",
+            "iceberg.catalog.uri": "${env:NOT_RESOLVED}",
+            **{key.replace("_", "."): value for key, value in more.items()},
+        }
+        if "topics.regex" in config:
+            del config["topics"]
+        return self.api.put(f"{self.url}/connectors/{name}/config", json=config)
+
+    def call(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """Any request."""
+        return self.api.request(method, f"{self.url}{path}", **more)
+
+    def status(self, name: str) -> tuple[str, list[str]]:
+        """States of the connector and its tasks."""
+        body = self.call("GET", f"/connectors/{name}/status").json()
+        return body["connector"]["state"], [task["state"] for task in body["tasks"]]
+
+    def running(self, name: str, tasks: int) -> None:
+        """Wait until everything of the connector runs."""
+        self.until(lambda: self.status(name) == ("RUNNING", ["RUNNING"] * tasks))
+
+    def commands(self, process: str, connector: str | None = None) -> list[dict[str, Any]]:
+        """What the child was told, in order."""
+        lines = (self.folder / f"{process}.jsonl").read_text().splitlines()
+        told = [json.loads(line) for line in lines]
+        return [m for m in told if connector is None or m.get("connector") == connector]
+
+    def layouts(self, name: str) -> tuple[Any, int | None]:
+        """Layout and ready number as a task reads them."""
+        return read_layouts(self.kafka, self.properties["config.storage.topic"], name)
+
+    def end(self) -> int:
+        """SIGTERM; the exit status."""
+        self.process.terminate()
+        return self.process.wait(TIMEOUT_S)
+
+    def close(self) -> None:
+        """Make sure it is gone."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.api.close()

@@ -1,0 +1,138 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connect.config.connector import ConnectorConfig
+from connect.config.parse import parse
+from connect.errors import ConfigError
+from connect.herder.layouts import layout_for, next_layout, source_partitions, task_count
+from connect.herder.placement import Placement, place
+from connect.herder.records import layout_records
+from connect.herder.state import ConfigState
+from connect.layout import TopicPartition
+
+TOPICS = {"a": 2, "b-1": 1, "b-2": 1, "__consumer_offsets": 4, "control-iceberg": 1, "dlq": 1}
+
+
+def config(**more: str) -> ConnectorConfig:
+    raw = {
+        "name": "c",
+        "connector.class": "IcebergSinkConnector",
+        "iceberg.tables": "db.t",
+        "iceberg.catalog.type": "sql",
+        "iceberg.catalog.uri": "sqlite://",
+        **{key.replace("_", "."): value for key, value in more.items()},
+    }
+    return parse(raw)
+
+
+def names(partitions: list[TopicPartition]) -> list[str]:
+    return sorted({tp.topic for tp in partitions})
+
+
+def test_listed_topics_are_expanded_and_missing_ones_left_out() -> None:
+    """A topic that is not there yet contributes no partition."""
+    found = source_partitions(config(topics="a,later"), TOPICS)
+    assert found == [TopicPartition("a", 0), TopicPartition("a", 1)]
+
+
+def test_regex_matches_whole_names() -> None:
+    """As Java's ``matches``: the pattern must cover the topic's whole name."""
+    assert names(source_partitions(config(topics_regex="b-[0-9]"), TOPICS)) == ["b-1", "b-2"]
+    assert names(source_partitions(config(topics_regex="b"), TOPICS)) == []
+
+
+def test_regex_never_brings_in_what_the_product_writes() -> None:
+    """Internal topics, the node's, the control topic and the dead letters stay out."""
+    found = source_partitions(
+        config(topics_regex=".*", **{"errors.deadletterqueue.topic.name": "dlq"}),
+        {**TOPICS, "node-config": 1},
+        excluded=frozenset({"node-config"}),
+    )
+    assert names(found) == ["a", "b-1", "b-2"]
+
+
+def test_wrong_regex_is_a_configuration_error() -> None:
+    """What Java may accept and Python does not is said, not guessed."""
+    with pytest.raises(ConfigError):
+        source_partitions(replace(config(topics="a"), topics_regex="a("), TOPICS)
+
+
+@given(st.integers(1, 50), st.integers(1, 5), st.integers(1, 5), st.integers(0, 50))
+def test_task_count_respects_every_limit(
+    tasks_max: int, per_worker: int, nodes: int, partitions: int
+) -> None:
+    """Never above tasks.max, the nodes' room or the partitions, never below one."""
+    chosen = replace(config(topics="a"), tasks_max=tasks_max, tasks_per_worker=per_worker)
+    count = task_count(chosen, nodes=nodes, partitions=partitions)
+    assert 1 <= count <= min(tasks_max, per_worker * nodes)
+    assert count <= max(1, partitions)
+    tps = [TopicPartition("t", p) for p in range(partitions)]
+    layout = layout_for(chosen, tps, number=1, nodes=nodes)
+    assert len(layout.tasks) == count
+    assert layout.partitions == frozenset(tps)
+
+
+def test_next_layout_only_when_something_changed() -> None:
+    """The same partitions and configuration keep the layout; either change makes the next one."""
+    chosen = config(topics="a")
+    partitions = source_partitions(chosen, TOPICS)
+    folded = ConfigState()
+    first = next_layout(folded.get("c"), chosen, partitions, nodes=1)
+    assert first is not None
+    assert first.number == 1
+    for key, value in layout_records(first, chosen.raw):
+        folded.apply(key, value)
+    assert next_layout(folded.get("c"), chosen, partitions, nodes=1) is None
+    more = next_layout(folded.get("c"), chosen, [*partitions, TopicPartition("a", 2)], nodes=1)
+    assert more is not None
+    assert more.number == 2
+    changed = config(topics="a", **{"iceberg.control.commit.interval-ms": "5000"})
+    assert next_layout(folded.get("c"), changed, partitions, nodes=1) is not None
+
+
+CLUSTERS = st.tuples(
+    st.dictionaries(st.text("abcdef", min_size=1, max_size=3), st.integers(0, 6), max_size=6),
+    st.lists(st.sampled_from(["n1", "n2", "n3", "n4"]), min_size=1, max_size=4, unique=True),
+    st.lists(st.sampled_from(["n1", "n2", "n3", "n4"]), min_size=1, max_size=4, unique=True),
+)
+
+
+@given(CLUSTERS)
+def test_placement_is_complete_even_and_sticky(
+    cluster: tuple[dict[str, int], list[str], list[str]],
+) -> None:
+    """Every unit has a node that is alive, loads differ by one, and nothing moves without need."""
+    tasks, before, after = cluster
+    first = place(tasks, before)
+    second = place(tasks, after, first)
+    units = {(c, None) for c in tasks} | {
+        (c, n) for c, count in tasks.items() for n in range(count)
+    }
+    for placement, nodes in ((first, before), (second, after)):
+        assert set(placement.nodes) == units
+        for is_coordinator in (True, False):
+            loads = [
+                sum((unit[1] is None) == is_coordinator for unit in placement.of(node))
+                for node in nodes
+            ]
+            assert max(loads) - min(loads) <= 1
+    if set(before) == set(after):
+        assert second == first
+    assert place(tasks, after, second) == second
+
+
+def test_without_nodes_nothing_is_placed() -> None:
+    """An empty cluster is no error."""
+    assert place({"c": 2}, []) == Placement()
+
+
+def test_a_lost_node_moves_only_its_own_units() -> None:
+    """What sits on nodes that stay does not move."""
+    first = place({"a": 3, "b": 3}, ["n1", "n2", "n3"])
+    second = place({"a": 3, "b": 3}, ["n1", "n2"], first)
+    for unit, node in first.nodes.items():
+        if node != "n3":
+            assert second.nodes[unit] == node
