@@ -5,9 +5,11 @@ End of stream means that the other side is gone: a child then drains and ends.
 
 Node to child (``op``):
     ``configure``  {properties}                       once, first; placeholders unresolved
-    ``start``      {connector, config, layout[, task]}  task only for workers
+    ``start``      {connector, config, layout[, task]}  task only for workers; takes the place of
+                   one that is there
     ``stop``       {connector[, task]}
     ``layout``     {connector, layout}                coordinators: the layout that is ready now
+    ``log-level``  {logger, level}                    a number of the standard library's levels
     ``shutdown``   {grace_ms}
 
 Child to node (``event``):
@@ -15,7 +17,8 @@ Child to node (``event``):
     ``state``      {connector, task|null, layout|null, state, code|null, trace|null, retriable}
                    state: STARTING RUNNING FAILED STOPPED
     ``metrics``    {samples: [[name, {label: value}, number], ...]}  absolute values
-    ``round``      {connector, commit_id, partial, valid_through_us, tables: [...], duration_ms}
+    ``round``      {connector, commit_id, partial, valid_through_us, duration_ms, records,
+                   topics: [...], tables: [{table, snapshot_id, files, records, ...}]}
 """
 
 from __future__ import annotations

