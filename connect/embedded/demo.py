@@ -21,6 +21,7 @@ from typing import Any
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
+from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -70,6 +71,12 @@ class Figures:
     state: str = "starting"
 
     @property
+    def is_running(self) -> bool:
+        """Connector and tasks, all of them."""
+        states = set(self.state.split())
+        return states == {"RUNNING"} and self.state != "RUNNING"
+
+    @property
     def lag(self) -> int:
         """Produced and not yet read."""
         return max(self.produced - max(self.read, self.committed), 0)
@@ -98,6 +105,15 @@ class Figures:
             f"committed {self.committed:,}/{self.expected:,}  lag {self.lag:,}  "
             f"valid through {self.valid_through or '-'}  {self.rate:,.0f}/s  {self.state}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """From the demo's start to a running task, from there to the last row, and all in all."""
+
+    starting_ms: int
+    moving_ms: int
+    all_ms: int
 
 
 def demo_connector() -> dict[str, Any]:
@@ -203,16 +219,16 @@ class Demo:
                 self._stack.wait_for_node()
                 before = committed_records(catalog, list(TABLES.values()))
                 self._create_connector()
-            created_ms = self._clock.monotonic_ms()
             expected = [part.end for part in wanted]
-            self._follow(admin, catalog, producing, expected, before)
+            running_ms = self._follow(admin, catalog, producing, expected, before)
             done_ms = self._clock.monotonic_ms()
             producing.result()
         with self._console.status("reading every table back"):
             verdict = verify(catalog, TABLES, expected)
         admin.close()
-        moved = sum(expected) - before
-        self._tell(verdict, moved, done_ms - created_ms, self._clock.monotonic_ms() - started_ms)
+        all_ms = self._clock.monotonic_ms() - started_ms
+        durations = Durations(running_ms - started_ms, done_ms - running_ms, all_ms)
+        self._tell(verdict, durations, sum(expected) - before)
         return 0 if verdict.is_good else 1
 
     def _ends(self, admin: KafkaAdmin) -> list[int]:
@@ -250,11 +266,16 @@ class Demo:
         producing: Future[None],
         expected: Sequence[int],
         before: int,
-    ) -> None:
-        """Show figures until the tables count as many rows as there are records."""
+    ) -> int:
+        """Show figures until the tables count as many rows as there are records.
+
+        Returns:
+            When the task was first seen running, on the monotonic clock in milliseconds.
+        """
         figures = self._figures
         figures.expected = sum(expected)
-        started_ms = moved_ms = self._clock.monotonic_ms()
+        running_ms: int | None = None
+        moved_ms = self._clock.monotonic_ms()
         is_live = self._console.is_terminal
         with Live(figures.table(), console=self._console, transient=True) as live:
             while figures.committed < figures.expected:
@@ -266,17 +287,21 @@ class Demo:
                 was = (figures.produced, figures.read, figures.written, figures.committed)
                 self._look(admin, catalog)
                 now_ms = self._clock.monotonic_ms()
-                figures.rate = (figures.committed - before) * 1000 / max(now_ms - started_ms, 1)
+                if running_ms is None and (figures.is_running or figures.committed > before):
+                    running_ms = now_ms
+                spent_ms = now_ms - (running_ms or now_ms)
+                figures.rate = (figures.committed - before) * 1000 / max(spent_ms, 1)
                 if was != (figures.produced, figures.read, figures.written, figures.committed):
                     moved_ms = now_ms
                     if not is_live:
-                        self._console.print(figures.line(), highlight=False)
+                        self._console.print(figures.line(), highlight=False, soft_wrap=True)
                 if now_ms - moved_ms > STALL_TIMEOUT_MS:
                     raise RetriableError(
                         f"nothing has moved for {STALL_TIMEOUT_MS // 1000} s; {figures.line()}",
                         code="stalled",
                     )
                 live.update(figures.table())
+        return running_ms or moved_ms
 
     def _look(self, admin: KafkaAdmin, catalog: CatalogGateway) -> None:
         """Bring the figures up to date."""
@@ -322,26 +347,33 @@ class Demo:
         traces = [str(part["trace"]).partition("\n")[0] for part in parts if part.get("trace")]
         return " ".join([*states, *traces[:1]])
 
-    def _tell(self, verdict: Verdict, moved: int, moving_ms: int, all_ms: int) -> None:
-        shown = Table(title=f"{self._topic}, read back with PyIceberg")
+    def _tell(self, verdict: Verdict, durations: Durations, moved: int) -> None:
+        shown = Table(title=f"{self._topic}, read back with PyIceberg", box=box.SIMPLE_HEAD)
         shown.add_column("table")
         for column in ("rows", "expected", "files", "snapshots"):
             shown.add_column(column, justify="right")
-        shown.add_column("valid through")
         for t in verdict.tables:
             cells = (f"{n:,}" for n in (t.rows, t.rows_expected, t.files, t.snapshots))
-            shown.add_row(t.name, *cells, t.valid_through or "-")
+            shown.add_row(t.name, *cells)
         self._console.print(shown)
-        style = "green" if verdict.is_good else "red"
+        times = {t.valid_through for t in verdict.tables if t.valid_through}
+        rate = moved * 1000 / max(durations.moving_ms, 1)
+        lines = [
+            f"valid through   {max(times, default='-')}",
+            (
+                f"records/s       {rate:,.0f}: {moved:,} in {durations.moving_ms / 1000:.1f} s, from "
+                "running task to last row readable"
+            ),
+            (
+                f"seconds         {durations.all_ms / 1000:.1f} in all, "
+                f"{durations.starting_ms / 1000:.1f} of them until the task ran"
+            ),
+        ]
+        for line in lines:
+            self._console.print(line, highlight=False, soft_wrap=True)
         self._console.print(
             f"missing {verdict.missing}  twice {verdict.twice}  misrouted {verdict.misrouted}  "
             f"unknown {verdict.unknown}",
-            style=style,
-            highlight=False,
-        )
-        self._console.print(
-            f"{moved:,} records in {moving_ms / 1000:.1f} s from the connector's creation to the "
-            f"last row readable: {moved * 1000 / max(moving_ms, 1):,.0f} records/s; "
-            f"{all_ms / 1000:.1f} s in all",
+            style="green" if verdict.is_good else "red",
             highlight=False,
         )
