@@ -147,6 +147,7 @@ class _Task:
     def _write_columns(self, decoded: Columns, outcome: Outcome, slow: Mask) -> None:
         """Write the decoded rows; mark those as slow that the reference must take."""
         if not decoded.table.num_rows:
+            slow[decoded.places] = True  # no table is known, so no column was decoded
             return
         routed = self._router.route(decoded.table)
         doubt = slow[decoded.places]

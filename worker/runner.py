@@ -18,7 +18,7 @@ from connect import failpoints
 from connect.clock import Clock, SystemClock
 from connect.config.connector import ConnectorConfig
 from connect.deadletter import message
-from connect.errors import RetriableError
+from connect.errors import InvariantViolation, RetriableError
 from connect.gateways.catalog import open_catalog
 from connect.gateways.kafka import Message
 from worker.descriptors import DESCRIPTOR_DDL, BatchResult, DeadLetter, collect
@@ -87,6 +87,7 @@ class PipelineRunner:
         self.tables.close()
 
     def _written(self, result: BatchResult, part: Slice) -> WrittenBatch:
+        self._check_rows(result)
         references = {plan.name: plan.reference for plan in self.tables.spec().tables}
         return WrittenBatch(
             part,
@@ -94,6 +95,17 @@ class PipelineRunner:
             tuple((references[name], files) for name, files in result.files.items()),
             result.dead_letters,
         )
+
+    def _check_rows(self, result: BatchResult) -> None:
+        """Every record counted as written must have left at least one row or delete."""
+        written = sum(progress.written for progress in result.progress.values())
+        rows = sum(file.record_count for files in result.files.values() for file in files)
+        if rows < written:
+            raise InvariantViolation(
+                f"{written} records were counted as written, the files hold {rows} rows",
+                code="records_unaccounted",
+                connector=self.config.name,
+            )
 
 
 def make_runner(
