@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from uuid import UUID
 
 from connect.clock import SystemClock
 from connect.embedded import jars
@@ -236,7 +237,7 @@ class Broker:
         """Give an empty data folder its cluster id, once."""
         if (self._state_dir / "data" / "meta.properties").exists():
             return
-        cluster_id = base64.urlsafe_b64encode(self._clock.new_uuid().bytes).decode().rstrip("=")
+        cluster_id = cluster_id_text(self._clock.new_uuid())
         tool = [*java, "kafka.tools.StorageTool", "format", "--cluster-id", cluster_id]
         done = subprocess.run(
             [*tool, "--config", self._state_dir / "server.properties"],
@@ -265,3 +266,9 @@ class Broker:
             return False
         # length, correlation id, then the number of brokers
         return len(answer) >= 12 and struct.unpack(">i", answer[8:12])[0] > 0
+
+
+def cluster_id_text(identity: UUID) -> str:
+    """A cluster id as Kafka writes it; never one that its tools would take for an option."""
+    text = base64.urlsafe_b64encode(identity.bytes).decode().rstrip("=")
+    return f"A{text[1:]}" if text.startswith("-") else text

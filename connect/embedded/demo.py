@@ -361,8 +361,8 @@ class Demo:
         lines = [
             f"valid through   {max(times, default='-')}",
             (
-                f"records/s       {rate:,.0f}: {moved:,} in {durations.moving_ms / 1000:.1f} s, from "
-                "running task to last row readable"
+                f"records/s       {rate:,.0f}: {moved:,} in {durations.moving_ms / 1000:.1f} s "
+                "from running task to last row readable"
             ),
             (
                 f"seconds         {durations.all_ms / 1000:.1f} in all, "

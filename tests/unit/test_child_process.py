@@ -7,9 +7,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
+from connect.embedded.broker import cluster_id_text
 from connect.embedded.child import ChildProcess, DirLock, free_port, require_free_port
 from connect.errors import ConfigError, RetriableError
 
@@ -93,3 +95,9 @@ def test_folder_belongs_to_one(tmp_path: Path) -> None:
 def test_free_port_is_free() -> None:
     """Nobody listens on it."""
     require_free_port(free_port(), name="a test")
+
+
+def test_cluster_id_is_never_taken_for_an_option() -> None:
+    """An identity whose text begins with a dash gets another first letter."""
+    assert cluster_id_text(UUID(int=0xF8 << 120)).startswith("A")
+    assert cluster_id_text(UUID(int=0)) == "A" * 22
