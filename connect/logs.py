@@ -54,7 +54,7 @@ def configure(process: str, *, stream: TextIO | None = None, level: str = "INFO"
     root = logging.getLogger()
     root.handlers[:] = [_Bridge()]
     root.setLevel(level)
-    for chatty in ("py4j", "uvicorn.access"):
+    for chatty in ("py4j", "uvicorn"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 

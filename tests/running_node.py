@@ -40,8 +40,8 @@ class RunningNode:
         }
         self.api = httpx.Client(timeout=TIMEOUT_S)
 
-    def start(self, *dies: str) -> None:
-        """Start it; ``dies`` says where it kills itself."""
+    def launch(self, *dies: str) -> None:
+        """Begin to start it; ``dies`` says where it kills itself."""
         file = self.folder / "node.properties"
         file.write_text("".join(f"{k}={v}\n" for k, v in self.properties.items()))
         (self.folder / "port").unlink(missing_ok=True)
@@ -52,14 +52,22 @@ class RunningNode:
                 stderr=log,
                 stdout=log,
             )
-        self.until(lambda: (self.folder / "port").exists() and self._is_healthy())
 
-    def _is_healthy(self) -> bool:
-        self.url = f"http://127.0.0.1:{(self.folder / 'port').read_text()}"
+    def start(self, *dies: str) -> None:
+        """Launch it and wait until it is healthy."""
+        self.launch(*dies)
+        self.until(lambda: (answer := self.health()) is not None and answer.status_code == 200)
+
+    def health(self) -> httpx.Response | None:
+        """Its answer; None while there is none."""
+        port = self.folder / "port"
+        if not port.exists() or not (number := port.read_text()):
+            return None
+        self.url = f"http://127.0.0.1:{number}"
         try:
-            return self.api.get(f"{self.url}/health").status_code == 200
+            return self.api.get(f"{self.url}/health")
         except httpx.TransportError:
-            return False
+            return None
 
     def until(self, is_so: Callable[[], Any]) -> Any:
         """Wait for it."""

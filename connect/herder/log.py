@@ -24,6 +24,7 @@ IDLE_POLL_MS = 100
 RETRY_PAUSE_S = 0.5
 WRITE_TIMEOUT_MS = 60_000
 METADATA_TIMEOUT_MS = 10_000
+CLOSE_TIMEOUT_S = 3.0
 
 OnRecord = Callable[[str, bytes | None], None]
 
@@ -180,12 +181,13 @@ class CompactedLog:
             self._await_read_back(deadline_ms)
 
     def close(self) -> None:
-        """Stop following; no write may run."""
+        """Stop following. A write that waits for a broker that is away is left to itself."""
         self._closing.set()
         if self._thread is not None:
-            self._thread.join()
-        with self._write_lock:
+            self._thread.join(CLOSE_TIMEOUT_S)
+        if self._write_lock.acquire(timeout=CLOSE_TIMEOUT_S):
             self._drop_producer()
+            self._write_lock.release()
 
     def _transact(self, messages: Sequence[Message], deadline_ms: int) -> None:
         while True:

@@ -17,7 +17,7 @@ from connect.errors import IcefloeError, RetriableError
 from connect.gateways.kafka import LogReader
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.herder import records, state
-from connect.herder.log import CompactedLog, ensure_compacted, read_all
+from connect.herder.log import CLOSE_TIMEOUT_S, CompactedLog, ensure_compacted, read_all
 from connect.herder.records import Record, TargetState
 from connect.herder.state import ConfigState, ConnectorState, Status, StatusState
 from connect.layout import Layout, TopicPartition
@@ -211,12 +211,12 @@ class StatusStore:
         self._thread.start()
 
     def close(self) -> None:
-        """Write what is waiting, then stop."""
+        """Write what is waiting, if the broker is there, then stop."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(CLOSE_TIMEOUT_S)
         self._log.close()
 
     def connector(self, name: str) -> Status | None:

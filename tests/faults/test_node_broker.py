@@ -1,0 +1,77 @@
+import threading
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from connect.embedded.broker import Broker
+from connect.gateways.kafka_admin import KafkaAdmin
+from tests.running_node import TIMEOUT_S, RunningNode
+
+pytestmark = [pytest.mark.kafka, pytest.mark.faults]
+
+
+@pytest.fixture
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker of this test's own, not yet started."""
+    broker = Broker(tmp_path_factory.mktemp("broker"))
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def node(tmp_path_factory: pytest.TempPathFactory, own_broker: Broker) -> Iterator[RunningNode]:
+    """A node on that broker, not yet started."""
+    made = RunningNode(tmp_path_factory.mktemp("node"), own_broker.bootstrap_servers)
+    yield made
+    made.close()
+
+
+def test_a_node_waits_for_its_broker_and_says_so(own_broker: Broker, node: RunningNode) -> None:
+    """503 with a JSON body while starting, healthy once the broker is there."""
+    own_broker.stop()
+    node.launch()
+    (starting,) = node.until(lambda: (answer := node.health()) is not None and [answer])
+    assert starting.status_code == 503
+    assert starting.json()["status"] == "starting"
+    assert node.call("GET", "/connectors").status_code == 503
+    own_broker.start()
+    node.until(lambda: node.health().status_code == 200)
+    assert node.call("GET", "/connectors").json() == []
+
+
+def test_a_node_that_waits_for_its_broker_can_be_ended(
+    own_broker: Broker, node: RunningNode
+) -> None:
+    """SIGTERM while starting: status 0, within the grace."""
+    own_broker.stop()
+    node.launch()
+    node.until(lambda: (answer := node.health()) is not None and [answer])
+    assert node.end() == 0
+
+
+def test_changes_and_connectors_outlive_a_broker_restart(
+    own_broker: Broker, node: RunningNode
+) -> None:
+    """A change made while the broker is down is answered when it is back; what ran goes on."""
+    admin = KafkaAdmin(node.kafka)
+    admin.ensure_topic("t", 1)
+    node.start()
+    node.put("before", "t")
+    node.running("before", tasks=1)
+    own_broker.stop()
+    answers: list[httpx.Response] = []
+    asking = threading.Thread(target=lambda: answers.append(node.put("during", "t")))
+    asking.start()
+    assert node.status("before") == ("RUNNING", ["RUNNING"])
+    own_broker.start()
+    asking.join(TIMEOUT_S)
+    assert answers[0].status_code == 201
+    node.running("during", tasks=1)
+    assert len(node.commands("worker", "before")) == 1
+    assert node.end() == 0
+    node.start()
+    node.running("before", tasks=1)
+    node.running("during", tasks=1)
+    admin.close()
