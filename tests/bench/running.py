@@ -1,0 +1,196 @@
+"""A running stack under measurement: connectors on it, and what its processes cost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from connect.embedded.stack import Stack
+from connect.gateways.catalog import CatalogGateway, open_catalog
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.layout import TopicPartition
+
+WAIT_S = 600.0
+PARTITIONS = 4
+_MODULES = {"worker": "worker", "coordinator": "coordinator", "node": "connect.node"}
+
+
+def connector(name: str, topic: str, tables: str, **more: str) -> dict[str, str]:
+    """Connector JSON of a measured run: JSON payments, auto-created unpartitioned tables."""
+    return {
+        "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+        "tasks.max": "1",
+        "topics": topic,
+        "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter.schemas.enable": "false",
+        "iceberg.tables": tables,
+        "iceberg.tables.auto-create-enabled": "true",
+        "iceberg.control.topic": f"control-{name}",
+        "iceberg.control.commit.interval-ms": "10000",
+        "iceberg.catalog": "bench",
+        "iceberg.catalog.type": "sql",
+        "iceberg.catalog.uri": "${env:ICEFLOE_CATALOG_URI}",
+        "iceberg.catalog.warehouse": "${env:ICEFLOE_CATALOG_WAREHOUSE}",
+        **more,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What processes used over a span of time."""
+
+    seconds: float
+    cpu_s: Mapping[str, float]
+    rss_peak_mb: Mapping[str, float]
+    rss_series_mb: tuple[float, ...]
+
+
+class Running:
+    """Connectors on a started stack.
+
+    Args:
+        stack: started.
+    """
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self.kafka = {"bootstrap.servers": stack.bootstrap_servers}
+        self.admin = KafkaAdmin(self.kafka)
+        self.catalog: CatalogGateway = open_catalog("bench", stack.catalog_properties)
+
+    def topic(self, name: str, partitions: int = PARTITIONS) -> None:
+        """Make a topic and wait until its partitions have leaders."""
+        self.admin.ensure_topic(name, partitions)
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            try:
+                self.admin.ends([TopicPartition(name, p) for p in range(partitions)])
+            except Exception:
+                time.sleep(0.1)
+            else:
+                return
+
+    def create(self, name: str, config: Mapping[str, str]) -> None:
+        """Create a connector through REST."""
+        answer = httpx.post(
+            f"{self.stack.rest_url}/connectors", json={"name": name, "config": config}, timeout=30
+        )
+        assert answer.status_code == 201, answer.text
+
+    def delete(self, name: str) -> None:
+        """Delete a connector."""
+        httpx.delete(f"{self.stack.rest_url}/connectors/{name}", timeout=60)
+
+    def wait_running(self, name: str) -> None:
+        """Return when its tasks run."""
+
+        def is_running() -> bool:
+            status = httpx.get(f"{self.stack.rest_url}/connectors/{name}/status", timeout=30).json()
+            states = [t["state"] for t in status.get("tasks", [])]
+            assert "FAILED" not in states, status
+            return bool(states) and set(states) == {"RUNNING"}
+
+        wait(is_running, 0.1)
+
+    def rows(self, table: str) -> int:
+        """``total-records`` of the table's head; 0 when there is none yet."""
+        identifier = tuple(table.split("."))
+        if not self.catalog.exists(identifier):
+            return 0
+        head = self.catalog.load(identifier).metadata.current_snapshot()
+        return int(head.summary.get("total-records") or 0) if head and head.summary else 0
+
+    @contextmanager
+    def measured(self, every_s: float = 0.25) -> Iterator[list[Cost]]:
+        """CPU and peak memory of the stack's processes over the block; the list gets one Cost."""
+        out: list[Cost] = []
+        halt = threading.Event()
+        peaks: dict[str, float] = {}
+        series: list[float] = []
+
+        def sample() -> None:
+            while not halt.wait(every_s):
+                for kind, found in _trees().items():
+                    mb = sum(_rss(p) for p in found) / 2**20
+                    peaks[kind] = max(peaks.get(kind, 0), mb)
+                    if kind == "worker":
+                        series.append(round(mb))
+
+        before, start = _cpu(), time.monotonic()
+        thread = threading.Thread(target=sample, daemon=True)
+        thread.start()
+        try:
+            yield out
+        finally:
+            halt.set()
+            thread.join()
+            after = _cpu()
+            used = {k: round(after[k] - before.get(k, 0), 2) for k in after}
+            rounded = {k: round(v) for k, v in peaks.items()}
+            out.append(Cost(time.monotonic() - start, used, rounded, tuple(series)))
+
+
+def wait(condition: Any, every_s: float = 0.2, limit_s: float = WAIT_S) -> float:
+    """Poll until true; seconds waited."""
+    start = time.monotonic()
+    while time.monotonic() - start < limit_s:
+        if condition():
+            return time.monotonic() - start
+        time.sleep(every_s)
+    raise TimeoutError
+
+
+@contextmanager
+def running_stack(folder: Path, **node: str) -> Iterator[Running]:
+    """A stack in a fresh folder."""
+    with Stack(folder, node_properties=node) as stack:
+        yield Running(stack)
+
+
+def _trees() -> dict[str, list[psutil.Process]]:
+    """The stack's processes by what they are, children of children included."""
+    me = psutil.Process()
+    out: dict[str, list[psutil.Process]] = {}
+    for process in me.children(recursive=True):
+        try:
+            line = process.cmdline()
+            for kind, module in _MODULES.items():
+                if "-m" in line and module in line:
+                    below = [] if kind == "node" else process.children(recursive=True)
+                    out.setdefault(kind, []).extend([process, *below])
+            if "kafka.Kafka" in line:
+                out.setdefault("broker", []).append(process)
+        except psutil.Error:
+            continue
+    return out
+
+
+def _cpu() -> dict[str, float]:
+    return {kind: sum(_cpu_s(p) for p in found) for kind, found in _trees().items()}
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    try:
+        used = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    is_python = "python" in process.name()
+    return (
+        used.user + used.system + ((used.children_user + used.children_system) if is_python else 0)
+    )
+
+
+def _rss(process: psutil.Process) -> float:
+    try:
+        return float(process.memory_info().rss)
+    except psutil.Error:
+        return 0.0
