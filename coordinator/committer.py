@@ -4,7 +4,8 @@ Rules of this file:
 - The floor decides what is new. A floor that moved without us means another coordinator.
 - An attempt whose fate is not known is remembered; the next commit counts what it would have
   brought as ours, should it have landed.
-- The table object of the last answer is kept, so that a table costs one request a round.
+- The table is loaded in every round, though the last answer would serve: moving a branch or a tag
+  also writes its retention, and an old copy would undo what its owner set meanwhile.
 
 Source:
     Iceberg Kafka Connect ``Coordinator.commitToTable``; differs by fencing on the branch, by
@@ -47,9 +48,8 @@ from coordinator.floor import (
 from coordinator.landing import Landing, Manifests, WaitingClock
 from coordinator.selection import Selection, select
 from coordinator.snapshots import Content, instant_text, instant_us
-from coordinator.table_checks import is_current, refuse_other_table, superseded_metadata
+from coordinator.table_checks import refuse_other_table, superseded_metadata
 
-TABLE_AGE_MS_MAX = 600_000
 _RESTARTS_MAX = 3
 _RETRIABLE_REFUSALS = frozenset({"unauthorized", "forbidden", "catalog_throttled"})
 
@@ -67,16 +67,12 @@ class _Memory:
     """What is known of a table between rounds; used under its lock.
 
     Attributes:
-        table: of the last answer.
-        loaded_ms: when it was loaded, monotonic.
         floor: what the table held after our last look or commit; None before the first.
         pending: snapshot id -> control offsets of attempts whose fate is not known.
         manifests: of the head after our last commit.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    table: Table | None = None
-    loaded_ms: int = 0
     floor: dict[int, int] | None = None
     pending: dict[int, Mapping[int, int]] = field(default_factory=dict)
     manifests: Manifests | None = None
@@ -132,7 +128,6 @@ class Committer:
             except Fenced as error:
                 return CoordinatorFenced(commit.table, commit.commit_id, str(error))
             except (CommitError, RetriableError) as error:
-                memory.table = None
                 error.at(table=str(commit.table), commit_id=str(commit.commit_id))
                 is_final = isinstance(error, CommitRefused) and (
                     error.code not in _RETRIABLE_REFUSALS
@@ -146,13 +141,13 @@ class Committer:
             try:
                 return self._commit(commit, memory)
             except _FloorMoved:
-                memory.table = None
+                continue
         return self._commit(commit, memory)
 
     def _commit(self, commit: TableCommit, memory: _Memory) -> CommitOutcome:
         started_ms = self._clock.monotonic_ms()
         keys = self._keys(commit)
-        table = self._table(commit, memory)
+        table = self._catalog.load(commit.table.identifier)
         failpoints.hit("C7")
         state = self._checked(table, commit, keys, memory)
         floor = merged(state.floor, memory.floor or {})
@@ -184,7 +179,6 @@ class Committer:
         finally:
             if landing.is_uncertain:
                 memory.pending[content.snapshot_id] = offsets
-        memory.table = landed.table
         memory.floor = offsets
         memory.manifests = landed.manifests
         memory.pending.clear()
@@ -198,21 +192,6 @@ class Committer:
             selection.records,
             self._clock.monotonic_ms() - started_ms,
         )
-
-    def _table(self, commit: TableCommit, memory: _Memory) -> Table:
-        """The kept table where it serves, else as it is now."""
-        now_ms = self._clock.monotonic_ms()
-        kept = memory.table
-        if (
-            kept is not None
-            and not memory.pending
-            and now_ms - memory.loaded_ms < TABLE_AGE_MS_MAX  # lent credentials end
-            and is_current(kept, commit)
-        ):
-            return kept
-        memory.table = self._catalog.load(commit.table.identifier)
-        memory.loaded_ms = now_ms
-        return memory.table
 
     def _checked(
         self, table: Table, commit: TableCommit, keys: FloorKeys, memory: _Memory

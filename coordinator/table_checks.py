@@ -1,20 +1,16 @@
-"""Whether a table is the one that was announced, and whether our copy of it still serves.
+"""Whether a table is the one that was announced, and what a commit leaves to clear up.
 
 Rules of this file:
 - A table under the right name with another identity is another table.
-- A copy serves as long as it knows every partition spec and column of the files to be added;
-  whether it is the newest, the catalog's preconditions decide.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from connect.errors import CommitRefused
-from control_schemas.events import ContentFile, DataWritten
+from control_schemas.events import DataWritten
 from coordinator.effects import TableCommit
 
 _FORMAT_VERSION = 2
@@ -45,17 +41,6 @@ def refuse_other_table(table: Table, commit: TableCommit) -> None:
         )
 
 
-def is_current(table: Table, commit: TableCommit) -> bool:
-    """Whether the copy knows the specs and columns of all files."""
-    specs = table.metadata.specs().keys()
-    last_column_id = table.metadata.last_column_id
-    return all(
-        (file.spec_id is None or file.spec_id in specs)
-        and max(file.value_counts or (0,)) <= last_column_id
-        for file in _files(commit)
-    )
-
-
 def superseded_metadata(before: TableMetadata, after: TableMetadata) -> list[str]:
     """Metadata files that a commit pushed out of the log, where the table wants them deleted.
 
@@ -66,11 +51,3 @@ def superseded_metadata(before: TableMetadata, after: TableMetadata) -> list[str
         return []
     kept = {entry.metadata_file for entry in after.metadata_log}
     return [e.metadata_file for e in before.metadata_log if e.metadata_file not in kept]
-
-
-def _files(commit: TableCommit) -> Iterator[ContentFile]:
-    for envelope in commit.announcements:
-        event = envelope.event.payload
-        if isinstance(event, DataWritten):
-            yield from event.data_files or ()
-            yield from event.delete_files or ()

@@ -139,11 +139,12 @@ def test_a_table_that_does_not_answer_is_looked_at_in_the_next_round(
     committer = _committer(catalog, table)
     assert isinstance(committer.commit(_round(table, 0)), TableCommitted)
     proxy.faults.append("applied:cut")
-    proxy.load_faults.extend(["refused:503"] * 2000)
+    proxy.before_commit.append(lambda: proxy.load_faults.extend(["refused:503"] * 2000))
     commit = _round(table, 1)
     outcome = committer.commit(commit)
     assert isinstance(outcome, TableFailed)
     assert (outcome.code, outcome.is_retriable) == ("commit_unknown", True)
+    proxy.before_commit.clear()
     proxy.load_faults.clear()
     assert committer.commit(commit) == TableCommitted(commit.table, commit.commit_id, None)
     assert isinstance(committer.commit(_round(table, 2)), TableCommitted)
@@ -162,11 +163,11 @@ def test_an_attempt_that_lands_late_is_counted_once(
 
     def lost(*request: object) -> Table:
         late.append(request)
+        proxy.load_faults.extend(["refused:503"] * 2000)
         raise CommitStateUnknown("lost on the way")
 
     first, second = _round(table, 1), _round(table, 2)
     catalog.commit = lost
-    proxy.load_faults.extend(["refused:503"] * 2000)
     outcome = committer.commit(first)
     assert isinstance(outcome, TableFailed)
     proxy.load_faults.clear()

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
 from pyiceberg.table.refs import SnapshotRefType
-from pyiceberg.table.update import AssertTableUUID, RemovePropertiesUpdate, RemoveSnapshotRefUpdate
+from pyiceberg.table.update import (
+    AssertTableUUID,
+    RemovePropertiesUpdate,
+    RemoveSnapshotRefUpdate,
+    SetSnapshotRefUpdate,
+)
+from pyiceberg.types import LongType
 
 from connect.errors import CommitConflict, CommitRefused
 from control_schemas.events import FileContent
@@ -47,7 +54,7 @@ def test_a_commit_adds_its_files_and_says_so(place: Place) -> None:
 
 
 def test_rounds_follow_each_other(place: Place) -> None:
-    """Totals add up, parents chain, the table is not loaded again, offsets never go back."""
+    """Totals add up, parents chain, control offsets never go back."""
     committer = place.committer()
     for n in range(4):
         assert isinstance(committer.commit(place.round(n * 10, 2)), TableCommitted)
@@ -295,3 +302,69 @@ def test_creating_twice_gives_the_winners_table(place: Place) -> None:
     """A lost race for creation ends with the table that exists."""
     again = place.catalog.create(place.table.name(), SCHEMA)
     assert again.metadata.table_uuid == place.table.metadata.table_uuid
+
+
+def test_tables_are_committed_in_parallel(place: Place) -> None:
+    """Threads share one committer and one gateway; every table gets all of its rounds."""
+    tables = [
+        place.catalog.create(("db", unique_name(f"p-{uuid4().hex[:8]}")), SCHEMA) for _ in range(6)
+    ]
+    places = [Place(place.catalog, table) for table in tables]
+    config_tables = {"iceberg__tables": ",".join(".".join(t.name()) for t in tables)}
+    committer = place.committer(settings=config_tables)
+
+    def rounds(one: Place) -> list[object]:
+        return [committer.commit(one.round(n)) for n in range(5)]
+
+    with ThreadPoolExecutor(6) as pool:
+        outcomes = [o for some in pool.map(rounds, places) for o in some]
+    assert all(isinstance(o, TableCommitted) for o in outcomes), outcomes
+    assert [len(paths_of(p.now())) for p in places] == [5] * 6
+
+
+def test_old_metadata_is_deleted_where_the_table_wants_it(place: Place) -> None:
+    """``write.metadata.delete-after-commit.enabled`` holds for commits of ours too."""
+    wants = {
+        "write.metadata.delete-after-commit.enabled": "true",
+        "write.metadata.previous-versions-max": "2",
+    }
+    place.table = place.catalog.create(
+        ("db", unique_name(f"x-{uuid4().hex[:8]}")), SCHEMA, properties=wants
+    )
+    committer = place.committer()
+    seen = {place.table.metadata_location}
+    for n in range(6):
+        assert isinstance(committer.commit(place.round(n)), TableCommitted)
+        seen.add(place.now().metadata_location)
+    io = place.table.io
+    assert len(seen) == 7
+    left = [path for path in seen if io.new_input(path).exists()]
+    assert len(left) == 3
+    assert len(paths_of(place.now())) == 6
+
+
+def test_retention_of_references_is_kept(place: Place) -> None:
+    """Moving a branch or a tag does not forget the retention its owner gave it."""
+    committer = place.committer()
+    assert isinstance(committer.commit(place.round(0)), TableCommitted)
+    head = place.now().current_snapshot()
+    assert head is not None
+    given = {"ref-name": "main", "type": SnapshotRefType.BRANCH, "snapshot-id": head.snapshot_id}
+    given |= {"min-snapshots-to-keep": 7, "max-snapshot-age-ms": 86_400_000}
+    place.change(SetSnapshotRefUpdate.model_validate(given))
+    assert isinstance(committer.commit(place.round(1)), TableCommitted)
+    main = place.now().metadata.refs["main"]
+    assert (main.min_snapshots_to_keep, main.max_snapshot_age_ms) == (7, 86_400_000)
+
+
+def test_a_schema_change_is_followed(place: Place) -> None:
+    """A snapshot carries the schema that is current when it is committed."""
+    committer = place.committer()
+    assert isinstance(committer.commit(place.round(0)), TableCommitted)
+    with place.now().update_schema() as update:
+        update.add_column("more", LongType())
+    place.table = place.now()
+    event = announced(reference(place.table), place.files(columns=3), offset=1)
+    assert isinstance(committer.commit(table_commit([event])), TableCommitted)
+    table = place.now()
+    assert table.current_snapshot().schema_id == table.metadata.current_schema_id

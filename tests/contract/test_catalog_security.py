@@ -1,0 +1,178 @@
+"""What catalogs and table owners may not do: choose code, choose stores, keep us waiting."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from connect.errors import CommitRefused, RetriableError
+from connect.gateways.catalog import open_catalog
+from connect.gateways.storage import storage_properties
+from coordinator.committer import Committer
+from coordinator.effects import TableFailed
+from tests.places import SCHEMA, Place
+from tests.stack import RestCatalog
+from tests.tables import QuickClock, connector
+
+MODULE = "icefloe_loud_module"
+NAMING = ["write.py-location-provider.impl", "py-io-impl", "py-catalog-impl", "auth.impl"]
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A class in a module that can be imported; the test fails when somebody does."""
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    (folder / f"{MODULE}.py").write_text("class Loud:\n    pass\n")
+    monkeypatch.syspath_prepend(str(folder))
+    yield f"{MODULE}.Loud"
+    assert MODULE not in sys.modules
+
+
+class Answers:
+    """An HTTP server with one answer per path; anything else hangs until it is closed."""
+
+    def __init__(self) -> None:
+        self.by_path: dict[str, Any] = {}
+        self._closing = threading.Event()
+        answers = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                found = answers.by_path.get(self.path.partition("?")[0])
+                if found is None:
+                    answers._closing.wait(20)
+                    return
+                body = json.dumps(found).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_POST = do_GET  # noqa: N815 - the name http.server looks for
+
+            def log_message(self, *_args: Any) -> None:
+                """Stay quiet."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread.start()
+        self.properties = {
+            "type": "rest",
+            "uri": f"http://127.0.0.1:{self._server.server_address[1]}",
+            "rest.client.socket-timeout-ms": "500",
+        }
+
+    def close(self) -> None:
+        """End it and everything that hangs."""
+        self._closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def answers() -> Iterator[Answers]:
+    """A catalog that says what the test wants."""
+    server = Answers()
+    yield server
+    server.close()
+
+
+@pytest.mark.parametrize("named", NAMING)
+def test_a_table_cannot_name_code(rest_catalog: RestCatalog, module: str, named: str) -> None:
+    """A property set by the table's owner stops the table, and imports nothing."""
+    gateway = open_catalog("iceberg", rest_catalog.properties)
+    table = gateway.create(("db", f"evil-{uuid4().hex[:8]}"), SCHEMA)
+    commit = Place(gateway, table).round(0)
+    update = {"action": "set-properties", "updates": {named: module}}
+    path = f"{rest_catalog.uri}/v1/namespaces/db/tables/{table.name()[-1]}"
+    httpx.post(path, json={"requirements": [], "updates": [update]}).raise_for_status()
+    config = connector("c", [".".join(table.name())])
+    outcome = Committer(gateway, config, QuickClock()).commit(commit)
+    assert isinstance(outcome, TableFailed)
+    assert (outcome.code, outcome.is_retriable) == ("python_module_refused", False)
+    with pytest.raises(CommitRefused):
+        gateway.create(("db", "other"), SCHEMA, properties={named: module})
+    gateway.close()
+
+
+@pytest.mark.parametrize("named", NAMING)
+def test_a_metadata_file_cannot_name_code(
+    sql_catalog_properties: dict[str, str], module: str, named: str
+) -> None:
+    """The same where our own client reads the metadata file."""
+    gateway = open_catalog("iceberg", sql_catalog_properties)
+    table = gateway.create(("db", "t"), SCHEMA)
+    file = Path(table.metadata_location.removeprefix("file://"))
+    metadata = json.loads(file.read_text())
+    metadata["properties"][named] = module
+    file.write_text(json.dumps(metadata))
+    with pytest.raises(CommitRefused) as refused:
+        gateway.load(table.name())
+    assert refused.value.code == "python_module_refused"
+    gateway.close()
+
+
+@pytest.mark.parametrize("part", ["defaults", "overrides"])
+@pytest.mark.parametrize("named", [*NAMING, "auth"])
+def test_a_catalogs_configuration_cannot_name_code(
+    answers: Answers, module: str, part: str, named: str
+) -> None:
+    """What a REST catalog answers to ``/v1/config`` is checked before it is used."""
+    value: Any = {"type": "custom", "impl": module, "custom": {}} if named == "auth" else module
+    answers.by_path["/v1/config"] = {"defaults": {}, "overrides": {}, part: {named: value}}
+    with pytest.raises(CommitRefused) as refused:
+        open_catalog("iceberg", answers.properties)
+    assert refused.value.code == "python_module_refused"
+
+
+def test_table_properties_do_not_choose_the_store(sql_catalog_properties: dict[str, str]) -> None:
+    """A table's owner cannot send our requests, and their signatures, to a store of theirs."""
+    properties = {**sql_catalog_properties, "s3.endpoint": "http://ours"}
+    gateway = open_catalog("iceberg", properties)
+    theirs = {"s3.endpoint": "http://theirs", "s3.proxy-uri": "http://theirs"}
+    table = gateway.create(("db", "t"), SCHEMA, properties=theirs)
+    for found in (table, gateway.load(table.name())):
+        opened_with = storage_properties(found.io.properties)
+        assert opened_with["s3.endpoint"] == "http://ours"
+        assert "s3.proxy-uri" not in opened_with
+    gateway.close()
+
+
+def test_a_silent_catalog_does_not_hold_us(answers: Answers) -> None:
+    """Every request ends: the first one, and the one for a token before it."""
+    for more in ({}, {"credential": "user:secret"}):
+        start = time.monotonic()
+        with pytest.raises(RetriableError) as raised:
+            open_catalog("iceberg", {**answers.properties, **more})
+        assert time.monotonic() - start < 5
+        assert raised.value.code == "catalog_unavailable"
+        assert "secret" not in str(raised.value)
+    answers.by_path["/v1/config"] = {"defaults": {}, "overrides": {}}
+    gateway = open_catalog("iceberg", answers.properties)
+    with pytest.raises(RetriableError):
+        gateway.load(("db", "t"))
+    gateway.close()
+
+
+def test_only_text_of_the_store_travels(rest_catalog: RestCatalog) -> None:
+    """Tokens of the catalog stay here; what a worker needs to open files goes along."""
+    secrets = {"token": "catalog-token", "s3.access-key-id": "key"}
+    gateway = open_catalog("iceberg", {**rest_catalog.properties, **secrets})
+    table = gateway.create(("db", f"s-{uuid4().hex[:8]}"), SCHEMA)
+    found = storage_properties(table.io.properties)
+    assert found["s3.access-key-id"] == "key"
+    assert "catalog-token" not in found.values()
+    assert all(isinstance(v, str) for v in found.values())
+    gateway.close()

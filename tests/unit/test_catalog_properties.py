@@ -1,0 +1,136 @@
+"""The Java sink's catalog keys as PyIceberg understands them."""
+
+from __future__ import annotations
+
+import pytest
+
+from connect.errors import ConfigError
+from connect.gateways.catalog_properties import client_config
+
+REST = {"type": "rest", "uri": "http://c/"}
+STATEMENT = "options=-c%20statement_timeout%3D60000"
+SQL = {"type": "sql", "uri": "sqlite:////data/c.db", "warehouse": "file:///data/wh"}
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        (REST, "rest"),
+        ({"uri": "https://c"}, "rest"),
+        ({"catalog-impl": "org.apache.iceberg.rest.RESTCatalog", "uri": "http://c"}, "rest"),
+        (SQL, "sql"),
+        ({**SQL, "type": "jdbc"}, "sql"),
+        ({"type": "hive", "uri": "thrift://h:9083"}, "hive"),
+        ({"catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog"}, "glue"),
+        ({"type": "dynamodb"}, "dynamodb"),
+    ],
+)
+def test_types_and_class_names(given: dict[str, str], kind: str) -> None:
+    """A catalog is chosen by type, by Java class, or by a URI that can only be REST."""
+    assert client_config(given).kind == kind
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"type": "hadoop", "warehouse": "/w"},
+        {"catalog-impl": "org.apache.iceberg.nessie.NessieCatalog"},
+        {"catalog-impl": "com.example.OwnCatalog"},
+        {"type": "in-memory"},
+        {},
+        {"type": "rest"},
+        {"type": "sql", "uri": "sqlite:///x"},
+        {"type": "sql", "uri": "mysql://h/d", "warehouse": "/w"},
+        {**REST, "rest.auth.type": "kerberos"},
+        {**REST, "rest.auth.type": "basic"},
+        {**REST, "rest.client.socket-timeout-ms": "soon"},
+        {**REST, "py-io-impl": "os.path"},
+        {**REST, "py-catalog-impl": "os.path"},
+        {**REST, "auth": "x"},
+        {**REST, "s3.retry-strategy-impl": "os.path"},
+    ],
+)
+def test_what_cannot_work_is_a_configuration_error(given: dict[str, str]) -> None:
+    """Unknown, unsafe, incomplete or code-naming properties are refused before any connection."""
+    with pytest.raises(ConfigError):
+        client_config(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("jdbc:sqlite:/data/c.db", "sqlite:////data/c.db?timeout=10"),
+        ("jdbc:sqlite:c.db", "sqlite:///c.db?timeout=10"),
+        ("sqlite:////data/c.db?timeout=3", "sqlite:////data/c.db?timeout=3"),
+        (
+            "jdbc:postgresql://h:5432/d",
+            f"postgresql+psycopg2://u%40x:p%2Fw@h:5432/d?connect_timeout=10&{STATEMENT}",
+        ),
+        (
+            "postgresql://a:b@h/d?connect_timeout=1",
+            f"postgresql+psycopg2://a:b@h/d?connect_timeout=1&{STATEMENT}",
+        ),
+    ],
+)
+def test_database_uris(given: str, expected: str) -> None:
+    """JDBC and SQLAlchemy URLs become one form, with time limits where none are given."""
+    more = {"jdbc.user": "u@x", "jdbc.password": "p/w"}
+    assert client_config({**SQL, **more, "uri": given}).properties["uri"] == expected
+
+
+def test_storage_keys_are_translated() -> None:
+    """Path style, regions, timeouts, encryption and roles have other names in PyIceberg."""
+    found = client_config(
+        {
+            **REST,
+            "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+            "s3.endpoint": "http://s3",
+            "s3.path-style-access": "true",
+            "client.region": "eu-west-1",
+            "s3.sse.type": "kms",
+            "s3.sse.key": "arn:key",
+            "http-client.apache.socket-timeout-ms": "2500",
+            "client.assume-role.arn": "arn:role",
+            "header.X-Tenant": "t",
+            "somebody.elses": "key",
+        }
+    ).properties
+    assert "io-impl" not in found
+    assert found["s3.endpoint"] == "http://s3"
+    assert found["s3.force-virtual-addressing"] == "false"
+    assert found["client.region"] == found["s3.region"] == "eu-west-1"
+    assert (found["s3.server-side-encryption"], found["s3.sse-kms-key-id"]) == (
+        "aws:kms",
+        "arn:key",
+    )
+    assert (found["s3.request-timeout"], found["s3.connect-timeout"]) == ("2.5", "10.0")
+    assert found["client.role-arn"] == "arn:role"
+    assert (found["header.X-Tenant"], found["somebody.elses"]) == ("t", "key")
+
+
+def test_rest_authentication() -> None:
+    """OAuth gets Java's default server, basic and none get PyIceberg's nested form."""
+    oauth = client_config({**REST, "credential": "id:secret"}).properties
+    assert oauth["oauth2-server-uri"] == "http://c/v1/oauth/tokens"
+    basic = {"rest.auth.basic.username": "u", "rest.auth.basic.password": "p"}
+    found = client_config({**REST, "rest.auth.type": "basic", **basic}).properties
+    assert found["auth"] == {"type": "basic", "basic": {"username": "u", "password": "p"}}
+    assert client_config({**REST, "rest.auth.type": "none"}).properties["auth"] == {"type": "noop"}
+    signed = client_config({**REST, "rest.auth.type": "sigv4"}).properties
+    assert (signed["rest.sigv4-enabled"], signed["rest.sigv4.max-retries"]) == ("true", "0")
+
+
+def test_time_limits() -> None:
+    """Defaults, and Java's keys for them."""
+    default = client_config(REST)
+    assert (default.connect_timeout_ms, default.read_timeout_ms) == (10_000, 60_000)
+    keys = ("rest.client.connection-timeout-ms", "rest.client.socket-timeout-ms")
+    given = client_config({**REST, keys[0]: "5", keys[1]: "7"})
+    assert (given.connect_timeout_ms, given.read_timeout_ms) == (5, 7)
+
+
+def test_a_local_warehouse_gets_a_scheme() -> None:
+    """Every reader understands the locations of tables in a folder."""
+    for given in ("/data/wh", "file:/data/wh", "file:///data/wh/"):
+        found = client_config({**SQL, "warehouse": given}).properties["warehouse"]
+        assert found == "file:///data/wh"
