@@ -76,10 +76,10 @@ def convert(column: pa.Array, target: Target) -> tuple[pa.Array, Doubt | None]:
         no such row). Nulls are nulls; whether the column takes them is not looked at here.
     """
     if column.null_count == len(column):
-        return pa.nulls(len(column), target.arrow), None
+        return nulls(len(column), target.arrow), None
     function = _function(column.type, target)
     if function is None:
-        return pa.nulls(len(column), target.arrow), _valid(column)
+        return nulls(len(column), target.arrow), _valid(column)
     return function(column)
 
 
@@ -305,13 +305,12 @@ def _decimal(target: Target) -> Conversion:
     kind = target.type
     assert isinstance(kind, DecimalType)
 
+    # Arrow's parser does not look at the precision; and more than 15 digits, written as a number,
+    # are a double to the reference
+    limit = pa.scalar(10 ** min(kind.precision, 15), pa.decimal128(38, 0))
+
     def check(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
-        if kind.precision <= 15:
-            return column, None
-        # more digits than a double tells apart: as a number of the text they read as a double
-        limit = pa.scalar(10**15, pa.decimal128(38, 0))
-        unscaled = column.view(pa.decimal128(38, 0))
-        large = pc.greater_equal(pc.abs(unscaled), limit)
+        large = pc.greater_equal(pc.abs(column.view(pa.decimal128(38, 0))), limit)
         return column, _some(large.fill_null(fill_value=False).to_numpy(zero_copy_only=False))
 
     return check
@@ -335,12 +334,12 @@ def _struct(kind: StructType, target: Target) -> Conversion:
             child = (
                 pc.struct_field(column, [position])
                 if position >= 0
-                else pa.nulls(len(column), inner.arrow)
+                else nulls(len(column), inner.arrow)
             )
             values, more = convert(child, inner)
             if field.required and values.null_count:
-                nulls = ~_valid(values)
-                more = join(more, nulls if valid is None else nulls & valid)
+                missing = ~_valid(values)
+                more = join(more, missing if valid is None else missing & valid)
                 values = filled(values)
             doubt = join(doubt, more)
             children.append(values)
@@ -350,10 +349,44 @@ def _struct(kind: StructType, target: Target) -> Conversion:
     return rebuild
 
 
+def nulls(count: int, kind: pa.DataType) -> pa.Array:
+    """Nulls of a type; required fields inside of them hold a value, as the Parquet writer wants."""
+    if not pa.types.is_struct(kind) or not count:
+        return pa.nulls(count, kind)
+    children = [
+        nulls(count, f.type) if f.nullable else filled(pa.nulls(count, f.type)) for f in kind
+    ]
+    mask = pa.array(np.ones(count, np.bool_))
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+
+
 def filled(values: pa.Array) -> pa.Array:
-    """Give a required child something in the place of nulls: those rows are doubtful or null."""
-    first = values.drop_null()
-    return values if not len(first) else pc.fill_null(values, first[0])
+    """Put anything in the place of nulls, where the file's schema takes none.
+
+    For rows that are doubtful, and for fields of structs that are null themselves.
+    """
+    kind = values.type
+    if isinstance(values, pa.ExtensionArray):
+        return pa.ExtensionArray.from_storage(kind, filled(values.storage))
+    anything = pa.repeat(pa.array([_anything(kind)], kind)[0], len(values))
+    return pc.if_else(values.is_valid(), values, anything)
+
+
+def _anything(kind: pa.DataType) -> Any:
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return _anything(kind.storage_type)
+    if types.is_struct(kind):
+        return {f.name: _anything(f.type) for f in kind}
+    if types.is_nested(kind):
+        return []
+    if types.is_string(kind) or types.is_large_string(kind):
+        return ""
+    if types.is_fixed_size_binary(kind):
+        return bytes(kind.byte_width)
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return b""
+    return False if types.is_boolean(kind) else 0
 
 
 def _list(kind: ListType, target: Target) -> Conversion:

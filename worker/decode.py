@@ -363,15 +363,21 @@ def _zero_doubt(table: pa.Table, texts: pa.Array) -> Mask | None:
 
 def _zeros(column: Any) -> Mask | None:
     kind = column.type
-    if pa.types.is_floating(kind):
-        mask: Mask = pc.equal(column, 0.0).fill_null(False).to_numpy()  # noqa: FBT003 - Arrow's
+    if _can_underflow(kind):
+        zero = pa.array([0], kind)[0]
+        mask: Mask = pc.equal(column, zero).fill_null(False).to_numpy()  # noqa: FBT003 - Arrow's
         return mask if mask.any() else None
-    if pa.types.is_nested(kind) and _holds_double(kind):
+    if pa.types.is_nested(kind) and _holds_number(kind):
         return np.ones(len(column), np.bool_)
     return None
 
 
-def _holds_double(kind: pa.DataType) -> bool:
-    if pa.types.is_floating(kind):
+def _can_underflow(kind: pa.DataType) -> bool:
+    """Whether Arrow reads a number that is too small as zero; decimals, too."""
+    return bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _holds_number(kind: pa.DataType) -> bool:
+    if _can_underflow(kind):
         return True
-    return any(_holds_double(kind.field(i).type) for i in range(kind.num_fields))
+    return any(_holds_number(kind.field(i).type) for i in range(kind.num_fields))

@@ -20,6 +20,7 @@ from connect.reference import ReferencePath
 from connect.routing import UNMATCHED
 from connect.tables.creation import table_for
 from connect.tables.evolution import changes
+from worker.columns import filled
 from worker.descriptors import DeadLetter, SchemaRequest, TableRequest
 from worker.plan import PipelineSpec
 from worker.tables import TableWriter
@@ -165,12 +166,19 @@ def to_arrow(rows: list[dict[str, Any]], table: TableWriter) -> pa.Table:
 
 
 def with_names(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same values with the names of another type of the same shape."""
-    if column.type.equals(kind, check_metadata=True) or not pa.types.is_nested(kind):
+    """The same values with the names of another type of the same shape.
+
+    Required fields of structs that are null get a value: the Parquet writer insists.
+    """
+    if not pa.types.is_nested(kind):
         return column
     mask = column.is_null() if column.null_count else None
     if pa.types.is_struct(kind):
         children = [with_names(column.field(i), f.type) for i, f in enumerate(kind)]
+        children = [
+            child if f.nullable or not child.null_count else filled(child)
+            for child, f in zip(children, kind, strict=True)
+        ]
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
     if pa.types.is_map(kind):
         keys = with_names(column.keys, kind.key_type)

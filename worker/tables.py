@@ -13,7 +13,6 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import (
     StatisticsCollector,
     compute_statistics_plan,
-    data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
     schema_to_pyarrow,
 )
@@ -23,6 +22,7 @@ from pyiceberg.table.locations import LocationProvider, load_location_provider
 from connect.errors import ConfigError
 from connect.gateways.storage import open_storage
 from control_schemas.events import ContentFile, FileContent
+from worker.metrics import file_metrics
 from worker.partitions import Partitioner, PartitionKey
 from worker.plan import TablePlan
 
@@ -125,24 +125,23 @@ class TableWriter:
         file.writer.close()
         size = file.stream.tell()
         file.stream.close()
-        metrics = data_file_statistics_from_parquet_metadata(
-            file.writer.writer.metadata, self._shape.metrics, self._shape.ids
-        ).to_serialized_dict()
+        footer = file.writer.writer.metadata
+        metrics = file_metrics(footer, self._shape.metrics, self._shape.ids)
         return ContentFile(
             content=FileContent.DATA,
             file_path=file.path,
             file_format="PARQUET",
             spec_id=self.spec.spec_id,
             partition=file.key.fields,
-            record_count=metrics["record_count"],
+            record_count=footer.num_rows,
             file_size_in_bytes=size,
-            column_sizes=metrics["column_sizes"],
-            value_counts=metrics["value_counts"],
-            null_value_counts=metrics["null_value_counts"],
-            nan_value_counts=metrics["nan_value_counts"],
-            lower_bounds=metrics["lower_bounds"],
-            upper_bounds=metrics["upper_bounds"],
-            split_offsets=tuple(metrics["split_offsets"]),
+            column_sizes=metrics.column_sizes,
+            value_counts=metrics.value_counts,
+            null_value_counts=metrics.null_value_counts,
+            nan_value_counts={},
+            lower_bounds=metrics.lower_bounds,
+            upper_bounds=metrics.upper_bounds,
+            split_offsets=tuple(metrics.split_offsets),
             sort_order_id=0,
         )
 

@@ -42,7 +42,8 @@ class Texts:
         _, offsets, data = column.buffers()
         kind = np.int64 if pa.types.is_large_string(column.type) else np.int32
         bounds = np.frombuffer(offsets, kind)[column.offset : column.offset + len(column) + 1]
-        self.data: Bytes = np.frombuffer(data or b"", np.uint8)
+        has_data = data is not None and data.size > 0
+        self.data: Bytes = np.frombuffer(data if has_data else b"\0", np.uint8)
         self.starts = bounds[:-1]
         self.lengths = np.diff(bounds)
 
@@ -84,7 +85,10 @@ def parse_times(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Doubt | 
     texts = Texts(column)
     shape = (texts.lengths >= 8) & (texts.lengths <= 15)
     shape &= (texts.at(2) == _COLON) & (texts.at(5) == _COLON)
-    return _cast(column, shape, kind)
+    # Arrow casts no text to a time; the day of the epoch makes it a timestamp of that time
+    whole = pc.binary_join_element_wise("1970-01-01T", column, "")
+    micros, doubt = _cast(whole, shape, pa.timestamp("us"))
+    return micros.cast(pa.int64()).cast(kind), doubt
 
 
 def parse_uuids(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Doubt | None]:

@@ -93,9 +93,10 @@ def run_batches(
     *,
     limits: PipelineLimits | None = None,
     absent: frozenset[str] = frozenset(),
+    reference_only: bool = False,
 ) -> BatchResult:
     """Run the pipeline and put its descriptors together."""
-    spec = PipelineSpec(connector, tuple(plans), absent, limits or PipelineLimits())
+    spec = PipelineSpec(connector, tuple(plans), absent, limits or PipelineLimits(), reference_only)
     given = [batch.select(list(spec.columns())) for batch in batches]
     return collect(pa.Table.from_batches(list(run(spec)(iter(given)))))
 
@@ -104,5 +105,25 @@ def rows_of(result: BatchResult, table: str) -> list[dict[str, Any]]:
     """All rows written to a table, file by file."""
     rows: list[dict[str, Any]] = []
     for file in result.files.get(table, ()):
-        rows.extend(pq.read_table(file.file_path.removeprefix("file://")).to_pylist())
+        read = pq.read_table(file.file_path.removeprefix("file://"))
+        columns = [[plain(item) for item in column] for column in read.columns]
+        rows.extend(
+            dict(zip(read.column_names, row, strict=True)) for row in zip(*columns, strict=True)
+        )
     return rows
+
+
+def plain(item: pa.Scalar) -> Any:
+    """A value that compares: temporal values as numbers, as their years may be any."""
+    kind = item.type
+    if not item.is_valid:
+        return None
+    if pa.types.is_temporal(kind):
+        return item.value
+    if pa.types.is_struct(kind):
+        return {name: plain(inner) for name, inner in item.items()}
+    if pa.types.is_map(kind):
+        return [(plain(e["key"]), plain(e["value"])) for e in item.values]
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return [plain(inner) for inner in item.values]
+    return item.as_py()
