@@ -12,9 +12,9 @@ Rules of this file:
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from connect.errors import CommitRefused
 from control_schemas.events import ContentFile, DataWritten
@@ -25,6 +25,7 @@ _ROOT_PROPERTIES = (
     "write.object-storage.path",
     "write.folder-storage.path",
 )
+_LOCATION = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)", re.DOTALL)
 _SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "": "file", "wasbs": "abfss", "wasb": "abfs"}
 
 
@@ -137,8 +138,11 @@ def _refuse_outside(file: ContentFile, roots: Iterable[tuple[str, str, str]]) ->
 
 
 def _normal(location: str) -> tuple[str, str, str]:
-    """Scheme, host and path without detours; spellings of one place compare equal."""
-    parts = urlsplit(location)
-    scheme = _SAME_SCHEME.get(parts.scheme, parts.scheme)
-    path = location.partition("://")[2].removeprefix(parts.netloc) if parts.netloc else parts.path
-    return scheme, parts.netloc, posixpath.normpath("/" + path.lstrip("/")).rstrip("/")
+    """Scheme, host and path without detours; spellings of one place compare equal.
+
+    Nothing is a query or a fragment here: stores take ``?`` and ``#`` as part of a name.
+    """
+    found = _LOCATION.fullmatch(location)
+    scheme, host, path = found.groups(default="") if found else ("", "", location)
+    path = posixpath.normpath("/" + path.lstrip("/")).rstrip("/")
+    return _SAME_SCHEME.get(scheme.lower(), scheme.lower()), host, path
