@@ -44,6 +44,7 @@ STOP_FIRST = (
 )
 HEALTHY = Health("healthy", "Worker has completed startup and is ready to handle requests.")
 STARTING = Health("starting", "Worker is still starting up.")
+CHANGE_WAIT_S = 60.0
 _STATES: tuple[State, ...] = (
     "UNASSIGNED",
     "RUNNING",
@@ -335,17 +336,20 @@ class NodeHerder:
     def _change(self) -> Iterator[None]:
         """One change at a time, and only by a node that may write."""
         self._must_be_up()
-        with self._changing:
-            try:
-                yield
-            except Fenced as e:
-                raise UnavailableError(
-                    "another node of the same group.id has taken over", code="fenced"
-                ) from e
-            except RetriableError as e:
-                raise UnavailableError(
-                    f"not acknowledged by Kafka in time: {e.message}", code=e.code
-                ) from e
+        if not self._changing.acquire(timeout=CHANGE_WAIT_S):
+            raise UnavailableError("an earlier change is still being written", code="busy")
+        try:
+            yield
+        except Fenced as e:
+            raise UnavailableError(
+                "another node of the same group.id has taken over", code="fenced"
+            ) from e
+        except RetriableError as e:
+            raise UnavailableError(
+                f"not acknowledged by Kafka in time: {e.message}", code=e.code
+            ) from e
+        finally:
+            self._changing.release()
 
 
 @contextmanager

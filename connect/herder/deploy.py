@@ -61,6 +61,7 @@ class Deployer:
         self._providers = providers
         self._store = store
         self._admin = admin
+        self._seen: dict[str, frozenset[TopicPartition]] = {}
         self._excluded = frozenset({node.config_topic, node.status_topic})
 
     def converge(self, name: str, stop: Callable[[bool], None], *, nodes: int = 1) -> Deployed:
@@ -105,6 +106,9 @@ class Deployer:
     def outdated(self) -> list[str]:
         """Connectors whose partitions are not those of their layout any more.
 
+        What has vanished must be away on two looks in a row: a broker that has just started may
+        not know every topic yet, and a layout without it would only have to be taken back.
+
         Raises:
             RetriableError: the broker is away.
         """
@@ -115,8 +119,10 @@ class Deployer:
             if state.target != "STARTED" or not state.is_ready or state.layout is None:
                 continue
             with contextlib.suppress(ConfigError):  # told when it was to be started
-                now = self._partitions(self.parsed(state), topics)
-                if frozenset(now) != state.layout.partitions:
+                now = frozenset(self._partitions(self.parsed(state), topics))
+                before, self._seen[name] = self._seen.get(name), now
+                has_grown_only = now > state.layout.partitions
+                if now != state.layout.partitions and (has_grown_only or now == before):
                     found.append(name)
         return found
 

@@ -7,7 +7,7 @@ Rules of this file:
 - What is to be done is worked out anew from the stored state each time; no event is needed twice
   and none is fatal to miss.
 - Failed units are started again with back-off, except where only a human can help
-  (ConfigError, DataLost, InvariantViolation, Fenced: ``retriable`` false in their state).
+  (ConfigError, DataLost, InvariantViolation: ``retriable`` false in their state).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from connect.herder.state import Status
 from connect.herder.store import ConfigStore, StatusStore
 from connect.herder.supervisor import Child
 from connect.logs import logger
-from connect.metrics import counter, gauge
+from connect.metrics import PROCESS, counter, gauge
 from connect.rest.herder_api import ConnectorStatus
 
 TICK_S = 0.2
@@ -351,7 +351,8 @@ class Herder:
                 now_ms,
                 code=code,
                 trace=str(event.get("trace") or code),
-                is_retriable=bool(event.get("retriable")),
+                # the placement says that it runs here: the transactional id decides who writes
+                is_retriable=bool(event.get("retriable")) or code == Fenced.default_code,
             )
             counter("task_failures", connector=run.name, code=code).inc()
             _log.warning("failed", connector=run.name, task=task, code=code)
@@ -391,3 +392,4 @@ class Herder:
         for task in self._statuses.tasks(name):
             self._statuses.put_task(name, task, None)
         self._statuses.forget_topics(name)
+        PROCESS.forget(connector=name)

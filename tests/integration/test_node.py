@@ -199,6 +199,10 @@ def test_failures_restart_with_back_off_except_final_ones(
     assert restarted.status_code == 202
     assert restarted.json()["connector"]["state"] == "RESTARTING"
     node.running("c", tasks=1)
+    (node.folder / "fail-c-0").write_text(json.dumps({"code": "fenced", "retriable": False}))
+    assert node.call("POST", "/connectors/c/tasks/0/restart").status_code == 204
+    node.until(lambda: not (node.folder / "fail-c-0").exists())
+    node.running("c", tasks=1)  # to run it here is safe: its id decides who writes
     (node.folder / "fail-c-0").write_text(json.dumps(final))
     assert node.call("POST", "/connectors/c/tasks/0/restart").status_code == 204
     node.until(lambda: node.status("c") == ("RUNNING", ["FAILED"]))
