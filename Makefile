@@ -61,7 +61,7 @@ test: setup lint ## everything but benches; pytest's summary is the last output
 	@$(BIN)/pytest -m "not bench" $(PYTEST_ARGS)
 
 golden: setup ## the recordings of Java's behaviour
-	@$(BIN)/pytest -k "golden or differential" $(PYTEST_ARGS)
+	@$(BIN)/python -m tests.golden.run
 
 sim: $(STAMP) ## the deterministic simulation; SEEDS=1000000 for a night
 	@SEEDS=$(SEEDS) $(BIN)/pytest tests/simulation $(PYTEST_ARGS)

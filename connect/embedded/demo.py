@@ -145,9 +145,9 @@ def run_demo(
     """
     console = console or Console()
     folder = state_dir or Path(tempfile.mkdtemp(prefix="icefloe-demo-"))
-    stack = Stack(folder, broker_port=broker_port, rest_port=rest_port)
     status = 1
     with stop_signals() as stopping:
+        stack = Stack(folder, broker_port=broker_port, rest_port=rest_port, stopping=stopping)
         try:
             status = Demo(stack, records, console, stopping).run()
             if keep and status == 0:
@@ -217,6 +217,8 @@ class Demo:
             )
             with self._console.status(f"producing {self._records:,} payments while Spark starts"):
                 self._stack.wait_for_node()
+                if self._stopping.is_set():
+                    raise Interrupted
                 before = committed_records(catalog, list(TABLES.values()))
                 self._create_connector()
             expected = [part.end for part in wanted]

@@ -45,6 +45,7 @@ class Stack:
         broker_port: where Kafka clients connect; 0 takes a free port.
         rest_port: where the REST API listens; 0 takes a free port.
         node_properties: over those that the stack gives its node, e.g. ``spark.master``.
+        stopping: ends a wait for the node early; whoever sets it stops the stack.
         clock: for waiting.
     """
 
@@ -55,9 +56,11 @@ class Stack:
         broker_port: int = 0,
         rest_port: int = 0,
         node_properties: Mapping[str, str] | None = None,
+        stopping: threading.Event | None = None,
         clock: SystemClock | None = None,
     ) -> None:
         self.state_dir = state_dir
+        self._stopping = stopping or threading.Event()
         self._clock = clock or SystemClock()
         self._broker_port = broker_port
         self._rest_port = rest_port
@@ -204,6 +207,8 @@ class Stack:
         }
 
     def _is_healthy(self) -> bool:
+        if self._stopping.is_set():
+            return True  # nobody waits for it any more
         try:
             return httpx.get(f"{self.rest_url}/health", timeout=5).status_code == httpx.codes.OK
         except httpx.TransportError:
@@ -256,10 +261,14 @@ def run_up(
         on_ready: called once when everything answers.
     """
     console = console or Console(stderr=True)
-    stack = Stack(
-        state_dir, broker_port=broker_port, rest_port=rest_port, node_properties=node_properties
-    )
     with stop_signals() as stopping:
+        stack = Stack(
+            state_dir,
+            broker_port=broker_port,
+            rest_port=rest_port,
+            node_properties=node_properties,
+            stopping=stopping,
+        )
         try:
             with console.status("starting broker and node"):
                 stack.start()
@@ -269,7 +278,8 @@ def run_up(
             console.print(f"warehouse  {stack.catalog_properties['warehouse']}")
             console.print(f"logs       {stack.node_log_file}")
             console.print("Ctrl-C drains and ends everything; the data stays.")
-            on_ready(stack)
+            if not stopping.is_set():
+                on_ready(stack)
             watch(stack, stopping)
             console.print("draining")
         except IcefloeError as error:
