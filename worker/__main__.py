@@ -23,7 +23,7 @@ from connect.errors import ConfigError
 from worker.hosting import Host
 from worker.runner import make_runner
 from worker.session import Session, open_session
-from worker.task import Wiring
+from worker.wiring import Wiring
 
 METRICS_INTERVAL_S = 1
 EXIT_SPARK_DIED = 70

@@ -23,7 +23,8 @@ from connect.config.providers import Providers, resolve
 from connect.errors import ConfigError, IcefloeError
 from connect.layout import Layout
 from worker.figures import publish
-from worker.task import ConnectorTask, TaskAssignment, Wiring
+from worker.task import ConnectorTask
+from worker.wiring import TaskAssignment, Wiring
 
 PREDECESSOR_WAIT_MS = 60_000
 

@@ -38,6 +38,13 @@ class Slice:
         """Offsets in the ranges: no more records than this are in them."""
         return sum(end - self.starts[tp] for tp, end in self.ends.items())
 
+    def head(self, record_count: int) -> Slice:
+        """The first of it: about so many offsets, spread evenly over the partitions that move."""
+        share = -(-record_count // max(1, len(self.moved().ends)))
+        return Slice(
+            self.starts, {tp: min(end, self.starts[tp] + share) for tp, end in self.ends.items()}
+        )
+
     def moved(self) -> Slice:
         """Only the partitions whose range is not empty."""
         tps = [tp for tp, end in self.ends.items() if end > self.starts[tp]]

@@ -25,8 +25,8 @@ from worker.descriptors import DESCRIPTOR_DDL, BatchResult, DeadLetter, collect
 from worker.drain import as_arrow
 from worker.pipeline import run
 from worker.rounds import Slice, WrittenBatch
-from worker.task import TaskAssignment
 from worker.task_tables import TaskTables
+from worker.wiring import TaskAssignment
 
 RUNS_MAX = 10
 
@@ -49,6 +49,11 @@ class PipelineRunner:
     def columns(self) -> tuple[str, ...]:
         """Columns of Spark's Kafka source that the pipeline needs."""
         return self.tables.spec().columns()
+
+    @property
+    def is_primed(self) -> bool:
+        """Whether the tables are known that the first records are likely to go to."""
+        return self.tables.are_known
 
     def run(self, rows: DataFrame, part: Slice) -> WrittenBatch:
         """Write the files of one micro-batch.

@@ -14,101 +14,36 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 from uuid import UUID
 
 import structlog
 from pyspark.sql import DataFrame
 
 from connect import failpoints
-from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.errors import CommitError, CommitRefused, DataLost, Fenced, RetriableError
-from connect.gateways.kafka import LogReader, Message, TransactionalProducer, client_properties
+from connect.gateways.kafka import LogReader, TransactionalProducer, client_properties
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.herder.store import read_layouts
-from connect.layout import TopicPartition
 from worker.announcer import Announcer
 from worker.control import ControlLog, Heard
 from worker.drain import Drain
 from worker.figures import TaskFigures
-from worker.rounds import Backlog, Ledger, Offsets, Slice, WrittenBatch
-from worker.session import Session
+from worker.rounds import Backlog, Ledger, Offsets, Slice
 from worker.source import check_positions, source_options
+from worker.wiring import TaskAssignment, Wiring
 
 LOOK_MS = 1_000
 LISTEN_MS = 250
+FIRST_RECORDS = 10_000
 RESTART_MIN_MS = 500
 RESTART_MAX_MS = 30_000
 FAILURES_UNTIL_REPORTED = 5
 RESET_LOOKS = 5  # a new leader may for a moment not know how far its log is committed
 
 log = structlog.get_logger("worker.task")
-
-
-class BatchRunner(Protocol):
-    """Turns micro-batches into complete files."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Columns of Spark's Kafka source that are needed."""
-        ...
-
-    def run(self, rows: DataFrame, part: Slice) -> WrittenBatch:
-        """Write the files of one micro-batch.
-
-        Raises:
-            RecordError: a record cannot be handled and nothing tolerates it.
-            CommitRefused: a table is missing or may not be written.
-            RetriableError: Spark, the store or the catalog failed.
-        """
-        ...
-
-    def dead_letter(self, letter: Any) -> Message | None:
-        """The message for the dead letter topic; None when dead letters are only counted."""
-        ...
-
-    def refresh(self) -> None:
-        """Called before each read in the task's own thread: look at tables when that is due."""
-        ...
-
-    def close(self) -> None:
-        """Let go of connections."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class TaskAssignment:
-    """What the leader gave to a task."""
-
-    task: int
-    layout: int
-    partitions: tuple[TopicPartition, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Wiring:
-    """What a task needs of the process around it.
-
-    Attributes:
-        node: the node's properties, placeholders resolved.
-        node_group_id: ``group.id`` of the node cluster, first part of the transactional id.
-        config_topic: topic of layouts; None leaves the layout check out (tests).
-        session: the worker's Spark session.
-        clock: time and identities.
-        runner: makes the task's batch runner; called anew after each retriable error.
-        report: told of each state: RUNNING, or FAILED with a retriable error that goes on.
-    """
-
-    node: Mapping[str, str]
-    node_group_id: str
-    config_topic: str | None
-    session: Session
-    clock: Clock
-    runner: Callable[[ConnectorConfig, TaskAssignment], BatchRunner]
-    report: Callable[[str, Exception | None], None]
 
 
 class LayoutSuperseded(Fenced):
@@ -378,6 +313,9 @@ class _Life:
             return
         self._runner.refresh()
         try:
+            if not self._runner.is_primed:
+                self._drain.read(part.head(FIRST_RECORDS), self._batch)
+                part = self._ledger.slice_to(ends)
             if part.record_count_max > self._drain.small_records:
                 self._drain.drain(
                     part.starts,

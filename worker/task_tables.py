@@ -73,6 +73,11 @@ class TaskTables:
             self._load(name, is_named=name in self.config.tables)
         self._loaded_ms = now_ms
 
+    @property
+    def are_known(self) -> bool:
+        """Whether every table that the configuration names is known, and one at least."""
+        return bool(self._tables) and all(name in self._tables for name in self.config.tables)
+
     def spec(self) -> PipelineSpec:
         """What the pipeline is told of the tables now; errors as ``refresh``."""
         if self._loaded_ms is None:

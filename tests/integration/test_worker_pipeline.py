@@ -29,7 +29,8 @@ from coordinator.shell import Wiring as CoordinatorWiring
 from tests.stack import Topics
 from worker.runner import make_runner
 from worker.session import Session
-from worker.task import ConnectorTask, TaskAssignment, Wiring
+from worker.task import ConnectorTask
+from worker.wiring import TaskAssignment, Wiring
 
 pytestmark = [
     pytest.mark.kafka,

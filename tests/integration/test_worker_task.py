@@ -41,7 +41,8 @@ from worker.descriptors import Progress
 from worker.drain import as_arrow
 from worker.rounds import Slice, WrittenBatch
 from worker.session import Session
-from worker.task import ConnectorTask, TaskAssignment, Wiring
+from worker.task import ConnectorTask
+from worker.wiring import TaskAssignment, Wiring
 
 pytestmark = [
     pytest.mark.kafka,
@@ -60,6 +61,7 @@ class Records:
     columns: tuple[str, ...] = ("topic", "partition", "offset", "timestamp")
     error: Exception | None = None
     letters: int = 0
+    is_primed: bool = True
     batches: list[Slice] = field(default_factory=list)
 
     def run(self, rows: DataFrame, part: Slice) -> WrittenBatch:
@@ -340,6 +342,15 @@ def test_backlog_is_answered_at_the_end_of_a_batch(
         until(lambda: task.figures.records_read == 3_000)
         _, answer = rig.round()
         assert paths(answer) == ["0:1000-1999", "0:2000-2999"]
+
+
+def test_first_batch_of_a_runner_that_knows_no_tables_is_small(rig: Rig) -> None:
+    """A batch that may have to be run twice holds few records; the rest follows at once."""
+    rig.runner.is_primed = False
+    rig.feed(12_000)
+    with rig.running():
+        _, answer = rig.round()
+        assert paths(answer) == ["0:0-9999", "0:10000-11999"]
 
 
 def test_no_commit_complete_stops_the_reading(rig: Rig) -> None:

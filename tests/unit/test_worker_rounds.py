@@ -122,6 +122,14 @@ def test_slices_never_go_backwards() -> None:
     assert part.record_count_max == book.unread({A: 8, B: 3}) == 3
 
 
+def test_head_of_a_slice_is_shared_by_what_moves() -> None:
+    """A first small part takes from every partition that has something."""
+    part = Slice({A: 0, B: 5}, {A: 100, B: 5})
+    assert part.head(10) == Slice({A: 0, B: 5}, {A: 10, B: 5})
+    assert Slice({A: 0, B: 0}, {A: 3, B: 90}).head(10).ends == {A: 3, B: 5}
+    assert Slice({A: 7}, {A: 7}).head(10).ends == {A: 7}
+
+
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans()), max_size=30))
 def test_announced_ranges_tile_the_log(steps: list[tuple[int, int, bool]]) -> None:
     """Whatever is read and whenever it is announced, the ranges tile each partition's log."""

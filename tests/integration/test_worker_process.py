@@ -1,0 +1,324 @@
+"""``python -m worker`` as a node starts it: over a private pipe, with real tasks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psutil
+import pytest
+from confluent_kafka import Producer
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
+from connect.clock import SystemClock
+from connect.gateways.catalog import open_catalog
+from connect.gateways.kafka import LogReader
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.herder.store import ConfigStore, StoreSettings
+from connect.ipc import Channel
+from connect.layout import Layout, TopicPartition
+from control_schemas.codec import decode, encode
+from control_schemas.events import DataComplete, DataWritten, Event, StartCommit
+from tests.stack import Topics
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.faults]
+CANARY = "canary-5e1f"
+
+
+@dataclass
+class Worker:
+    """A worker process and what it said."""
+
+    process: subprocess.Popen[bytes]
+    channel: Channel
+    log: Path
+    events: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        for message in self.channel.receive():
+            self.events.append(message)
+
+    def states(self, connector: str) -> list[str]:
+        """States of a connector's task in their order."""
+        return [
+            e["state"] for e in self.events if e["event"] == "state" and e["connector"] == connector
+        ]
+
+    def children(self) -> list[psutil.Process]:
+        """Spark's JVM and Python workers."""
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def end(self, timeout_s: float = 60) -> int:
+        """Wait for the exit; the status."""
+        status = self.process.wait(timeout_s)
+        self._thread.join(10)
+        self.channel.close()
+        return status
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for it, a minute at most."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@dataclass
+class Bench:
+    """A broker's topics, a catalog and the config topic, for workers to be started on."""
+
+    folder: Path
+    kafka: dict[str, str]
+    catalog: dict[str, str]
+    config_topic: str
+    control: str
+    workers: list[Worker] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.admin = KafkaAdmin(self.kafka)
+        self.producer = Producer({**self.kafka, "linger.ms": 0})
+        self.store = ConfigStore(
+            StoreSettings(
+                group_id="g",
+                worker_id="127.0.0.1:8083",
+                config_topic=self.config_topic,
+                config_replication_factor=-1,
+                status_topic="status",
+                status_replication_factor=-1,
+                status_partitions=1,
+                reader_properties=self.kafka,
+                producer_properties=self.kafka,
+            ),
+            self.admin,
+            SystemClock(),
+        )
+        self.store.start()
+
+    def start(self, **environ: str) -> Worker:
+        """Start a worker and wait until it takes commands."""
+        ours, theirs = socket.socketpair()
+        number = theirs.fileno()
+        log = self.folder / f"worker-{len(self.workers)}.log"
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "worker"],
+                pass_fds=[number],
+                env={**os.environ, "ICEFLOE_IPC_FD": str(number), **environ},
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        theirs.close()
+        worker = Worker(process, Channel(ours), log)
+        self.workers.append(worker)
+        worker.channel.send({
+            "op": "configure",
+            "properties": {
+                **self.kafka,
+                "group.id": "g",
+                "config.storage.topic": self.config_topic,
+                "status.storage.topic": "status",
+                "offset.storage.topic": "offsets",
+                "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+                "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+                "icefloe.state.dir": str(self.folder / "state"),
+                "spark.hadoop.fs.s3a.secret.key": CANARY,
+                "spark.driver.memory": "700m",
+            },
+        })  # fmt: skip
+        until(lambda: any(e["event"] == "ready" for e in worker.events) or bool(process.poll()))
+        assert process.poll() is None, log.read_text()
+        return worker
+
+    def connector(self, name: str, topic: str, number: int = 1) -> dict[str, Any]:
+        """The command that starts the only task of a connector; its layout is in the log."""
+        config = {
+            "name": name,
+            "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+            "topics": topic,
+            "iceberg.tables": f"db.{name}",
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "value.converter.schemas.enable": "false",
+            "iceberg.control.topic": self.control,
+            **{f"iceberg.catalog.{k}": v for k, v in self.catalog.items()},
+        }
+        layout = Layout(name, number, ((TopicPartition(topic, 0),),))
+        self.store.put_layout(layout, config)
+        self.store.put_ready(layout)
+        return {
+            "op": "start", "connector": name, "config": config,
+            "layout": layout.to_json(), "task": 0,
+        }  # fmt: skip
+
+    def table(self, name: str) -> None:
+        """A table with one column."""
+        gateway = open_catalog("iceberg", self.catalog)
+        schema = Schema(NestedField(1, "id", LongType(), required=False))
+        gateway.create(("db", name), schema)
+        gateway.close()
+
+    def feed(self, topic: str, count: int) -> None:
+        """Produce records."""
+        for i in range(count):
+            self.producer.produce(topic, json.dumps({"id": i}))
+        self.producer.flush(30)
+
+    def ask(self, name: str) -> None:
+        """A StartCommit for a connector."""
+        event = Event(uuid4(), 0, f"connect-{name}", StartCommit(uuid4()))
+        self.producer.produce(self.control, encode(event))
+        self.producer.flush(30)
+
+    def written(self, name: str) -> int:
+        """Records of all files announced for a connector so far."""
+        reader = LogReader(self.kafka)
+        reader.assign({TopicPartition(self.control, 0): 0})
+        events = [decode(r.value or b"") for r in reader.poll(1_000)]
+        reader.close()
+        payloads = [e.payload for e in events if e.group_id == f"connect-{name}"]
+        assert any(isinstance(p, DataComplete) for p in payloads) or not payloads[1:]
+        return sum(
+            file.record_count
+            for p in payloads
+            if isinstance(p, DataWritten)
+            for file in p.data_files or ()
+        )
+
+    def offset(self, name: str, topic: str) -> int | None:
+        """Committed source offset of a connector."""
+        tp = TopicPartition(topic, 0)
+        return self.admin.committed(f"connect-{name}", [tp])[tp]
+
+
+@pytest.fixture
+def bench(
+    tmp_path: Path,
+    kafka_properties: dict[str, str],
+    topics: Topics,
+    sql_catalog_properties: dict[str, str],
+) -> Iterator[Bench]:
+    """Topics of its own; workers still alive at the end are killed."""
+    made = Bench(
+        tmp_path,
+        kafka_properties,
+        sql_catalog_properties,
+        topics.create("config", cleanup_policy="compact"),
+        topics.create("control"),
+    )
+    yield made
+    for worker in made.workers:
+        if worker.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(worker.process.pid, signal.SIGKILL)
+            worker.end()
+    made.store.close()
+    made.admin.close()
+
+
+def trace_of(worker: Worker, connector: str) -> Mapping[str, Any]:
+    """The FAILED state of a connector."""
+    until(lambda: "FAILED" in worker.states(connector))
+    return next(e for e in worker.events if e["event"] == "state" and e["state"] == "FAILED")
+
+
+def test_life_of_a_worker(bench: Bench, topics: Topics) -> None:
+    """Two connectors, one of them broken; SIGTERM announces what is pending and ends with 0.
+
+    No secret is among the arguments of any process of it, and none of them is left.
+    """
+    good, bad = topics.create("good"), topics.create("bad")
+    bench.table("good")
+    bench.feed(good, 7)
+    worker = bench.start()
+    worker.channel.send(bench.connector("good", good))
+    worker.channel.send(bench.connector("bad", bad))
+    failed = trace_of(worker, "bad")
+    assert (failed["code"], failed["task"], failed["layout"]) == ("table_missing", 0, 1)
+    assert failed["trace"].splitlines()[0].endswith("[connector=bad, table=db.bad]")
+    until(lambda: worker.states("good") == ["STARTING", "RUNNING"])
+    bench.ask("good")
+    until(lambda: bench.offset("good", good) == 7)
+    assert bench.written("good") == 7
+    samples = lambda: {  # noqa: E731 - read again each time
+        name: value
+        for e in worker.events
+        if e["event"] == "metrics"
+        for name, labels, value in e["samples"]
+        if labels == {"connector": "good", "task": "0"}
+    }
+    until(lambda: samples().get("records_read") == 7)
+
+    family = [psutil.Process(worker.process.pid), *worker.children()]
+    assert any("java" in p.name() for p in family)
+    assert not any(CANARY in " ".join(p.cmdline()) for p in family)
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.end() == 0
+    assert worker.states("good")[-1] == "STOPPED"
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert not alive
+    assert CANARY not in worker.log.read_text()
+    assert not list((bench.folder / "state").glob("icefloe-worker-*"))
+
+
+def test_end_of_the_node_ends_the_worker(bench: Bench) -> None:
+    """End of stream on the pipe: the worker drains and ends with 0."""
+    worker = bench.start()
+    worker.channel.close()
+    assert worker.process.wait(60) == 0
+
+
+def test_newer_layout_keeps_a_task_from_starting(bench: Bench, topics: Topics) -> None:
+    """A task whose layout is not the newest in the config topic ends without reading."""
+    topic = topics.create("old")
+    bench.table("old")
+    worker = bench.start()
+    command = bench.connector("old", topic, 1)
+    bench.connector("old", topic, 2)
+    worker.channel.send(command)
+    assert trace_of(worker, "old")["code"] == "layout_superseded"
+    assert bench.offset("old", topic) is None
+
+
+@pytest.mark.parametrize("point", ["W4=crash", "W8=crash", "W10=crash"])
+def test_killed_worker_is_taken_over_without_loss(bench: Bench, topics: Topics, point: str) -> None:
+    """Each record is announced once, by the killed worker or by its successor."""
+    topic = topics.create("killed")
+    bench.table("killed")
+    bench.feed(topic, 5)
+    first = bench.start(ICEFLOE_FAILPOINTS=point)
+    command = bench.connector("killed", topic)
+    first.channel.send(command)
+    until(lambda: first.states("killed") == ["STARTING", "RUNNING"])
+    family = first.children()
+    bench.ask("killed")
+    assert first.end() == -signal.SIGKILL
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert not alive, "Spark's JVM outlived its driver"
+    second = bench.start()
+    second.channel.send(command)
+    until(lambda: "RUNNING" in second.states("killed"))
+    bench.ask("killed")
+    until(lambda: bench.offset("killed", topic) == 5)
+    bench.ask("killed")
+    time.sleep(1)
+    assert bench.written("killed") == 5
+    second.channel.send({"op": "shutdown", "grace_ms": 30_000})
+    assert second.end() == 0

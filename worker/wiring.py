@@ -1,0 +1,84 @@
+"""What a task is given: its part of a layout, the process around it, and who writes its files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame
+
+from connect.clock import Clock
+from connect.config.connector import ConnectorConfig
+from connect.gateways.kafka import Message
+from connect.layout import TopicPartition
+from worker.rounds import Slice, WrittenBatch
+from worker.session import Session
+
+
+class BatchRunner(Protocol):
+    """Turns micro-batches into complete files."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of Spark's Kafka source that are needed."""
+        ...
+
+    @property
+    def is_primed(self) -> bool:
+        """False while a first batch may have to be run twice: keep that one small."""
+        ...
+
+    def run(self, rows: DataFrame, part: Slice) -> WrittenBatch:
+        """Write the files of one micro-batch.
+
+        Raises:
+            RecordError: a record cannot be handled and nothing tolerates it.
+            CommitRefused: a table is missing or may not be written.
+            RetriableError: Spark, the store or the catalog failed.
+        """
+        ...
+
+    def dead_letter(self, letter: Any) -> Message | None:
+        """The message for the dead letter topic; None when dead letters are only counted."""
+        ...
+
+    def refresh(self) -> None:
+        """Called before each read in the task's own thread: look at tables when that is due."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAssignment:
+    """What the leader gave to a task."""
+
+    task: int
+    layout: int
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What a task needs of the process around it.
+
+    Attributes:
+        node: the node's properties, placeholders resolved.
+        node_group_id: ``group.id`` of the node cluster, first part of the transactional id.
+        config_topic: topic of layouts; None leaves the layout check out (tests).
+        session: the worker's Spark session.
+        clock: time and identities.
+        runner: makes the task's batch runner; called anew after each retriable error.
+        report: told of each state: RUNNING, or FAILED with a retriable error that goes on.
+    """
+
+    node: Mapping[str, str]
+    node_group_id: str
+    config_topic: str | None
+    session: Session
+    clock: Clock
+    runner: Callable[[ConnectorConfig, TaskAssignment], BatchRunner]
+    report: Callable[[str, Exception | None], None]
