@@ -1,0 +1,242 @@
+"""Tables that cannot be committed to, and stores that fail, on one backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from pyiceberg.partitioning import PartitionField as SpecField
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.update import SetPropertiesUpdate, SetSnapshotRefUpdate
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField
+
+from connect.gateways.catalog import CatalogGateway, open_catalog
+from connect.gateways.storage import delete_files, open_storage
+from control_schemas.events import PartitionField
+from coordinator.committer import Committer
+from coordinator.effects import CoordinatorFenced, TableCommit, TableCommitted, TableFailed
+from tests.places import MIRROR, SCHEMA, Place, paths_of
+from tests.tables import announced, made_up_file, metadata_files, reference, table_commit
+
+
+class BreakingCatalog(CatalogGateway):
+    """After the next load the table's metadata folder cannot be written to."""
+
+    broken: Path | None = None
+    is_breaking = False
+
+    def load(self, identifier: Sequence[str]) -> Table:
+        """Load, then break."""
+        table = super().load(identifier)
+        if self.is_breaking:
+            self.is_breaking = False
+            self.broken = Path(table.location().removeprefix("file://")) / "metadata"
+            self.broken.rename(self.broken.with_suffix(".away"))
+            self.broken.write_text("in the way")
+        return table
+
+    def mend(self) -> None:
+        """Put the folder back."""
+        assert self.broken is not None
+        self.broken.unlink()
+        self.broken.with_suffix(".away").rename(self.broken)
+
+
+@pytest.fixture
+def catalog(sql_catalog_properties: dict[str, str]) -> Iterator[BreakingCatalog]:
+    """SQLite and a local folder."""
+    opened = open_catalog("iceberg", sql_catalog_properties)
+    gateway = BreakingCatalog("iceberg", opened.config)
+    yield gateway
+    gateway.close()
+    opened.close()
+
+
+@pytest.fixture
+def place(catalog: BreakingCatalog) -> Place:
+    """A fresh table."""
+    return Place(catalog, catalog.create(("db", "t"), SCHEMA))
+
+
+def _failed(committer: Committer, commit: TableCommit) -> str:
+    outcome = committer.commit(commit)
+    assert isinstance(outcome, TableFailed)
+    return f"{outcome.code} {'again' if outcome.is_retriable else 'final'}"
+
+
+def test_a_store_that_cannot_be_written_is_tried_again(
+    place: Place, catalog: BreakingCatalog
+) -> None:
+    """The table waits a round; nothing is lost and nothing stays behind."""
+    committer = place.committer()
+    assert isinstance(committer.commit(place.round(0)), TableCommitted)
+    before = metadata_files(place.table)
+    commit = place.round(1)
+    catalog.is_breaking = True
+    assert _failed(committer, commit) == "storage_unavailable again"
+    catalog.mend()
+    assert metadata_files(place.table) == before
+    assert isinstance(committer.commit(commit), TableCommitted)
+    assert len(paths_of(place.now())) == 2
+
+
+def test_metadata_that_is_gone_is_told(place: Place) -> None:
+    """A table whose metadata file was deleted needs its operator."""
+    Path(place.table.metadata_location.removeprefix("file://")).unlink()
+    assert _failed(place.committer(), place.round(0)) == "metadata_missing final"
+
+
+def test_a_tag_in_the_place_of_the_branch(place: Place) -> None:
+    """Nothing can be committed to a tag."""
+    assert isinstance(place.committer().commit(place.round(0)), TableCommitted)
+    settings = {"iceberg__tables__default_commit_branch": "icefloe-c"}
+    assert _failed(place.committer(settings=settings), place.round(1)) == "branch_is_tag final"
+
+
+def test_a_branch_in_the_place_of_the_tag(place: Place) -> None:
+    """The floor then rests on summary and mirror; the branch is left alone."""
+    other = Place(place.catalog, place.table, "d").committer()
+    assert isinstance(other.commit(place.round(0)), TableCommitted)
+    head = place.now().current_snapshot()
+    assert head is not None
+    given = {"ref-name": "icefloe-c", "type": SnapshotRefType.BRANCH}
+    place.change(SetSnapshotRefUpdate.model_validate({**given, "snapshot-id": head.snapshot_id}))
+    assert isinstance(place.committer().commit(place.round(0)), TableCommitted)
+    assert place.now().metadata.refs["icefloe-c"].snapshot_id == head.snapshot_id
+
+
+def test_a_format_that_cannot_be_written(catalog: BreakingCatalog) -> None:
+    """Version 1 tables are refused rather than written wrongly."""
+    table = catalog.create(("db", "old"), SCHEMA, properties={"format-version": "1"})
+    place = Place(catalog, table)
+    assert _failed(place.committer(), place.round(0)) == "format_version_unsupported final"
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"spec_id": 9}, "spec_missing"),
+        ({"file_format": "CSV"}, "file_format_unknown"),
+    ],
+)
+def test_files_that_fit_no_table(place: Place, change: dict[str, Any], code: str) -> None:
+    """An unknown spec or format is told, not guessed."""
+    file = replace(made_up_file(place.table), **change)
+    commit = table_commit([announced(reference(place.table), [file], offset=0)])
+    assert _failed(place.committer(), commit) == f"{code} final"
+
+
+def test_files_of_older_sinks(place: Place) -> None:
+    """Events without table identity and files without spec id are taken as they are meant."""
+    file = replace(made_up_file(place.table), spec_id=None, column_sizes=None, split_offsets=None)
+    other = PartitionField(1000, "gone", "int", 1)
+    files = [file, replace(made_up_file(place.table), partition=(other,))]
+    event = announced(reference(place.table, with_uuid=False), files, offset=0)
+    assert isinstance(place.committer().commit(table_commit([event])), TableCommitted)
+    assert len(paths_of(place.now())) == 2
+
+
+def test_a_table_of_another_identity_in_one_event(place: Place) -> None:
+    """One event for another table is enough to stop."""
+    stranger = replace(reference(place.table), table_uuid=UUID(int=5))
+    events = [
+        announced(reference(place.table), place.files(), offset=0),
+        announced(stranger, place.files(), offset=1),
+    ]
+    assert _failed(place.committer(), table_commit(events)) == "table_replaced final"
+
+
+def test_a_zombie_is_fenced_without_a_conflict(place: Place) -> None:
+    """The floor alone tells, before anything is written."""
+    zombie = place.committer()
+    assert isinstance(zombie.commit(place.round(0)), TableCommitted)
+    assert isinstance(place.committer().commit(place.round(1)), TableCommitted)
+    before = metadata_files(place.table)
+    assert isinstance(zombie.commit(place.round(2)), CoordinatorFenced)
+    assert metadata_files(place.table) == before
+
+
+def test_the_mirror_alone_moves_nobody_back(place: Place) -> None:
+    """A mirror that an operator lowers does not lower the floor of the ancestry."""
+    committer = place.committer()
+    commit = place.round(7)
+    assert isinstance(committer.commit(commit), TableCommitted)
+    place.change(SetPropertiesUpdate(updates={MIRROR: '{"0":1}'}))
+    again = place.committer().commit(commit)
+    assert again == TableCommitted(again.table, again.commit_id, None)
+    place.change(SetPropertiesUpdate(updates={MIRROR: "{'0':1}"}))
+    assert _failed(place.committer(), commit) == "floor_unreadable final"
+
+
+def test_manifests_are_not_merged_where_the_table_says_so(catalog: BreakingCatalog) -> None:
+    """``commit.manifest-merge.enabled`` false keeps every manifest."""
+    wants = {
+        "commit.manifest-merge.enabled": "false",
+        "commit.manifest.min-count-to-merge": "2",
+        "write.avro.compression-codec": "no-such-codec",
+    }
+    place = Place(catalog, catalog.create(("db", "m"), SCHEMA, properties=wants))
+    committer = place.committer()
+    for n in range(4):
+        assert isinstance(committer.commit(place.round(n)), TableCommitted)
+    assert len(place.now().current_snapshot().manifests(place.table.io)) == 4
+
+
+def test_a_merge_bound_by_size_keeps_full_manifests(catalog: BreakingCatalog) -> None:
+    """Bins are filled up to the target size, not beyond."""
+    wants = {
+        "commit.manifest.min-count-to-merge": "2",
+        "commit.manifest.target-size-bytes": "20000",
+        "write.avro.compression-codec": "uncompressed",
+    }
+    place = Place(catalog, catalog.create(("db", "m"), SCHEMA, properties=wants))
+    committer = place.committer()
+    for n in range(12):
+        assert isinstance(committer.commit(place.round(n, 10)), TableCommitted)
+    manifests = place.now().current_snapshot().manifests(place.table.io)
+    assert 2 <= len(manifests) < 12
+    assert len(set(paths_of(place.now()))) == 120
+
+
+def test_a_dropped_source_column_stops_merging_only(catalog: BreakingCatalog) -> None:
+    """Manifests of a spec whose column is gone are left as they are."""
+    schema = Schema(
+        NestedField(1, "id", LongType(), required=False),
+        NestedField(2, "gone", LongType(), required=False),
+    )
+    spec = PartitionSpec(SpecField(2, 1000, IdentityTransform(), "gone"))
+    wants = {"commit.manifest.min-count-to-merge": "2"}
+    place = Place(catalog, catalog.create(("db", "d"), schema, spec, wants))
+    committer = place.committer()
+    partition = (PartitionField(1000, "gone", "long", 5),)
+    for n in range(3):
+        commit = place.round(n)
+        file = replace(made_up_file(place.table), partition=partition)
+        event = announced(reference(place.table), [file], offset=n)
+        assert isinstance(committer.commit(replace(commit, announcements=(event,))), TableCommitted)
+    with place.now().update_spec() as update:
+        update.remove_field("gone")
+    with place.now().update_schema() as change:
+        change.delete_column("gone")
+    place.table = place.now()
+    for n in range(3, 6):
+        assert isinstance(committer.commit(place.round(n)), TableCommitted)
+    assert len(paths_of(place.now())) == 6
+
+
+def test_deleting_what_cannot_be_deleted_leaves_an_orphan(tmp_path: Path) -> None:
+    """Files that are gone already, or cannot go, do not stop anything."""
+    io = open_storage({}, f"file://{tmp_path}")
+    (tmp_path / "folder" / "inner").mkdir(parents=True)
+    (tmp_path / "file").write_text("x")
+    paths = [f"file://{tmp_path}/{n}" for n in ("missing", "folder", "file")]
+    assert delete_files(io, paths) == 1
+    assert not (tmp_path / "file").exists()
