@@ -1,0 +1,226 @@
+"""What must be true of the tables after any run: pure checks of what was read back.
+
+Rules of this file:
+- No I/O. Each check returns its findings in words, and none when all is well; each is proved by a
+  hand-made bad history in ``tests/unit/test_checkers.py``.
+- The source log is the truth. A record that the producer wrote twice has two offsets and must be
+  in the tables twice.
+- A finding carries counts and a few examples, never a million lines.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.int64]
+EXAMPLES = 3
+NEVER = np.iinfo(np.int64).max
+_SEQUENCE_BITS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The source topic, record by record; arrays of one length.
+
+    Attributes:
+        partitions: of each record.
+        sequences: the record's own number within its partition.
+        timestamps_ms: Kafka's timestamp, never decreasing within a partition.
+        tables: index of the table that the record belongs to.
+    """
+
+    partitions: Numbers
+    sequences: Numbers
+    timestamps_ms: Numbers
+    tables: Numbers
+
+    def of(self, table: int) -> Log:
+        """The records of one table."""
+        chosen = self.tables == table
+        return Log(
+            self.partitions[chosen],
+            self.sequences[chosen],
+            self.timestamps_ms[chosen],
+            self.tables[chosen],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of one table; ``added_at`` is the sequence number of the snapshot that brought them."""
+
+    partitions: Numbers
+    sequences: Numbers
+    added_at: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSeen:
+    """One snapshot: its place in the history and what its summary says."""
+
+    sequence_number: int
+    commit_id: str | None = None
+    control_offsets: Mapping[int, int] | None = None
+    valid_through_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileSeen:
+    """One live manifest entry; ``stored_bytes`` is None when the file is not there."""
+
+    path: str
+    size_bytes: int
+    stored_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableSeen:
+    """One table as an independent reader finds it; snapshots are its ancestry, oldest first."""
+
+    name: str
+    snapshots: tuple[SnapshotSeen, ...]
+    files: tuple[FileSeen, ...]
+    rows: Rows
+
+
+def findings(log: Log, tables: Sequence[TableSeen]) -> list[str]:
+    """Everything that is wrong; ``tables`` in the order that ``log.tables`` counts in."""
+    out = []
+    for index, table in enumerate(tables):
+        expected = log.of(index)
+        parts = [
+            *check_rows(expected, table.rows),
+            *check_files(table.files),
+            *check_commits(table.snapshots),
+            *check_control_offsets(table.snapshots),
+            *check_valid_through(expected, table.rows, table.snapshots),
+        ]
+        out += [f"{table.name}: {part}" for part in parts]
+    return out
+
+
+def check_rows(log: Log, rows: Rows) -> list[str]:
+    """Each record is a row as often as it is in the log: none missing, none twice, none else."""
+    wanted, wanted_counts = np.unique(_keys(log.partitions, log.sequences), return_counts=True)
+    found, found_counts = np.unique(_keys(rows.partitions, rows.sequences), return_counts=True)
+    keys = np.union1d(wanted, found)
+    excess = _spread(keys, found, found_counts) - _spread(keys, wanted, wanted_counts)
+    is_known = np.isin(keys, wanted)
+    kinds = (
+        ("missing", (excess < 0) & is_known),
+        ("twice", (excess > 0) & is_known),
+        ("unknown", ~is_known),
+    )
+    return [
+        f"{int(np.abs(excess[chosen]).sum())} rows {kind}, first {_shown(keys[chosen])}"
+        for kind, chosen in kinds
+        if chosen.any()
+    ]
+
+
+def check_files(files: Sequence[FileSeen]) -> list[str]:
+    """Each path is in one live entry at most, and the file is there with its size."""
+    counts = Counter(file.path for file in files)
+    twice = sorted(path for path, count in counts.items() if count > 1)
+    absent = sorted(file.path for file in files if file.stored_bytes is None)
+    resized = sorted(
+        file.path for file in files if file.stored_bytes not in {None, file.size_bytes}
+    )
+    kinds = (("listed twice", twice), ("not there", absent), ("of another size", resized))
+    return [f"{len(p)} files {kind}, first {p[:EXAMPLES]}" for kind, p in kinds if p]
+
+
+def check_commits(snapshots: Sequence[SnapshotSeen]) -> list[str]:
+    """A round leaves one snapshot at most."""
+    counts = Counter(s.commit_id for s in snapshots if s.commit_id is not None)
+    twice = sorted(commit for commit, count in counts.items() if count > 1)
+    return [f"{len(twice)} rounds with two snapshots, first {twice[:EXAMPLES]}"] if twice else []
+
+
+def check_control_offsets(snapshots: Sequence[SnapshotSeen]) -> list[str]:
+    """Along the ancestry no control partition's offset goes back or disappears."""
+    out, last = [], dict[int, int]()
+    for snapshot in snapshots:
+        if snapshot.control_offsets is None:
+            continue
+        for partition, before in last.items():
+            now = snapshot.control_offsets.get(partition)
+            if now is None or now < before:
+                out.append(
+                    f"control offset of partition {partition} goes from {before} to {now} "
+                    f"in snapshot {snapshot.sequence_number}"
+                )
+        last = {**last, **snapshot.control_offsets}
+    return out[:EXAMPLES]
+
+
+def check_valid_through(log: Log, rows: Rows, snapshots: Sequence[SnapshotSeen]) -> list[str]:
+    """VTTS never goes back, and whatever is older than it is readable in its snapshot.
+
+    A record with the very millisecond of the VTTS may come later: the log gives one timestamp to
+    many records, and reading may stop between two of them.
+    """
+    out = []
+    added_at = _added_at(log, rows)
+    last_ms: int | None = None
+    for snapshot in snapshots:
+        given_ms = snapshot.valid_through_ms
+        if given_ms is None:
+            continue
+        if last_ms is not None and given_ms < last_ms:
+            out.append(
+                f"VTTS goes from {last_ms} to {given_ms} in snapshot {snapshot.sequence_number}"
+            )
+        last_ms = given_ms
+        late = (log.timestamps_ms < given_ms) & (added_at > snapshot.sequence_number)
+        if late.any():
+            keys = _keys(log.partitions[late], log.sequences[late])
+            out.append(
+                f"VTTS {given_ms} of snapshot {snapshot.sequence_number} is not true of "
+                f"{int(late.sum())} records, first {_shown(keys)}"
+            )
+    return out[:EXAMPLES]
+
+
+def check_source_offsets(committed: Mapping[int, int | None], ends: Mapping[int, int]) -> list[str]:
+    """The group has committed exactly the end of each partition of the log."""
+    return [
+        f"the group stands at {committed.get(partition)} of partition {partition}, "
+        f"which ends at {end}"
+        for partition, end in sorted(ends.items())
+        if committed.get(partition) != end
+    ]
+
+
+def _keys(partitions: Numbers, sequences: Numbers) -> Numbers:
+    return (partitions << _SEQUENCE_BITS) | sequences
+
+
+def _shown(keys: Numbers) -> list[str]:
+    mask = (1 << _SEQUENCE_BITS) - 1
+    return [f"{key >> _SEQUENCE_BITS}:{key & mask}" for key in keys[:EXAMPLES].tolist()]
+
+
+def _spread(keys: Numbers, some: Numbers, values: Numbers) -> Numbers:
+    """``values`` of ``some`` at their places among ``keys``, which hold them all; else 0."""
+    out = np.zeros(len(keys), np.int64)
+    out[np.searchsorted(keys, some)] = values
+    return out
+
+
+def _added_at(log: Log, rows: Rows) -> Numbers:
+    """When each record of the log became readable first; ``NEVER`` when it did not."""
+    row_keys = _keys(rows.partitions, rows.sequences)
+    order = np.lexsort((rows.added_at, row_keys))
+    row_keys, added_at = row_keys[order], rows.added_at[order]
+    keys = _keys(log.partitions, log.sequences)
+    places = np.searchsorted(row_keys, keys)
+    inside = np.minimum(places, max(len(row_keys) - 1, 0))
+    if not len(row_keys):
+        return np.full(len(keys), NEVER, np.int64)
+    return np.where(row_keys[inside] == keys, added_at[inside], NEVER)

@@ -1,0 +1,173 @@
+"""The checkers of the fault tests find what they are there to find."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.faults.checkers import (
+    FileSeen,
+    Log,
+    Rows,
+    SnapshotSeen,
+    TableSeen,
+    check_commits,
+    check_control_offsets,
+    check_files,
+    check_rows,
+    check_source_offsets,
+    check_valid_through,
+    findings,
+)
+
+GOOD_ROWS = ((0, 0, 1), (0, 1, 1), (1, 0, 1), (0, 2, 2), (1, 1, 2))
+SNAPSHOTS = (
+    SnapshotSeen(1, "a", {0: 10}, 1_010),
+    SnapshotSeen(2, "b", {0: 20}, 1_020),
+    SnapshotSeen(3),  # somebody else's
+)
+FILES = (FileSeen("one", 10, 10), FileSeen("two", 20, 20))
+
+
+def log(*, table: int = 0) -> Log:
+    """Three records of partition 0 and two of partition 1, times 1000, 1010, 1020 and so on."""
+    records = np.array([(0, 0, 1_000), (0, 1, 1_010), (0, 2, 1_020), (1, 0, 1_010), (1, 1, 1_020)])
+    return Log(records[:, 0], records[:, 1], records[:, 2], np.full(len(records), table))
+
+
+def rows(*of: tuple[int, int, int]) -> Rows:
+    """Rows from (partition, sequence, snapshot)."""
+    each = np.array(of, dtype=np.int64).reshape(-1, 3)
+    return Rows(each[:, 0], each[:, 1], each[:, 2])
+
+
+def one(found: Sequence[str], *words: str) -> None:
+    """Exactly one finding, with these words in it."""
+    assert len(found) == 1, found
+    assert all(word in found[0] for word in words), found
+
+
+def test_a_good_history_has_no_findings() -> None:
+    """Every check together, two tables."""
+    first = log(table=0)
+    both = Log(
+        *(
+            np.concatenate([getattr(first, name), getattr(log(table=1), name)])
+            for name in ("partitions", "sequences", "timestamps_ms", "tables")
+        )
+    )
+    table = TableSeen("t", SNAPSHOTS, FILES, rows(*GOOD_ROWS))
+    assert findings(both, [table, replace(table, name="u")]) == []
+
+
+def test_findings_name_the_table() -> None:
+    """A finding says where it was found."""
+    table = TableSeen("db.t", SNAPSHOTS, (*FILES, FILES[0]), rows(*GOOD_ROWS))
+    one(findings(log(), [table]), "db.t: ", "listed twice")
+
+
+@pytest.mark.parametrize("gone", range(len(GOOD_ROWS)))
+def test_a_missing_row_is_found(gone: int) -> None:
+    """Whichever it is, with its partition and sequence."""
+    kept = [row for place, row in enumerate(GOOD_ROWS) if place != gone]
+    partition, sequence, _ = GOOD_ROWS[gone]
+    one(check_rows(log(), rows(*kept)), "1 rows missing", f"'{partition}:{sequence}'")
+
+
+def test_an_empty_table_lacks_every_row() -> None:
+    """No rows at all."""
+    one(check_rows(log(), rows()), "5 rows missing")
+
+
+def test_a_row_twice_is_found() -> None:
+    """In another snapshot or in the same one."""
+    one(check_rows(log(), rows(*GOOD_ROWS, (0, 1, 2))), "1 rows twice", "'0:1'")
+    one(check_rows(log(), rows(*GOOD_ROWS, (0, 1, 1), (0, 1, 1))), "2 rows twice", "'0:1'")
+
+
+def test_one_missing_and_one_twice_do_not_balance() -> None:
+    """The number of rows is right and the rows are not."""
+    found = check_rows(log(), rows(*GOOD_ROWS[1:], (0, 1, 2)))
+    assert [text.partition(",")[0] for text in found] == ["1 rows missing", "1 rows twice"]
+
+
+def test_a_row_of_no_record_is_found() -> None:
+    """A row whose record belongs elsewhere or was never produced."""
+    one(check_rows(log(), rows(*GOOD_ROWS, (3, 7, 2))), "1 rows unknown", "'3:7'")
+
+
+def test_a_record_that_is_twice_in_the_log_is_two_rows() -> None:
+    """Its two offsets are two records."""
+    short = log()
+    double = Log(*(np.append(getattr(short, n), getattr(short, n)[0]) for n in short.__slots__))
+    one(check_rows(double, rows(*GOOD_ROWS)), "1 rows missing", "'0:0'")
+    assert check_rows(double, rows(*GOOD_ROWS, GOOD_ROWS[0])) == []
+
+
+def test_a_file_that_is_listed_twice_is_found() -> None:
+    """In two live entries of any manifests."""
+    one(check_files([*FILES, FILES[0]]), "1 files listed twice", "one")
+
+
+def test_a_file_that_is_not_there_is_found() -> None:
+    """The table names it, the store does not have it."""
+    one(check_files([FILES[0], FileSeen("two", 20, None)]), "1 files not there", "two")
+
+
+def test_a_file_of_another_size_is_found() -> None:
+    """Cut off, or written again."""
+    one(check_files([FILES[0], FileSeen("two", 20, 19)]), "of another size", "two")
+
+
+def test_two_snapshots_of_one_round_are_found() -> None:
+    """A commit was applied and sent again."""
+    one(check_commits([SNAPSHOTS[0], replace(SNAPSHOTS[0], sequence_number=2)]), "1 rounds", "a")
+
+
+@pytest.mark.parametrize("second", [{0: 9}, {}, {1: 30}])
+def test_control_offsets_that_go_back_are_found(second: dict[int, int]) -> None:
+    """Lower, or gone."""
+    history = [SNAPSHOTS[0], SnapshotSeen(2), SnapshotSeen(3, "c", second)]
+    one(check_control_offsets(history), "partition 0 goes from 10", "snapshot 3")
+
+
+def test_a_new_control_partition_is_no_finding() -> None:
+    """The topic grew."""
+    assert check_control_offsets([SNAPSHOTS[0], SnapshotSeen(2, "c", {0: 10, 1: 5})]) == []
+
+
+def test_valid_through_that_goes_back_is_found() -> None:
+    """Also over snapshots without one."""
+    history = [SNAPSHOTS[0], SnapshotSeen(2), SnapshotSeen(3, "c", None, 1_009)]
+    one(check_valid_through(log(), rows(*GOOD_ROWS), history), "from 1010 to 1009")
+
+
+def test_valid_through_over_a_later_row_is_found() -> None:
+    """A record older than the VTTS comes with a later snapshot only."""
+    late = rows((0, 0, 1), (0, 1, 2), (1, 0, 1), (0, 2, 2), (1, 1, 2))
+    history = [replace(SNAPSHOTS[0], valid_through_ms=1_011), SNAPSHOTS[1]]
+    one(check_valid_through(log(), late, history), "VTTS 1011 of snapshot 1", "1 records", "'0:1'")
+
+
+def test_valid_through_over_a_missing_row_is_found() -> None:
+    """A record that never came makes every later VTTS untrue."""
+    missing = rows(*GOOD_ROWS[1:])
+    found = check_valid_through(log(), missing, SNAPSHOTS)
+    assert len(found) == 2
+    assert all("'0:0'" in text for text in found)
+
+
+def test_valid_through_may_share_its_millisecond() -> None:
+    """Reading may stop between two records of one timestamp."""
+    history = [replace(SNAPSHOTS[0], valid_through_ms=1_020), SNAPSHOTS[1]]
+    assert check_valid_through(log(), rows(*GOOD_ROWS), history) == []
+
+
+@pytest.mark.parametrize("at", [4, 6, None])
+def test_source_offsets_short_of_the_end_are_found(at: int | None) -> None:
+    """Before the end, past it, or none at all."""
+    one(check_source_offsets({0: 3, 1: at}, {0: 3, 1: 5}), f"stands at {at} of partition 1")
+    assert check_source_offsets({0: 3, 1: 5}, {0: 3, 1: 5}) == []
