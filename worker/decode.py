@@ -33,6 +33,7 @@ _ROW: Final = re.compile(r" in row (\d+)$")
 _UNEXPECTED: Final = "unexpected field"
 _SAMPLE_ROWS: Final = 2_000
 _FAILURES_MIN: Final = 16
+_STEP_MIN: Final = 16
 _WINDOWS: Final = 6
 _FRUITLESS_MAX: Final = 63
 _LONG_BYTES: Final = 300
@@ -114,57 +115,68 @@ class JsonDecoder:
         """Parse all rows, or what parses of them."""
         if not len(texts):
             return []
-        found, error = self._attempt(texts, self._schema)
+        found, row = self._attempt(texts, self._schema)
+        if found is None and not self._is_multiline and _matches(texts, r"\n") is not None:
+            self._is_multiline = True
+            found, row = self._attempt(texts, self._schema)
         if found is None and self._learn(texts):
-            found, error = self._attempt(texts, self._schema)
+            found, row = self._attempt(texts, self._schema)
         if found is not None:
             self._failures_max = None
             return [(np.arange(len(texts)), found)]
         total = len(texts)
         budget = self._failures_max or total // 16 + _FAILURES_MIN
-        pieces, is_exhausted = self._split(texts, self._schema, error, budget)
+        pieces, is_exhausted = self._split(texts, self._schema, row, budget)
         self._failures_max = max(_FAILURES_MIN, total // 256) if is_exhausted else None
         return pieces
 
     def _split(
-        self, texts: pa.Array, schema: pa.Schema, error: str, budget: int
+        self, texts: pa.Array, schema: pa.Schema, first_bad: int | None, budget: int
     ) -> tuple[list[Piece], bool]:
-        """Parse what parses; whether the budget of failures ended before the rows did."""
-        pieces: list[Piece] = []
-        parts = _halves(0, len(texts), error)
-        while parts and budget > 0:
-            start, end = parts.pop()
-            found, error = self._attempt(texts.slice(start, end - start), schema)
-            if found is not None:
-                pieces.append((np.arange(start, end), found))
-                continue
-            budget -= 1
-            if end - start > 1:
-                parts.extend(_halves(start, end, error))
-        return pieces, bool(parts)
+        """Parse what parses; whether the budget of bad rows ended before the rows did.
 
-    def _attempt(self, texts: pa.Array, schema: pa.Schema) -> tuple[pa.Table | None, str]:
-        """Parse; return the table, or None and why not."""
-        count = len(texts)
+        Steps grow while rows parse and shrink to what lies between bad rows, so that the work is
+        in proportion to the rows, however many are bad.
+        """
+        pieces: list[Piece] = []
+        start, total = 0, len(texts)
+        step = total // 2 if first_bad is None else max(first_bad, 1)
+        usual, bad = step, first_bad  # a row known to be bad, if those before it parse
+        while start < total and budget > 0:
+            size = min(step, total - start)
+            if bad != start:
+                found, row = self._attempt(texts.slice(start, size), schema)
+                if found is not None:
+                    pieces.append((np.arange(start, start + size), found))
+                    start, step = start + size, step * 2
+                    continue
+                if row is not None and 0 < row < size:
+                    step, bad = row, start + row
+                    continue
+                if row is None and size > 1:
+                    step = size // 2
+                    continue
+            usual = (usual + step) // 2
+            budget -= 1
+            start, step = start + 1, max(usual, _STEP_MIN)
+        return pieces, start < total
+
+    def _attempt(self, texts: pa.Array, schema: pa.Schema) -> tuple[pa.Table | None, int | None]:
+        """Parse; return the table, or None and the row that does not parse, where it is told."""
         data = _joined(texts)
         try:
             table = _read(data, schema, self._behavior, is_multiline=self._is_multiline)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             if _UNEXPECTED not in str(error):
-                if not self._is_multiline and _matches(texts, r"\n") is not None:
-                    self._is_multiline = True
-                    return self._attempt(texts, schema)
-                return None, str(error)
+                return None, _row_of(error)
             if not self._report:
                 self._behavior = "ignore"
                 return self._attempt(texts, schema)
             try:
                 table = _read(data, schema, "infer", is_multiline=self._is_multiline)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as second:
-                return None, str(second)
-        if table.num_rows != count:
-            return None, "not one document a record"
-        return table, ""
+                return None, _row_of(second)
+        return (table, None) if table.num_rows == len(texts) else (None, None)
 
     # -------------------------------------------------------------- learning types
 
@@ -201,8 +213,8 @@ class JsonDecoder:
                 candidates.append(learned_schema(self._guess, self._schema, found))
                 break
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as failure:
-                row = _ROW.search(str(failure))
-                good = int(row[1]) if row else len(window) // 2
+                row = _row_of(failure)
+                good = len(window) // 2 if row is None else row
                 window = window.slice(0, good)
                 start += max(good, 1)
             if good:
@@ -215,10 +227,10 @@ class JsonDecoder:
 
     def _failures(self, sample: pa.Array, schema: pa.Schema) -> int:
         """How many rows of the sample do not parse; all of them when there are many."""
-        found, error = self._attempt(sample, schema)
+        found, row = self._attempt(sample, schema)
         if found is not None:
             return 0
-        pieces, is_exhausted = self._split(sample, schema, error, len(sample) // 8 + 8)
+        pieces, is_exhausted = self._split(sample, schema, row, len(sample) // 8 + 8)
         parsed = sum(len(rows) for rows, _ in pieces)
         return len(sample) if is_exhausted else len(sample) - parsed
 
@@ -257,16 +269,9 @@ def _concatenated(parts: list[Rows]) -> Rows:
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-def _halves(start: int, end: int, error: str) -> list[tuple[int, int]]:
-    """Ranges to try next, last first; around the row an error names, else halves."""
-    row = _ROW.search(error)
-    if row is not None and 0 <= (at := int(row[1])) < end - start:
-        bad = start + at
-        ranges = [(start, bad), (bad, bad + 1), (bad + 1, end)]
-    else:
-        middle = (start + end) // 2
-        ranges = [(start, middle), (middle, end)]
-    return [r for r in reversed(ranges) if r[1] > r[0]]
+def _row_of(error: Exception) -> int | None:
+    row = _ROW.search(str(error))
+    return None if row is None else int(row[1])
 
 
 def _joined(texts: pa.Array) -> pa.Buffer:

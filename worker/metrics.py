@@ -157,8 +157,8 @@ def _high_bytes(value: Any, kind: IcebergType, length: int | None) -> bytes | No
         text = truncate_upper_bound_text_string(value, length)
         return None if text is None else text.encode()
     if isinstance(kind, BinaryType):
-        data: bytes | None = truncate_upper_bound_binary_string(value, length)
-        return data
+        data = truncate_upper_bound_binary_string(value, length)
+        return None if data is None else bytes(data)
     return _plain_bytes(value, kind)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from connect import failpoints
 from connect.clock import Clock, SystemClock
 from connect.errors import RecordError
 from connect.layout import TopicPartition
@@ -118,6 +119,8 @@ class _Task:
             slow[decoded.places] = False
             slow[decoded.unexpected] = True
             self._write_columns(decoded, outcome, slow)
+        failpoints.hit("W2")
+        failpoints.hit("W14")
         self._write_records(block, np.flatnonzero(slow), outcome)
         self._count(block, outcome)
         if self._records.requests:

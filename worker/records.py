@@ -86,6 +86,7 @@ class RecordPath:
                 is_tolerated = self._config.errors.tolerance_all
             if not is_tolerated:
                 raise
+            error.__traceback__ = error.__context__ = None  # frames would stay alive with it
             self.dead_letters.append(DeadLetter(record, error))
             return DEAD
 

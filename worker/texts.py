@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 Doubt = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 
-_COLON, _ZED, _TEE, _SPACE, _DASH, _DOT = (ord(c) for c in ":ZT -.")
+_COLON, _ZED, _TEE, _SPACE, _DASH, _PLUS = (ord(c) for c in ":ZT -+")
 _REFUSED_SHARE: Final = 8
 
 _NIBBLES: Final = np.full(256, 255, np.uint8)
@@ -52,25 +52,41 @@ class Texts:
         found: Bytes = self.data[np.minimum(self.starts + position, len(self.data) - 1)]
         return found
 
+    def at_end(self, position: Any) -> Bytes:
+        """The byte so many from the end of each text, the last one being 1."""
+        places = (self.starts + self.lengths).astype(np.int64) - position
+        found: Bytes = self.data[np.clip(places, 0, len(self.data) - 1)]
+        return found
+
     def last(self) -> Bytes:
         """The last byte of each text."""
-        ends = self.starts + self.lengths - 1
-        found: Bytes = self.data[np.clip(ends, 0, len(self.data) - 1)]
-        return found
+        return self.at_end(1)
 
 
 def parse_timestamps(
     column: pa.Array, kind: pa.DataType, *, zoned: bool
 ) -> tuple[pa.Array, Doubt | None]:
-    """``2024-01-02T03:04:05[.ffffff]``, with a Z for instants, without for local times."""
+    """``2024-01-02T03:04:05[.ffffff]``, with Z or an offset for instants, without for others."""
     texts = Texts(column)
-    tail = 1 if zoned else 0
-    shape = (texts.lengths >= 19 + tail) & (texts.lengths <= 26 + tail)
-    shape &= (texts.at(13) == _COLON) & (texts.at(16) == _COLON)
+    shape = (texts.at(13) == _COLON) & (texts.at(16) == _COLON)
     shape &= np.isin(texts.at(10), (_TEE, _SPACE))
-    last = texts.last()
-    shape &= (last == _ZED) if zoned else (last != _ZED)
+    if not zoned:
+        shape &= (texts.lengths >= 19) & (texts.lengths <= 26) & (texts.last() != _ZED)
+        return _cast(column, shape, kind)
+    utc = (texts.lengths >= 20) & (texts.lengths <= 27) & (texts.last() == _ZED)
+    shape &= utc if utc.all() else utc | _has_offset(texts)
     return _cast(column, shape, kind)
+
+
+def _has_offset(texts: Texts) -> Doubt:
+    """Texts that end with ``+01:00`` or ``-0130``, less than 18 hours."""
+    colon = (texts.at_end(3) == _COLON).astype(np.int64)
+    sign = texts.at_end(5 + colon)
+    tens, ones = texts.at_end(4 + colon), texts.at_end(3 + colon)
+    shape: Doubt = (texts.lengths >= 24) & (texts.lengths <= 31 + colon)
+    shape &= (sign == _PLUS) | (sign == _DASH)
+    shape &= (tens == ord("0")) | ((tens == ord("1")) & (ones <= ord("7")))
+    return shape
 
 
 def parse_dates(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Doubt | None]:
