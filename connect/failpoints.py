@@ -2,7 +2,9 @@
 
 Off unless the environment variable ``ICEFLOE_FAILPOINTS`` is set at process start, as
 ``NAME=ACTION[,NAME=ACTION...]`` with ACTION ``crash``, ``raise``, ``hang`` or ``delay:MS``, each
-optionally ``@N`` (on the N-th hit only, counted from 1). ``crash`` is SIGKILL of the own process.
+optionally ``@N`` (on the N-th hit only, counted from 1). ``crash`` is SIGKILL of the own process;
+at W2 and W3, which are hit in Spark's Python workers, it is that of the worker process whose id is
+in ``ICEFLOE_WORKER_PID``. Hits are counted per process, and Spark's Python workers are many.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 
 from connect.errors import RetriableError
 
@@ -49,9 +52,13 @@ COORDINATOR = {
     "C15": "after it",
     "C16": "shutdown",
 }
+WORKER_PID_VARIABLE = "ICEFLOE_WORKER_PID"
+_IN_PYTHON_WORKERS = frozenset({"W2", "W3"})
 NAMES = {**WORKER, **COORDINATOR}
+_ACTIONS = {"crash", "crash-child", "raise", "hang"}
 
 _actions: dict[str, tuple[str, int | None]] = {}
+_folder: Path | None = None
 _hits: Counter[str] = Counter()
 _lock = threading.Lock()
 
@@ -68,7 +75,7 @@ def configure(spec: str) -> None:
         action, _, nth = action.partition("@")
         if name not in NAMES:
             raise ValueError(f"unknown failpoint {name!r}")
-        if action not in {"crash", "raise", "hang"} and not action.startswith("delay:"):
+        if action not in _ACTIONS and not action.startswith("delay:"):
             raise ValueError(f"unknown failpoint action {action!r} for {name}")
         actions[name] = (action, int(nth) if nth else None)
     with _lock:
@@ -77,8 +84,16 @@ def configure(spec: str) -> None:
         _hits.clear()
 
 
+def arm_from(folder: Path | None) -> None:
+    """Let files in a folder arm failpoints from now on; None for no folder."""
+    global _folder  # noqa: PLW0603 - one per process, as the environment it comes from
+    _folder = folder
+
+
 def hit(name: str) -> None:
     """Say that the process has come to the point ``name``; does nothing unless it is active."""
+    if _folder is not None:
+        _act(name, _taken(_folder / name))
     if not _actions:
         return
     with _lock:
@@ -86,7 +101,23 @@ def hit(name: str) -> None:
         action, nth = _actions.get(name, ("", None))
         if nth is not None and _hits[name] != nth:
             return
-    if action == "crash":
+    _act(name, action)
+
+
+def _taken(file: Path) -> str:
+    """The action in the file, for the one who removes it."""
+    try:
+        action = file.read_text("utf-8")
+        file.unlink()
+    except FileNotFoundError:
+        return ""
+    return action.strip()
+
+
+def _act(name: str, action: str) -> None:
+    if action == "crash-child":
+        os.kill(os.getsid(0), signal.SIGKILL)
+    if action.startswith("crash"):
         os.kill(os.getpid(), signal.SIGKILL)
     elif action == "raise":
         raise RetriableError(f"failpoint {name}", code="failpoint")
@@ -97,3 +128,5 @@ def hit(name: str) -> None:
 
 
 configure(os.environ.get("ICEFLOE_FAILPOINTS", ""))
+if "ICEFLOE_FAILPOINTS_DIR" in os.environ:
+    arm_from(Path(os.environ["ICEFLOE_FAILPOINTS_DIR"]))

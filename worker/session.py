@@ -29,6 +29,7 @@ from pyspark.sql import SparkSession
 
 from connect.embedded.jars import resolve
 from connect.embedded.java import find_java
+from connect.failpoints import WORKER_PID_VARIABLE
 
 TASK_FAILURES_MAX = 3
 REDACTED = r"(?i)secret|password|token|access[.]?key|credential|jaas|sasl|ssl[.]key"
@@ -189,6 +190,7 @@ def open_session(node: Mapping[str, str], *, folder: Path | None = None) -> Sess
     home = Path(tempfile.mkdtemp(prefix="icefloe-worker-", dir=folder))
     cores = core_count()
     os.environ["JAVA_HOME"] = str(find_java().resolve().parent.parent)
+    os.environ[WORKER_PID_VARIABLE] = str(os.getpid())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if node.get("spark.master", "local").startswith("local"):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"

@@ -19,6 +19,7 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table.locations import LocationProvider, load_location_provider
 
+from connect import failpoints
 from connect.errors import ConfigError
 from connect.gateways.storage import open_storage
 from control_schemas.events import ContentFile, FileContent
@@ -125,6 +126,7 @@ class TableWriter:
         file.writer.close()
         size = file.stream.tell()
         file.stream.close()
+        failpoints.hit("W3")
         footer = file.writer.writer.metadata
         metrics = file_metrics(footer, self._shape.metrics, self._shape.ids)
         return ContentFile(

@@ -195,6 +195,8 @@ class _Life:
             ),
             columns=self._runner.columns,
             pool=config.name,
+            small_records=self._wiring.small_records,
+            batch_records=self._wiring.batch_records,
         )
         reader = LogReader(client_properties(node, config.kafka_overrides, prefix="consumer."))
         self._closing.append(reader.close)

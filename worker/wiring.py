@@ -12,6 +12,7 @@ from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.gateways.kafka import Message
 from connect.layout import TopicPartition
+from worker.drain import BATCH_RECORDS, SMALL_RECORDS
 from worker.rounds import Slice, WrittenBatch
 from worker.session import Session
 
@@ -73,6 +74,8 @@ class Wiring:
         clock: time and identities.
         runner: makes the task's batch runner; called anew after each retriable error.
         report: told of each state: RUNNING, or FAILED with a retriable error that goes on.
+        small_records: up to so many waiting records are one read, see ``worker.drain``.
+        batch_records: bound of a micro-batch in a backlog.
     """
 
     node: Mapping[str, str]
@@ -82,3 +85,5 @@ class Wiring:
     clock: Clock
     runner: Callable[[ConnectorConfig, TaskAssignment], BatchRunner]
     report: Callable[[str, Exception | None], None]
+    small_records: int = SMALL_RECORDS
+    batch_records: int = BATCH_RECORDS

@@ -297,7 +297,7 @@ def test_newer_layout_keeps_a_task_from_starting(bench: Bench, topics: Topics) -
     assert bench.offset("old", topic) is None
 
 
-@pytest.mark.parametrize("point", ["W4=crash", "W8=crash", "W10=crash"])
+@pytest.mark.parametrize("point", ["W2=crash", "W3=crash", "W4=crash", "W8=crash", "W10=crash"])
 def test_killed_worker_is_taken_over_without_loss(bench: Bench, topics: Topics, point: str) -> None:
     """Each record is announced once, by the killed worker or by its successor."""
     topic = topics.create("killed")
@@ -322,3 +322,20 @@ def test_killed_worker_is_taken_over_without_loss(bench: Bench, topics: Topics, 
     assert bench.written("killed") == 5
     second.channel.send({"op": "shutdown", "grace_ms": 30_000})
     assert second.end() == 0
+
+
+def test_killed_python_worker_is_replaced(bench: Bench, topics: Topics) -> None:
+    """A Python worker killed in the middle of a batch: Spark tries again, nothing is lost."""
+    topic = topics.create("forked")
+    bench.table("forked")
+    bench.feed(topic, 5)
+    worker = bench.start(ICEFLOE_FAILPOINTS="W14=crash@2")
+    worker.channel.send(bench.connector("forked", topic))
+    until(lambda: "RUNNING" in worker.states("forked"))
+    for number in range(1, 6):
+        bench.ask("forked")
+        until(lambda: bench.offset("forked", topic) == 5 * number)  # noqa: B023 - asked at once
+        bench.feed(topic, 5)
+    assert bench.written("forked") == 25
+    worker.channel.send({"op": "shutdown", "grace_ms": 30_000})
+    assert worker.end() == 0

@@ -1,0 +1,222 @@
+"""A task with a hand-made coordinator and a batch runner that writes no files."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid4
+
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame
+
+from connect.clock import SystemClock
+from connect.config.parse import parse
+from connect.gateways.kafka import LogReader, Message
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.layout import TopicPartition
+from control_schemas.codec import decode, encode
+from control_schemas.events import (
+    CommitComplete,
+    ContentFile,
+    DataComplete,
+    DataWritten,
+    Event,
+    EventHeaders,
+    FileContent,
+    Payload,
+    StartCommit,
+    TableReference,
+)
+from control_schemas.headers import decode_headers
+from worker.descriptors import Progress
+from worker.drain import as_arrow
+from worker.rounds import Slice, WrittenBatch
+from worker.session import Session
+from worker.task import ConnectorTask
+from worker.wiring import TaskAssignment, Wiring
+
+TABLE = TableReference("local", ("db",), "t", UUID(int=7))
+
+
+@dataclass
+class Records:
+    """A batch runner that writes no file but names the offsets it saw in a file's path."""
+
+    columns: tuple[str, ...] = ("topic", "partition", "offset", "timestamp")
+    error: Exception | None = None
+    letters: int = 0
+    is_primed: bool = True
+    batches: list[Slice] = field(default_factory=list)
+
+    def run(self, rows: DataFrame, part: Slice) -> WrittenBatch:
+        """Count what is there."""
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+        table = as_arrow(rows.selectExpr("partition", "offset", "timestamp"))
+        offsets: dict[int, list[int]] = {}
+        for p, o in zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True):
+            offsets.setdefault(p, []).append(o)
+        self.batches.append(part)
+        topic = next(iter(part.ends)).topic
+        progress = {
+            TopicPartition(topic, p): Progress(len(o), 0, self.letters, len(o) - self.letters, 5)
+            for p, o in offsets.items()
+        }
+        files = tuple(
+            ContentFile(
+                FileContent.DATA, f"{p}:{min(o)}-{max(o)}", "PARQUET", 0, (), len(o), 10 * len(o)
+            )
+            for p, o in sorted(offsets.items())
+        )
+        return WrittenBatch(part, progress, ((TABLE, files),), tuple(range(self.letters)))
+
+    def dead_letter(self, letter: Any) -> Message | None:
+        """Dead letters are numbers here."""
+        return Message("dead", None, str(letter).encode())
+
+    def refresh(self) -> None:
+        """There are no tables."""
+
+    def close(self) -> None:
+        """There are no connections."""
+
+
+@dataclass
+class Rig:
+    """One connector with one task, and a hand-made coordinator."""
+
+    session: Session
+    kafka: dict[str, str]
+    topic: str
+    control: str
+    partitions: int
+    runner: Records = field(default_factory=Records)
+    overrides: dict[str, str] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    states: list[tuple[str, Exception | None]] = field(default_factory=list)
+    ended: list[Exception | None] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.name = f"c-{self.topic}"
+        self.admin = KafkaAdmin(self.kafka)
+        self.reader = LogReader(self.kafka)
+        self.reader.assign({TopicPartition(self.control, 0): 0})
+        self._producer = Producer({**self.kafka, "linger.ms": 0})
+        self._number = 0
+
+    @property
+    def group(self) -> str:
+        """The connect group."""
+        return f"connect-{self.name}"
+
+    def task(self) -> ConnectorTask:
+        """A task that is not yet running."""
+        config = parse({
+            "name": self.name,
+            "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+            "topics": self.topic,
+            "iceberg.tables": "db.t",
+            "iceberg.catalog.type": "sql",
+            "iceberg.catalog.uri": "sqlite://",
+            "iceberg.catalog.warehouse": "/nowhere",
+            "iceberg.control.topic": self.control,
+            **self.overrides,
+        })  # fmt: skip
+        tps = tuple(TopicPartition(self.topic, p) for p in range(self.partitions))
+        wiring = Wiring(
+            node=self.kafka,
+            node_group_id="node",
+            config_topic=None,
+            session=self.session,
+            clock=SystemClock(),
+            runner=lambda _config, _assignment: self.runner,
+            report=lambda state, error: self.states.append((state, error)),
+            **self.sizes,
+        )
+        return ConnectorTask(config, TaskAssignment(0, 3, tps), wiring)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[ConnectorTask]:
+        """The task in a thread of its own, stopped at the end."""
+        task = self.task()
+        self.states.clear()
+        self.ended.clear()
+        thread = threading.Thread(target=self._run, args=(task,))
+        thread.start()
+        try:
+            until(lambda: bool(self.states or self.ended))
+            yield task
+        finally:
+            task.stop()
+            thread.join(60)
+        assert not thread.is_alive()
+
+    def _run(self, task: ConnectorTask) -> None:
+        try:
+            task.run()
+        except Exception as e:
+            self.ended.append(e)
+        else:
+            self.ended.append(None)
+
+    def feed(self, count: int, partition: int = 0) -> None:
+        """Produce records."""
+        for i in range(count):
+            self._producer.produce(self.topic, b'{"i":%d}' % i, partition=partition)
+        self._producer.flush(30)
+
+    def send(self, payload: Payload) -> None:
+        """An event of the coordinator."""
+        event = Event(uuid4(), 0, self.group, payload)
+        self._producer.produce(self.control, encode(event), key=self.group)
+        self._producer.flush(30)
+
+    def round(self) -> tuple[UUID, list[tuple[Payload, EventHeaders]]]:
+        """Ask the task to announce; its answer up to and with DataComplete."""
+        commit_id = uuid4()
+        self.send(StartCommit(commit_id))
+        return commit_id, self.answer(commit_id)
+
+    def answer(self, commit_id: UUID | None) -> list[tuple[Payload, EventHeaders]]:
+        """Wait for the answer with this id (any, if None)."""
+        found: list[tuple[Payload, EventHeaders]] = []
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            for record in self.reader.poll(100):
+                payload = decode(record.value or b"").payload
+                if isinstance(payload, StartCommit | CommitComplete):
+                    continue
+                assert record.key == self.group.encode()
+                found.append((payload, decode_headers(record.headers)))
+            if found and isinstance(found[-1][0], DataComplete):
+                assert commit_id in {None, found[-1][0].commit_id}
+                return found
+        raise AssertionError(f"no answer, only {found}")
+
+    def committed(self) -> dict[int, int | None]:
+        """Source offsets of the group."""
+        tps = [TopicPartition(self.topic, p) for p in range(self.partitions)]
+        return {tp.partition: at for tp, at in self.admin.committed(self.group, tps).items()}
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for it, a minute at most."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def paths(answer: list[tuple[Payload, EventHeaders]]) -> list[str]:
+    """Paths of the files of an answer."""
+    return [
+        f.file_path
+        for payload, _ in answer
+        if isinstance(payload, DataWritten)
+        for f in payload.data_files or ()
+    ]

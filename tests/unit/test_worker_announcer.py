@@ -1,0 +1,135 @@
+"""Control events of an answer: chunked under the size limit, complete, in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connect.clock import SystemClock
+from connect.errors import ConfigError
+from connect.gateways.kafka import Message, TransactionalProducer
+from connect.layout import TopicPartition
+from control_schemas.codec import decode
+from control_schemas.events import (
+    ContentFile,
+    DataComplete,
+    DataWritten,
+    FileContent,
+    TableReference,
+)
+from control_schemas.headers import decode_headers
+from worker.announcer import EVENT_SHARE, Announcer
+from worker.descriptors import Progress
+from worker.rounds import Answer, Ledger, Slice, WrittenBatch
+
+COMMIT = UUID(int=9)
+TP = TopicPartition("t", 0)
+
+
+@dataclass
+class Limit:
+    """What of a producer the making of events needs."""
+
+    request_bytes_max: int
+
+
+def announcer(request_bytes_max: int = 1_048_576) -> Announcer:
+    """Sends nothing; makes events."""
+    return Announcer(
+        cast("TransactionalProducer", Limit(request_bytes_max)),
+        control_topic="control",
+        connect_group_id="connect-c",
+        layout=4,
+        clock=SystemClock(),
+        dead_letter=lambda _: None,
+    )
+
+
+def data_file(number: int, *, bound: bytes = b"a", content: FileContent = FileContent.DATA) -> Any:
+    """A file with a bound on one column."""
+    return ContentFile(
+        content, f"s3://bucket/db/t/data/{number:08d}.parquet", "PARQUET", 0, (), 1, 100,
+        lower_bounds={1: bound}, upper_bounds={1: bound},
+    )  # fmt: skip
+
+
+def answer(*batches: dict[str, list[ContentFile]]) -> Answer:
+    """An answer with these files per table and batch."""
+    ledger = Ledger({TP: 0}, out_of_order_ms=0, idle_lag_ms=0)
+    for number, tables in enumerate(batches):
+        files = tuple(
+            (TableReference("c", ("db",), name, UUID(int=1)), tuple(listed))
+            for name, listed in tables.items()
+        )
+        part = Slice({TP: number}, {TP: number + 1})
+        ledger.add(WrittenBatch(part, {TP: Progress(1, 0, 0, 1, 7)}, files))
+    return ledger.answer()
+
+
+def events(messages: list[Message]) -> list[tuple[Any, Any]]:
+    """Payloads with headers."""
+    return [(decode(m.value or b"").payload, decode_headers(m.headers)) for m in messages]
+
+
+def test_events_come_batch_by_batch_and_end_with_data_complete() -> None:
+    """DataWritten per batch and table with layout and batch number, then DataComplete."""
+    made = list(
+        announcer().events(
+            COMMIT, answer({"a": [data_file(0)], "b": [data_file(1)]}, {"a": [data_file(2)]})
+        )
+    )
+    assert {(m.topic, m.key) for m in made} == {("control", b"connect-c")}
+    *written, (complete, headers) = events(made)
+    assert [(p.table.name, h.batch, h.layout) for p, h in written] == [
+        ("a", 0, 4),
+        ("b", 0, 4),
+        ("a", 1, 4),
+    ]
+    assert isinstance(complete, DataComplete)
+    assert [(a.offset, a.timestamp_us) for a in complete.assignments or ()] == [(2, 7000)]
+    assert [(r.start_offset, r.end_offset) for r in headers.ranges or ()] == [(0, 2)]
+
+
+@given(st.integers(1, 300), st.integers(12_000, 60_000))
+def test_no_event_exceeds_its_share_and_no_file_is_lost(files: int, limit: int) -> None:
+    """Whatever the number of files, each is announced once, under the limit, in order."""
+    listed = [data_file(i) for i in range(files)]
+    made = list(announcer(limit).events(COMMIT, answer({"a": listed})))
+    assert all(len(m.value or b"") <= limit * EVENT_SHARE for m in made)
+    found = [f for p, _ in events(made) if isinstance(p, DataWritten) for f in p.data_files or ()]
+    assert [f.file_path for f in found] == [f.file_path for f in listed]
+
+
+def test_delete_files_go_into_their_own_list() -> None:
+    """Data and delete files of one batch are told apart."""
+    both = [data_file(0), data_file(1, content=FileContent.EQUALITY_DELETES)]
+    ((payload, _), _) = events(list(announcer().events(COMMIT, answer({"a": both}))))
+    assert [f.file_path[-9] for f in payload.data_files or ()] == ["0"]
+    assert [f.file_path[-9] for f in payload.delete_files or ()] == ["1"]
+
+
+def test_file_too_large_for_an_event_loses_its_bounds_only() -> None:
+    """Bounds are for pruning: a file is announced without them rather than not at all."""
+    made = list(announcer(12_000).events(COMMIT, answer({"a": [data_file(0, bound=b"x" * 6_000)]})))
+    ((payload, _), _) = events(made)
+    (found,) = payload.data_files or ()
+    assert not found.lower_bounds
+    assert found.record_count == 1
+
+
+def test_event_that_cannot_be_made_small_names_the_setting() -> None:
+    """When nothing can be split or left out, the operator is told what to raise."""
+    with pytest.raises(ConfigError, match=r"max\.request\.size") as e:
+        list(announcer(2_000).events(COMMIT, answer({"a": [data_file(0)]})))
+    assert e.value.code == "event_too_large"
+
+
+def test_batch_without_files_is_announced_by_its_range_alone() -> None:
+    """Records that were all dropped leave no DataWritten."""
+    made = events(list(announcer().events(COMMIT, answer({"a": []}))))
+    assert [type(p) for p, _ in made] == [DataComplete]

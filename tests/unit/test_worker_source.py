@@ -1,0 +1,168 @@
+"""Options of Spark's Kafka source, positions against the log, Spark's errors as ours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connect.errors import ConfigError, DataLost, RetriableError
+from connect.layout import TopicPartition
+from worker.daemon import without_archives
+from worker.session import settings
+from worker.source import (
+    assignment,
+    check_positions,
+    map_spark_error,
+    offsets_text,
+    parse_offsets,
+    source_options,
+)
+
+A = TopicPartition("a.b", 0)
+NODE = {"bootstrap.servers": "h:1", "group.id": "cluster", "config.storage.topic": "x"}
+
+
+def options(
+    *, task: str = "g-c-0", node: dict[str, str] | None = None, **own: str
+) -> dict[str, str]:
+    """Options with connector overrides, ``_`` for ``.``."""
+    overrides = {k.replace("_", "."): v for k, v in own.items()}
+    return source_options({**NODE, **(node or {})}, overrides, task=task, has_headers=False)
+
+
+def test_client_settings_reach_spark_under_kafka() -> None:
+    """Security of the node and overrides of the connector are translated; nothing else is."""
+    made = options(
+        node={"security.protocol": "SASL_SSL", "consumer.sasl.mechanism": "PLAIN"},
+        sasl_jaas_config="secret",
+        client_id="me",
+    )
+    assert made["kafka.bootstrap.servers"] == "h:1"
+    assert made["kafka.security.protocol"] == "SASL_SSL"
+    assert made["kafka.sasl.mechanism"] == "PLAIN"
+    assert made["kafka.sasl.jaas.config"] == "secret"
+    assert made["kafka.client.id"] == "me"
+    assert not any("storage.topic" in key for key in made)
+
+
+def test_what_spark_or_we_decide_cannot_be_overridden() -> None:
+    """Isolation, group, reset and deserializers stay as the protocol needs them."""
+    made = options(
+        isolation_level="read_uncommitted",
+        auto_offset_reset="latest",
+        key_deserializer="x",
+        group_id="mine",
+        acks="1",
+    )
+    assert made["kafka.isolation.level"] == "read_committed"
+    assert made["failOnDataLoss"] == "true"
+    assert made["kafka.group.id"].startswith("icefloe-source-g-c-0-")
+    assert not {"kafka.auto.offset.reset", "kafka.key.deserializer", "kafka.acks"} & made.keys()
+
+
+def test_group_follows_task_and_options() -> None:
+    """Executors keep consumers by group: the same options share one, others never do."""
+    group = options()["kafka.group.id"]
+    assert options()["kafka.group.id"] == group
+    assert options(fetch_max_bytes="1")["kafka.group.id"] != group
+    assert options(task="g-c-1")["kafka.group.id"] != group
+
+
+def test_fetch_settings_can_be_overridden() -> None:
+    """The measured fetch sizes are defaults."""
+    assert options()["kafka.fetch.max.wait.ms"] == "10"
+    assert options(fetch_max_wait_ms="100")["kafka.fetch.max.wait.ms"] == "100"
+
+
+def test_brokers_must_be_named() -> None:
+    """Without brokers there is nothing to read."""
+    with pytest.raises(ConfigError, match="bootstrap"):
+        source_options({}, {}, task="t", has_headers=False)
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.text(min_size=1), st.integers(0, 2**31 - 1)), st.integers(0, 2**63 - 1)
+    )
+)
+def test_offsets_survive_their_text(offsets: dict[tuple[str, int], int]) -> None:
+    """What Spark is told is what its checkpoint says."""
+    given_offsets = {TopicPartition(*tp): at for tp, at in offsets.items()}
+    assert parse_offsets(offsets_text(given_offsets)) == given_offsets
+    named = json.loads(assignment(given_offsets))
+    assert {(t, p) for t, ps in named.items() for p in ps} == set(given_offsets)
+
+
+@pytest.mark.parametrize("position", [5, 7, 9])
+def test_positions_inside_the_log_are_fine(position: int) -> None:
+    """From the first retained record to the end."""
+    check_positions({A: position}, {A: (5, 9)})
+
+
+def test_deleted_range_is_named() -> None:
+    """Retention passed the reader: the range that is gone."""
+    with pytest.raises(DataLost, match=r"\[3, 5\)") as e:
+        check_positions({A: 3}, {A: (5, 9)})
+    assert e.value.code == "source_data_lost"
+    assert e.value.coordinates["topic"] == "a.b"
+
+
+def test_log_that_ends_before_the_position_is_another_log() -> None:
+    """A topic created anew: reading must not go on at an offset of the old one."""
+    with pytest.raises(DataLost) as e:
+        check_positions({A: 10}, {A: (0, 9)})
+    assert e.value.code == "source_log_reset"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "code", "message"),
+    [
+        ("x\nCaused by: Some data may have been lost", DataLost, "source_data_lost", "no longer"),
+        (
+            "a\nCaused by: org.apache.kafka.common.errors.TimeoutException: 60 s",
+            RetriableError,
+            "broker_unavailable",
+            "60 s",
+        ),
+        (
+            'Traceback\n  File "x.py", line 3\npyarrow.lib.ArrowInvalid: bad\nOSError: disk full',
+            RetriableError,
+            "batch_failed",
+            "OSError: disk full",
+        ),
+        ("Job aborted\nCaused by: java.io.IOException: no", RetriableError, "batch_failed", "no"),
+    ],
+)
+def test_spark_errors_become_ours(
+    text: str, kind: type[Exception], code: str, message: str
+) -> None:
+    """The class says what to do; the message has the cause and no trace."""
+    error = map_spark_error(RuntimeError(text))
+    assert type(error) is kind
+    assert error.code == code
+    assert message in str(error)
+    assert "\n" not in str(error)
+
+
+def test_node_properties_win_over_the_session_defaults(tmp_path: Path) -> None:
+    """``spark.*`` of the node is taken as it is; nothing else of the node gets in."""
+    made = settings(
+        {"spark.driver.memory": "4g", "sasl.jaas.config": "canary"},
+        folder=tmp_path,
+        jars=[tmp_path / "a.jar"],
+        cores=3,
+    )
+    assert made["spark.driver.memory"] == "4g"
+    assert made["spark.master"] == "local[3,3]"
+    assert made["spark.ui.enabled"] == "false"
+    assert "canary" not in str(made.values())
+
+
+def test_archives_leave_the_module_path() -> None:
+    """Spark's archives go, the standard library's stays."""
+    path = ["", "/x/pyspark.zip", "/x/py4j-src.zip", "/x/a.jar", "/lib/python311.zip", "/lib/y"]
+    assert without_archives(path) == ["", "/lib/python311.zip", "/lib/y"]
