@@ -1,10 +1,16 @@
 """Named points where a test can crash, hang, delay or fail a process of its own.
 
-Off unless the environment variable ``ICEFLOE_FAILPOINTS`` is set at process start, as
-``NAME=ACTION[,NAME=ACTION...]`` with ACTION ``crash``, ``raise``, ``hang`` or ``delay:MS``, each
-optionally ``@N`` (on the N-th hit only, counted from 1). ``crash`` is SIGKILL of the own process;
-at W2 and W3, which are hit in Spark's Python workers, it is that of the worker process whose id is
-in ``ICEFLOE_WORKER_PID``. Hits are counted per process, and Spark's Python workers are many.
+Off unless one of two environment variables is set at process start:
+
+- ``ICEFLOE_FAILPOINTS``: ``NAME=ACTION[,NAME=ACTION...]``, each optionally ``@N`` (on the N-th hit
+  only, counted from 1). Hits are counted per process, and Spark's Python workers are many.
+- ``ICEFLOE_FAILPOINTS_DIR``: a folder. A file called NAME that holds an ACTION arms that point
+  while the process runs; whoever comes to it first takes the file away and acts. So it fires once,
+  in one process, and not again after a restart.
+
+ACTION is ``crash``, ``raise``, ``hang`` or ``delay:MS``. ``crash`` is SIGKILL of the own process; at
+W2 and W3, which are hit in Spark's Python workers, it is that of the worker process whose id is in
+``ICEFLOE_WORKER_PID``.
 """
 
 from __future__ import annotations
@@ -55,7 +61,7 @@ COORDINATOR = {
 WORKER_PID_VARIABLE = "ICEFLOE_WORKER_PID"
 _IN_PYTHON_WORKERS = frozenset({"W2", "W3"})
 NAMES = {**WORKER, **COORDINATOR}
-_ACTIONS = {"crash", "crash-child", "raise", "hang"}
+_ACTIONS = frozenset({"crash", "raise", "hang"})
 
 _actions: dict[str, tuple[str, int | None]] = {}
 _folder: Path | None = None
@@ -115,10 +121,10 @@ def _taken(file: Path) -> str:
 
 
 def _act(name: str, action: str) -> None:
-    if action == "crash-child":
-        os.kill(os.getsid(0), signal.SIGKILL)
-    if action.startswith("crash"):
-        os.kill(os.getpid(), signal.SIGKILL)
+    if action == "crash":
+        in_python_worker = name in _IN_PYTHON_WORKERS and WORKER_PID_VARIABLE in os.environ
+        pid = int(os.environ[WORKER_PID_VARIABLE]) if in_python_worker else os.getpid()
+        os.kill(pid, signal.SIGKILL)
     elif action == "raise":
         raise RetriableError(f"failpoint {name}", code="failpoint")
     elif action == "hang":
