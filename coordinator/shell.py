@@ -21,7 +21,7 @@ import structlog
 from connect import failpoints
 from connect.config.connector import ConnectorConfig
 from connect.errors import Fenced, IcefloeError, RetriableError
-from connect.gateways.catalog import open_catalog
+from connect.gateways.catalog import CatalogGateway, open_catalog
 from connect.gateways.kafka import LogReader, TransactionalProducer
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.layout import Layout
@@ -154,6 +154,7 @@ class _Session:
         )
         self._layout = layout
         self._inbox: Inbox | None = None
+        self._catalog: CatalogGateway | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -164,6 +165,8 @@ class _Session:
         self._pool.shutdown(wait=False, cancel_futures=True)
         if self._inbox is not None:
             self._inbox.close()
+        if self._catalog is not None:
+            self._catalog.close()
         self._producer.close()
 
     def _open(self) -> tuple[Kernel, Inbox, Outbox, Committer]:
@@ -191,7 +194,7 @@ class _Session:
             group_id=config.connect_group_id,
             control_group_id=config.control_group_id,
         )
-        catalog = open_catalog(config.catalog_name, config.catalog_properties)
+        catalog = self._catalog = open_catalog(config.catalog_name, config.catalog_properties)
         committer = Committer(
             catalog, config, wiring.clock, control_topic_id=topic_id, has_history=has_history
         )
