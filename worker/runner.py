@@ -18,9 +18,10 @@ from connect import failpoints
 from connect.clock import Clock, SystemClock
 from connect.config.connector import ConnectorConfig
 from connect.deadletter import message
-from connect.errors import InvariantViolation, RetriableError
+from connect.errors import InvariantViolation, RecordError, RetriableError
 from connect.gateways.catalog import open_catalog
 from connect.gateways.kafka import Message
+from connect.routing import UNMATCHED
 from worker.descriptors import DESCRIPTOR_DDL, BatchResult, DeadLetter, collect
 from worker.drain import as_arrow
 from worker.pipeline import run
@@ -71,7 +72,7 @@ class PipelineRunner:
                 return self._written(result, part)
             self.tables.discard(result)
             if result.error is not None:
-                raise result.error.at(connector=self.config.name)
+                raise _advised(result.error).at(connector=self.config.name)
             self.tables.serve(result)
         raise RetriableError(
             f"tables still had to be changed after {RUNS_MAX} runs of one batch",
@@ -111,6 +112,17 @@ class PipelineRunner:
                 code="records_unaccounted",
                 connector=self.config.name,
             )
+
+
+def _advised(error: RecordError) -> RecordError:
+    """The error that ends a task, with the setting that would let the task go on."""
+    setting = (
+        "iceberg.tables.unmatched to drop or dead-letter"
+        if error.code == UNMATCHED
+        else "errors.tolerance to all (and errors.deadletterqueue.topic.name)"
+    )
+    error.message += f"; set {setting} to go on without such records"
+    return error
 
 
 def make_runner(

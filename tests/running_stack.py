@@ -1,0 +1,241 @@
+"""The whole product, running, as its user meets it: REST, topics in, tables out."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import duckdb
+import httpx
+import psutil
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from prometheus_client.parser import text_string_to_metric_families
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField, StringType
+
+from connect.embedded.stack import Stack
+from tests.stack import unique_name
+
+TIMEOUT_S = 150
+POLL_S = 0.2
+INTERVAL_MS = "1000"
+EVENT = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "name", StringType(), required=False),
+)
+
+Found = TypeVar("Found")
+Json = dict[str, Any]
+
+
+class RunningStack:
+    """An embedded stack that runs, and clients of it.
+
+    Args:
+        stack: started.
+    """
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self.api = httpx.Client(base_url=stack.rest_url, timeout=60)
+        # silent: the broker ends before these clients do
+        self._kafka = {"bootstrap.servers": stack.bootstrap_servers, "log_level": 0}
+        self._admin = AdminClient(self._kafka)
+        self._producer = Producer(self._kafka)
+
+    def close(self) -> None:
+        """Let go of the clients; the stack is its owner's."""
+        self._producer.flush(10)
+        self.api.close()
+
+    # ------------------------------------------------------------ topics
+
+    def topic(self, prefix: str, partitions: int = 1, **config: str) -> str:
+        """Create a topic with a name of its own."""
+        name = unique_name(prefix)
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        new = NewTopic(name, partitions, replication_factor=1, config=settings)
+        self._admin.create_topics([new])[name].result(60)
+        return name
+
+    def produce(self, topic: str, *values: Any, partition: int = 0, **more: Any) -> None:
+        """Write records and wait for the broker's word; anything but bytes becomes JSON."""
+        failed: list[object] = []
+        for value in values:
+            data = value if isinstance(value, bytes) or value is None else json.dumps(value)
+            self._producer.produce(
+                topic,
+                value=data,
+                partition=partition,
+                on_delivery=lambda error, _: error and failed.append(error),
+                **more,
+            )
+        assert self._producer.flush(60) == 0
+        assert not failed
+
+    def records(self, topic: str) -> list[Any]:
+        """Everything committed that a topic holds, in order of partitions."""
+        settings = {"group.id": "reader", "enable.auto.commit": False, "auto.offset.reset": "error"}
+        reader = Consumer({**self._kafka, **settings})
+        found = []
+        try:
+            known = reader.list_topics(topic, 30).topics[topic].partitions
+            for number in sorted(known):
+                place = TopicPartition(topic, number)
+                position, end = reader.get_watermark_offsets(place, 30)
+                reader.assign([TopicPartition(topic, number, position)])
+                while position < end:
+                    record = reader.poll(0.5)
+                    if record is not None:
+                        assert record.error() is None
+                        found.append(record)
+                    position = max(position, reader.position([place])[0].offset)
+        finally:
+            reader.close()
+        return found
+
+    # ------------------------------------------------------------ connectors
+
+    def connector(self, **config: str) -> dict[str, str]:
+        """A connector to the embedded catalog; ``__`` for a dot, ``_`` for a dash."""
+        embedded = {f"iceberg.catalog.{k}": v for k, v in self.stack.catalog_properties.items()}
+        return {
+            "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+            "iceberg.control.commit.interval-ms": INTERVAL_MS,
+            **embedded,
+            **{k.replace("__", ".").replace("_", "-"): v for k, v in config.items()},
+        }
+
+    def create(self, name: str, config: Mapping[str, str]) -> None:
+        """Create a connector; it must be accepted."""
+        answer = self.api.post("/connectors", json={"name": name, "config": dict(config)})
+        assert answer.status_code == 201, answer.text
+
+    def delete(self, *names: str) -> None:
+        """Delete connectors."""
+        for name in names:
+            assert self.api.delete(f"/connectors/{name}").status_code == 204
+
+    def status(self, name: str) -> Json:
+        """The connector's status, as the API tells it."""
+        body: Json = self.api.get(f"/connectors/{name}/status").json()
+        return body
+
+    def trace(self, name: str) -> str:
+        """Wait until the connector or one of its tasks has failed; its trace."""
+
+        def look() -> str | None:
+            status = self.status(name)
+            parts = [status["connector"], *status["tasks"]]
+            failed = [p for p in parts if p["state"] == "FAILED" and p.get("trace")]
+            return str(failed[0]["trace"]) if failed else None
+
+        return self.until(look, lambda: f"{name} to fail: {self.status(name)}")
+
+    def counts(self, connector: str) -> Counter[str]:
+        """Totals of the node's metrics of a connector, by the metric's name."""
+        totals: Counter[str] = Counter()
+        for family in text_string_to_metric_families(self.api.get("/metrics").text):
+            for sample in family.samples:
+                if sample.labels.get("connector") == connector:
+                    totals[family.name.removeprefix("icefloe_")] += int(sample.value)
+        return totals
+
+    # ------------------------------------------------------------ tables
+
+    @property
+    def catalog(self) -> Catalog:
+        """The embedded catalog, opened with PyIceberg."""
+        return load_catalog("iceberg", **self.stack.catalog_properties)
+
+    def table(self, name: str, catalog: Catalog | None = None, **more: Any) -> Table:
+        """Create a table, and its namespace."""
+        catalog = catalog or self.catalog
+        catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
+        return catalog.create_table(name, **{"schema": EVENT, **more})
+
+    def rows(
+        self, name: str, count: int, connector: str, catalog: Catalog | None = None
+    ) -> list[Json]:
+        """Wait until the table has that many rows; the rows."""
+        opened = catalog or self.catalog
+
+        def look() -> bool:
+            if not opened.table_exists(name):
+                return False
+            snapshot = opened.load_table(name).current_snapshot()
+            summary = snapshot.summary if snapshot else None
+            return summary is not None and int(summary["total-records"] or 0) >= count
+
+        self.until(look, lambda: f"{count} rows of {name}: {self.status(connector)}")
+        found: list[Json] = opened.load_table(name).scan().to_arrow().to_pylist()
+        assert len(found) == count
+        return found
+
+    # ------------------------------------------------------------ processes
+
+    def processes(self) -> list[psutil.Process]:
+        """The node and everything below it, and the broker."""
+        (node,) = [
+            child
+            for child in psutil.Process().children(recursive=True)
+            if child.is_running()
+            and str(self.stack.state_dir / "node.properties") in child.cmdline()
+        ]
+        return [node, *node.children(recursive=True)]
+
+    def worker(self) -> psutil.Process:
+        """The worker process."""
+        return next(p for p in self.processes() if p.cmdline()[-2:] == ["-m", "worker"])
+
+    def logs(self) -> dict[str, str]:
+        """Everything that node, children and broker wrote, by file."""
+        files = [*self.stack.state_dir.glob("*.log"), *self.stack.state_dir.glob("*/*.log*")]
+        return {str(file): file.read_text("utf-8", "replace") for file in files}
+
+    def until(self, look: Callable[[], Found | None], what: Callable[[], str]) -> Found:
+        """Ask until the answer is true; it."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                found = look()
+            except (httpx.TransportError, KeyError):  # the node is busy, or starts again
+                found = None
+            if found:
+                return found
+            self.stack.check()
+            assert time.monotonic() < deadline, f"waited too long for {what()}"
+            time.sleep(POLL_S)
+
+
+def duckdb_rows(table: Table, *columns: str) -> list[tuple[Any, ...]]:
+    """A table's rows as DuckDB reads them, sorted; nothing is downloaded for it."""
+    with duckdb.connect(
+        config={"allow_unsigned_extensions": True, "autoinstall_known_extensions": False}
+    ) as connection:
+        for name in ("avro", "iceberg"):
+            connection.execute(f"load '{_extension(name)}'")
+        connection.execute("set TimeZone = 'UTC'")
+        asked = f"select {','.join(columns)} from iceberg_scan('{table.metadata_location}')"
+        return sorted(connection.execute(asked).fetchall())
+
+
+def pick(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[tuple[Any, ...]]:
+    """These columns of rows, sorted."""
+    return sorted(tuple(row[column] for column in columns) for row in rows)
+
+
+def _extension(name: str) -> Path:
+    found = importlib.util.find_spec(f"duckdb_extension_{name}")
+    assert found is not None
+    assert found.origin is not None
+    (path,) = Path(found.origin).parent.glob("**/*.duckdb_extension")
+    return path
