@@ -264,7 +264,7 @@ def _struct_converter(
             raise wrong_type(value, "struct")
         if not exact or any(type(key) is not str for key in fields):
             fields = _by_column(fields, lookup, fold=fold)
-        row = {}
+        row: dict[str, Any] = {}
         for name, required, convert in chosen:
             item = fields.get(name)
             if item is None:
@@ -343,7 +343,7 @@ class _StructPlans:
         units = {
             name: _NAMED_UNITS[inner.name]
             for name, inner in schema.fields
-            if inner.name in _NAMED_UNITS and inner.type == "int64"
+            if inner.name is not None and inner.name in _NAMED_UNITS and inner.type == "int64"
         }
         if not units:
             return None

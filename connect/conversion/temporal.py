@@ -142,9 +142,9 @@ def time_converter(losses: Losses) -> Callable[[Any], int]:
         elif kind is Date:
             millis = value.days * _DAY_MS
         elif kind is dt.time and value.tzinfo is None:
-            return (
-                (value.hour * 60 + value.minute) * 60 + value.second
-            ) * 1_000_000 + value.microsecond
+            seconds: int = (value.hour * 60 + value.minute) * 60 + value.second
+            micros: int = seconds * 1_000_000 + value.microsecond
+            return micros
         elif kind in _NUMBERS:
             millis = whole(value, LONG_MIN, LONG_MAX, "time")
         else:
@@ -196,11 +196,11 @@ def _from_number(value: Any, unit: TimestampUnit, losses: Losses) -> int:
         return micros
     if unit == "s" and type(value) not in INTEGERS:
         # seconds with a fraction are how many clients send instants
-        number = value if type(value) is Decimal else Decimal(repr(float(value)))
-        if not number.is_finite() or number.adjusted() > 20:
+        seconds = value if type(value) is Decimal else Decimal(repr(float(value)))
+        if not seconds.is_finite() or seconds.adjusted() > 20:
             raise Unconvertible("out_of_range", "the number is no instant")
-        micros = int((number * 1_000_000).to_integral_value(rounding="ROUND_FLOOR"))
-        losses.sub_micro += micros != number * 1_000_000
+        micros = int((seconds * 1_000_000).to_integral_value(rounding="ROUND_FLOOR"))
+        losses.sub_micro += micros != seconds * 1_000_000
         return micros
     number = int(value) if type(value) in INTEGERS else whole_number(value)
     return number * _UNIT_US[unit]
