@@ -8,9 +8,9 @@ Off unless one of two environment variables is set at process start:
   while the process runs; whoever comes to it first takes the file away and acts. So it fires once,
   in one process, and not again after a restart.
 
-ACTION is ``crash``, ``raise``, ``hang`` or ``delay:MS``. ``crash`` is SIGKILL of the own process; at
-W2 and W3, which are hit in Spark's Python workers, it is that of the worker process whose id is in
-``ICEFLOE_WORKER_PID``.
+ACTION is ``crash``, ``raise``, ``hang`` or ``delay:MS``. ``crash`` is SIGKILL of the own process;
+at W2 and W3, which are hit in Spark's Python workers, it is that of the worker process whose id is
+in ``ICEFLOE_WORKER_PID``.
 """
 
 from __future__ import annotations

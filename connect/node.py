@@ -30,6 +30,8 @@ from connect import logs
 from connect.clock import Clock, SystemClock
 from connect.config.node import NodeConfig
 from connect.config.providers import Providers
+from connect.embedded.child import DirLock, writable_dir
+from connect.embedded.java import find_java
 from connect.errors import ConfigError, IcefloeError, RetriableError
 from connect.gateways.kafka import client_properties
 from connect.gateways.kafka_admin import KafkaAdmin
@@ -81,6 +83,8 @@ class Node:
         self._stopping = threading.Event()
         self._fatal: BaseException | None = None
         self._providers = Providers(config.properties, environ)
+        self._state_lock = DirLock("a node")
+        self._state_lock.acquire(writable_dir(config.state_dir, name="icefloe.state.dir"))
         self._listener = _listen(config)
         host, port = config.advertised
         bound_port: int = self._listener.getsockname()[1]
@@ -130,7 +134,7 @@ class Node:
         self._store = ConfigStore(settings, self._admin, clock, self._changed)
         self._statuses = StatusStore(settings, self._admin, clock)
         self._deployer = Deployer(config, self._providers, self._store, self._admin)
-        config.state_dir.mkdir(parents=True, exist_ok=True)
+        values = config.values
         self._children = {
             name: Child(
                 ChildSpec(
@@ -142,14 +146,16 @@ class Node:
                 ),
                 on_event=self._heard,
                 clock=clock,
-                policy=BackoffPolicy(first_ms=500, longest_ms=30_000),
+                policy=BackoffPolicy(
+                    first_ms=min(500, values["icefloe.task.restart.backoff.ms"]),
+                    longest_ms=min(30_000, values["icefloe.task.restart.backoff.max.ms"]),
+                ),
             )
             for name in COMMANDS
         }
         exposition = Exposition(
             clock.now_ms, is_known=lambda name: self._store.get(name).config is not None
         )
-        values = config.values
         self._herder = Herder(
             store=self._store,
             statuses=self._statuses,
@@ -283,8 +289,11 @@ def _listen(config: NodeConfig) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=512)
     except OSError as e:
+        why = os.strerror(e.errno) if e.errno else str(e)
         raise ConfigError(
-            f"cannot listen at {config.listener.url}: {e.strerror}", code="listener"
+            f"cannot listen at {config.listener.url}: {why}; choose another address in listeners, "
+            "or end the process that has it",
+            code="listener",
         ) from e
 
 
@@ -292,9 +301,11 @@ def run_node(properties: Path) -> int:
     """Run a node until SIGTERM or SIGINT; return the exit status.
 
     Raises:
-        ConfigError: properties are missing or wrong, or the address is taken.
+        ConfigError: properties are missing or wrong, the address or the state folder is taken,
+            or there is no Java for the worker.
     """
     logs.configure("node")
+    find_java()  # else the worker would say so, again and again, and only in its own log
     node = Node(NodeConfig.load(properties, os.environ), dict(os.environ))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: node.stop())

@@ -20,12 +20,13 @@ import structlog
 
 from connect import failpoints
 from connect.config.connector import ConnectorConfig
-from connect.errors import Fenced, IcefloeError, RetriableError
+from connect.errors import IcefloeError, RetriableError
 from connect.gateways.catalog import CatalogGateway, open_catalog
 from connect.gateways.kafka import LogReader, TransactionalProducer
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.layout import Layout
 from connect.records import KafkaRecord
+from control_schemas.events import DataWritten
 from coordinator.committer import Committer
 from coordinator.completion import Outbox
 from coordinator.effects import (
@@ -34,6 +35,7 @@ from coordinator.effects import (
     CommitTables,
     CompletionSent,
     Effect,
+    EnvelopeRead,
     Input,
     LayoutChanged,
     OutcomeKnown,
@@ -161,8 +163,9 @@ class _Session:
 
     def __exit__(self, *_: object) -> None:
         failpoints.hit("C16")
-        # a commit in flight is bounded by its request timeout and harmless: its precondition holds
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        # a commit of ours that landed later would look like another coordinator's to the next
+        # session; its time is bounded by that of its requests
+        self._pool.shutdown(wait=True, cancel_futures=True)
         if self._inbox is not None:
             self._inbox.close()
         if self._catalog is not None:
@@ -209,6 +212,8 @@ class _Session:
             busy = kernel.phase is Phase.COMMITTING
             for read in inbox.poll(POLL_BUSY_MS if busy else POLL_IDLE_MS):
                 self._receive(kernel, read, outbox, committer)
+                if _is_written(read):
+                    failpoints.hit("C5")
             while not given.empty():
                 self._receive(kernel, given.get(), outbox, committer)
             while not self._outcomes.empty():
@@ -240,8 +245,15 @@ class _Session:
             case AnnouncementsSkipped(table, announcements):
                 log.warning("announcements skipped", table=str(table), count=len(announcements))
                 self._wiring.on_event("skipped", {"table": str(table)})
-            case Stop(code, message, coordinates):
-                raise Fenced(message, code=code, **coordinates)
+            case Stop(commit_id, message, coordinates):
+                # a repeated StartCommit changes nothing, but only the id's holder can send it
+                outbox.start_commit(SendStartCommit(commit_id))
+                raise RetriableError(
+                    f"{message}; we still hold the transactional id, so it was a late commit of a "
+                    "predecessor: starting over from what is there now",
+                    code="floor_moved",
+                    **coordinates,
+                )
         return []
 
     def _outcome_of(self, future: Future[CommitOutcome]) -> CommitOutcome:
@@ -268,3 +280,7 @@ class _Session:
         where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         log.warning("control event cannot be read; passed over", reason=reason, **where)
         self._wiring.on_event("malformed", where)
+
+
+def _is_written(given: Input) -> bool:
+    return isinstance(given, EnvelopeRead) and isinstance(given.envelope.event.payload, DataWritten)
