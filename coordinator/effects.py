@@ -201,9 +201,13 @@ class SendCompletion:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The coordinator must end; the code says whether it may be started again."""
+    """This kernel must end: a table shows that somebody else commits under our name.
 
-    code: str
+    Whether that is a successor, or a late commit of a predecessor, only the transactional id can
+    tell: who still holds it starts over, who lost it is done.
+    """
+
+    commit_id: UUID
     message: str
     coordinates: Mapping[str, object] = field(default_factory=dict)
 

@@ -298,7 +298,7 @@ class Kernel:
             )
         if isinstance(outcome, CoordinatorFenced):
             self.phase = Phase.STOPPED
-            return [Stop("fenced", outcome.message, {"table": str(outcome.table)})]
+            return [Stop(current.commit_id, outcome.message, {"table": str(outcome.table)})]
         done = current.in_flight.pop(identifier)
         current.outcomes.append(outcome)
         if isinstance(outcome, TableFailed):

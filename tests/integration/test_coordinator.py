@@ -34,10 +34,11 @@ from control_schemas.events import (
     TopicPartitionOffset,
 )
 from control_schemas.headers import encode_headers
-from coordinator.effects import RoundEnded
+from coordinator.committer import Committer
+from coordinator.effects import RoundEnded, TableCommitted
 from coordinator.shell import ConnectorCoordinator, Wiring
 from tests.stack import Topics, unique_name
-from tests.tables import connector, reference, written_file
+from tests.tables import announced, connector, reference, table_commit, written_file
 
 pytestmark = pytest.mark.kafka
 
@@ -250,6 +251,29 @@ def test_two_coordinators_one_is_fenced(bench: Bench) -> None:
                 if bench.rows() == [1, 2]:
                     break
             until(lambda: bench.rows() == [1, 2])
+
+
+def test_a_late_commit_of_a_predecessor_is_no_second_coordinator(bench: Bench) -> None:
+    """A floor that moved while nobody took the transactional id over makes it start over."""
+    with Running(bench.coordinator()) as running:
+        bench.answer(bench.start_commit(), 1)
+        until(lambda: bench.rows() == [1])
+        admin = KafkaAdmin(bench.kafka)
+        end = admin.ends([TopicPartition(bench.control, 0)])[TopicPartition(bench.control, 0)]
+        admin.close()
+        file = written_file(bench.table, [{"id": 2}])
+        late = announced(reference(bench.table), [file], offset=end - 1)
+        outcome = Committer(bench.catalog, bench.config, SystemClock()).commit(
+            table_commit([late], until={0: end})
+        )
+        assert isinstance(outcome, TableCommitted)
+        for _ in range(40):
+            bench.answer(bench.start_commit(), *((3,) if 3 not in bench.rows() else ()))
+            if 3 in bench.rows():
+                break
+        assert running.error is None
+    assert bench.rows()[:2] == [1, 2]
+    assert "restart" in bench.events
 
 
 def test_foreign_and_broken_events_are_passed_over(bench: Bench) -> None:

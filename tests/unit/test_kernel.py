@@ -203,7 +203,7 @@ def test_fenced_by_another_coordinator(driver: Driver) -> None:
     (effect,) = driver.kernel.receive(
         OutcomeKnown(CoordinatorFenced(T1, commit, "floor moved")), driver.now_ms
     )
-    assert effect == Stop("fenced", "floor moved", {"table": "db.t1"})
+    assert effect == Stop(commit, "floor moved", {"table": "db.t1"})
     assert driver.tick(60_000) == []
 
 
