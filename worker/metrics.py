@@ -146,7 +146,7 @@ def _comparable(raw: Any, kind: IcebergType) -> Any:
 
 def _low_bytes(value: Any, kind: IcebergType, length: int | None) -> bytes | None:
     if isinstance(kind, StringType):
-        return (value if length is None else value[:length]).encode()
+        return bytes((value if length is None else value[:length]).encode())
     if isinstance(kind, BinaryType):
         return bytes(value if length is None else value[:length])
     return _plain_bytes(value, kind)

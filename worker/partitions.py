@@ -212,7 +212,7 @@ def arrow_transform(spec: SpecField, source: IcebergType) -> Transform:
     """
     transform = spec.transform
     if isinstance(transform, VoidTransform):
-        return lambda column: pa.nulls(len(column), column.type)
+        return lambda column: pa.nulls(len(column), _storage(column).type)
     if isinstance(transform, IdentityTransform):
         return _storage
     if isinstance(transform, BucketTransform):
@@ -227,7 +227,7 @@ def arrow_transform(spec: SpecField, source: IcebergType) -> Transform:
         "hour": vectorised.hour,
     }.get(str(transform))
     if function is None:
-        raise ConfigError(f"partition transform {transform} is not known", code="unknown_transform")
+        raise ConfigError(f"partition transform {transform!r} is not known", code="unknown_transform")
     return lambda column: function(column).cast(pa.int32())
 
 
