@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import threading
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from typing import Any, cast
 
@@ -26,6 +27,14 @@ from confluent_kafka.admin import (
 from connect.errors import RetriableError
 from connect.gateways.kafka import REQUEST_TIMEOUT_S, librdkafka_config, mapped, to_client
 from connect.layout import TopicPartition
+
+COORDINATOR_LOOKS = 50
+COORDINATOR_PAUSE_S = 0.1
+_COORDINATOR_MOVES = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
 
 
 class KafkaAdmin:
@@ -176,7 +185,9 @@ class KafkaAdmin:
         with mapped(f"reading offsets of group {group}"):
             consumer = Consumer(librdkafka_config(self._properties, "consumer", **own))
             try:
-                found = consumer.committed(asked, timeout=REQUEST_TIMEOUT_S)
+                found = _when_coordinated(
+                    lambda: consumer.committed(asked, timeout=REQUEST_TIMEOUT_S)
+                )
             finally:
                 consumer.close()
             for tp in found:
@@ -223,3 +234,16 @@ class KafkaAdmin:
 
 def _result(future: Future[Any]) -> Any:
     return cast("Any", future.result(REQUEST_TIMEOUT_S + 5))
+
+
+def _when_coordinated(ask: Callable[[], Any]) -> Any:
+    """Ask again while the group's coordinator is being found, moved or loaded."""
+    pause = threading.Event()
+    for _ in range(COORDINATOR_LOOKS):
+        try:
+            return ask()
+        except KafkaException as e:
+            if e.args[0].code() not in _COORDINATOR_MOVES:
+                raise
+            pause.wait(COORDINATOR_PAUSE_S)
+    return ask()
