@@ -183,6 +183,7 @@ class Node:
             group_of=self._group_of,
             settle_offsets=self._deployer.settle_offsets,
             publish_level=self._publish_level,
+            on_fenced=self._on_fatal,
             group_id=config.group_id,
         )
 

@@ -67,6 +67,7 @@ class NodeHerder:
         group_of: consumer group of a connector's source offsets.
         settle_offsets: sets the offsets that the store says are to be set for a group.
         publish_level: sets a log level in this process and its children.
+        on_fenced: called when another node writes in our place: this one must end.
         group_id: the node cluster's ``group.id``.
     """
 
@@ -81,6 +82,7 @@ class NodeHerder:
         group_of: Callable[[ConnectorState], str],
         settle_offsets: Callable[[ConnectorState, str], None],
         publish_level: Callable[[str, str], None],
+        on_fenced: Callable[[BaseException], None],
         group_id: str,
     ) -> None:
         self._herder = herder
@@ -91,6 +93,7 @@ class NodeHerder:
         self._group_of = group_of
         self._settle_offsets = settle_offsets
         self._publish_level = publish_level
+        self._on_fenced = on_fenced
         self._group_id = group_id
         self._changing = threading.Lock()
         self._health = STARTING
@@ -125,7 +128,9 @@ class NodeHerder:
         return {
             "group_id": self._group_id,
             "leader": self._herder.worker_id,
-            "nodes": [{"worker_id": self._herder.worker_id}],
+            "nodes": [
+                {"worker_id": self._herder.worker_id, "ready": self._herder.ready_children()}
+            ],
             "placements": placements,
         }
 
@@ -341,6 +346,7 @@ class NodeHerder:
         try:
             yield
         except Fenced as e:
+            self._on_fenced(e)
             raise UnavailableError(
                 "another node of the same group.id has taken over", code="fenced"
             ) from e

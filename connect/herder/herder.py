@@ -117,6 +117,10 @@ class Herder:
         """An operator asks for it."""
         self._inbox.put(lambda: self._on_restart(name, coordinator=coordinator, tasks=tasks))
 
+    def ready_children(self) -> list[str]:
+        """Child processes that take work."""
+        return [name for name in sorted(self._children) if self._handover.is_ready(name)]
+
     def run_of(self, name: str) -> Run | None:
         """What runs of a connector, to look at only."""
         return self._runs.get(name)
@@ -216,6 +220,8 @@ class Herder:
 
     def _converged(self, run: Run, deployed: Deployed | None, error: BaseException | None) -> None:
         run.is_busy = False
+        while run.later:
+            self._inbox.put(run.later.pop(0))
         state = self._store.get(run.name)
         run.seen = None if run.is_dirty else runs.signature(state)
         if deployed is not None:
@@ -274,13 +280,17 @@ class Herder:
         run = self._runs.get(name)
         if run is None:
             return
+        if run.is_busy:
+            again = partial(self._on_restart, name, coordinator=coordinator, tasks=tasks)
+            run.later.append(again)
+            return
         units = [unit for unit in run.tasks.values() if unit.task in tasks]
         if coordinator:
             units.append(run.coordinator)
             run.seen = None  # looks at configuration and topics again, too
         for unit in units:
             unit.backoff.reset()
-            if run.layout is not None and not run.is_busy:  # a job starts them anyway
+            if run.layout is not None:
                 self._again(run, unit)
         if coordinator:
             self._reconcile(name)
@@ -376,20 +386,14 @@ class Herder:
             return
         shown = self.status(name)
         generation = run.layout.number if run.layout is not None else 0
-        status = Status(shown.state, shown.trace, self.worker_id, generation, self._version)
-        if self._statuses.connector(name) != status:
-            self._statuses.put_connector(name, status)
-        told = self._statuses.tasks(name)
-        for task in shown.tasks:
-            status = Status(task.state, task.trace, self.worker_id, generation, self._version)
-            if told.pop(task.id, None) != status:
-                self._statuses.put_task(name, task.id, status)
-        for gone in told:
-            self._statuses.put_task(name, gone, None)
+
+        def status(state: str, trace: str | None) -> Status:
+            return Status(state, trace, self.worker_id, generation, self._version)
+
+        tasks = {task.id: status(task.state, task.trace) for task in shown.tasks}
+        self._statuses.put_all(name, status(shown.state, shown.trace), tasks)
 
     def _forget(self, name: str) -> None:
-        self._statuses.put_connector(name, None)
-        for task in self._statuses.tasks(name):
-            self._statuses.put_task(name, task, None)
+        self._statuses.put_all(name, None, {})
         self._statuses.forget_topics(name)
         PROCESS.forget(connector=name)

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from connect.clock import Clock
-from connect.errors import ConfigError, IcefloeError, RetriableError
+from connect.errors import ConfigError, Fenced, IcefloeError, RetriableError
 from connect.gateways.kafka import LogReader, Message, TransactionalProducer
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.layout import TopicPartition
@@ -137,6 +137,7 @@ class CompactedLog:
         self._on_record = on_record
         self._clock = clock
         self._producer: TransactionalProducer | None = None
+        self._fenced: Fenced | None = None
         self._write_lock = threading.Lock()
         self._read_back = threading.Condition()
         self._awaited: set[tuple[str, bytes | None]] = set()
@@ -199,8 +200,9 @@ class CompactedLog:
                     raise
                 self._log.warning("write failed, trying again", error=str(e))
                 self._closing.wait(RETRY_PAUSE_S)
-            except IcefloeError:
+            except IcefloeError as e:
                 self._drop_producer()
+                self._fenced = e if isinstance(e, Fenced) else None
                 raise
             else:
                 return
@@ -216,6 +218,9 @@ class CompactedLog:
                 self._read_back.wait(left_ms / 1000)
 
     def _open_producer(self) -> TransactionalProducer:
+        if self._fenced is not None:
+            # taking the id over again would fence whoever acts in our place
+            raise Fenced(self._fenced.message, topic=self.topic)
         if self._producer is None:
             producer = TransactionalProducer(self._producer_properties, self._transactional_id)
             producer.init()

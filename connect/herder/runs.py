@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -103,6 +103,7 @@ class Run:
         seen: what the last job looked at (``signature``); the same again needs no job.
         trace: why the connector itself cannot run; None when it can.
         retry_at_ms: when to converge again after a job that failed and may succeed later.
+        later: what was asked for while a job ran, to be done after it.
         rounds: last rounds its coordinator told of.
     """
 
@@ -118,6 +119,7 @@ class Run:
     seen: object = None
     trace: str | None = None
     retry_at_ms: int | None = None
+    later: list[Callable[[], None]] = field(default_factory=list)
     rounds: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=ROUNDS_KEPT))
 
     @classmethod
@@ -166,7 +168,9 @@ def shown_status(
     for task in range(count):
         unit = units.get(task)
         if unit is not None:
-            tasks.append(TaskStatus(task, unit.shown, worker_id, unit.trace))
+            is_waiting = unit.phase == "IDLE" and run is not None and run.retry_at_ms is not None
+            shown: State = "UNASSIGNED" if is_waiting else unit.shown
+            tasks.append(TaskStatus(task, shown, worker_id, unit.trace))
         elif state.is_ready:
             tasks.append(TaskStatus(task, "RUNNING" if has_worker else "UNASSIGNED", worker_id))
     if run is None:

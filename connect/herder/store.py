@@ -242,6 +242,15 @@ class StatusStore:
         """Set or, with None, forget a task's status."""
         self._put(f"{records.STATUS_TASK}{name}-{task}", status)
 
+    def put_all(self, name: str, own: Status | None, tasks: Mapping[int, Status]) -> None:
+        """Make the connector's statuses these and no others; write only what is different."""
+        if self.connector(name) != own:
+            self.put_connector(name, own)
+        told = self.tasks(name)
+        for task in tasks.keys() | told.keys():
+            if told.get(task) != tasks.get(task):
+                self.put_task(name, task, tasks.get(task))
+
     def put_topic(self, name: str, topic: str, *, task: int, now_ms: int) -> None:
         """Say that the connector has read from a topic."""
         seen = {"name": topic, "connector": name, "task": task, "discoverTimestamp": now_ms}

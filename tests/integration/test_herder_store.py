@@ -122,6 +122,8 @@ def test_a_second_node_of_the_same_group_fences_the_first(
     second = opened(settings, admin)
     with pytest.raises(Fenced):
         first.put_connector("c", {"stale": "1"})
+    with pytest.raises(Fenced):
+        first.put_connector("c", {"stale": "2"})
     second.put_connector("d", CONFIG)
     assert second.get("c").config == CONFIG
     first.close()

@@ -329,6 +329,7 @@ def test_a_second_node_ends_the_first(node: RunningNode, topics: Topics) -> None
         assert "taken over" in refused.json()["message"]
         assert second.put("c", topics.create("two-nodes-2")).status_code == 201
         second.running("c", tasks=1)
-        second.end()
+        assert node.process.wait(TIMEOUT_S) == 1
+        assert second.end() == 0
     finally:
         second.close()

@@ -1,0 +1,118 @@
+import pytest
+
+from connect.herder.backoff import BackoffPolicy
+from connect.herder.runs import Phase, Run, shown_status, signature
+from connect.herder.state import ConnectorState
+from connect.layout import Layout, TopicPartition
+
+LAYOUT = Layout("c", 1, ((TopicPartition("t", 0),), (TopicPartition("t", 1),)))
+POLICY = BackoffPolicy(first_ms=10, longest_ms=100, restarts_max=2)
+
+
+def state(**more: object) -> ConnectorState:
+    known = {"config": {"topics": "t"}, "layout": LAYOUT, "ready": 1, **more}
+    return ConnectorState("c", **known)  # type: ignore[arg-type]
+
+
+def run() -> Run:
+    made = Run.of("c", POLICY)
+    made.take(LAYOUT, {"topics": "t"})
+    for unit in made.units():
+        unit.to("RUNNING")
+    return made
+
+
+def shown(
+    what: ConnectorState, of: Run | None, *, has_worker: bool = True
+) -> tuple[str, list[str]]:
+    status = shown_status(what, of, "w:1", has_worker=has_worker)
+    return status.state, [task.state for task in status.tasks]
+
+
+def test_the_wish_shows_before_anything_has_happened() -> None:
+    """PAUSED and STOPPED are told at once, whatever still runs."""
+    assert shown(state(target="PAUSED"), run()) == ("PAUSED", ["PAUSED", "PAUSED"])
+    assert shown(state(target="STOPPED"), run()) == ("STOPPED", [])
+
+
+def test_a_resumed_connector_shows_running_when_a_worker_is_there() -> None:
+    """Its tasks are about to be handed over; without a worker they are unassigned."""
+    fresh = Run.of("c", POLICY)
+    assert shown(state(), fresh) == ("RUNNING", ["RUNNING", "RUNNING"])
+    assert shown(state(), fresh, has_worker=False) == ("RUNNING", ["UNASSIGNED", "UNASSIGNED"])
+
+
+def test_a_new_connector_has_no_tasks_until_its_layout_is_ready() -> None:
+    """As in Kafka, where tasks appear when they are configured."""
+    assert shown(state(ready=None), Run.of("c", POLICY)) == ("RUNNING", [])
+    assert shown(state(layout=None, ready=None), None) == ("UNASSIGNED", [])
+
+
+@pytest.mark.parametrize(
+    ("phase", "expected"),
+    [
+        ("IDLE", "RUNNING"),
+        ("WAITING", "UNASSIGNED"),
+        ("STARTING", "RUNNING"),
+        ("RESTARTING", "RESTARTING"),
+        ("RUNNING", "RUNNING"),
+        ("STOPPING", "RUNNING"),
+    ],
+)
+def test_phases_have_states_that_clients_know(phase: Phase, expected: str) -> None:
+    """Only Kafka Connect's own words are shown."""
+    made = run()
+    made.tasks[1].to(phase)
+    assert shown(state(), made) == ("RUNNING", ["RUNNING", expected])
+
+
+def test_tasks_wait_visibly_while_the_broker_is_away() -> None:
+    """Stopped for a new layout that cannot be finished now: not running."""
+    made = run()
+    made.retry_at_ms = 5
+    made.tasks[0].to("IDLE")
+    assert shown(state(), made) == ("RUNNING", ["UNASSIGNED", "RUNNING"])
+
+
+def test_a_failed_coordinator_is_a_failed_connector() -> None:
+    """Its trace is the connector's; a configuration that cannot run comes first."""
+    made = run()
+    made.coordinator.failed(0, code="control_log_lost", trace="why", is_retriable=False)
+    status = shown_status(state(), made, "w:1", has_worker=True)
+    assert (status.state, status.trace) == ("FAILED", "why")
+    made.trace = "configuration"
+    assert shown_status(state(), made, "w:1", has_worker=True).trace == "configuration"
+
+
+def test_retriable_failures_are_planned_until_the_limit() -> None:
+    """Each restart later than the last; then the unit stays failed."""
+    unit = run().tasks[0]
+    planned = []
+    for now_ms in (0, 100, 200):
+        unit.failed(now_ms, code="x", trace="x", is_retriable=True)
+        planned.append(unit.restart_at_ms)
+    assert planned == [10, 120, None]
+    unit.failed(0, code="x", trace="x", is_retriable=False)
+    assert unit.restart_at_ms is None
+
+
+def test_tasks_that_go_on_keep_their_count_of_restarts() -> None:
+    """A new layout is no way out of the back-off."""
+    made = run()
+    made.tasks[0].backoff.failed(0)
+    made.take(Layout("c", 2, LAYOUT.tasks[:1]), {"topics": "t"})
+    assert list(made.tasks) == [0]
+    assert made.tasks[0].backoff.restarts == 1
+
+
+def test_signature_holds_all_that_a_job_depends_on() -> None:
+    """The same again needs no job; any difference does."""
+    seen = {
+        signature(state()),
+        signature(state(config={"topics": "u"})),
+        signature(state(target="PAUSED")),
+        signature(state(ready=None)),
+        signature(state(layout=None)),
+    }
+    assert len(seen) == 5
+    assert signature(state()) == signature(state(revision=9))
