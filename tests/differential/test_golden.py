@@ -1,0 +1,68 @@
+"""The recorded conversions of the Java sink, through both paths."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.schema import Schema
+
+from tests.differential.support import config, plan, run_batches, source
+from tests.differential.test_paths import ALL, both
+
+FOLDER = Path(__file__).parents[1] / "golden" / "records" / "record-conversion"
+
+
+def text_of(value: Any) -> str:
+    """The recorded value as JSON text, or KeyError where JSON has none for it."""
+    if isinstance(value, dict):
+        if len(value) == 1 and (name := next(iter(value))).startswith("$"):
+            if name in ("$int64", "$bigint"):
+                return str(value[name])
+            if name == "$float64" and value[name] == "-0.0":
+                return "-0.0"
+            raise KeyError(name)
+        return "{" + ",".join(f"{json.dumps(k)}:{text_of(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(text_of, value)) + "]"
+    return json.dumps(value)
+
+
+def cases(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Cases whose record JSON can carry, with the record."""
+    for line in path.read_text().splitlines():
+        case = json.loads(line)
+        if case["input"]["schemas"]:
+            continue
+        try:
+            yield case, text_of(case["input"]["value"]).encode()
+        except KeyError:
+            continue
+
+
+FILES = sorted(p for p in FOLDER.glob("*.jsonl") if p.stem not in ("variant", "unsupported"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_recorded_conversions(path: Path, tmp_path: Path) -> None:
+    """Every recorded value is stored or refused alike by both paths, and stored when Java's is."""
+    count = 0
+    for case, record in cases(path):
+        keys = {
+            k: v
+            for k, v in case["config"].items()
+            if k not in ("iceberg.tables", "iceberg.tables.json-root-as-string")
+        }
+        connector = config(**ALL, **keys)
+        schema = Schema.model_validate(case["table"]["schema"])
+        table = plan(tmp_path, schema, properties=case["table"]["properties"])
+        by_column, by_record = both(connector, [table], [source([record])])
+        assert by_column == by_record, case["name"]
+        if "row" in case["expected"] and not case.get("peer_corrupts"):
+            result = run_batches(connector, [table], [source([record])])
+            assert not result.dead_letters, case["name"]
+        count += 1
+    assert count
