@@ -14,7 +14,6 @@ import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from connect import metrics
 from connect.errors import ConfigError, DataLost, Fenced, IcefloeError, InvariantViolation
 from connect.ipc import Channel
 
@@ -58,9 +57,8 @@ class Child:
         return cls(Channel.inherited(int(descriptor)))
 
     def ready(self) -> None:
-        """Say that commands can be taken; from now on metrics are told too."""
+        """Say that commands can be taken."""
         self.channel.send({"event": "ready", "pid": os.getpid()})
-        metrics.start_reporting(self.channel)
 
     def state(
         self,
