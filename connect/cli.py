@@ -25,6 +25,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+BrokerPort = Annotated[
+    int, typer.Option(min=0, max=65535, help="Kafka's port; 0 takes a free one.")
+]
+RestPort = Annotated[int, typer.Option(min=0, max=65535, help="REST port; 0 takes a free one.")]
 StateDir = Annotated[Path, typer.Option("--state-dir", help="Folder of everything that lasts.")]
 
 
@@ -43,8 +47,8 @@ def node(
 @app.command()
 def up(
     state_dir: StateDir = Path("icefloe-state"),
-    broker_port: Annotated[int, typer.Option(help="Kafka's port; 0 takes a free one.")] = 9092,
-    rest_port: Annotated[int, typer.Option(help="REST port; 0 takes a free one.")] = 8083,
+    broker_port: BrokerPort = 9092,
+    rest_port: RestPort = 8083,
 ) -> None:
     """Run a broker, a catalog and a node on this machine until Ctrl-C."""
     from connect.embedded.stack import run_up  # noqa: PLC0415 - on use
@@ -59,8 +63,8 @@ def demo(
     state_dir: Annotated[
         Path | None, typer.Option("--state-dir", help="Folder to use; a temporary one if none.")
     ] = None,
-    broker_port: Annotated[int, typer.Option(help="Kafka's port; 0 takes a free one.")] = 0,
-    rest_port: Annotated[int, typer.Option(help="REST port; 0 takes a free one.")] = 0,
+    broker_port: BrokerPort = 0,
+    rest_port: RestPort = 0,
 ) -> None:
     """Produce payments, land them in Iceberg tables and check them record by record."""
     from connect.embedded.demo import run_demo  # noqa: PLC0415 - on use

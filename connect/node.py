@@ -214,12 +214,15 @@ class Node:
 
     def _start(self) -> None:
         """Read the stores and begin to reconcile, trying again while the broker is away."""
+        where = f"the broker at {self._config.bootstrap_servers} (bootstrap.servers)"
+        waits = f"Worker is still starting up: it waits for {where}."
+        self._api.set_health(Health("starting", waits))
         for store in (self._store, self._statuses):
             while not self._stopping.is_set():
                 try:
                     store.start()
                 except RetriableError as e:
-                    _log.warning("cannot start yet", error=str(e))
+                    _log.warning(waits, error=str(e))
                     self._stopping.wait(RETRY_PAUSE_S)
                 except IcefloeError as e:
                     self._on_fatal(e)

@@ -69,8 +69,16 @@ class NodeConfig:
         if path is not None:
             try:
                 properties = parse_properties(path.read_text(encoding="utf-8"))
-            except (OSError, UnicodeDecodeError) as error:
-                raise ConfigError(f"cannot read node properties {path}: {error}") from error
+            except OSError as error:
+                raise ConfigError(
+                    f"cannot read node properties {path}: {error.strerror}; name a file that exists"
+                ) from error
+            except UnicodeDecodeError as error:
+                raise ConfigError(
+                    f"cannot read node properties {path}: it is no UTF-8 text ({error.reason})"
+                ) from error
+            except ConfigError as error:
+                raise ConfigError(f"{path}: {error.message}") from error
         properties.update(from_environment(environ))
         return cls.from_properties(properties)
 

@@ -48,7 +48,9 @@ def _unescape(text: str, line: int) -> str:
         code = match[1]
         if code[0] == "u":
             if len(code) == 1:
-                raise ConfigError(f"malformed \\u escape in line {line}")
+                raise ConfigError(
+                    f"malformed \\u escape in line {line}; a backslash is written \\\\"
+                )
             return chr(int(code[1:], 16))
         return _CONTROLS.get(code, code)
 

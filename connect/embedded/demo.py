@@ -157,7 +157,7 @@ def run_demo(
         except Interrupted:
             console.print("interrupted")
         except IcefloeError as error:
-            console.print(f"{error.code}: {error}", style="red", markup=False)
+            console.print(f"{error.code}: {error}", style="red", markup=False, soft_wrap=True)
         finally:
             stack.stop()
     if status == 0 and state_dir is None:

@@ -284,7 +284,7 @@ def run_up(
             console.print("draining")
         except IcefloeError as error:
             console.print(f"[red]{error.code}[/red]: ", end="")
-            console.print(str(error), markup=False, highlight=False)
+            console.print(str(error), markup=False, highlight=False, soft_wrap=True)
             return 1
         finally:
             stack.stop()
