@@ -74,7 +74,6 @@ CATALOGUE: tuple[Metric, ...] = (
         "rounds_uncommitted", "gauge", "rounds", _TASK, "Rounds announced, not known committed."
     ),
     Metric("held_back", "gauge", "0 or 1", _TASK, "1 while back-pressure stops reading."),
-    Metric("late_records", "counter", "records", _TASK, "Records that arrived below the VTTS."),
     # coordinator
     Metric("rounds", "counter", "rounds", _CONNECTOR, "Rounds ended."),
     Metric(
@@ -123,7 +122,6 @@ CATALOGUE: tuple[Metric, ...] = (
         ("connector", "code"),
         "Times a coordinator started over, by the error's code.",
     ),
-    Metric("lso_stalled", "gauge", "0 or 1", _CONNECTOR, "1 while a foreign transaction hangs."),
     # node
     Metric("connectors", "gauge", "connectors", ("state",), "Connectors by state."),
     Metric("tasks", "gauge", "tasks", ("state",), "Tasks by state."),

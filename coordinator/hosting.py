@@ -108,6 +108,8 @@ class Host:
                 metrics.counter(
                     "coordinator_restarts", connector=connector, code=str(where["code"])
                 ).inc()
+            case "kept":
+                metrics.gauge("records_uncommitted", connector=connector).set(where["records"])
             case "skipped":
                 metrics.counter(
                     "announcements_skipped", connector=connector, table=str(where["table"])

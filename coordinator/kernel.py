@@ -122,6 +122,17 @@ class Kernel:
         """Announcements that are in no table yet."""
         return sum(map(len, self._pending.values()))
 
+    @property
+    def records_kept(self) -> int:
+        """Records in announced data files that are in no table yet."""
+        kept = [e.event.payload for waiting in self._pending.values() for e in waiting]
+        return sum(
+            file.record_count
+            for written in kept
+            if isinstance(written, DataWritten)
+            for file in written.data_files or ()
+        )
+
     def receive(self, given: Input, now_ms: int) -> list[Effect]:
         """Take one input and return what is to be done, in order.
 

@@ -69,7 +69,8 @@ class Wiring:
         node_group_id: ``group.id`` of the node cluster, first part of the transactional id.
         clock: time and identities.
         on_round: told of each finished round.
-        on_event: told of ``malformed``, ``restart``, ``skipped`` with their coordinates.
+        on_event: told of ``malformed``, ``restart``, ``skipped`` with their coordinates, and of
+            ``kept`` with the records that are in files and in no table yet.
     """
 
     kafka: Mapping[str, str]
@@ -210,7 +211,8 @@ class _Session:
         self._receive(kernel, LayoutChanged(self._layout), outbox, committer)
         while not stopping.is_set():
             busy = kernel.phase is Phase.COMMITTING
-            for read in inbox.poll(POLL_BUSY_MS if busy else POLL_IDLE_MS):
+            heard = inbox.poll(POLL_BUSY_MS if busy else POLL_IDLE_MS)
+            for read in heard:
                 self._receive(kernel, read, outbox, committer)
                 if _is_written(read):
                     failpoints.hit("C5")
@@ -221,6 +223,8 @@ class _Session:
                 self._receive(kernel, OutcomeKnown(outcome), outbox, committer)
             tick = Tick(clock.new_uuid(), clock.now_ms() * 1000)
             self._receive(kernel, tick, outbox, committer)
+            if busy or len(heard) > 1:  # more was heard than how far the log was read
+                self._wiring.on_event("kept", {"records": kernel.records_kept})
 
     def _receive(self, kernel: Kernel, given: Input, outbox: Outbox, committer: Committer) -> None:
         for effect in kernel.receive(given, self._wiring.clock.monotonic_ms()):

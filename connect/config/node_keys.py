@@ -276,7 +276,7 @@ NODE_KEYS: tuple[Key, ...] = (
         "icefloe.metadata.refresh.ms",
         "LONG",
         "How often topics and partitions of connectors are looked up.",
-        "30000",
+        "5000",
         "LOW",
         _OWN,
         unit="ms",

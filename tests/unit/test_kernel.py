@@ -8,6 +8,9 @@ import pytest
 
 from connect.errors import InvariantViolation
 from control_schemas.events import (
+    ContentFile,
+    DataWritten,
+    FileContent,
     SourceRange,
 )
 from coordinator.effects import (
@@ -59,6 +62,14 @@ def test_whole_round(driver: Driver) -> None:
     assert driver.kernel.announcements_kept == 0
     assert driver.tick() == []  # start to start: not before the interval has passed
     assert driver.tick(10_000) == [SendStartCommit(UUID(int=driver.ids))]
+
+
+def test_records_that_wait_for_their_table_are_counted(driver: Driver) -> None:
+    """What is in files and in no table yet, for the metric of that name."""
+    file = ContentFile(FileContent.DATA, "p", "PARQUET", 0, (), 7, 100)
+    driver.read(DataWritten(UUID(int=1), T1, (file, file), ()))
+    driver.read(DataWritten(UUID(int=1), T2, None, None))
+    assert driver.kernel.records_kept == 14
 
 
 def test_round_without_data_commits_no_table(driver: Driver) -> None:
