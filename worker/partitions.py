@@ -227,7 +227,9 @@ def arrow_transform(spec: SpecField, source: IcebergType) -> Transform:
         "hour": vectorised.hour,
     }.get(str(transform))
     if function is None:
-        raise ConfigError(f"partition transform {transform!r} is not known", code="unknown_transform")
+        raise ConfigError(
+            f"partition transform {transform!r} is not known", code="unknown_transform"
+        )
     return lambda column: function(column).cast(pa.int32())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from pyiceberg.types import NestedField
 from connect.config.connector import ConnectorConfig
 from tests.differential.cases import PLAIN, RECORDS, TYPES, VALUES
 from tests.differential.support import config, plan, rows_of, run_batches, source
-from worker import columns, decode, texts
+from worker import decode, scalars, texts
 from worker.descriptors import BatchResult
 from worker.pipeline import PipelineLimits, TablePlan
 
@@ -230,11 +231,11 @@ def _any_shape(column: Any, _shape: Any, kind: Any) -> Any:
 
 
 _PLANTED = {
-    "large and negative zero": ("double", columns, "_double_doubt", _no_doubt),
+    "large and negative zero": ("double", scalars, "_double_doubt", _no_doubt),
     "any shape of timestamp": ("timestamptz", texts, "_cast", _any_shape),
     "tiny numbers are zero": ("double", decode, "_zero_doubt", lambda *_: None),
-    "doubt forgotten": ("wide decimal", columns, "_some", lambda _: None),
-    "overflow forgotten": ("int", columns, "_some", lambda _: None),
+    "doubt forgotten": ("wide decimal", scalars, "some", lambda _: None),
+    "overflow forgotten": ("int", scalars, "some", lambda _: None),
 }
 
 
@@ -253,3 +254,71 @@ def test_planted_bugs_are_found(bug: str, tmp_path: Path, monkeypatch: pytest.Mo
         if by_column != by_record:
             return
     pytest.fail("nobody noticed")
+
+
+ROUTES = [
+    '"a"',
+    '"b"',
+    '"db.t2"',
+    '"DB.T1"',
+    '"z"',
+    '""',
+    "null",
+    "5",
+    "5.0",
+    "true",
+    '["a"]',
+    "{}",
+]
+ROUTE_CONFIGS: dict[str, dict[str, str | None]] = {
+    "every table": {"iceberg.tables": "db.t1,db.t2"},
+    "regex": {
+        "iceberg.tables": "db.t1,db.t2",
+        "iceberg.tables.route-field": "r",
+        "iceberg.table.db.t1.route-regex": "a|5|true|5\\.0",
+        "iceberg.table.db.t2.route-regex": "a|b|\\[a\\]",
+    },
+    "nested regex": {
+        "iceberg.tables": "db.t1,db.t2",
+        "iceberg.tables.route-field": "m.r",
+        "iceberg.table.db.t1.route-regex": "a|5",
+        "iceberg.table.db.t2.route-regex": ".*b",
+    },
+    "dynamic": {
+        "iceberg.tables": None,
+        "iceberg.tables.dynamic-enabled": "true",
+        "iceberg.tables.route-field": "r",
+    },
+}
+
+
+@pytest.mark.parametrize("unmatched", ["drop", "dead-letter", "fail"])
+@pytest.mark.parametrize("name", ROUTE_CONFIGS)
+def test_routing(name: str, unmatched: str, tmp_path: Path) -> None:
+    """Records reach the same tables on both paths, whatever the route field holds.
+
+    The tables disagree about the types of two fields.
+    """
+    connector = config(**ALL, **ROUTE_CONFIGS[name], **{"iceberg.tables.unmatched": unmatched})
+    plans = [
+        plan(tmp_path, schema_of("long"), name="db.t1"),
+        plan(
+            tmp_path,
+            Schema(
+                NestedField(1, "c", TYPES["string"], required=True),
+                NestedField(2, "r", TYPES["string"], required=False),
+            ),
+            name="db.t2",
+        ),
+    ]
+    chance = random.Random(7)
+    for values in (["1"], ["1", '"x"', "null", "1.5"], ['"5"', '"x"']):
+        lines = [
+            f'{{"c":{chance.choice(values)},"r":{route},"m":{{"r":{route}}}}}'.encode()
+            for route in (chance.choice(ROUTES) for _ in range(60))
+        ]
+        lines += [b'{"c":1}', b'{"c":1,"m":"a"}', b'{"c":1,"m":null}', b'{"c":1,"r":"a"']
+        for batch in ([source(lines)], [source([line]) for line in lines]):
+            limits = PipelineLimits(block_rows=1 if len(batch) > 1 else 100)
+            by_column, by_record = both(connector, plans, batch, limits)
+            assert by_column == by_record
