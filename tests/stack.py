@@ -39,7 +39,7 @@ class Topics:
     def __init__(self, broker: Broker) -> None:
         from confluent_kafka.admin import AdminClient
 
-        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
 
     def create(self, prefix: str = "t", *, partitions: int = 1, **config: str) -> str:
         """Create a topic with a unique name; config keys with ``_`` for ``.``."""
