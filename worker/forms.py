@@ -23,12 +23,13 @@ from worker.blocks import Block
 from worker.decode import JsonDecoder
 from worker.plan import PipelineSpec, converter_name, is_total
 from worker.records import NAME_MAPPING
-from worker.shapes import guessed_fields
+from worker.shapes import guessed_fields, leaf_count
 from worker.tables import TableWriter
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
 
+_ROWS_MIN: Final = 256
 _SIZES: Final = {
     name: struct.calcsize(layout)
     for name, layout in (
@@ -74,6 +75,7 @@ class ColumnForm:
         self._key_decoder = JsonDecoder({}, report_unexpected=False)
         self._has_headers = not is_total(config.header_converter)
         self._decoder: JsonDecoder | None = None
+        self._fields = 0
         listed = list(tables)
         if (
             not spec.reference_only
@@ -82,7 +84,12 @@ class ColumnForm:
             and all(has_own_names(table) for table in listed)
         ):
             fields = guessed_fields((table.schema.fields for table in listed), route)
+            self._fields = leaf_count(fields.values())
             self._decoder = JsonDecoder(fields, report_unexpected=config.evolve_schema_enabled)
+
+    def block_rows(self, rows: int, cells_max: int) -> int:
+        """How many rows to decode at once, when every row has a cell for every table's fields."""
+        return min(rows, max(cells_max // max(self._fields, 1), _ROWS_MIN))
 
     def decode(self, block: Block) -> Columns | None:
         """Decode a block; None when nothing of it has a column form."""

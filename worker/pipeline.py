@@ -10,6 +10,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -82,7 +83,7 @@ def _run(
 ) -> Iterator[pa.RecordBatch]:
     task = _Task(spec, clock or SystemClock())
     try:
-        for block in blocks(batches, spec.limits):
+        for block in blocks(batches, task.limits):
             task.take(block)
         rows = list(task.finish())
     except RecordError as error:
@@ -107,6 +108,8 @@ class _Task:
         self._records = RecordPath(spec, self._tables, reference)
         self._router = ColumnRouter(spec.config, reference.route)
         self._form = ColumnForm(spec, self._tables.values(), self._router.path)
+        rows = self._form.block_rows(spec.limits.block_rows, spec.limits.block_cells)
+        self.limits = dataclasses.replace(spec.limits, block_rows=rows)
         self._progress: dict[TopicPartition, Progress] = {}
 
     def take(self, block: Block) -> None:

@@ -96,6 +96,7 @@ class PipelineLimits:
     Attributes:
         block_rows: records decoded at once.
         block_bytes: bytes of values decoded at once.
+        block_cells: rows times fields (of all tables together) decoded at once.
         group_rows: rows of a Parquet row group.
         buffered_bytes_max: Arrow bytes waiting for their row group, all tables together.
         open_files_max: files being written at the same time.
@@ -104,6 +105,7 @@ class PipelineLimits:
 
     block_rows: int = 65_536
     block_bytes: int = 32 * 2**20
+    block_cells: int = 8_000_000
     group_rows: int = 200_000
     buffered_bytes_max: int = 96 * 2**20
     open_files_max: int = 128

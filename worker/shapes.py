@@ -74,6 +74,13 @@ def guessed_fields(
     return fields
 
 
+def leaf_count(types: Iterable[pa.DataType]) -> int:
+    """Columns in these types, those of structs and lists counted one by one."""
+    return sum(
+        leaf_count(kind.field(i).type for i in range(kind.num_fields)) or 1 for kind in types
+    )
+
+
 def _merged(known: pa.DataType, other: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(known) and pa.types.is_struct(other):
         fields = {f.name: f.type for f in known}

@@ -30,7 +30,7 @@ from worker.descriptors import (
     progress_row,
     to_batch,
 )
-from worker.pipeline import PipelineSpec, run
+from worker.pipeline import PipelineLimits, PipelineSpec, run
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),
@@ -330,3 +330,23 @@ def test_unknown_descriptors_are_a_bug() -> None:
     """A kind nobody sends is not skipped."""
     with pytest.raises(InvariantViolation):
         collect(table_of(("mystery", b"{}")))
+
+
+def test_many_tables_of_their_own_columns(tmp_path: Path) -> None:
+    """Tables that share no columns are decoded in blocks small enough for all their fields."""
+    plans = [
+        plan(
+            tmp_path,
+            Schema(
+                NestedField(1, "kind", StringType()),
+                *(NestedField(i, f"c{t}_{i}", LongType()) for i in range(2, 60)),
+            ),
+            name=f"db.t{t}",
+        )
+        for t in range(60)
+    ]
+    values = [f'{{"kind":"db.t{i % 60}","c{i % 60}_7":{i}}}'.encode() for i in range(600)]
+    limits = PipelineLimits(block_cells=60 * 58 * 300)
+    result = run_batches(config(**DYNAMIC), plans, [source(values)], limits=limits)
+    assert {len(files) for files in result.files.values()} == {1}
+    assert [row["c3_7"] for row in rows_of(result, "db.t3")] == list(range(3, 600, 60))
