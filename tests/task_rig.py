@@ -185,7 +185,7 @@ class Rig:
     def answer(self, commit_id: UUID | None) -> list[tuple[Payload, EventHeaders]]:
         """Wait for the answer with this id (any, if None)."""
         found: list[tuple[Payload, EventHeaders]] = []
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 150
         while time.monotonic() < deadline:
             for record in self.reader.poll(100):
                 payload = decode(record.value or b"").payload
@@ -205,8 +205,8 @@ class Rig:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for it, a minute at most."""
-    deadline = time.monotonic() + 60
+    """Wait for it."""
+    deadline = time.monotonic() + 150
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)

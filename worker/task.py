@@ -270,9 +270,11 @@ class _Life:
     def _answer_fully(self) -> None:
         """One last read to the log's end, then announce."""
         if not self._is_held_back():
-            ends, asked_at_ms = self._look()
-            self._read(ends)
-            self._ledger.see_ends(ends, asked_at_ms=asked_at_ms)
+            asked_at_ms = self._clock.now_ms()
+            # records of an open transaction have arrived, though nobody may read them yet
+            whole = self._admin.high_watermarks(self._partitions)
+            self._read(self._look())
+            self._ledger.see_ends(whole, asked_at_ms=asked_at_ms)
         if self._asked is not None:
             self._announce(self._asked)
 
@@ -280,10 +282,9 @@ class _Life:
         if self._is_held_back():
             self._looked_ms = self._clock.monotonic_ms()
             return
-        ends, asked_at_ms = self._look()
+        ends = self._look()
         if self._ledger.unread(ends) >= self._config.drain_records:
             self._read(ends)
-            self._ledger.see_ends(ends, asked_at_ms=asked_at_ms)
 
     def _is_held_back(self) -> bool:
         held = self._backlog.is_full(
@@ -297,16 +298,15 @@ class _Life:
         self._figures.is_held_back = held
         return held
 
-    def _look(self) -> tuple[Offsets, int]:
-        """The log's ends, and the wall clock from before the question."""
+    def _look(self) -> Offsets:
+        """How far each log can be read."""
         self._looked_ms = self._clock.monotonic_ms()
-        asked_at_ms = self._clock.now_ms()
         ends = self._admin.ends(self._partitions)
         next_offsets = self._ledger.next_offsets
         if any(end < next_offsets[tp] for tp, end in ends.items()):
             self._verify(next_offsets)
         self._figures.lag_records = self._ledger.unread(ends)
-        return ends, asked_at_ms
+        return ends
 
     def _read(self, ends: Offsets) -> None:
         """Read to ``ends``: in one batch when that is small, else by a query to the end."""

@@ -138,8 +138,15 @@ class KafkaAdmin:
         """Last stable offset of each partition; half the cost of ``watermarks``."""
         return self._list_offsets(partitions, OffsetSpec.latest())
 
+    def high_watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """End of each log with open transactions; above ``ends`` while one holds readers back."""
+        return self._list_offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+
     def _list_offsets(
-        self, partitions: Collection[TopicPartition], spec: Any
+        self,
+        partitions: Collection[TopicPartition],
+        spec: Any,
+        isolation: Any = IsolationLevel.READ_COMMITTED,
     ) -> dict[TopicPartition, int]:
         if not partitions:
             return {}
@@ -148,7 +155,7 @@ class KafkaAdmin:
         with mapped("listing offsets"):
             futures = self._admin.list_offsets(
                 asked,
-                isolation_level=IsolationLevel.READ_COMMITTED,
+                isolation_level=isolation,
                 request_timeout=REQUEST_TIMEOUT_S,
             )
             for tp, future in futures.items():

@@ -130,8 +130,8 @@ class Sink:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for it, a minute at most."""
-    deadline = time.monotonic() + 60
+    """Wait for it."""
+    deadline = time.monotonic() + 150
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)

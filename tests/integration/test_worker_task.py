@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import Producer
 
 from connect import failpoints
 from connect.errors import DataLost, Fenced, RecordError, RetriableError
@@ -94,6 +95,27 @@ def test_idle_task_answers_with_its_partitions(rig: Rig) -> None:
         stamps = [a.timestamp_us for a in complete.assignments or ()]
         assert all(s is not None and s >= before_us - 10_001_000 for s in stamps)
         assert rig.committed() == {0: 0, 1: 0}
+
+
+def test_open_transaction_holds_the_timestamp(rig: Rig) -> None:
+    """A partition whose end nobody may read yet is not idle: it gives no time of a look."""
+    writer = Producer({**rig.kafka, "transactional.id": f"open-{rig.topic}"})
+    writer.init_transactions(30)
+    writer.begin_transaction()
+    writer.produce(rig.topic, b"{}", partition=1)
+    writer.flush(30)
+    with rig.running():
+        _, ((complete, _),) = rig.round()
+        assert isinstance(complete, DataComplete)
+        idle, held = complete.assignments or ()
+        assert idle.timestamp_us
+        assert held.timestamp_us is None
+        writer.commit_transaction(30)
+        _, answer = rig.round()
+        assert paths(answer) == ["1:0-0"]
+        complete = answer[-1][0]
+        assert isinstance(complete, DataComplete)
+        assert all(a.timestamp_us for a in complete.assignments or ())
 
 
 def test_restart_goes_on_at_the_committed_offsets(rig: Rig) -> None:
