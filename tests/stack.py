@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,7 +50,14 @@ class Topics:
         settings = {key.replace("_", "."): value for key, value in config.items()}
         new = NewTopic(name, partitions, replication_factor=1, config=settings)
         self._admin.create_topics([new])[name].result(30)
+        while not self._has_leaders(name, partitions):  # the test's timeout bounds it
+            time.sleep(0.01)
         return name
+
+    def _has_leaders(self, name: str, partitions: int) -> bool:
+        """Whether the broker tells every client of the topic by now."""
+        found = self._admin.list_topics(name, timeout=10).topics[name].partitions
+        return len(found) == partitions and all(p.leader >= 0 for p in found.values())
 
 
 class RestCatalog:
