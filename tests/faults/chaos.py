@@ -141,6 +141,22 @@ class Blow:
     left: tuple[psutil.Process, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the checkers say, and how much they looked at."""
+
+    wrong: tuple[str, ...]
+    records: int
+    snapshots: int
+    files: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.records:,} records in {self.files:,} files and {self.snapshots:,} snapshots: "
+            f"{len(self.wrong)} findings"
+        )
+
+
 class Field:
     """A running stack with the payments' connector on it.
 
@@ -243,14 +259,18 @@ class Field:
         every = [process for blow in self.blows for process in blow.left]
         return psutil.wait_procs(every, timeout=wait_s)[1]
 
-    def verdict(self) -> tuple[list[str], int]:
-        """What is wrong with the tables and offsets, and how many records the log holds."""
+    def verdict(self) -> Verdict:
+        """What is wrong with the tables and offsets."""
         log, ends = read_log(self.stack.bootstrap_servers, TOPIC)
         tables = read_tables("demo", self.stack.catalog_properties, TABLES)
-        out = findings(log, tables)
         asked = [TopicPartition(TOPIC, partition) for partition in ends]
         committed = {tp.partition: at for tp, at in self.admin.committed(GROUP, asked).items()}
-        return [*out, *check_source_offsets(committed, ends)], len(log.partitions)
+        return Verdict(
+            (*findings(log, tables), *check_source_offsets(committed, ends)),
+            len(log.partitions),
+            sum(len(table.snapshots) for table in tables),
+            sum(len(table.files) for table in tables),
+        )
 
     def told(self) -> str:
         """The connector's state and the ends of all logs."""
