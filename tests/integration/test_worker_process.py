@@ -187,6 +187,14 @@ class Bench:
         self.producer.produce(self.control, encode(event))
         self.producer.flush(30)
 
+    def ask_until(self, name: str, topic: str, offset: int) -> None:
+        """StartCommits once a second, as a coordinator sends them, until this is committed."""
+        deadline = time.monotonic() + 150
+        while self.offset(name, topic) != offset:
+            assert time.monotonic() < deadline
+            self.ask(name)
+            time.sleep(1)
+
     def written(self, name: str) -> int:
         """Records of all files announced for a connector so far."""
         reader = LogReader(self.kafka)
@@ -328,14 +336,12 @@ def test_killed_python_worker_is_replaced(bench: Bench, topics: Topics) -> None:
     """A Python worker killed in the middle of a batch: Spark tries again, nothing is lost."""
     topic = topics.create("forked")
     bench.table("forked")
-    bench.feed(topic, 5)
     worker = bench.start(ICEFLOE_FAILPOINTS="W14=crash@2")
     worker.channel.send(bench.connector("forked", topic))
     until(lambda: "RUNNING" in worker.states("forked"))
     for number in range(1, 6):
-        bench.ask("forked")
-        until(lambda: bench.offset("forked", topic) == 5 * number)  # noqa: B023 - asked at once
         bench.feed(topic, 5)
+        bench.ask_until("forked", topic, 5 * number)
     assert bench.written("forked") == 25
     worker.channel.send({"op": "shutdown", "grace_ms": 30_000})
     assert worker.end() == 0
