@@ -41,6 +41,7 @@ FIRST_RECORDS = 10_000
 RESTART_MIN_MS = 500
 RESTART_MAX_MS = 30_000
 FAILURES_UNTIL_REPORTED = 5
+ANSWER_SHARE = 0.25  # of interval and timeout: how long an answer may wait for a drain's end
 RESET_LOOKS = 5  # a new leader may for a moment not know how far its log is committed
 
 log = structlog.get_logger("worker.task")
@@ -125,6 +126,7 @@ class _Life:
         self._asked: UUID | None = None
         self._answered: UUID | None = None
         self._looked_ms = 0
+        self._reading_to: Offsets = {}
         self._closing: list[Callable[[], None]] = []
 
     def close(self) -> None:
@@ -313,6 +315,7 @@ class _Life:
         part = self._ledger.slice_to(ends)
         if not part.record_count_max:
             return
+        self._reading_to = ends
         self._runner.refresh()
         try:
             if not self._runner.is_primed:
@@ -338,12 +341,21 @@ class _Life:
         self._figures.add(batch, self._clock.monotonic_ms() - started_ms)
         self._figures.lag_records = max(0, self._figures.lag_records - part.record_count_max)
         self._hear(0)
-        if self._asked is not None and self._is_amid_backlog(part):
+        if self._asked is not None and self._is_far_from_the_end(
+            part, self._clock.monotonic_ms() - started_ms
+        ):
             self._announce(self._asked)
 
-    def _is_amid_backlog(self, part: Slice) -> bool:
-        """In a backlog the answer goes out with the batch at hand, not at the drain's end."""
-        return part.record_count_max > self._drain.small_records
+    def _is_far_from_the_end(self, part: Slice, batch_ms: int) -> bool:
+        """In a backlog the answer goes out with the batch at hand, not at the drain's end.
+
+        Near the end it waits for it: what is left would else wait for a whole interval.
+        """
+        if part.record_count_max <= self._drain.small_records:
+            return False
+        left_ms = self._ledger.unread(self._reading_to) * batch_ms / part.record_count_max
+        config = self._config
+        return left_ms > min(config.commit_interval_ms, config.commit_timeout_ms) * ANSWER_SHARE
 
     def _announce(self, commit_id: UUID) -> None:
         answer = self._ledger.answer()

@@ -155,6 +155,7 @@ def test_stop_announces_what_is_pending(rig: Rig) -> None:
 def test_backlog_is_answered_at_the_end_of_a_batch(rig: Rig) -> None:
     """In a backlog the answer carries the batch at hand; the drain then goes on."""
     rig.sizes = {"small_records": 100, "batch_records": 1_000}
+    rig.overrides["iceberg.control.commit.interval-ms"] = "10"  # any batch left is far from the end
     rig.feed(3_000)
     with rig.running() as task:
         _, answer = rig.round()
@@ -163,6 +164,17 @@ def test_backlog_is_answered_at_the_end_of_a_batch(rig: Rig) -> None:
         until(lambda: task.figures.records_read == 3_000)
         _, answer = rig.round()
         assert paths(answer) == ["0:1000-1999", "0:2000-2999"]
+
+
+def test_answer_waits_for_the_end_of_a_drain_that_is_near(rig: Rig) -> None:
+    """What is left of a drain does not wait for another interval when it takes but a moment."""
+    rig.sizes = {"small_records": 100, "batch_records": 1_000}
+    rig.overrides["iceberg.control.commit.interval-ms"] = "600000"
+    rig.overrides["iceberg.control.commit.timeout-ms"] = "600000"
+    rig.feed(3_000)
+    with rig.running():
+        _, answer = rig.round()
+        assert paths(answer) == ["0:0-999", "0:1000-1999", "0:2000-2999"]
 
 
 def test_first_batch_of_a_runner_that_knows_no_tables_is_small(rig: Rig) -> None:
