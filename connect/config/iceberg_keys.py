@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 from connect.config.keys import Key, Prefix, at_least, between, one_of
 
 _DAY_MS = 86_400_000
+_TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+
+
+def _topic_name(value: str) -> str | None:
+    """Kafka's rule: what breaks it can never be created."""
+    if _TOPIC.fullmatch(value):
+        return None
+    return "a topic's name has 1 to 249 letters, digits, dots, underscores and dashes"
+
 
 JAVA_KEYS: tuple[Key, ...] = (
     Key("iceberg.tables", "LIST", "Tables to write to, comma-separated.", None, "HIGH"),
@@ -59,7 +70,13 @@ JAVA_KEYS: tuple[Key, ...] = (
         "false",
     ),
     Key("iceberg.catalog", "STRING", "Name of the catalog.", "iceberg"),
-    Key("iceberg.control.topic", "STRING", "Topic of the control events.", "control-iceberg"),
+    Key(
+        "iceberg.control.topic",
+        "STRING",
+        "Topic of the control events.",
+        "control-iceberg",
+        check=_topic_name,
+    ),
     Key(
         "iceberg.control.group-id-prefix",
         "STRING",
@@ -226,15 +243,6 @@ OWN_KEYS: tuple[Key, ...] = (
         "250000",
         "LOW",
         unit="records",
-        check=at_least(1),
-    ),
-    Key(
-        "icefloe.drain.bytes",
-        "LONG",
-        "Unread bytes at which a task reads before the next commit round.",
-        "67108864",
-        "LOW",
-        unit="bytes",
         check=at_least(1),
     ),
 )

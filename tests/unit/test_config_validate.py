@@ -34,7 +34,7 @@ def test_a_good_configuration_has_no_error() -> None:
     assert all(info.definition for info in found.configs)
     names = [info.name for info in found.configs]
     assert names[0] == "name"
-    assert "icefloe.drain.bytes" in names
+    assert "icefloe.drain.records" in names
     assert len(names) == len(set(names))
 
 
