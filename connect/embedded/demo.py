@@ -299,7 +299,8 @@ class Demo:
                         self._console.print(figures.line(), highlight=False, soft_wrap=True)
                 if now_ms - moved_ms > STALL_TIMEOUT_MS:
                     raise RetriableError(
-                        f"nothing has moved for {STALL_TIMEOUT_MS // 1000} s; {figures.line()}",
+                        f"nothing has moved for {STALL_TIMEOUT_MS // 1000} s; {figures.line()}\n"
+                        f"{self._stack.last_words()}",
                         code="stalled",
                     )
                 live.update(figures.table())

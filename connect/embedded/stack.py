@@ -35,6 +35,7 @@ from connect.errors import IcefloeError, RetriableError
 NODE_START_TIMEOUT_MS = 90_000
 DRAIN_GRACE_MS = 30_000
 WATCH_INTERVAL_S = 0.5
+LAST_WORDS_BYTES = 2_000
 
 
 class Stack:
@@ -166,6 +167,15 @@ class Stack:
                 f"{self.node_log_file}:\n{self._node.tail()}",
                 code="child_died",
             )
+
+    def last_words(self) -> str:
+        """The ends of the logs of node, worker and coordinator, each under its file's name."""
+        parts = []
+        for file in (self.node_log_file, *sorted((self.state_dir / "node").glob("*.log"))):
+            if file.is_file():
+                text = file.read_bytes()[-LAST_WORDS_BYTES:].decode("utf-8", "replace").strip()
+                parts.append(f"--- {file}\n{text}")
+        return "\n".join(parts)
 
     def stop(self) -> None:
         """Drain and end the node, then the broker; everything that must last stays."""
