@@ -130,6 +130,7 @@ class TaskTables:
             if self.config.auto_create_enabled:
                 return  # the first record for it makes it
             if is_named and not self.config.dynamic_enabled:
+                e.message += "; create it, or set iceberg.tables.auto-create-enabled to true"
                 raise e.at(connector=self.config.name) from e
             self._absent.add(name)
 

@@ -25,6 +25,7 @@ from connect.config.iceberg_keys import UNKNOWN_TO_USERS
 from connect.config.keys import Key, invalid, missing, shown, typed
 from connect.config.overrides import override_errors
 from connect.errors import ConfigError
+from connect.gateways.catalog_properties import catalog_kind
 from connect.tables.partition_spec import parse_terms
 
 Raw = Mapping[str, "str | None"]
@@ -185,11 +186,7 @@ def _check_tables(raw: Raw, checked: Checked) -> None:
     values = checked.values
     tables = values["iceberg.tables"] or []
     is_dynamic = values["iceberg.tables.dynamic-enabled"]
-    if not any(
-        name.startswith("iceberg.catalog.") and name != "iceberg.catalog.multi-table-commit"
-        for name in raw
-    ):
-        checked.add("iceberg.catalog", "Must specify Iceberg catalog properties")
+    _check_catalog(raw, checked)
     if tables and is_dynamic:
         checked.add("iceberg.tables", "Cannot specify both static and dynamic table names")
     elif is_dynamic and not values["iceberg.tables.route-field"]:
@@ -211,6 +208,21 @@ def _check_tables(raw: Raw, checked: Checked) -> None:
                 re.compile(raw[name] or "")
             except re.error as error:
                 checked.add(name, invalid(name, raw[name], f"Invalid regex: {error}"))
+
+
+def _check_catalog(raw: Raw, checked: Checked) -> None:
+    """The catalog's type must be one we have; its other properties show when it is opened."""
+    if not any(
+        name.startswith("iceberg.catalog.") and name != "iceberg.catalog.multi-table-commit"
+        for name in raw
+    ):
+        checked.add("iceberg.catalog", "Must specify Iceberg catalog properties")
+    named = raw.get("iceberg.catalog.type")
+    if named and "${" not in named and "iceberg.catalog.catalog-impl" not in raw:
+        try:
+            catalog_kind({"type": named})
+        except ConfigError as error:
+            checked.add("iceberg.catalog.type", error.message)
 
 
 def split_terms(text: str | None) -> tuple[str, ...]:

@@ -75,7 +75,8 @@ class JsonConverter:
         except IcefloeError:
             raise
         except NotJson as error:
-            raise refusal(self._role, error.code, str(error)) from None
+            why = f"not valid JSON: {error}" if error.code == "bad_json" else str(error)
+            raise refusal(self._role, error.code, why) from None
         except Unconvertible as error:
             raise refusal(self._role, error.reason, error.message) from None
         except Misfit as error:

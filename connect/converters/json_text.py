@@ -135,7 +135,9 @@ class JsonReader:
         try:
             return read(text, start)
         except json.JSONDecodeError as error:
-            raise NotJson("bad_json", f"{error.msg} at character {error.pos}") from None
+            raise NotJson(
+                "bad_json", f"{error.msg.removesuffix(' at')} at character {error.pos}"
+            ) from None
 
     def _without_recursion(self, text: str, start: int) -> tuple[Any, int]:
         """Parse with a stack of our own; slow, for what is nested deeply."""
@@ -240,7 +242,9 @@ def _string(text: str, index: int) -> tuple[str, int]:
     try:
         value, end = _SCALARS(text, index)
     except json.JSONDecodeError as error:
-        raise NotJson("bad_json", f"{error.msg} at character {error.pos}") from None
+        raise NotJson(
+            "bad_json", f"{error.msg.removesuffix(' at')} at character {error.pos}"
+        ) from None
     return value, end
 
 

@@ -81,7 +81,10 @@ def request_error(error: Exception) -> IcefloeError:
         return CommitRefused(message, code="catalog_refused")
     if isinstance(error, ImportError):
         return ConfigError(message, code="catalog_type")
-    return RetriableError(message, code="catalog_unavailable")
+    return RetriableError(
+        f"the catalog or its store does not answer, see iceberg.catalog.*: {message}",
+        code="catalog_unavailable",
+    )
 
 
 def _refusal(error: Exception) -> str | None:

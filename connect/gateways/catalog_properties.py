@@ -141,7 +141,7 @@ def client_config(properties: Mapping[str, str]) -> ClientConfig:
             f"iceberg.catalog.{named[0]} would import a Python module and is refused",
             code="python_module_refused",
         )
-    kind = _kind(properties)
+    kind = catalog_kind(properties)
     out = _renamed(properties)
     connect_ms = _int_of(properties, "rest.client.connection-timeout-ms", CONNECT_TIMEOUT_MS)
     read_ms = _int_of(properties, "rest.client.socket-timeout-ms", READ_TIMEOUT_MS)
@@ -179,7 +179,12 @@ def _renamed(properties: Mapping[str, str]) -> dict[str, Any]:
     return out
 
 
-def _kind(properties: Mapping[str, str]) -> CatalogKind:
+def catalog_kind(properties: Mapping[str, str]) -> CatalogKind:
+    """The kind of client that the properties ask for.
+
+    Raises:
+        ConfigError: unknown, or one that cannot be used safely; says why.
+    """
     named = properties.get("catalog-impl") or properties.get("type") or ""
     if named in _REFUSED_KINDS:
         raise ConfigError(

@@ -1,0 +1,124 @@
+"""What is wrong with a connector is said where its user looks: in the answer, or in the trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from connect.embedded.child import free_port
+from tests.running_stack import RunningStack
+from tests.stack import unique_name
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+VALIDATE = "/connector-plugins/IcebergSinkConnector/config/validate"
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "words"),
+    [
+        (
+            {"iceberg.tables.evolve-schema-enable": "true"},
+            "iceberg.tables.evolve-schema-enable",
+            "Did you mean iceberg.tables.evolve-schema-enabled?",
+        ),
+        (
+            {"iceberg.table.db.t.partition_by": "id"},
+            "iceberg.table.db.t.partition_by",
+            "Unknown table setting iceberg.table.db.t.partition_by. Did you mean partition-by?",
+        ),
+        (
+            {"iceberg.control.commit.interval-ms": "soon"},
+            "iceberg.control.commit.interval-ms",
+            "Invalid value soon",
+        ),
+        (
+            {"iceberg.tables.auto-create-enabled": "yes"},
+            "iceberg.tables.auto-create-enabled",
+            "Expected value to be either true or false",
+        ),
+        ({"errors.tolerance": "some"}, "errors.tolerance", "must be one of"),
+        ({"iceberg.tables": "orders"}, "iceberg.tables", "a table is named <namespace>.<table>"),
+        ({"iceberg.tables": None}, "iceberg.tables", "Null value"),
+        ({"iceberg.catalog.": None}, "iceberg.catalog", "Must specify Iceberg catalog properties"),
+        ({"topics": None}, "topics", "Null value"),
+        (
+            {"iceberg.tables.default-partition-by": "daily(ts)"},
+            "iceberg.tables.default-partition-by",
+            "daily",
+        ),
+        ({"value.converter": "MyConverter"}, "value.converter", "MyConverter"),
+        ({"iceberg.catalog.uri": "${env:HOME}"}, "iceberg.catalog.uri", "${env:HOME}"),
+        ({"iceberg.control.topic": "no/topic"}, "iceberg.control.topic", "no/topic"),
+        ({"iceberg.catalog.type": "hadoop"}, "iceberg.catalog.type", "no atomic commit"),
+        ({"iceberg.catalog.type": "rust"}, "iceberg.catalog.type", "one of rest, sql"),
+    ],
+)
+def test_wrong_settings_are_refused_at_their_key(
+    running: RunningStack, settings: dict[str, str | None], key: str, words: str
+) -> None:
+    """Validate shows the error at its key; creating answers 400 with the same words."""
+    name = unique_name("wrong")
+    given: dict[str, Any] = {
+        "name": name,
+        **running.connector(topics="t", iceberg__tables="db.t"),
+        **settings,
+    }
+    if "iceberg.catalog." in settings:
+        given = {key: value for key, value in given.items() if not key.startswith("iceberg.cat")}
+    shown = running.api.put(VALIDATE, json=given).json()
+    errors = {c["value"]["name"]: c["value"]["errors"] for c in shown["configs"]}
+    assert any(words in sentence for sentence in errors[key]), errors
+    assert shown["error_count"] >= 1
+    answer = running.api.post("/connectors", json={"name": name, "config": given})
+    assert answer.status_code == 400
+    assert words in answer.json()["message"]
+    assert running.api.get(f"/connectors/{name}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            {"iceberg.catalog.catalog-impl": "org.example.Mine"},
+            ("iceberg.catalog.type", "org.example.Mine", "rest"),
+        ),
+        ({"iceberg.catalog.uri": "REMOVED"}, ("iceberg.catalog.uri",)),
+        (
+            {"iceberg.catalog.type": "rest", "iceberg.catalog.uri": "http://127.0.0.1:CLOSED"},
+            ("the catalog or its store does not answer", "127.0.0.1", "port=CLOSED"),
+        ),
+        (
+            {"iceberg.tables": "db.nowhere"},
+            ("table=db.nowhere", "create it", "iceberg.tables.auto-create-enabled"),
+        ),
+    ],
+)
+def test_what_only_a_run_shows_is_in_the_trace(
+    running: RunningStack, settings: dict[str, str], words: tuple[str, ...]
+) -> None:
+    """Connector or task is FAILED; the trace's first line names what is wrong."""
+    closed = str(free_port())
+    topic = running.topic("t")
+    running.produce(topic, {"id": 1})
+    name = unique_name("fails")
+    given = {key: value.replace("CLOSED", closed) for key, value in settings.items()}
+    config = {**running.connector(topics=topic, iceberg__tables="db.t"), **given}
+    running.create(name, {k: v for k, v in config.items() if v != "REMOVED"})
+    cause = running.trace(name).partition("\n")[0]
+    for word in words:
+        assert word.replace("CLOSED", closed) in cause
+    running.delete(name)
+
+
+def test_a_control_topic_that_the_broker_refuses_is_named(running: RunningStack) -> None:
+    """The connector is FAILED; the trace has the topic and the broker's reason."""
+    taken = running.topic("control_refused")
+    refused = taken.replace("_", ".")  # Kafka holds the two to be one name
+    name = unique_name("fails")
+    config = running.connector(topics=running.topic("t"), iceberg__tables="db.t")
+    running.create(name, {**config, "iceberg.control.topic": refused})
+    cause = running.trace(name).partition("\n")[0]
+    assert refused in cause
+    assert "collides" in cause
+    running.delete(name)

@@ -1,0 +1,127 @@
+"""Records that cannot be stored: the task stops and says where, or they are dead letters, once."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+
+from tests.running_stack import RunningStack, pick
+from tests.stack import unique_name
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+CONTENT = "content-5a1b"
+DEAD_LETTERS = {
+    "errors.tolerance": "all",
+    "errors.deadletterqueue.topic.replication.factor": "1",
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"id": CONTENT, "name": "x"}, ("column=id",)),
+        ({"id": 1.5, "name": CONTENT}, ("column=id",)),
+        ({"id": 2**70, "name": CONTENT}, ("column=id",)),
+        (f'{{"id": 1, "name": "{CONTENT}'.encode(), ("not valid JSON",)),
+        (f'"{CONTENT}"'.encode(), ()),
+    ],
+)
+def test_a_bad_record_fails_the_task_and_is_named(
+    running: RunningStack, value: Any, words: tuple[str, ...]
+) -> None:
+    """Topic, partition, offset and column are in the trace's first line; its content is nowhere."""
+    name = unique_name("refuses")
+    topic = running.topic("bad", partitions=2)
+    running.produce(topic, {"id": 1, "name": "x"}, {"id": 2, "name": "y"}, partition=1)
+    running.produce(topic, value, partition=1, key=CONTENT, headers=[("h", CONTENT.encode())])
+    running.table(f"bad.{name}")
+    running.create(name, running.connector(topics=topic, iceberg__tables=f"bad.{name}"))
+    trace = running.trace(name)
+    cause = trace.partition("\n")[0]
+    assert f"topic={topic}, partition=1, offset=2" in cause
+    assert "errors.tolerance" in cause
+    for word in words:
+        assert word in cause
+    assert CONTENT not in running.api.get(f"/connectors/{name}/status").text
+    assert not [file for file, text in running.logs().items() if CONTENT in text]
+    assert CONTENT not in running.api.get("/metrics").text
+    running.delete(name)
+
+
+@pytest.mark.faults
+def test_bad_records_are_dead_letters_once_even_when_the_worker_is_killed(
+    running: RunningStack,
+) -> None:
+    """Bytes as they were, Connect's headers behind; the good ones are rows; the counts agree."""
+    name = unique_name("tolerates")
+    topic, letters = running.topic("mixed", partitions=2), unique_name("letters")
+    schema = Schema(
+        NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType())
+    )
+    running.table(f"bad.{name}", schema=schema)
+    config = {
+        **running.connector(topics=topic, iceberg__tables=f"bad.{name}"),
+        **DEAD_LETTERS,
+        "errors.deadletterqueue.topic.name": letters,
+        "errors.deadletterqueue.context.headers.enable": "true",
+    }
+    bad = _mix(running, topic, 0, 200)
+    running.create(name, config)
+    running.rows(f"bad.{name}", 150, name)
+    counts = running.until(
+        lambda: (c := running.counts(name))["records_read"] >= 200 and c,
+        lambda: f"counts: {running.counts(name)}",
+    )
+    assert counts["records_written"] == 150
+    assert counts["records_dead_lettered"] == 50
+    assert counts["records_dropped"] == 0
+    running.until(
+        lambda: running.counts(name)["records_committed"] == 150,
+        lambda: "the committed records to be counted",
+    )
+    bad += _mix(running, topic, 200, 400)
+    running.worker().send_signal(signal.SIGKILL)
+    bad += _mix(running, topic, 400, 600)
+    rows = running.rows(f"bad.{name}", 450, name)
+    assert pick(rows, "id") == [(n,) for n in range(600) if n % 4]
+    found = running.records(letters)
+    assert sorted((r.key(), r.value()) for r in found) == sorted(bad)
+    for record in found:
+        headers = record.headers()
+        assert headers[:3] == [("h", b"\x00\xff"), ("h", None), ("", b"")]
+        told = dict(headers[3:])
+        assert told["__connect.errors.topic"] == topic.encode()
+        assert told["__connect.errors.connector.name"] == name.encode()
+        assert told["__connect.errors.task.id"] == b"0"
+        assert told["__connect.errors.stage"] in {b"VALUE_CONVERTER", b"TASK_PUT"}
+        assert told["__connect.errors.exception.message"]
+        place = int(told["__connect.errors.partition"]), int(told["__connect.errors.offset"])
+        number = int(record.key()[1:])
+        assert place == (number // 4 % 2, number // 8 * 4)
+    counts = running.counts(name)
+    done = ("records_written", "records_dead_lettered", "records_dropped")
+    assert counts["records_read"] == sum(counts[one] for one in done)
+    running.delete(name)
+
+
+def _mix(
+    running: RunningStack, topic: str, start: int, end: int
+) -> list[tuple[bytes, bytes | None]]:
+    """Every fourth record is bad; keys and values of those.
+
+    Blocks of four go to the partitions in turn, so a bad one is each partition's 4n-th.
+    """
+    forms = (b'{"id": null}', b"\xff\xfe{", b'{"id": "x"}', b"[]")
+    bad = []
+    for n in range(start, end):
+        value: Any = {"id": n, "name": f"n{n}"}
+        if n % 4 == 0:
+            value = forms[n // 4 % len(forms)]
+            bad.append((f"k{n}".encode(), value))
+        headers = [("h", b"\x00\xff"), ("h", None), ("", b"")]
+        running.produce(topic, value, partition=n // 4 % 2, key=f"k{n}", headers=headers)
+    return bad

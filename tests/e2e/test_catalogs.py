@@ -1,0 +1,69 @@
+"""The same connector against every kind of catalog and store that runs here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyiceberg.catalog import load_catalog
+
+from connect.gateways.catalog_properties import client_config
+from tests.running_stack import RunningStack, duckdb_rows, pick
+from tests.stack import RestCatalog, S3Server, unique_name
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+RECORDS = [{"id": n, "name": f"n{n % 3}", "day": f"2026-01-{n % 2 + 1:02}"} for n in range(40)]
+
+
+@pytest.fixture(params=["sqlite", "postgres", "rest", "s3"])
+def kind(request: pytest.FixtureRequest) -> tuple[str, Any]:
+    """A kind, and what of it has to run."""
+    fixtures = {"postgres": "postgres", "rest": "rest_catalog", "s3": "s3_server"}
+    name = fixtures.get(request.param)
+    return request.param, request.getfixturevalue(name) if name else None
+
+
+def test_tables_are_created_widened_and_read_back(
+    running: RunningStack, kind: tuple[str, Any]
+) -> None:
+    """Auto-create with a partition spec, a new column later, every row once."""
+    name = unique_name("catalog")
+    table = f"catalogs.{name.replace('-', '_')}"
+    properties = _properties(running, *kind)
+    topic = running.topic("catalog", partitions=2)
+    for partition in range(2):
+        running.produce(topic, *RECORDS[partition::2], partition=partition)
+    config = {
+        **running.connector(topics=topic, iceberg__tables=table),
+        **{f"iceberg.catalog.{key}": value for key, value in properties.items()},
+        "iceberg.tables.auto-create-enabled": "true",
+        "iceberg.tables.evolve-schema-enabled": "true",
+        "iceberg.tables.default-partition-by": "name,bucket(id, 4)",
+    }
+    running.create(name, config)
+    catalog = load_catalog("iceberg", **client_config(properties).properties, type=_client(kind[0]))
+    rows = running.rows(table, 40, name, catalog)
+    assert pick(rows, "id", "name", "day") == pick(RECORDS, "id", "name", "day")
+    running.produce(topic, {"id": 40, "name": "n0", "day": "2026-02-01", "more": 1.5})
+    rows = running.rows(table, 41, name, catalog)
+    assert [row["more"] for row in rows if row["id"] >= 40] == [1.5]
+    made = catalog.load_table(table)
+    assert [field.name for field in made.spec().fields] == ["name", "id_bucket"]
+    if kind[0] != "s3":  # DuckDB's S3 client is not installed here
+        assert duckdb_rows(made, "id", "name") == pick(rows, "id", "name")
+    running.delete(name)
+
+
+def _client(kind: str) -> str:
+    return "rest" if kind == "rest" else "sql"
+
+
+def _properties(running: RunningStack, kind: str, part: Any) -> dict[str, str]:
+    embedded = running.stack.catalog_properties
+    if kind == "postgres":
+        return {**embedded, "uri": str(part)}
+    if isinstance(part, RestCatalog):
+        return part.properties
+    if isinstance(part, S3Server):
+        return {**embedded, **part.properties, "warehouse": f"{part.warehouse}/catalogs"}
+    return embedded
