@@ -30,6 +30,14 @@ from connect.layout import TopicPartition
 
 COORDINATOR_LOOKS = 50
 COORDINATOR_PAUSE_S = 0.1
+_REFUSALS = {
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.INVALID_REPLICATION_FACTOR,  # also for a moment, while brokers start
+    KafkaError.INVALID_CONFIG,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+}
 _COORDINATOR_MOVES = {
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -95,6 +103,9 @@ class KafkaAdmin:
         """Create a topic unless it is there; True when it was created.
 
         ``replication_factor`` -1 is the broker's default.
+
+        Raises:
+            RetriableError: ``topic_refused``, with the broker's reason, or ``broker_unavailable``.
         """
         topic = NewTopic(
             name,
@@ -108,6 +119,12 @@ class KafkaAdmin:
             except KafkaException as e:
                 if e.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     return False
+                if e.args[0].code() in _REFUSALS:
+                    raise RetriableError(
+                        f"the broker refuses to create topic {name}: {e.args[0].str()}; "
+                        "create it, or name another",
+                        code="topic_refused",
+                    ) from e
                 raise
         return True
 

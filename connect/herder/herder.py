@@ -247,7 +247,8 @@ class Herder:
         if isinstance(error, RetriableError):
             now_ms = self._clock.monotonic_ms()
             run.retry_at_ms = now_ms + (run.backoff.failed(now_ms) or 0)
-            return  # the broker is away: what runs goes on, and so do we
+            if error.code != "topic_refused":
+                return  # the broker is away: what runs goes on, and so do we
         run.trace = trace_of(error)
         code = error.code if isinstance(error, IcefloeError) else "unexpected"
         counter("task_failures", connector=run.name, code=code).inc()

@@ -111,14 +111,35 @@ def test_what_only_a_run_shows_is_in_the_trace(
     running.delete(name)
 
 
-def test_a_control_topic_that_the_broker_refuses_is_named(running: RunningStack) -> None:
-    """The connector is FAILED; the trace has the topic and the broker's reason."""
-    taken = running.topic("control_refused")
-    refused = taken.replace("_", ".")  # Kafka holds the two to be one name
+def test_topics_that_the_broker_refuses_are_named(running: RunningStack) -> None:
+    """The connector is FAILED with topic and reason; it runs once the cause is gone."""
     name = unique_name("fails")
+    taken = running.topic("control_refused")
     config = running.connector(topics=running.topic("t"), iceberg__tables="db.t")
+    refused = taken.replace("_", ".")  # Kafka holds the two to be one name
     running.create(name, {**config, "iceberg.control.topic": refused})
     cause = running.trace(name).partition("\n")[0]
-    assert refused in cause
+    assert f"the broker refuses to create topic {refused}" in cause
     assert "collides" in cause
+    letters = {
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": f"{name}-letters",  # three replicas by default
+    }
+    answer = running.api.put(f"/connectors/{name}/config", json={**config, **letters})
+    assert answer.is_success
+    running.until(
+        lambda: f"{name}-letters: Unable to replicate" in str(running.status(name)["connector"]),
+        lambda: f"the other cause: {running.status(name)}",
+    )
+    letters["errors.deadletterqueue.topic.replication.factor"] = "1"
+    running.table("db.t")
+    answer = running.api.put(f"/connectors/{name}/config", json={**config, **letters})
+    assert answer.is_success
+    running.until(
+        lambda: (
+            [t["state"] for t in running.status(name)["tasks"]] == ["RUNNING"]
+            and running.status(name)["connector"]["state"] == "RUNNING"
+        ),
+        lambda: f"it to run: {running.status(name)}",
+    )
     running.delete(name)
