@@ -182,19 +182,17 @@ class RunningStack:
 
     # ------------------------------------------------------------ processes
 
-    def processes(self) -> list[psutil.Process]:
-        """The node and everything below it, and the broker."""
-        (node,) = [
-            child
-            for child in psutil.Process().children(recursive=True)
-            if child.is_running()
-            and str(self.stack.state_dir / "node.properties") in child.cmdline()
-        ]
-        return [node, *node.children(recursive=True)]
+    def processes(self) -> list[tuple[psutil.Process, list[str]]]:
+        """The node and everything below it, each with its arguments."""
+        file = str(self.stack.state_dir / "node.properties")
+        children = psutil.Process().children(recursive=True)
+        (node,) = (process for process in children if file in _arguments(process))
+        found = [node, *node.children(recursive=True)]
+        return [(process, _arguments(process)) for process in found]
 
     def worker(self) -> psutil.Process:
         """The worker process."""
-        return next(p for p in self.processes() if p.cmdline()[-2:] == ["-m", "worker"])
+        return next(p for p, arguments in self.processes() if arguments[-2:] == ["-m", "worker"])
 
     def logs(self) -> dict[str, str]:
         """Everything that node, children and broker wrote, by file."""
@@ -231,6 +229,14 @@ def duckdb_rows(table: Table, *columns: str) -> list[tuple[Any, ...]]:
 def pick(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[tuple[Any, ...]]:
     """These columns of rows, sorted."""
     return sorted(tuple(row[column] for column in columns) for row in rows)
+
+
+def _arguments(process: psutil.Process) -> list[str]:
+    try:
+        found: list[str] = process.cmdline()
+    except psutil.Error:  # it has just ended
+        return []
+    return found
 
 
 def _extension(name: str) -> Path:
