@@ -4,6 +4,9 @@ Rules of this file:
 - A producer whose transaction failed in any way is thrown away (librdkafka speaks the older
   EndTxn, so a reused producer could finish a later transaction): ``transact`` is all or raise.
 - No delivery callbacks: a fenced producer raises SystemError out of ``poll`` when one runs.
+- Sending offsets is bounded here: librdkafka 2.16.0 waits for a group coordinator that is gone
+  for as long as no other broker connects or disconnects, whatever time it was given (its issues
+  5456 and 5511; a restarted single broker is enough).
 - Offsets named here are next offsets, the first not yet read.
 
 Source:
@@ -13,6 +16,7 @@ Source:
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -43,6 +47,7 @@ __all__ = [
 Stage: TypeAlias = Literal["begin", "begun", "producing", "produced", "committing", "committed"]
 REQUEST_TIMEOUT_S = 30.0
 TRANSACTION_TIMEOUT_MS = 60_000
+OFFSETS_TIMEOUT_S = REQUEST_TIMEOUT_S + 5.0  # later than the client's own, where that works
 
 _FENCED = {
     KafkaError._FENCED,  # noqa: SLF001 - the client's public constants start so
@@ -197,9 +202,7 @@ class TransactionalProducer:
                 if number == 0:
                     on_stage("producing")
             if group_id is not None and offsets:
-                self._producer.send_offsets_to_transaction(
-                    to_client(offsets), self._group_metadata(group_id), REQUEST_TIMEOUT_S
-                )
+                self._send_offsets(offsets, self._group_metadata(group_id), doing)
             left = self._producer.flush(REQUEST_TIMEOUT_S)
             if left:
                 raise RetriableError(
@@ -225,6 +228,38 @@ class TransactionalProducer:
             else:
                 return
 
+    def _send_offsets(
+        self, offsets: Mapping[TopicPartition, int], group_metadata: Any, doing: str
+    ) -> None:
+        """Add offsets to the transaction, or raise within the time.
+
+        A call that hangs is left to its thread, which keeps the client alive. Whatever that still
+        sends carries an epoch that the successor's ``init`` has fenced.
+        """
+        outcome: list[BaseException | None] = []
+
+        def call() -> None:
+            try:
+                self._producer.send_offsets_to_transaction(
+                    to_client(offsets), group_metadata, REQUEST_TIMEOUT_S
+                )
+            except (KafkaException, SystemError) as e:
+                outcome.append(e)
+            else:
+                outcome.append(None)
+
+        thread = threading.Thread(target=call, name="send-offsets", daemon=True)
+        thread.start()
+        thread.join(OFFSETS_TIMEOUT_S)
+        if not outcome:
+            raise RetriableError(
+                f"{doing}: the group's coordinator did not take the offsets in "
+                f"{OFFSETS_TIMEOUT_S:.0f} s",
+                code="transaction_unknown",
+            )
+        if outcome[0] is not None:
+            raise outcome[0]
+
     def _group_metadata(self, group_id: str) -> Any:
         consumer = self._groups.get(group_id)
         if consumer is None:
@@ -239,7 +274,7 @@ class TransactionalProducer:
             consumer.close()
         self._groups.clear()
         with contextlib.suppress(KafkaException, SystemError):
-            self._producer.purge()
+            self._producer.purge(blocking=False)  # a broker that is gone would not answer
             self._producer.poll(0)
 
 

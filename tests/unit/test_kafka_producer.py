@@ -1,0 +1,46 @@
+"""The transactional producer's own promises, where no broker can be made to break them."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from connect.errors import RetriableError
+from connect.gateways import kafka
+from connect.gateways.kafka import TransactionalProducer
+from connect.layout import TopicPartition
+
+
+class Hanging:
+    """A client whose group coordinator is gone for good."""
+
+    def __init__(self) -> None:
+        self.release = threading.Event()
+
+    def begin_transaction(self) -> None:
+        """Nothing to do."""
+
+    def send_offsets_to_transaction(self, *_: Any) -> None:
+        """Ignores the time it was given."""
+        self.release.wait()
+
+    def purge(self, **_: Any) -> None:
+        """Nothing to do."""
+
+    def poll(self, _: float) -> None:
+        """Nothing to do."""
+
+
+def test_offsets_that_nobody_takes_do_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The transaction ends as unknown within the time, and the producer can be closed."""
+    monkeypatch.setattr(kafka, "OFFSETS_TIMEOUT_S", 0.05)
+    producer = TransactionalProducer({"bootstrap.servers": "127.0.0.1:1"}, "t")
+    client = Hanging()
+    producer._producer = client
+    with pytest.raises(RetriableError) as raised:
+        producer.transact([], group_id="g", offsets={TopicPartition("t", 0): 1})
+    assert raised.value.code == "transaction_unknown"
+    producer.close()
+    client.release.set()
