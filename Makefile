@@ -57,8 +57,8 @@ fmt: $(STAMP) ## format and repair what can be repaired
 unit: $(STAMP) ## the fast tests: no child process
 	@$(BIN)/pytest tests/unit $(PYTEST_ARGS)
 
-test: setup lint ## everything but benches; pytest's summary is the last output
-	@$(BIN)/pytest -m "not bench" $(PYTEST_ARGS)
+test: setup lint ## everything but kills and benches; pytest's summary is the last output
+	@$(BIN)/pytest -m "not bench and not faults" $(PYTEST_ARGS)
 
 golden: setup ## the recordings of Java's behaviour
 	@$(BIN)/python -m tests.golden.run
