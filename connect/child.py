@@ -1,4 +1,4 @@
-"""What both children of a node share: the pipe, states and how an error is told.
+"""What both children of a node share: how they begin, the pipe, how an error is told.
 
 Rules of this file:
 - The first line of a trace names the cause and its coordinates; the stack follows.
@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import threading
 import traceback
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from connect import logs
+from connect.config.node import NodeConfig
+from connect.config.providers import Providers
 from connect.errors import ConfigError, DataLost, Fenced, IcefloeError, InvariantViolation
 from connect.ipc import Channel
 
@@ -95,3 +100,51 @@ class Child:
                 continue
             yield message
         stopping.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A child that was told its configuration.
+
+    Attributes:
+        child: the pipe.
+        node: the node's configuration.
+        providers: resolves placeholders, in this process.
+        commands: what the node wants, until it ends, says ``shutdown``, or SIGTERM comes.
+        stopping: set at the end of the commands.
+    """
+
+    child: Child
+    node: NodeConfig
+    providers: Providers
+    commands: Iterator[Mapping[str, Any]]
+    stopping: threading.Event
+
+
+def begin(process: str) -> Serving | None:
+    """Logs, pipe, signals and configuration of a child; None when it was ended before it began.
+
+    Args:
+        process: ``worker`` or ``coordinator``, for its logs.
+
+    Raises:
+        ConfigError: not started by a node, or the node speaks otherwise than expected.
+    """
+    logs.configure(process)
+    child = Child.from_environment()
+    stopping = threading.Event()
+
+    def on_signal(*_: object) -> None:
+        stopping.set()
+        child.channel.stop_receiving()
+
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the node decides
+    commands = child.commands(stopping)
+    configure: Mapping[str, Any] = next(commands, {})
+    if stopping.is_set():
+        return None
+    if configure.get("op") != "configure":
+        raise ConfigError("the first command must be configure", code="ipc")
+    node = NodeConfig.from_properties(configure["properties"])
+    return Serving(child, node, Providers(node.properties, os.environ), commands, stopping)

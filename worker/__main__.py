@@ -6,20 +6,14 @@ Started by a node over a private pipe; see ``connect.ipc`` for the messages.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
-from collections.abc import Mapping
-from typing import Any
 
 import structlog
 
-from connect import logs, metrics
-from connect.child import Child
+from connect import metrics
+from connect.child import begin
 from connect.clock import SystemClock
-from connect.config.node import NodeConfig
-from connect.config.providers import Providers
-from connect.errors import ConfigError
 from worker.hosting import Host
 from worker.runner import make_runner
 from worker.session import Session, open_session
@@ -33,24 +27,10 @@ log = structlog.get_logger("worker")
 
 def main() -> int:
     """Serve the node until it says so, goes away, or SIGTERM comes."""
-    logs.configure("worker")
-    child = Child.from_environment()
-    stopping = threading.Event()
-
-    def on_signal(*_: object) -> None:
-        stopping.set()
-        child.channel.stop_receiving()
-
-    signal.signal(signal.SIGTERM, on_signal)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the node decides
-    commands = child.commands(stopping)
-    configure: Mapping[str, Any] = next(commands, {})
-    if stopping.is_set():
+    serving = begin("worker")
+    if serving is None:
         return 0
-    if configure.get("op") != "configure":
-        raise ConfigError("the first command must be configure", code="ipc")
-    node = NodeConfig.from_properties(configure["properties"])
-    providers = Providers(node.properties, os.environ)
+    child, node, providers = serving.child, serving.node, serving.providers
     node.state_dir.mkdir(parents=True, exist_ok=True)
     session = open_session(providers.resolve_all(node.spark_properties), folder=node.state_dir)
     wiring = Wiring(
@@ -63,11 +43,11 @@ def main() -> int:
         report=lambda _state, _error: None,
     )
     host = Host(child, node, providers, wiring)
-    threading.Thread(target=_watch, args=(session, stopping), daemon=True).start()
+    threading.Thread(target=_watch, args=(session, serving.stopping), daemon=True).start()
     metrics.start_reporting(child.channel)
-    threading.Thread(target=_measure, args=(host, stopping), daemon=True).start()
+    threading.Thread(target=_measure, args=(host, serving.stopping), daemon=True).start()
     child.ready()
-    for command in commands:
+    for command in serving.commands:
         host.handle(command)
     if not host.shutdown(node.drain_grace_ms):
         log.warning("tasks did not end within the grace", grace_ms=node.drain_grace_ms)
