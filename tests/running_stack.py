@@ -84,7 +84,7 @@ class RunningStack:
     def records(self, topic: str) -> list[Any]:
         """Everything committed that a topic holds, in order of partitions."""
         settings = {"group.id": "reader", "enable.auto.commit": False, "auto.offset.reset": "error"}
-        reader = Consumer({**self._kafka, **settings})
+        reader = Consumer({**self._kafka, **settings, "log_level": 0})
         found = []
         try:
             known = reader.list_topics(topic, 30).topics[topic].partitions

@@ -106,7 +106,7 @@ class Rig:
         self.admin = KafkaAdmin(self.kafka)
         self.reader = LogReader(self.kafka)
         self.reader.assign({TopicPartition(self.control, 0): 0})
-        self._producer = Producer({**self.kafka, "linger.ms": 0})
+        self._producer = Producer({**self.kafka, "linger.ms": 0, "log_level": 0})
         self._number = 0
 
     @property

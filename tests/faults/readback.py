@@ -39,6 +39,7 @@ def read_log(bootstrap_servers: str, topic: str) -> tuple[Log, dict[int, int]]:
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
             "queued.max.messages.kbytes": 65536,
+            "log_level": 0,
         }
     )
     try:

@@ -77,7 +77,7 @@ def produce(
 ) -> None:
     """Produce ``count`` records, in a transaction that is committed or aborted if one is named."""
     own: dict[str, Any] = {"transactional.id": f"test-{next(_ids)}"} if transaction else {}
-    producer = Producer({**properties, "linger.ms": 5, **own})
+    producer = Producer({**properties, "linger.ms": 5, "log_level": 0, **own})
     if transaction:
         producer.init_transactions(30)
         producer.begin_transaction()
@@ -142,7 +142,7 @@ def test_transactions_leave_holes_not_losses(
     produce(kafka_properties, topic, 10, transaction="abort")  # 11..20, marker 21
     produce(kafka_properties, topic, 3, transaction="commit")  # 22..24, marker 25
     produce(kafka_properties, topic, 4, transaction="abort")  # 26..29, marker 30
-    left_open = Producer({**kafka_properties, "transactional.id": f"open-{how}"})
+    left_open = Producer({**kafka_properties, "transactional.id": f"open-{how}", "log_level": 0})
     left_open.init_transactions(30)
     left_open.begin_transaction()
     left_open.produce(topic, b"{}")

@@ -61,7 +61,7 @@ class Sink:
     states: list[tuple[str, Exception | None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.producer = Producer({**self.kafka, "linger.ms": 0})
+        self.producer = Producer({**self.kafka, "linger.ms": 0, "log_level": 0})
         self.catalog: CatalogGateway = open_catalog("iceberg", self.catalog_properties)
 
     @contextlib.contextmanager

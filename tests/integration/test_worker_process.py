@@ -94,7 +94,7 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.admin = KafkaAdmin(self.kafka)
-        self.producer = Producer({**self.kafka, "linger.ms": 0})
+        self.producer = Producer({**self.kafka, "linger.ms": 0, "log_level": 0})
         self.store = ConfigStore(
             StoreSettings(
                 group_id="g",

@@ -99,7 +99,7 @@ def test_idle_task_answers_with_its_partitions(rig: Rig) -> None:
 
 def test_open_transaction_holds_the_timestamp(rig: Rig) -> None:
     """A partition whose end nobody may read yet is not idle: it gives no time of a look."""
-    writer = Producer({**rig.kafka, "transactional.id": f"open-{rig.topic}"})
+    writer = Producer({**rig.kafka, "transactional.id": f"open-{rig.topic}", "log_level": 0})
     writer.init_transactions(30)
     writer.begin_transaction()
     writer.produce(rig.topic, b"{}", partition=1)
