@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 import threading
-import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,14 @@ from typing import Any
 from connect import logs
 from connect.config.node import NodeConfig
 from connect.config.providers import Providers
-from connect.errors import ConfigError, DataLost, Fenced, IcefloeError, InvariantViolation
+from connect.errors import (
+    ConfigError,
+    DataLost,
+    Fenced,
+    IcefloeError,
+    InvariantViolation,
+    trace_of,
+)
 from connect.ipc import Channel
 
 DESCRIPTOR_VARIABLE = "ICEFLOE_IPC_FD"
@@ -29,10 +35,9 @@ _FINAL = (ConfigError, DataLost, Fenced, InvariantViolation)
 
 def told(error: BaseException) -> dict[str, Any]:
     """An error as ``state`` messages carry it: code, trace and whether a restart may help."""
-    stack = "".join(traceback.format_exception(error))
     return {
         "code": error.code if isinstance(error, IcefloeError) else "unexpected",
-        "trace": f"{type(error).__name__}: {error}\n\n{stack}"[:TRACE_CHARACTERS_MAX],
+        "trace": trace_of(error)[:TRACE_CHARACTERS_MAX],
         "retriable": not isinstance(error, _FINAL),
     }
 

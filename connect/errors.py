@@ -20,6 +20,7 @@ exceptions are mapped once, in the gateway that met them.
 
 from __future__ import annotations
 
+import traceback
 from typing import Any, ClassVar
 
 
@@ -125,3 +126,9 @@ class InvariantViolation(IcefloeError):  # noqa: N818 - the field's word
     """A bug: crash loudly with the state."""
 
     default_code = "invariant"
+
+
+def trace_of(error: BaseException) -> str:
+    """An error as people are shown it: the cause and its coordinates first, then the stack."""
+    stack = "".join(traceback.format_exception(error))
+    return f"{type(error).__name__}: {error}\n\n{stack}"

@@ -12,7 +12,6 @@ Rules of this file:
 from __future__ import annotations
 
 import contextlib
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -209,9 +208,3 @@ class Deployer:
             self._admin.ensure_topic(
                 dead_letters, 1, replication_factor=config.errors.dead_letter_replication_factor
             )
-
-
-def trace_of(error: BaseException) -> str:
-    """First line names the cause and its coordinates, the stack follows."""
-    stack = "".join(traceback.format_exception(error))
-    return f"{type(error).__name__}: {error}\n\n{stack}"

@@ -21,10 +21,10 @@ from functools import partial
 from typing import Any
 
 from connect.clock import Clock
-from connect.errors import Fenced, IcefloeError, InvariantViolation, RetriableError
+from connect.errors import Fenced, IcefloeError, InvariantViolation, RetriableError, trace_of
 from connect.herder import runs
 from connect.herder.backoff import BackoffPolicy
-from connect.herder.deploy import Deployed, Deployer, trace_of
+from connect.herder.deploy import Deployed, Deployer
 from connect.herder.handover import Handover
 from connect.herder.runs import Run, Unit
 from connect.herder.state import Status
