@@ -11,6 +11,7 @@ SEEDS ?= 10000
 RECORDS ?= 1000000
 PYTEST_ARGS ?=
 STAMP := $(VENV)/.complete
+CLIENTS ?= $(VENV)-clients
 DEMO_ARGS ?=
 
 # The first interpreter that is new enough and can make environments; PYTHON=... overrides.
@@ -18,7 +19,7 @@ FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
   $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
   && echo $$p && break; done
 
-.PHONY: help setup jars demo test unit bench golden sim faults lint fmt lock docs clean
+.PHONY: help setup clients jars demo test unit bench golden sim faults lint fmt lock docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -35,6 +36,13 @@ $(STAMP): requirements/dev.lock pyproject.toml
 	[ -x $(BIN)/python ] || "$$python" -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+clients: $(CLIENTS)/.complete ## programs of others that tests let drive a node, in an environment of their own
+
+$(CLIENTS)/.complete: requirements/clients.lock | $(STAMP)
+	@[ -x $(CLIENTS)/bin/python ] || $(BIN)/python -m venv $(CLIENTS)
+	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/clients.lock
 	@touch $@
 
 jars: $(STAMP)
@@ -57,7 +65,7 @@ fmt: $(STAMP) ## format and repair what can be repaired
 unit: $(STAMP) ## the fast tests: no child process
 	@$(BIN)/pytest tests/unit $(PYTEST_ARGS)
 
-test: setup lint ## everything but kills and benches; pytest's summary is the last output
+test: setup clients lint ## everything but kills and benches; pytest's summary is the last output
 	@$(BIN)/pytest -m "not bench and not faults" $(PYTEST_ARGS)
 
 golden: setup ## the recordings of Java's behaviour
@@ -81,8 +89,10 @@ lock: ## resolve dependencies and jars anew, with check sums
 	  --python-version 3.11 -o requirements/runtime.lock
 	@$(UV) pip compile pyproject.toml --quiet --generate-hashes --no-header \
 	  --python-version 3.11 --extra dev --extra build -o requirements/dev.lock
+	@$(UV) pip compile requirements/clients.in --quiet --generate-hashes --no-header \
+	  --python-version 3.11 -o requirements/clients.lock
 	@$(MAKE) setup
 	@$(BIN)/python -m connect.embedded.jars lock
 
 clean: ## remove what was built; the jar cache stays
-	@rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) $(CLIENTS) build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
