@@ -5,6 +5,7 @@ Commands import what they need when they run, so that ``icefloe --help`` answers
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -25,6 +26,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+_GROUPS = {
+    "control": ("connect.control_tool", "Look into the control topic."),
+    "tables": ("connect.tables_tool", "Tables whose files wait for a commit."),
+}
 BrokerPort = Annotated[
     int, typer.Option(min=0, max=65535, help="Kafka's port; 0 takes a free one.")
 ]
@@ -85,14 +90,14 @@ def version() -> None:
     typer.echo(installed_version("icefloe"))
 
 
-def _add_control(arguments: Sequence[str]) -> None:
-    """The ``control`` commands; their module is loaded only when they are asked for."""
-    if arguments[:1] == ["control"]:
-        from connect.control_tool import control_app  # noqa: PLC0415 - on use
-
-        app.add_typer(control_app)
-    else:
-        app.add_typer(typer.Typer(help="Look into the control topic."), name="control")
+def _add_groups(arguments: Sequence[str]) -> None:
+    """Commands with commands of their own; a module is loaded only when it is asked for."""
+    for name, (module, text) in _GROUPS.items():
+        if arguments[:1] == [name]:
+            group: typer.Typer = getattr(importlib.import_module(module), f"{name}_app")
+        else:
+            group = typer.Typer(help=text)
+        app.add_typer(group, name=name)
 
 
 def _exit_now(status: int) -> None:
@@ -104,7 +109,7 @@ def _exit_now(status: int) -> None:
 
 def main() -> None:
     """Entry point: one clear line for what we know to go wrong, status 1."""
-    _add_control(sys.argv[1:])
+    _add_groups(sys.argv[1:])
     try:
         app()
     except IcefloeError as e:

@@ -9,6 +9,8 @@ Node to child (``op``):
                    one that is there
     ``stop``       {connector[, task]}
     ``layout``     {connector, layout}                coordinators: the layout that is ready now
+    ``decide``     {connector, table, action, request}  coordinators: the operator's word on a
+                   failed table, ``retry`` or ``skip``; answered
     ``log-level``  {logger, level}                    a number of the standard library's levels
     ``shutdown``   {grace_ms}
 
@@ -19,6 +21,9 @@ Child to node (``event``):
     ``metrics``    {samples: [[name, {label: value}, number], ...]}  absolute values
     ``round``      {connector, commit_id, partial, valid_through_us, duration_ms, records,
                    topics: [...], tables: [{table, snapshot_id, files, records, ...}]}
+    ``failed_tables``  {connector, tables: [{table, code, message, retriable, announcements,
+                   files, records}]}                  all that are not committed, when that changed
+    ``answer``     {connector, request, ...}          to the command with that ``request``
 """
 
 from __future__ import annotations

@@ -107,7 +107,10 @@ CATALOGUE: tuple[Metric, ...] = (
         _CONNECTOR,
         "Age of the valid-through timestamp, worked out by the node when asked.",
     ),
+    Metric("tables_failed", "gauge", "tables", _CONNECTOR, "Tables whose files wait for a commit."),
     Metric("announcements_skipped", "counter", "announcements", _TABLE, "Skipped by an operator."),
+    Metric("files_skipped", "counter", "files", _TABLE, "Files in skipped announcements."),
+    Metric("records_skipped", "counter", "records", _TABLE, "Records in skipped announcements."),
     Metric(
         "control_events_malformed",
         "counter",

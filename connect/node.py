@@ -39,6 +39,7 @@ from connect.herder.api import HEALTHY, NodeHerder
 from connect.herder.backoff import BackoffPolicy
 from connect.herder.deploy import Deployer
 from connect.herder.herder import Herder
+from connect.herder.questions import Questions
 from connect.herder.state import ConnectorState
 from connect.herder.store import ConfigStore, StatusStore, StoreSettings
 from connect.herder.supervisor import Child, ChildSpec
@@ -153,6 +154,7 @@ class Node:
             )
             for name in COMMANDS
         }
+        self._questions = Questions(self._children, clock)
         exposition = Exposition(
             clock.now_ms, is_known=lambda name: self._store.get(name).config is not None
         )
@@ -184,6 +186,7 @@ class Node:
             settle_offsets=self._deployer.settle_offsets,
             publish_level=self._publish_level,
             on_fenced=self._on_fatal,
+            ask=self._questions.ask,
             group_id=config.group_id,
         )
 
@@ -258,7 +261,10 @@ class Node:
         self._herder.changed(name)
 
     def _heard(self, child: str, event: Mapping[str, Any]) -> None:
-        self._herder.heard(child, event)
+        if event.get("event") == "answer":
+            self._questions.answered(event)
+        else:
+            self._herder.heard(child, event)
 
     def _group_of(self, state: ConnectorState) -> str:
         try:

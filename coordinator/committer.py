@@ -133,7 +133,12 @@ class Committer:
                     error.code not in _RETRIABLE_REFUSALS
                 )
                 return TableFailed(
-                    commit.table, commit.commit_id, error.code, str(error), not is_final
+                    commit.table,
+                    commit.commit_id,
+                    error.code,
+                    str(error),
+                    not is_final,
+                    error.coordinates.get("present_uuid"),
                 )
 
     def _commit_again(self, commit: TableCommit, memory: _Memory) -> CommitOutcome:

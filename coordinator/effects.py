@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 from uuid import UUID
 
 from connect.layout import Layout
@@ -80,6 +80,7 @@ class TableFailed:
         code: bounded code, e.g. ``table_missing``, ``floor_lost``, ``catalog_unavailable``.
         message: what the catalog said.
         is_retriable: the next round may try again; else the operator decides.
+        present_uuid: identity of the table that is there, where it is another than announced.
     """
 
     table: TableReference
@@ -87,6 +88,7 @@ class TableFailed:
     code: str
     message: str
     is_retriable: bool
+    present_uuid: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +156,14 @@ class CompletionSent:
 
 @dataclass(frozen=True, slots=True)
 class TableDecision:
-    """The operator's word on a failed table: ``retry`` it or ``skip`` what is announced."""
+    """The operator's word on a failed table: ``retry`` it or ``skip`` what is announced.
+
+    ``request`` comes back with what became of it.
+    """
 
     table: TableReference
-    action: str
+    action: Literal["retry", "skip"]
+    request: str = ""
 
 
 Input: TypeAlias = (
@@ -226,13 +232,21 @@ class RoundEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class AnnouncementsSkipped:
-    """The operator gave up what was announced for a table; its files are named, never deleted."""
+class Decided:
+    """What became of the operator's word on a table.
 
-    table: TableReference
-    announcements: tuple[Envelope, ...]
+    Attributes:
+        decision: his word.
+        state: ``done``; ``busy`` while the table is being tried, the outcome decides first;
+            ``not_failed`` when nothing waits for a decision.
+        skipped: announcements that are given up: their files are named, never deleted.
+        kept: announcements that wait on, for the table that is there now.
+    """
+
+    decision: TableDecision
+    state: Literal["done", "busy", "not_failed"]
+    skipped: tuple[Envelope, ...] = ()
+    kept: tuple[Envelope, ...] = ()
 
 
-Effect: TypeAlias = (
-    SendStartCommit | CommitTables | SendCompletion | Stop | RoundEnded | AnnouncementsSkipped
-)
+Effect: TypeAlias = SendStartCommit | CommitTables | SendCompletion | Stop | RoundEnded | Decided

@@ -60,10 +60,14 @@ class Host:
                 self._start(name, command["config"], Layout.from_json(command["layout"]))
             case "layout" if hosted is not None:
                 hosted.coordinator.set_layout(Layout.from_json(command["layout"]))
-            case "decide" if hosted is not None:
+            case "decide" if hosted is not None and hosted.is_running:
                 *namespace, table = command["table"].split(".")
                 reference = TableReference("", tuple(namespace), table)
-                hosted.coordinator.decide(TableDecision(reference, command["action"]))
+                decision = TableDecision(reference, command["action"], command["request"])
+                hosted.coordinator.decide(decision)
+            case "decide":
+                refused = {"request": command["request"], "state": "not_running"}
+                self._child.channel.send({"event": "answer", "connector": name, **refused})
             case "stop" if hosted is not None:
                 hosted.coordinator.stop()
             case _:
@@ -110,10 +114,13 @@ class Host:
                 ).inc()
             case "kept":
                 metrics.gauge("records_uncommitted", connector=connector).set(where["records"])
-            case "skipped":
-                metrics.counter(
-                    "announcements_skipped", connector=connector, table=str(where["table"])
-                ).inc()
+            case "failed_tables":
+                tables = where["tables"]
+                metrics.gauge("tables_failed", connector=connector).set(len(tables))
+                self._child.channel.send({"event": kind, "connector": connector, "tables": tables})
+            case "decided":
+                _count_skipped(connector, where)
+                self._child.channel.send({"event": "answer", "connector": connector, **where})
 
     def _on_round(self, connector: str, ended: RoundEnded) -> None:
         duration_ms = ended.ended_ms - ended.started_ms
@@ -150,6 +157,17 @@ def _count(connector: str, outcome: TableCommitted | TableFailed) -> None:
         metrics.counter("records_committed", **where).inc(outcome.records)
         metrics.counter("files_committed", **where).inc(outcome.files)
         metrics.gauge("commit_duration_ms", **where).set(outcome.duration_ms)
+
+
+def _count_skipped(connector: str, answer: Mapping[str, Any]) -> None:
+    given_up = {"connector": connector, "table": answer["table"]}
+    for name, what in (
+        ("announcements_skipped", "announcements"),
+        ("files_skipped", "files"),
+        ("records_skipped", "records"),
+    ):
+        if answer["skipped"][what]:
+            metrics.counter(name, **given_up).inc(answer["skipped"][what])
 
 
 def _shown(outcome: TableCommitted | TableFailed) -> dict[str, Any]:
@@ -196,6 +214,11 @@ class _Hosted:
             self._child.state(self._name, "FAILED", error=e)
         else:
             self._child.state(self._name, "STOPPED")
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the coordinator has not ended."""
+        return self._thread.is_alive()
 
     def join(self, timeout_ms: int) -> None:
         """Wait for the thread."""

@@ -21,7 +21,7 @@ Rules of this file:
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -31,10 +31,10 @@ from control_schemas.events import CommitComplete, DataComplete, DataWritten, So
 from coordinator import valid_through
 from coordinator.effects import (
     Advanced,
-    AnnouncementsSkipped,
     CommitTables,
     CompletionSent,
     CoordinatorFenced,
+    Decided,
     Effect,
     Envelope,
     EnvelopeRead,
@@ -118,20 +118,14 @@ class Kernel:
         return self._failed
 
     @property
-    def announcements_kept(self) -> int:
+    def kept(self) -> Mapping[Identifier, Sequence[Envelope]]:
         """Announcements that are in no table yet."""
-        return sum(map(len, self._pending.values()))
+        return self._pending
 
     @property
-    def records_kept(self) -> int:
-        """Records in announced data files that are in no table yet."""
-        kept = [e.event.payload for waiting in self._pending.values() for e in waiting]
-        return sum(
-            file.record_count
-            for written in kept
-            if isinstance(written, DataWritten)
-            for file in written.data_files or ()
-        )
+    def announcements_kept(self) -> int:
+        """Their number."""
+        return sum(map(len, self._pending.values()))
 
     def receive(self, given: Input, now_ms: int) -> list[Effect]:
         """Take one input and return what is to be done, in order.
@@ -160,7 +154,7 @@ class Kernel:
             case CompletionSent(commit_id):
                 return self._on_completion_sent(commit_id, now_ms)
             case TableDecision():
-                return self._on_decision(given)
+                return self._on_decision(given, now_ms)
 
     # ------------------------------------------------------------------ reading
 
@@ -371,11 +365,26 @@ class Kernel:
             )
         ]
 
-    def _on_decision(self, decision: TableDecision) -> list[Effect]:
+    def _on_decision(self, decision: TableDecision, now_ms: int) -> list[Effect]:
         identifier = decision.table.identifier
         if self._round is not None and identifier in self._round.in_flight:
-            return []  # being tried at this moment: its outcome decides first
-        if self._failed.pop(identifier, None) is None or decision.action == "retry":
-            return []
-        skipped = tuple(self._pending.pop(identifier, ()))
-        return [AnnouncementsSkipped(decision.table, skipped)]
+            return [Decided(decision, "busy")]  # its outcome decides first
+        failure = self._failed.pop(identifier, None)
+        if failure is None:
+            return [Decided(decision, "not_failed")]
+        self._next_start_ms = now_ms  # nobody should wait for an interval to see what it did
+        kept = tuple(self._pending.get(identifier, ()))
+        if decision.action == "retry":
+            return [Decided(decision, "done", kept=kept)]
+        skipped = tuple(e for e in kept if not _is_for(failure.present_uuid, e))
+        self._forget(identifier, skipped)
+        kept = tuple(self._pending.get(identifier, ()))
+        return [Decided(decision, "done", skipped, kept)]
+
+
+def _is_for(uuid: UUID | None, envelope: Envelope) -> bool:
+    """Whether an announcement is for the table of this identity."""
+    payload = envelope.event.payload
+    return (
+        uuid is not None and isinstance(payload, DataWritten) and payload.table.table_uuid == uuid
+    )

@@ -30,10 +30,10 @@ from control_schemas.events import DataWritten
 from coordinator.committer import Committer
 from coordinator.completion import Outbox
 from coordinator.effects import (
-    AnnouncementsSkipped,
     CommitOutcome,
     CommitTables,
     CompletionSent,
+    Decided,
     Effect,
     EnvelopeRead,
     Input,
@@ -51,6 +51,7 @@ from coordinator.effects import (
 from coordinator.inbox import Inbox, start_offsets
 from coordinator.kernel import Kernel, KernelSettings, Phase
 from coordinator.landing import WaitingClock
+from coordinator.waiting import answer_to, failed_tables, records_in
 
 POLL_IDLE_MS = 100
 POLL_BUSY_MS = 5
@@ -69,8 +70,9 @@ class Wiring:
         node_group_id: ``group.id`` of the node cluster, first part of the transactional id.
         clock: time and identities.
         on_round: told of each finished round.
-        on_event: told of ``malformed``, ``restart``, ``skipped`` with their coordinates, and of
-            ``kept`` with the records that are in files and in no table yet.
+        on_event: told of ``malformed``, ``restart`` with their coordinates, of ``kept`` with the
+            records that are in files and in no table yet, of ``failed_tables``, and of
+            ``decided`` with what became of the operator's word.
     """
 
     kafka: Mapping[str, str]
@@ -158,6 +160,8 @@ class _Session:
         self._layout = layout
         self._inbox: Inbox | None = None
         self._catalog: CatalogGateway | None = None
+        self._failed_tables: list[dict[str, Any]] | None = None
+        self._is_news = False  # about failed tables: a round ended, or the operator decided
 
     def __enter__(self) -> Self:
         return self
@@ -224,7 +228,16 @@ class _Session:
             tick = Tick(clock.new_uuid(), clock.now_ms() * 1000)
             self._receive(kernel, tick, outbox, committer)
             if busy or len(heard) > 1:  # more was heard than how far the log was read
-                self._wiring.on_event("kept", {"records": kernel.records_kept})
+                kept = [envelope for waiting in kernel.kept.values() for envelope in waiting]
+                self._wiring.on_event("kept", {"records": records_in(kept)})
+            if self._is_news:
+                self._is_news = False
+                self._tell_failed(failed_tables(kernel.failed_tables, kernel.kept))
+
+    def _tell_failed(self, failed: list[dict[str, Any]]) -> None:
+        if failed != self._failed_tables:
+            self._failed_tables = failed
+            self._wiring.on_event("failed_tables", {"tables": failed})
 
     def _receive(self, kernel: Kernel, given: Input, outbox: Outbox, committer: Committer) -> None:
         for effect in kernel.receive(given, self._wiring.clock.monotonic_ms()):
@@ -246,9 +259,11 @@ class _Session:
                 return [CompletionSent(effect.commit_id)]
             case RoundEnded():
                 self._wiring.on_round(effect)
-            case AnnouncementsSkipped(table, announcements):
-                log.warning("announcements skipped", table=str(table), count=len(announcements))
-                self._wiring.on_event("skipped", {"table": str(table)})
+                self._is_news = True
+            case Decided(decision):
+                answer = {"request": decision.request, **answer_to(effect)}
+                self._wiring.on_event("decided", answer)
+                self._is_news = True
             case Stop(commit_id, message, coordinates):
                 # a repeated StartCommit changes nothing, but only the id's holder can send it
                 outbox.start_commit(SendStartCommit(commit_id))

@@ -32,6 +32,7 @@ def refuse_other_table(table: Table, commit: TableCommit) -> None:
             f"the table is now {table.metadata.table_uuid}; files were written for "
             f"{', '.join(sorted(map(str, others)))}",
             code="table_replaced",
+            present_uuid=table.metadata.table_uuid,
         )
     if table.metadata.format_version != _FORMAT_VERSION:
         raise CommitRefused(

@@ -2,7 +2,9 @@
 
 For tests of the node alone. In the folder ``STUB_DIR`` it appends every command to
 ``<process>.jsonl``; a file ``fail-<connector>-<task>`` (task ``c`` for the coordinator) makes that
-unit fail once with the JSON in it (code, retriable), and is removed then.
+unit fail once with the JSON in it (code, retriable), and is removed then. What a file
+``failed-tables.json`` holds is told as the coordinators' failed tables, and ``decided.json`` is
+the answer to every decision.
 """
 
 import json
@@ -47,6 +49,10 @@ def start(message: dict[str, Any]) -> None:
         state(connector, task, "FAILED", trace=f"Stub: {told['code']}\n\nstack", **told)
         return
     state(connector, task, "RUNNING")
+    failed = folder / "failed-tables.json"
+    if task is None and failed.exists():
+        tables = json.loads(failed.read_text())
+        channel.send({"event": "failed_tables", "connector": connector, "tables": tables})
 
 
 with (folder / f"{process}.jsonl").open("a") as commands:
@@ -58,6 +64,9 @@ with (folder / f"{process}.jsonl").open("a") as commands:
                 channel.send({"event": "ready", "pid": os.getpid()})
             case "start":
                 start(message)
+            case "decide":
+                answer = json.loads((folder / "decided.json").read_text())
+                channel.send({"event": "answer", "request": message["request"], **answer})
             case "stop":
                 state(message["connector"], message.get("task"), "STOPPED")
             case "shutdown":

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from connect.errors import ConfigError, Fenced, RetriableError
 from connect.gateways.kafka_admin import KafkaAdmin
@@ -68,6 +68,7 @@ class NodeHerder:
         settle_offsets: sets the offsets that the store says are to be set for a group.
         publish_level: sets a log level in this process and its children.
         on_fenced: called when another node writes in our place: this one must end.
+        ask: sends a command to a child and returns its answer.
         group_id: the node cluster's ``group.id``.
     """
 
@@ -83,6 +84,7 @@ class NodeHerder:
         settle_offsets: Callable[[ConnectorState, str], None],
         publish_level: Callable[[str, str], None],
         on_fenced: Callable[[BaseException], None],
+        ask: Callable[[str, Mapping[str, Any]], Mapping[str, Any]],
         group_id: str,
     ) -> None:
         self._herder = herder
@@ -94,6 +96,7 @@ class NodeHerder:
         self._settle_offsets = settle_offsets
         self._publish_level = publish_level
         self._on_fenced = on_fenced
+        self._ask = ask
         self._group_id = group_id
         self._changing = threading.Lock()
         self._health = STARTING
@@ -273,16 +276,29 @@ class NodeHerder:
         """Icefloe's own view of a connector: ``tables``, ``lag`` or ``rounds``."""
         state = self._get(name)
         run = self._herder.run_of(name)
-        rounds = list(run.rounds) if run is not None else []
         if what == "rounds":
-            return {"connector": name, "rounds": rounds}
+            return {"connector": name, "rounds": list(run.rounds) if run is not None else []}
         if what == "tables":
-            tables: dict[str, Mapping[str, Any]] = {}
-            for one in rounds:
-                for table in one.get("tables", ()):
-                    tables[table["table"]] = {**table, "commit_id": one.get("commit_id")}
-            return {"connector": name, "tables": list(tables.values())}
+            return {"connector": name, "tables": run.tables() if run is not None else []}
         return {"connector": name, "partitions": self._lag(state)}
+
+    def decide_table(
+        self, name: str, table: str, action: Literal["retry", "skip"]
+    ) -> Mapping[str, Any]:
+        """The operator's word on a table that cannot be committed."""
+        self._get(name)
+        asked = {"op": "decide", "connector": name, "table": table, "action": action}
+        answer = self._ask("coordinator", asked)
+        match answer["state"]:
+            case "not_running":
+                raise ConflictError(f"Connector {name} does not run", connector=name)
+            case "not_failed":
+                raise ConflictError(f"Nothing of table {table} waits for a decision", table=table)
+            case "busy":
+                raise ConflictError(
+                    f"Table {table} is being committed at this moment; look again", table=table
+                )
+        return {k: v for k, v in answer.items() if k not in {"event", "request", "state"}}
 
     def _lag(self, state: ConnectorState) -> list[Mapping[str, Any]]:
         partitions = sorted(state.layout.partitions) if state.layout else []

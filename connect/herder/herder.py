@@ -282,8 +282,7 @@ class Herder:
         if run is None:
             return
         if run.is_busy:
-            again = partial(self._on_restart, name, coordinator=coordinator, tasks=tasks)
-            run.later.append(again)
+            run.later.append(partial(self._on_restart, name, coordinator=coordinator, tasks=tasks))
             return
         units = [unit for unit in run.tasks.values() if unit.task in tasks]
         if coordinator:
@@ -313,6 +312,9 @@ class Herder:
                 self._on_metrics(child, event["samples"])
             case "round":
                 self._on_round(event)
+            case "failed_tables" if (run := self._runs.get(event["connector"])) is not None:
+                run.failed_tables = tuple(event["tables"])
+                self._publish(run)
 
     def _each_unit(self, child: str, act: Callable[[Run, Unit], None]) -> None:
         for run in list(self._runs.values()):
@@ -374,10 +376,8 @@ class Herder:
         if run is None:
             return
         run.rounds.append({k: v for k, v in event.items() if k not in {"event", "connector"}})
-        known = self._statuses.topics(run.name)
-        for topic in event.get("topics", ()):
-            if topic not in known:
-                self._statuses.put_topic(run.name, topic, task=0, now_ms=self._clock.now_ms())
+        for topic in sorted({*event.get("topics", ())} - self._statuses.topics(run.name)):
+            self._statuses.put_topic(run.name, topic, task=0, now_ms=self._clock.now_ms())
 
     # ------------------------------------------------------------ telling
 

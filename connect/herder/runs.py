@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -21,6 +21,7 @@ from connect.layout import Layout
 from connect.rest.herder_api import ConnectorStatus, State, TaskStatus
 
 ROUNDS_KEPT = 50
+TABLES_SHOWN_MAX = 20
 
 Phase: TypeAlias = Literal[
     "IDLE",  # not handed to a child
@@ -105,6 +106,7 @@ class Run:
         retry_at_ms: when to converge again after a job that failed and may succeed later.
         later: what was asked for while a job ran, to be done after it.
         rounds: last rounds its coordinator told of.
+        failed_tables: tables whose files wait, as its coordinator last told.
     """
 
     name: str
@@ -120,6 +122,7 @@ class Run:
     trace: str | None = None
     retry_at_ms: int | None = None
     later: list[Callable[[], None]] = field(default_factory=list)
+    failed_tables: tuple[Mapping[str, Any], ...] = ()
     rounds: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=ROUNDS_KEPT))
 
     @classmethod
@@ -136,10 +139,24 @@ class Run:
         """Go to a layout: tasks that go on keep their count of restarts."""
         kept = self.tasks
         self.layout, self.config = layout, config
+        if layout is None:
+            self.failed_tables = ()
         self.tasks = {
             task: kept.get(task) or Unit(task, Backoff(self.policy))
             for task in range(len(layout.tasks) if layout else 0)
         }
+
+    def tables(self) -> list[Mapping[str, Any]]:
+        """Each table's last commit within the rounds that are kept, and every failed table."""
+        found: dict[str, Mapping[str, Any]] = {}
+        for ended in self.rounds:
+            for table in ended.get("tables", ()):
+                state = "FAILED" if "code" in table else "COMMITTED"
+                commit_id = ended.get("commit_id")
+                found[table["table"]] = {**table, "state": state, "commit_id": commit_id}
+        for table in self.failed_tables:
+            found[table["table"]] = {**table, "state": "FAILED"}
+        return [found[name] for name in sorted(found)]
 
 
 def signature(state: ConnectorState) -> object:
@@ -147,6 +164,20 @@ def signature(state: ConnectorState) -> object:
     layout = state.layout
     config = None if state.config is None else tuple(sorted(state.config.items()))
     return config, state.target, layout.number if layout else None, state.ready
+
+
+def _failed_tables_text(tables: Sequence[Mapping[str, Any]]) -> str | None:
+    """One line for each table that is not committed: the connector runs, they need somebody."""
+    if not tables:
+        return None
+    lines = [
+        f"{t['table']}: {t['code']}: {t['message']}; "
+        f"{t['files']} files with {t['records']} records wait"
+        for t in tables[:TABLES_SHOWN_MAX]
+    ]
+    if len(tables) > TABLES_SHOWN_MAX:
+        lines.append(f"and {len(tables) - TABLES_SHOWN_MAX} more")
+    return "\n".join([f"{len(tables)} of the connector's tables cannot be committed:", *lines])
 
 
 def shown_status(
@@ -176,7 +207,7 @@ def shown_status(
     if run is None:
         return ConnectorStatus(state.name, "UNASSIGNED", worker_id, tuple(tasks))
     own: State = "RUNNING" if run.coordinator.phase == "WAITING" else run.coordinator.shown
-    trace = run.coordinator.trace
+    trace = run.coordinator.trace or _failed_tables_text(run.failed_tables)
     if run.trace is not None:
         own, trace = "FAILED", run.trace
     return ConnectorStatus(state.name, own, worker_id, tuple(tasks), trace)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -100,6 +101,17 @@ class _Node:
         except UnknownConnectorError:
             raise ApiError(404, f"Connector {name} not found") from None
 
+    def decide(self, call: Call) -> Answer:
+        """``POST /icefloe/v1/connectors/<name>/tables/<table>/retry`` or ``/skip``."""
+        name, action = call.path["name"], call.path["action"]
+        if action not in {"retry", "skip"}:
+            raise ApiError(404, "HTTP 404 Not Found")
+        word: Literal["retry", "skip"] = "retry" if action == "retry" else "skip"
+        try:
+            return Answer(200, dict(self._herder.decide_table(name, call.path["table"], word)))
+        except UnknownConnectorError:
+            raise ApiError(404, f"Connector {name} not found") from None
+
 
 def create_app(
     herder: HerderApi,
@@ -158,6 +170,9 @@ def create_app(
     add_route(app, "GET", "/metrics", itself.metrics, produces="text/plain")
     add_route(app, "GET", "/icefloe/v1/cluster", itself.cluster)
     add_route(app, "GET", "/icefloe/v1/connectors/{name}/{what}", itself.extension)
+
+    decision = "/icefloe/v1/connectors/{name}/tables/{table}/{action}"
+    add_route(app, "POST", decision, itself.decide)
 
     def gate(inner: ASGIApp) -> Gate:
         return Gate(inner, _methods(app), chosen.cross_origin)

@@ -261,6 +261,26 @@ class HerderApi(Protocol):
         """
         ...
 
+    def decide_table(
+        self, name: str, table: str, action: Literal["retry", "skip"]
+    ) -> Mapping[str, Any]:
+        """The operator's word on a table that cannot be committed.
+
+        Args:
+            name: connector.
+            table: as ``extension(name, "tables")`` names it.
+            action: ``retry`` tries again now; ``skip`` gives up the announcements that wait.
+
+        Returns:
+            A JSON object: what was given up, file by file, and what waits on.
+
+        Raises:
+            UnknownConnectorError: no such connector.
+            ConflictError: nothing of the table waits, or it is being tried at this moment.
+            UnavailableError: the coordinator did not answer.
+        """
+        ...
+
     def cluster(self) -> Mapping[str, Any]:
         """Nodes of the cluster, leader and placements, as a JSON object."""
         ...

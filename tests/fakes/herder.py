@@ -233,6 +233,11 @@ class FakeHerder:
         self._get(name)
         return {"connector": name, what: []}
 
+    def decide_table(self, name: str, table: str, action: str) -> Mapping[str, Any]:
+        """Nothing ever waits."""
+        self._get(name)
+        raise ConflictError(f"Nothing of table {table} waits for a decision", action=action)
+
     def cluster(self) -> Mapping[str, Any]:
         """One node."""
         return {"leader": WORKER_ID, "nodes": [WORKER_ID]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from uuid import UUID
 
 import pytest
@@ -15,17 +16,19 @@ from control_schemas.events import (
 )
 from coordinator.effects import (
     Advanced,
-    AnnouncementsSkipped,
     CommitTables,
     CompletionSent,
     CoordinatorFenced,
+    Decided,
     OutcomeKnown,
     SendCompletion,
     SendStartCommit,
     Stop,
     TableDecision,
+    TableFailed,
 )
 from coordinator.kernel import Phase
+from coordinator.waiting import records_in
 from tests.kernel_driver import P0, P1, SECOND_US, T1, T2, Driver
 
 
@@ -69,7 +72,7 @@ def test_records_that_wait_for_their_table_are_counted(driver: Driver) -> None:
     file = ContentFile(FileContent.DATA, "p", "PARQUET", 0, (), 7, 100)
     driver.read(DataWritten(UUID(int=1), T1, (file, file), ()))
     driver.read(DataWritten(UUID(int=1), T2, None, None))
-    assert driver.kernel.records_kept == 14
+    assert records_in(e for kept in driver.kernel.kept.values() for e in kept) == 14
 
 
 def test_round_without_data_commits_no_table(driver: Driver) -> None:
@@ -181,13 +184,15 @@ def test_table_that_needs_the_operator_is_not_tried_again(driver: Driver) -> Non
     assert isinstance(effect, SendCompletion)
     assert effect.control_offsets == {0: 0}
     driver.sent(again)
-    assert driver.kernel.receive(TableDecision(T1, "retry"), driver.now_ms) == []
-    driver.now_ms += 10_000
+    (decided,) = driver.kernel.receive(TableDecision(T1, "retry"), driver.now_ms)
+    assert isinstance(decided, Decided)
+    assert (decided.state, len(decided.kept)) == ("done", 1)
     third = driver.start()
     driver.complete(third, (P0, 1))
     (effect,) = driver.complete(third, (P1, 1))
     assert isinstance(effect, CommitTables)
-    assert driver.kernel.receive(TableDecision(T1, "skip"), driver.now_ms) == []
+    skip = TableDecision(T1, "skip")
+    assert driver.kernel.receive(skip, driver.now_ms) == [Decided(skip, "busy")]
 
 
 def test_skipped_announcements_are_named(driver: Driver) -> None:
@@ -199,10 +204,36 @@ def test_skipped_announcements_are_named(driver: Driver) -> None:
     driver.failed(commit, retriable=False)
     driver.sent(commit)
     (effect,) = driver.kernel.receive(TableDecision(T1, "skip"), driver.now_ms)
-    assert isinstance(effect, AnnouncementsSkipped)
-    assert len(effect.announcements) == 1
+    assert isinstance(effect, Decided)
+    assert (effect.state, len(effect.skipped)) == ("done", 1)
     assert driver.kernel.announcements_kept == 0
-    assert driver.kernel.receive(TableDecision(T2, "skip"), driver.now_ms) == []
+    skip = TableDecision(T2, "skip")
+    assert driver.kernel.receive(skip, driver.now_ms) == [Decided(skip, "not_failed")]
+    assert isinstance(driver.tick()[0], SendStartCommit)  # offsets pass without waiting
+
+
+def test_files_for_the_table_that_is_there_now_are_not_skipped(driver: Driver) -> None:
+    """After a replacement only what was written for other identities is given up."""
+    present = dataclasses.replace(T1, table_uuid=UUID(int=7))
+    commit = driver.start()
+    driver.written(commit)
+    driver.written(commit, present)
+    driver.complete(commit, (P0, 1))
+    driver.complete(commit, (P1, 1))
+    replaced = TableFailed(
+        T1, commit, "table_replaced", "", is_retriable=False, present_uuid=present.table_uuid
+    )
+    driver.kernel.receive(OutcomeKnown(replaced), driver.now_ms)
+    driver.sent(commit)
+    (effect,) = driver.kernel.receive(TableDecision(T1, "skip"), driver.now_ms)
+    assert isinstance(effect, Decided)
+    assert [e.event.payload.table for e in effect.skipped] == [T1]
+    assert [e.event.payload.table for e in effect.kept] == [present]
+    again = driver.start()
+    driver.complete(again, (P0, 1))
+    (commits,) = driver.complete(again, (P1, 1))
+    assert isinstance(commits, CommitTables)
+    assert commits.commits[0].table == present
 
 
 def test_fenced_by_another_coordinator(driver: Driver) -> None:

@@ -1,0 +1,93 @@
+"""What waits for the operator, as a node tells it: status, REST extension, command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connect.embedded.broker import Broker
+from tests.running_node import RunningNode
+from tests.stack import Topics
+
+pytestmark = pytest.mark.kafka
+
+FAILED = {
+    "table": "db.t", "code": "table_missing", "message": "it is gone", "retriable": False,
+    "announcements": 1, "files": 2, "records": 30,
+}  # fmt: skip
+
+
+@pytest.fixture
+def node(broker: Broker, topics: Topics, tmp_path_factory: Any) -> Iterator[RunningNode]:
+    """A node with one connector, of which one table has failed."""
+    made = RunningNode(tmp_path_factory.mktemp("node-tables"), broker.bootstrap_servers)
+    (made.folder / "failed-tables.json").write_text(json.dumps([FAILED]))
+    made.start()
+    made.put("one", topics.create("orders"))
+    made.running("one", 1)
+    yield made
+    made.close()
+
+
+def _icefloe(node: RunningNode, *arguments: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "connect.cli", *arguments, "--url", node.url],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_failed_table_shows_in_status_list_and_command_line(node: RunningNode) -> None:
+    """The connector runs on; its trace, the extension and ``icefloe tables`` name the table."""
+    status = node.until(
+        lambda: (
+            (body := node.call("GET", "/connectors/one/status").json())["connector"].get("trace")
+            and body
+        )
+    )
+    assert status["connector"]["state"] == "RUNNING"
+    assert (
+        "db.t: table_missing: it is gone; 2 files with 30 records" in status["connector"]["trace"]
+    )
+    listed = node.call("GET", "/icefloe/v1/connectors/one/tables").json()["tables"]
+    assert listed == [{**FAILED, "state": "FAILED"}]
+    code, shown = _icefloe(node, "tables", "list", "one")
+    assert code == 0
+    assert "db.t  FAILED  2 files with 30 records wait, waits for retry or skip" in shown
+    code, shown = _icefloe(node, "tables", "skip", "one", "db.t")
+    assert code == 2
+    assert "would be given up" in shown
+    assert not [c for c in node.commands("coordinator", "one") if c["op"] == "decide"]
+
+
+def test_a_decision_reaches_the_coordinator_and_its_answer_the_operator(node: RunningNode) -> None:
+    """POST and ``icefloe tables skip --yes`` ask the coordinator; refusals come back as words."""
+    skipped = {"announcements": 1, "files": 2, "records": 30, "paths": ["a.parquet", "b.parquet"]}
+    waiting = {"announcements": 0, "files": 0, "records": 0}
+    decided = {"state": "done", "table": "db.t", "skipped": skipped, "waiting": waiting}
+    (node.folder / "decided.json").write_text(json.dumps(decided))
+    code, shown = _icefloe(node, "tables", "skip", "one", "db.t", "--yes")
+    assert code == 0
+    assert shown.splitlines()[:2] == ["a.parquet", "b.parquet"]
+    assert "2 files with 30 records given up, 0 files" in shown
+    (asked,) = [c for c in node.commands("coordinator", "one") if c["op"] == "decide"]
+    assert (asked["table"], asked["action"]) == ("db.t", "skip")
+    (node.folder / "decided.json").write_text(json.dumps({**decided, "state": "busy"}))
+    answer = node.call("POST", "/icefloe/v1/connectors/one/tables/db.t/retry")
+    assert answer.status_code == 409
+    assert "being committed" in answer.json()["message"]
+    assert node.call("POST", "/icefloe/v1/connectors/two/tables/db.t/retry").status_code == 404
+    assert node.call("POST", "/icefloe/v1/connectors/one/tables/db.t/drop").status_code == 404
+    code, shown = _icefloe(node, "tables", "retry", "two", "db.t")
+    assert code == 1
+    assert "two not found" in shown

@@ -1,0 +1,134 @@
+"""Tables that are dropped, restored, replaced, while files for them wait: nothing goes unnamed."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.layout import TopicPartition
+from control_schemas.events import ContentFile, DataWritten, TableReference
+from coordinator.effects import TableDecision
+from coordinator.shell import ConnectorCoordinator
+from tests.coordinator_bench import SCHEMA, Bench, Running, until
+from tests.tables import reference, written_file
+
+pytestmark = pytest.mark.kafka
+
+U = ("db", "u")
+
+
+@pytest.fixture
+def other(bench: Bench) -> Table:
+    """A second table of the connector, which comes to harm."""
+    return bench.catalog.create(U, SCHEMA)
+
+
+def _announce(bench: Bench, table: Table, *ids: int) -> ContentFile:
+    """Files of a table under an id that no round has."""
+    file = written_file(table, [{"id": i} for i in ids])
+    bench.hand.transact(bench.messages(DataWritten(uuid4(), reference(table), (file,), ())))
+    return file
+
+
+def _serve(bench: Bench, is_so: Any) -> None:
+    """Answer rounds until it is so."""
+    for _ in range(100):
+        if is_so():
+            return
+        bench.answer(bench.start_commit())
+    raise AssertionError(bench.told)
+
+
+def _decide(bench: Bench, coordinator: ConnectorCoordinator, action: Any) -> dict[str, Any]:
+    request = str(uuid4())
+    coordinator.decide(TableDecision(TableReference("", ("db",), "u"), action, request))
+    until(lambda: bench.told.get("decided", {}).get("request") == request)
+    told: dict[str, Any] = bench.told["decided"]
+    return told
+
+
+def _failed(bench: Bench) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = bench.told.get("failed_tables", {}).get("tables", [])
+    return found
+
+
+def _uncommitted(bench: Bench) -> int:
+    """Control events from the group's offset to the log's end."""
+    control = TopicPartition(bench.control, 0)
+    admin = KafkaAdmin(bench.kafka)
+    stored = admin.committed(bench.config.control_group_id, [control])[control]
+    end = admin.ends([control])[control]
+    admin.close()
+    return end - (stored or 0)
+
+
+def _rows(bench: Bench, name: tuple[str, ...]) -> list[int]:
+    return sorted(bench.catalog.load(name).scan().to_arrow()["id"].to_pylist())
+
+
+def test_a_dropped_table_is_given_up_by_name(bench: Bench, other: Table) -> None:
+    """Its files wait and are named, the other table goes on; skip lists them and frees offsets."""
+    coordinator = bench.coordinator()
+    with Running(coordinator):
+        bench.drop(U)
+        file = _announce(bench, other, 7, 8)
+        bench.answer(bench.start_commit(), 1)
+        _serve(bench, lambda: _failed(bench))
+        (failed,) = _failed(bench)
+        assert (failed["table"], failed["code"]) == ("db.u", "table_missing")
+        assert (failed["files"], failed["records"], failed["retriable"]) == (1, 2, False)
+        bench.answer(bench.start_commit(), 2)
+        until(lambda: bench.rows() == [1, 2])
+        held_back = _uncommitted(bench)
+        told = _decide(bench, coordinator, "skip")
+        assert told["state"] == "done"
+        assert told["skipped"]["paths"] == [file.file_path]
+        assert told["skipped"]["records"] == 2
+        _serve(bench, lambda: _uncommitted(bench) < held_back)
+        assert _failed(bench) == []
+        assert _decide(bench, coordinator, "skip")["state"] == "not_failed"
+    assert bench.catalog.load(("db", "t")).io.new_input(file.file_path).exists()
+
+
+def test_a_restored_table_takes_what_waited(bench: Bench, other: Table) -> None:
+    """The table is registered again under its name: retry commits every row, also after a crash."""
+    with Running(bench.coordinator()):
+        bench.drop(U)
+        _announce(bench, other, 7)
+        _serve(bench, lambda: _failed(bench))
+    properties = {k: v for k, v in bench.properties.items() if k != "type"}
+    coordinator = bench.coordinator()
+    with Running(coordinator):
+        bench.told.clear()
+        _announce(bench, other, 8)
+        _serve(bench, lambda: _failed(bench))
+        assert _failed(bench)[0]["records"] == 2
+        SqlCatalog("iceberg", **properties).register_table(U, other.metadata_location)
+        assert _decide(bench, coordinator, "retry")["waiting"]["files"] == 2
+        _serve(bench, lambda: _rows(bench, U) == [7, 8])
+        _serve(bench, lambda: _failed(bench) == [])
+
+
+def test_files_never_go_into_another_table_of_the_name(bench: Bench, other: Table) -> None:
+    """A table made anew is another one: its own files wait for a word, then they alone go in."""
+    coordinator = bench.coordinator()
+    with Running(coordinator):
+        old = _announce(bench, other, 7)
+        bench.drop(U)
+        new = bench.catalog.create(U, SCHEMA, location=f"{other.location()}-new")
+        assert isinstance(new.metadata.table_uuid, UUID)
+        _serve(bench, lambda: _failed(bench))
+        assert _failed(bench)[0]["code"] == "table_replaced"
+        _announce(bench, new, 8)
+        _decide(bench, coordinator, "retry")
+        _serve(bench, lambda: [t["files"] for t in _failed(bench)] == [2])
+        assert _rows(bench, U) == []
+        told = _decide(bench, coordinator, "skip")
+        assert told["skipped"]["paths"] == [old.file_path]
+        assert told["waiting"]["files"] == 1
+        _serve(bench, lambda: _rows(bench, U) == [8])
