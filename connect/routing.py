@@ -3,7 +3,8 @@
 Rules of this file:
 - Static without a route field: every table gets every record. With one: the tables whose regex
   matches the whole text of the field. Dynamic: the table the field names, in lower case.
-- Tombstones go nowhere, and finding nothing for them is no fault.
+- Tombstones go nowhere, and finding nothing for them is no fault. In a connector of row-level
+  changes one with a key goes to every table, when no field of the value decides.
 - What else finds no table is dropped only when the configuration says so; otherwise it is a
   RecordError of stage ROUTE and code ``unmatched``, and the caller looks at
   ``ConnectorConfig.unmatched`` (not at the tolerance) for what to do with it.
@@ -78,6 +79,7 @@ class Router:
         self._dynamic = config.dynamic_enabled
         self._tables = tuple(dict.fromkeys(config.tables))
         self._drop = config.unmatched == "drop"
+        self._deletes = config.is_row_level
         self._tables_max = config.max_tables
         self._seen = set(known_tables)
         self._regexes = tuple(
@@ -87,14 +89,15 @@ class Router:
         )
 
     def route(self, record: SinkRecord) -> tuple[str, ...]:
-        """Return the tables of a record, none for a tombstone or a record to drop.
+        """Return the tables of a record, none for a tombstone that goes nowhere or one to drop.
 
         Raises:
             RecordError: stage ROUTE; ``unmatched``, ``route_field`` (the path leads through a
                 value that has no fields) or ``too_many_tables``.
         """
         if record.value is None:
-            return ()
+            is_delete = self._deletes and record.key is not None
+            return self._tables if is_delete and not self._dynamic and not self._path else ()
         if self._dynamic:
             return self._route_dynamic(record.value)
         if not self._path:

@@ -81,6 +81,13 @@ class RunningStack:
         assert self._producer.flush(60) == 0
         assert not failed
 
+    def produce_keyed(self, topic: str, records: Iterable[tuple[int, bytes, bytes | None]]) -> None:
+        """Write records, each a partition, a key and a value, and wait for the broker's word."""
+        for partition, key, value in records:
+            self._producer.produce(topic, value=value, key=key, partition=partition)
+            self._producer.poll(0)
+        assert self._producer.flush(60) == 0
+
     def records(self, topic: str) -> list[Any]:
         """Everything committed that a topic holds, in order of partitions."""
         settings = {"group.id": "reader", "enable.auto.commit": False, "auto.offset.reset": "error"}
@@ -190,9 +197,9 @@ class RunningStack:
         found = [node, *node.children(recursive=True)]
         return [(process, _arguments(process)) for process in found]
 
-    def worker(self) -> psutil.Process:
-        """The worker process."""
-        return next(p for p, arguments in self.processes() if arguments[-2:] == ["-m", "worker"])
+    def child(self, name: str) -> psutil.Process:
+        """The ``worker`` or the ``coordinator`` process."""
+        return next(p for p, arguments in self.processes() if arguments[-2:] == ["-m", name])
 
     def logs(self) -> dict[str, str]:
         """Everything that node, children and broker wrote, by file."""

@@ -73,7 +73,7 @@ class Records:
             )
             for p, o in sorted(offsets.items())
         )
-        return WrittenBatch(part, progress, ((TABLE, files),), tuple(range(self.letters)))
+        return WrittenBatch(part, progress, (((TABLE, files),),), tuple(range(self.letters)))
 
     def dead_letter(self, letter: Any) -> Message | None:
         """Dead letters are numbers here."""

@@ -4,7 +4,8 @@ Rules of this file:
 - All or nothing: whoever reads committed sees every event, dead letter and offset of an answer, or
   none of them.
 - No event is larger than 90 % of ``max.request.size``; a table's files are split over as many
-  DataWritten events as that takes. DataComplete comes last.
+  DataWritten events as that takes, those of two partition specs in any case. DataComplete comes
+  last.
 - After any error the announcer is of no further use: its producer is thrown away, the task starts
   again from the committed source offsets, and files announced to nobody become orphans.
 """
@@ -91,10 +92,12 @@ class Announcer:
 
     def events(self, commit_id: UUID, answer: Answer) -> Iterator[Message]:
         """The control events of an answer in their order on the topic."""
-        for sequence, batch in enumerate(answer.batches):
+        steps = (files for batch in answer.batches for files in batch.steps)
+        for sequence, step in enumerate(steps):
             headers = EventHeaders(layout=self.layout, batch=sequence)
-            for table, files in batch.files:
-                yield from self._written(commit_id, table, files, headers)
+            for table, files in step:
+                for group in _by_spec(files):
+                    yield from self._written(commit_id, table, group, headers)
         yield self._message(
             DataComplete(commit_id, answer.assignments),
             EventHeaders(layout=self.layout, ranges=answer.ranges),
@@ -163,6 +166,12 @@ class Announcer:
             "raise it for the producer and the control topic",
             code="event_too_large",
         )
+
+
+def _by_spec(files: tuple[ContentFile, ...]) -> Iterator[tuple[ContentFile, ...]]:
+    """Files of one partition spec at a time: an event has one partition type."""
+    for spec_id in dict.fromkeys(file.spec_id for file in files):
+        yield tuple(file for file in files if file.spec_id == spec_id)
 
 
 def _size(message: Message) -> int:

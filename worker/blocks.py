@@ -30,6 +30,15 @@ class Block:
         self.values = one_chunk(table.column("value"))
         self.tombstones: Mask = self.values.is_null().to_numpy(zero_copy_only=False)
 
+    @property
+    def has_key(self) -> Mask:
+        """Records with a key, where keys were asked for."""
+        keys = self.column("key")
+        if keys is None:
+            return np.zeros(self.count, np.bool_)
+        valid: Mask = keys.is_valid().to_numpy(zero_copy_only=False)
+        return valid
+
     def column(self, name: str) -> pa.Array | None:
         """One column, None when the spec did not ask for it."""
         return one_chunk(self.table.column(name)) if name in self.table.column_names else None

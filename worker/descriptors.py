@@ -103,22 +103,35 @@ class BatchResult:
     """Everything the tasks of one batch reported.
 
     Attributes:
-        files: per table name the files written.
+        steps: per step, in order, the files of each table by its name; one step at most without
+            row-level changes.
         progress: per source partition what became of its records.
         dead_letters: records refused, with tolerance ``all``.
         table_requests: tables to look up or create before the batch is run again.
         schema_requests: schema changes to apply before the batch is run again.
         error: with tolerance ``none``, the first refused record of the batch.
         losses: values that lost digits beyond microseconds.
+        superseded: records of row-level changes that left nothing behind, because a newer one of
+            the same key came in the same step.
     """
 
-    files: Mapping[str, tuple[ContentFile, ...]] = field(default_factory=dict)
+    steps: tuple[Mapping[str, tuple[ContentFile, ...]], ...] = ()
     progress: Mapping[TopicPartition, Progress] = field(default_factory=dict)
     dead_letters: tuple[DeadLetter, ...] = ()
     table_requests: tuple[TableRequest, ...] = ()
     schema_requests: tuple[SchemaRequest, ...] = ()
     error: RecordError | None = None
     losses: int = 0
+    superseded: int = 0
+
+    @property
+    def files(self) -> dict[str, tuple[ContentFile, ...]]:
+        """Per table name all files written."""
+        out: dict[str, tuple[ContentFile, ...]] = {}
+        for step in self.steps:
+            for name, files in step.items():
+                out[name] = (*out.get(name, ()), *files)
+        return out
 
     @property
     def is_usable(self) -> bool:
@@ -129,9 +142,9 @@ class BatchResult:
 # ------------------------------------------------------------------ to rows
 
 
-def file_row(table: str, file: ContentFile) -> tuple[str, bytes]:
-    """A written file."""
-    return "file", _dump({"table": table, "file": _file_json(file)})
+def file_row(table: str, file: ContentFile, step: int = 0) -> tuple[str, bytes]:
+    """A written file, and the step of row-level changes that it belongs to."""
+    return "file", _dump({"table": table, "step": step, "file": _file_json(file)})
 
 
 def progress_row(tp: TopicPartition, progress: Progress) -> tuple[str, bytes]:
@@ -165,6 +178,11 @@ def schema_request_row(request: SchemaRequest) -> tuple[str, bytes]:
 def losses_row(count: int) -> tuple[str, bytes]:
     """Values that lost digits beyond microseconds."""
     return "losses", _dump(count)
+
+
+def superseded_row(count: int) -> tuple[str, bytes]:
+    """Records of row-level changes that left nothing behind."""
+    return "superseded", _dump(count)
 
 
 def to_batch(rows: Iterable[tuple[str, bytes]]) -> pa.RecordBatch:
@@ -235,8 +253,9 @@ def collect(rows: pa.Table) -> BatchResult:
         if kind not in found:
             raise InvariantViolation(f"descriptor of unknown kind {kind!r}")
         found[kind].append(json.loads(payload))
-    files: dict[str, list[ContentFile]] = {}
+    steps: dict[int, dict[str, list[ContentFile]]] = {}
     for item in found["file"]:
+        files = steps.setdefault(item["step"], {})
         files.setdefault(item["table"], []).append(_file_from(item["file"]))
     progress: dict[TopicPartition, Progress] = {}
     for topic, partition, *counts in found["progress"]:
@@ -248,16 +267,20 @@ def collect(rows: pa.Table) -> BatchResult:
     )
     errors = sorted(map(_error_from, found["error"]), key=_position)
     return BatchResult(
-        files={
-            name: tuple(sorted(listed, key=lambda f: f.file_path))
-            for name, listed in sorted(files.items())
-        },
+        steps=tuple(
+            {
+                name: tuple(sorted(listed, key=lambda f: f.file_path))
+                for name, listed in sorted(files.items())
+            }
+            for _, files in sorted(steps.items())
+        ),
         progress=progress,
         dead_letters=tuple(letters),
         table_requests=_table_requests(found["table_request"]),
         schema_requests=_schema_requests(found["schema_request"]),
         error=errors[0] if errors else None,
         losses=sum(found["losses"]),
+        superseded=sum(found["superseded"]),
     )
 
 
@@ -269,6 +292,7 @@ _KINDS: Final = (
     "table_request",
     "schema_request",
     "losses",
+    "superseded",
 )
 
 

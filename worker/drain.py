@@ -50,6 +50,7 @@ class Drain:
         pool: FAIR scheduler pool, one per connector.
         small_records: up to so many records are read by one Spark task into one file per table.
         batch_records: bound of a micro-batch in a backlog.
+        is_ordered: whether each source partition must go through one Spark task, in its order.
     """
 
     session: Session
@@ -58,6 +59,7 @@ class Drain:
     pool: str
     small_records: int = SMALL_RECORDS
     batch_records: int = BATCH_RECORDS
+    is_ordered: bool = False
 
     def read(self, part: Slice, each: Each) -> None:
         """Read exactly ``part`` as one micro-batch.
@@ -122,7 +124,8 @@ class Drain:
 
     def _options(self, partitions: Offsets, *, is_small: bool) -> dict[str, str]:
         options = {**self.options, "assign": assignment(partitions)}
-        if not is_small and len(partitions) < self.session.cores:  # else cores would lie idle
+        may_split = not is_small and not self.is_ordered
+        if may_split and len(partitions) < self.session.cores:  # else cores would lie idle
             options["minPartitions"] = str(self.session.cores)
         return options
 

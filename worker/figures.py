@@ -36,9 +36,10 @@ class TaskFigures:
             self.records_written += progress.written
             self.records_dropped += progress.dropped
             self.records_dead_lettered += progress.dead_lettered
-        for _, files in batch.files:
-            self.files_written += len(files)
-            self.bytes_written += sum(f.file_size_in_bytes for f in files)
+        for step in batch.steps:
+            for _, files in step:
+                self.files_written += len(files)
+                self.bytes_written += sum(f.file_size_in_bytes for f in files)
 
 
 _COUNTERS = (

@@ -64,11 +64,14 @@ class ColumnForm:
     Args:
         spec: what to do.
         tables: all tables of the spec.
-        route: path of the route field.
+        paths: of fields that are needed whatever the tables' columns: route, operation.
     """
 
     def __init__(
-        self, spec: PipelineSpec, tables: Iterable[TableWriter], route: tuple[str, ...]
+        self,
+        spec: PipelineSpec,
+        tables: Iterable[TableWriter],
+        paths: Iterable[tuple[str, ...]],
     ) -> None:
         config = spec.config
         self._key = config.key_converter
@@ -83,7 +86,7 @@ class ColumnForm:
             and not config.schema_case_insensitive
             and all(has_own_names(table) for table in listed)
         ):
-            fields = guessed_fields((table.schema.fields for table in listed), route)
+            fields = guessed_fields((table.schema.fields for table in listed), paths)
             self._fields = leaf_count(fields.values())
             self._decoder = JsonDecoder(fields, report_unexpected=config.evolve_schema_enabled)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -20,12 +19,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from connect import failpoints
+from connect.changes import Operation
 from connect.clock import Clock, SystemClock
 from connect.errors import RecordError
 from connect.layout import TopicPartition
 from connect.reference import ReferencePath
-from worker.blocks import Block, blocks, one_chunk
-from worker.columns import Target, convert, filled, join
+from worker.blocks import Block, blocks
+from worker.changes import Appends, Changes, Marks
 from worker.descriptors import (
     DESCRIPTOR_DDL,
     BatchResult,
@@ -33,7 +33,6 @@ from worker.descriptors import (
     collect,
     dead_letter_row,
     error_row,
-    file_row,
     losses_row,
     progress_row,
     schema_request_row,
@@ -41,12 +40,13 @@ from worker.descriptors import (
     to_batch,
 )
 from worker.forms import ColumnForm, Columns
+from worker.operations import ColumnOperations
 from worker.partitions import split_by_codes, take_rows
+from worker.parts import Deleted, Part
 from worker.plan import PipelineLimits, PipelineSpec, TablePlan
 from worker.records import DEAD, DROPPED, RecordPath
 from worker.routes import ColumnRouter
 from worker.tables import TableWriter
-from worker.writers import Writers
 
 __all__ = [
     "DESCRIPTOR_DDL",
@@ -104,30 +104,43 @@ class _Task:
         numbers = iter(range(1 << 62))
         names = lambda: f"{prefix}-{next(numbers):05d}.parquet"  # noqa: E731 - one line of wiring
         self._tables = {plan.name: TableWriter(plan, names) for plan in spec.tables}
-        self._writers = Writers(spec.limits)
-        self._records = RecordPath(spec, self._tables, reference)
+        self._changes: Changes | None = None
+        self._output: Appends | Changes = Appends(spec.limits)
+        if spec.config.is_row_level:
+            upsert = spec.config.upsert_enabled
+            self._changes = Changes(self._tables, names, upsert=upsert, limits=spec.limits)
+            self._output = self._changes
+        self._records = RecordPath(spec, self._tables, reference, self._changes)
         self._router = ColumnRouter(spec.config, reference.route)
-        self._form = ColumnForm(spec, self._tables.values(), self._router.path)
+        self._operations = ColumnOperations(spec.config)
+        paths = (self._router.path, self._operations.path)
+        self._form = ColumnForm(spec, self._tables.values(), paths)
         rows = self._form.block_rows(spec.limits.block_rows, spec.limits.block_cells)
         self.limits = dataclasses.replace(spec.limits, block_rows=rows)
         self._progress: dict[TopicPartition, Progress] = {}
+        self._taken = 0
 
     def take(self, block: Block) -> None:
         """Take a block of records; raises RecordError where one is not tolerated."""
         outcome = np.zeros(block.count, np.int8)
         outcome[block.tombstones] = DROPPED
         slow = ~block.tombstones
+        if self._changes is not None:
+            slow[block.tombstones & block.has_key] = True
         decoded = self._form.decode(block)
         if decoded is not None:
             slow[decoded.places] = False
             slow[decoded.unexpected] = True
-            self._write_columns(decoded, outcome, slow)
+            self._write_columns(block, decoded, outcome, slow)
         failpoints.hit("W2")
         failpoints.hit("W14")
         self._write_records(block, np.flatnonzero(slow), outcome)
         self._count(block, outcome)
+        self._taken += block.count
         if self._records.requests:
-            self._writers.abort()
+            self._output.abort()
+        else:
+            self._output.end_block()
 
     def finish(self) -> Iterator[tuple[str, bytes]]:
         """End all files; the descriptors of everything."""
@@ -141,16 +154,15 @@ class _Task:
             yield schema_request_row(schema_request)
         if self._reference.losses.sub_micro:
             yield losses_row(self._reference.losses.sub_micro)
-        for table, file in self._writers.finish():
-            yield file_row(table, file)
+        yield from self._output.finish()
 
     def abort(self) -> None:
         """Delete what was written."""
-        self._writers.abort()
+        self._output.abort()
 
     # -------------------------------------------------------------- by columns
 
-    def _write_columns(self, decoded: Columns, outcome: Outcome, slow: Mask) -> None:
+    def _write_columns(self, block: Block, decoded: Columns, outcome: Outcome, slow: Mask) -> None:
         """Write the decoded rows; mark those as slow that the reference must take."""
         if not decoded.table.num_rows:
             slow[decoded.places] = True  # no table is known, so no column was decoded
@@ -163,10 +175,18 @@ class _Task:
         used = np.bincount(codes, minlength=len(routed.targets)) > 0
         targets = self._known_targets(routed.targets, used, codes, doubt)
         nowhere = np.array([target == () for target in targets])
-        classes = self._classes(targets)
+        marks = self._marks(block, decoded, targets, codes, doubt)
+        unit = self._spec.config.timestamp_unit
         parts = [
-            _Part.of(tables, members, decoded.table, codes, self._spec.config.timestamp_unit)
-            for tables, members in classes
+            Part.of(
+                tables,
+                members,
+                decoded.table,
+                codes,
+                unit=unit,
+                deleted=self._deleted(marks, tables),
+            )
+            for tables, members in self._classes(targets)
         ]
         for part in parts:
             part.add_doubt(doubt)
@@ -174,7 +194,38 @@ class _Task:
         outcome[decoded.places[nowhere[codes] & ~doubt]] = DROPPED
         if not self._records.requests:
             for part in parts:
-                self._write_part(part, targets, codes, doubt)
+                self._write_part(part, targets, codes, doubt, marks)
+
+    def _marks(
+        self,
+        block: Block,
+        decoded: Columns,
+        targets: list[tuple[str, ...] | None],
+        codes: Rows,
+        doubt: Mask,
+    ) -> Marks | None:
+        """What the decoded rows do; rows of tables whose key stays unknown are doubtful."""
+        if self._changes is None:
+            return None
+        for code, target in enumerate(targets):
+            unknown = [n for n in target or () if not self._changes.of(n).has_key]
+            places = decoded.places[codes == code][:1] if unknown else decoded.places[:0]
+            for record in block.records(places):
+                try:
+                    self._records.learn_key(record, unknown)
+                except RecordError:
+                    doubt |= codes == code  # the reference says why
+        operations, more = self._operations.of(decoded.table)
+        if more is not None:
+            doubt |= more
+        return Marks(operations, self._taken + decoded.places)
+
+    def _deleted(self, marks: Marks | None, tables: list[TableWriter]) -> Deleted | None:
+        if marks is None or self._changes is None:
+            return None
+        known = [self._changes.of(table.plan.name) for table in tables]
+        places = {place for changes in known for place in changes.key_places}
+        return Deleted(marks.operations == Operation.DELETE, frozenset(places))
 
     def _known_targets(
         self,
@@ -209,31 +260,38 @@ class _Task:
         return list(classes.values())
 
     def _write_part(
-        self, part: _Part, targets: list[tuple[str, ...] | None], codes: Rows, doubt: Mask
+        self,
+        part: Part,
+        targets: list[tuple[str, ...] | None],
+        codes: Rows,
+        doubt: Mask,
+        marks: Marks | None,
     ) -> None:
-        keep = ~doubt if part.rows is None else ~doubt[part.rows]
-        part_codes = codes if part.rows is None else codes[part.rows]
+        if part.rows is not None:
+            codes, doubt = codes[part.rows], doubt[part.rows]
+            marks = marks and marks.of(part.rows)
         rows = part.converted
-        if not keep.all():
-            rows, part_codes = rows.filter(pa.array(keep)), part_codes[keep]
+        if doubt.any():
+            rows, codes = rows.filter(pa.array(~doubt)), codes[~doubt]
+            marks = marks and marks.of(~doubt)
         if not rows.num_rows:
             return
-        order, bounds = split_by_codes(part_codes, len(targets))
+        order, bounds = split_by_codes(codes, len(targets))
         if order is not None:
             rows = take_rows(rows, order)
-        self._writers.pin(rows.nbytes)
+            marks = marks and marks.of(order)
+        self._output.pin(rows.nbytes)
         for code, target in enumerate(targets):
             start, end = int(bounds[code]), int(bounds[code + 1])
             if end == start:
                 continue
-            piece = rows.slice(start, end - start)
+            columns = rows.slice(start, end - start).columns
+            piece_marks = marks and marks.of(slice(start, end))
             for name in target or ():
                 table = self._tables[name]
                 if table in part.tables:
-                    columns = piece.columns
-                    self._writers.add(
-                        table, pa.Table.from_arrays(columns, schema=table.arrow_schema)
-                    )
+                    piece = pa.Table.from_arrays(columns, schema=table.arrow_schema)
+                    self._output.add(table, piece, piece_marks)
 
     # -------------------------------------------------------------- record by record
 
@@ -243,10 +301,10 @@ class _Task:
         for start in range(0, len(places), _RECORDS_AT_ONCE):
             part = places[start : start + _RECORDS_AT_ONCE]
             for place, record in zip(part.tolist(), block.records(part), strict=True):
-                outcome[place] = self._records.take(record)
-            for table, rows in self._records.rows():
+                outcome[place] = self._records.take(record, order=self._taken + place)
+            for table, rows, marks in self._records.rows():
                 if not self._records.requests:
-                    self._writers.add(table, rows)
+                    self._output.add(table, rows, marks)
 
     def _count(self, block: Block, outcome: Outcome) -> None:
         rows = pa.table(
@@ -266,52 +324,3 @@ class _Task:
             read, dropped, dead = row["count_all"], row["dropped_sum"], row["dead_sum"]
             progress = Progress(read, dropped, dead, read - dropped - dead, row["timestamp_max"])
             self._progress[tp] = self._progress.get(tp, Progress()).plus(progress)
-
-
-@dataclass(slots=True)
-class _Part:
-    """The rows of a block for tables with the same columns.
-
-    Attributes:
-        tables: the tables.
-        rows: positions in the decoded table, None for all.
-        converted: their values, a column per column of the tables.
-        doubt: rows of these that the reference must take.
-    """
-
-    tables: list[TableWriter]
-    rows: Rows | None
-    converted: pa.Table
-    doubt: Mask | None
-
-    @classmethod
-    def of(
-        cls, tables: list[TableWriter], members: Mask, decoded: pa.Table, codes: Rows, unit: str
-    ) -> _Part:
-        """Convert the rows whose target has one of the tables."""
-        table = tables[0]
-        rows = None if members.all() else np.flatnonzero(members[codes])
-        source = decoded.select([f.name for f in table.schema.fields])
-        if rows is not None and len(rows) < decoded.num_rows:
-            source = source.take(pa.array(rows))
-        columns: list[pa.Array] = []
-        doubt: Mask | None = None
-        for i, column in enumerate(table.schema.fields):
-            target = Target(column.field_type, table.arrow_schema.field(i).type, unit)
-            values, more = convert(one_chunk(source.column(i)), target)
-            if column.required and values.null_count:
-                more = join(more, values.is_null().to_numpy(zero_copy_only=False))
-                values = filled(values)
-            doubt = join(doubt, more)
-            columns.append(values)
-        converted = pa.Table.from_arrays(columns, names=[str(i) for i in range(len(columns))])
-        return cls(tables, rows, converted, doubt)
-
-    def add_doubt(self, doubt: Mask) -> None:
-        """Mark doubtful rows in a mask over the decoded table."""
-        if self.doubt is None:
-            return
-        if self.rows is None:
-            doubt |= self.doubt
-        else:
-            doubt[self.rows[self.doubt]] = True

@@ -25,6 +25,20 @@ _TOTAL_CONVERTERS: Final = frozenset({"String", "ByteArray", "SimpleHeader"})
 
 
 @dataclass(frozen=True, slots=True)
+class ChangePlan:
+    """How rows of one table are replaced and deleted.
+
+    Attributes:
+        key_ids: field ids of the key columns; none when the message key names them.
+        delete_spec_json: partition spec of delete files, Iceberg's JSON: the table's, where a key
+            cannot move between partitions, else one without partitions, which reaches all rows.
+    """
+
+    key_ids: tuple[int, ...]
+    delete_spec_json: str
+
+
+@dataclass(frozen=True, slots=True)
 class TablePlan:
     """One table as the driver saw it.
 
@@ -36,6 +50,7 @@ class TablePlan:
         location: the table's location.
         properties: table properties with the connector's write properties over them.
         io_properties: what opens the object store.
+        changes: only for connectors of row-level changes.
     """
 
     name: str
@@ -45,6 +60,7 @@ class TablePlan:
     location: str
     properties: Mapping[str, str]
     io_properties: Mapping[str, str]
+    changes: ChangePlan | None = None
 
     @property
     def schema(self) -> Schema:
@@ -65,6 +81,7 @@ class TablePlan:
         catalog: str,
         io_properties: Mapping[str, str],
         write_properties: Mapping[str, str] | None = None,
+        changes: ChangePlan | None = None,
     ) -> TablePlan:
         """Plan for a loaded table.
 
@@ -74,6 +91,7 @@ class TablePlan:
             catalog: the catalog's name, for events.
             io_properties: what opens the object store, ``storage_properties(table.io.properties)``.
             write_properties: the connector's ``iceberg.tables.write-props.*``.
+            changes: for row-level changes.
         """
         *namespace, last = name.split(".")
         return cls(
@@ -86,6 +104,7 @@ class TablePlan:
             location=table.location(),
             properties={**table.properties, **(write_properties or {})},
             io_properties=dict(io_properties),
+            changes=changes,
         )
 
 
@@ -101,6 +120,7 @@ class PipelineLimits:
         buffered_bytes_max: Arrow bytes waiting for their row group, all tables together.
         open_files_max: files being written at the same time.
         requests_max: tables and schema changes asked for in one run.
+        changes_bytes_max: Arrow bytes of row-level changes kept to find the newest of each key.
     """
 
     block_rows: int = 65_536
@@ -110,6 +130,7 @@ class PipelineLimits:
     buffered_bytes_max: int = 96 * 2**20
     open_files_max: int = 128
     requests_max: int = 1_000
+    changes_bytes_max: int = 128 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +158,12 @@ class PipelineSpec:
 
     @property
     def needs_key(self) -> bool:
-        """Whether keys must be read: they can be refused, or go to the dead letters."""
-        return self.has_dead_letters or not is_total(self.config.key_converter)
+        """Whether keys must be read: they can be refused, delete rows, or go to dead letters."""
+        return (
+            self.has_dead_letters
+            or self.config.is_row_level
+            or not is_total(self.config.key_converter)
+        )
 
     @property
     def needs_headers(self) -> bool:

@@ -9,17 +9,20 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
+from connect.changes import ChangeRules, Operation, key_value
 from connect.errors import RecordError
 from connect.records import KafkaRecord, SinkRecord
 from connect.reference import ReferencePath
 from connect.routing import UNMATCHED
 from connect.tables.creation import table_for
 from connect.tables.evolution import changes
+from worker.changes import Changes, Marks
 from worker.columns import filled
 from worker.descriptors import DeadLetter, SchemaRequest, TableRequest
 from worker.plan import PipelineSpec
@@ -27,6 +30,15 @@ from worker.tables import TableWriter
 
 NAME_MAPPING: Final = "schema.name-mapping.default"
 WRITTEN, DROPPED, DEAD = 0, 1, 2
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Rows of one table with the operation and the order of each."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    operations: list[int] = field(default_factory=list)
+    orders: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -52,10 +64,15 @@ class RecordPath:
         spec: what to do.
         tables: writers of the known tables by name.
         reference: of the spec's connector.
+        changes: for row-level changes, what they come to.
     """
 
     def __init__(
-        self, spec: PipelineSpec, tables: dict[str, TableWriter], reference: ReferencePath
+        self,
+        spec: PipelineSpec,
+        tables: dict[str, TableWriter],
+        reference: ReferencePath,
+        changes: Changes | None = None,
     ) -> None:
         self._spec = spec
         self._config = spec.config
@@ -63,10 +80,16 @@ class RecordPath:
         self._reference = reference
         self.requests = Requests()
         self.dead_letters: list[DeadLetter] = []
-        self._rows: dict[str, list[dict[str, Any]]] = {}
+        self._changes = changes
+        self._rules = ChangeRules(spec.config)
+        self._rows: dict[str, _Rows] = {}
 
-    def take(self, record: KafkaRecord) -> int:
+    def take(self, record: KafkaRecord, *, order: int = 0) -> int:
         """Read, route and convert a record.
+
+        Args:
+            record: the record.
+            order: its place among all records of the Spark task.
 
         Returns:
             WRITTEN, DROPPED or DEAD.
@@ -75,7 +98,7 @@ class RecordPath:
             RecordError: the record is refused and nothing tolerates that.
         """
         try:
-            return self._take(record)
+            return self._take(record, order)
         except RecordError as error:
             error.at(topic=record.topic, partition=record.partition, offset=record.offset)
             if error.code == UNMATCHED:
@@ -90,36 +113,63 @@ class RecordPath:
             self.dead_letters.append(DeadLetter(record, error))
             return DEAD
 
-    def rows(self) -> Iterable[tuple[TableWriter, pa.Table]]:
+    def rows(self) -> Iterable[tuple[TableWriter, pa.Table, Marks]]:
         """Rows taken since the last call, as the tables' Arrow schemas have them."""
         taken, self._rows = self._rows, {}
         for name, rows in taken.items():
             table = self._tables[name]
-            yield table, to_arrow(rows, table)
+            marks = Marks(np.array(rows.operations, np.int64), np.array(rows.orders, np.int64))
+            yield table, to_arrow(rows.rows, table), marks
 
-    def _take(self, record: KafkaRecord) -> int:
+    def learn_key(self, record: KafkaRecord, names: Iterable[str]) -> None:
+        """Let a record's key name the key columns of tables whose key is not known yet.
+
+        Raises:
+            RecordError: it names none.
+        """
         converted = self._reference.read(record)
-        if converted is None or converted.value is None:
+        assert self._changes is not None
+        for name in names if converted is not None else ():
+            self._changes.of(name).learn(converted and converted.key)
+
+    def _take(self, record: KafkaRecord, order: int) -> int:
+        converted = self._reference.read(record)
+        if converted is None:
             return DROPPED
         names = self._reference.route(converted)
+        if converted.value is None:  # nothing to delete where there is no table
+            names = tuple(name for name in names if name in self._tables)
         if not names:
             return DROPPED
+        operation = self._rules.operation(converted)
         converted_rows: list[tuple[str, dict[str, Any]]] = []
         for name in names:
             table = self._tables.get(name)
             if table is None:
                 self._ask_for(name, converted)
-            elif not self._ask_to_change(table, converted):
-                mapping = table.plan.properties.get(NAME_MAPPING)
-                row = self._row(converted, table, mapping)
-                converted_rows.append((name, row))
+            elif operation is Operation.DELETE or not self._ask_to_change(table, converted):
+                converted_rows.append((name, self._row(converted, table, operation)))
         for name, row in converted_rows:
-            self._rows.setdefault(name, []).append(row)
+            rows = self._rows.setdefault(name, _Rows())
+            rows.rows.append(row)
+            rows.operations.append(int(operation))
+            rows.orders.append(order)
         return WRITTEN
 
-    def _row(self, record: SinkRecord, table: TableWriter, mapping: str | None) -> dict[str, Any]:
+    def _row(self, record: SinkRecord, table: TableWriter, operation: Operation) -> dict[str, Any]:
+        mapping = table.plan.properties.get(NAME_MAPPING)
         try:
-            return self._reference.row(record, table.schema, mapping)
+            if self._changes is None:
+                return self._reference.row(record, table.schema, mapping)
+            changes = self._changes.of(table.plan.name)
+            changes.learn(record.key)
+            if operation is not Operation.DELETE:
+                return self._reference.row(record, table.schema, mapping)
+            schema = changes.key_schema
+            if record.value is None:
+                key = key_value(record, tuple(f.name for f in schema.fields))
+                record = replace(record, value=key, value_schema=None)
+            return _with_key(self._reference.row(record, schema, mapping))
         except RecordError as error:
             error.at(table=table.plan.name)
             raise
@@ -157,10 +207,16 @@ class RecordPath:
         return True
 
 
+def _with_key(row: dict[str, Any]) -> dict[str, Any]:
+    if all(value is None for value in row.values()):
+        raise RecordError("a delete without a value in its key columns", code="no_key")
+    return row
+
+
 def to_arrow(rows: list[dict[str, Any]], table: TableWriter) -> pa.Table:
-    """Rows as the reference gives them into the table's Arrow schema."""
+    """Rows as the reference gives them into the table's Arrow schema; of deletes only the key."""
     columns = [
-        with_names(pa.array([row[f.name] for row in rows], f.type), stored.type)
+        with_names(pa.array([row.get(f.name) for row in rows], f.type), stored.type)
         for f, stored in zip(table.row_schema, table.arrow_schema, strict=True)
     ]
     return pa.Table.from_arrays(columns, schema=table.arrow_schema)

@@ -21,6 +21,7 @@ from control_schemas.events import ContentFile, SourceRange, TableReference, Top
 from worker.descriptors import Progress
 
 Offsets = Mapping[TopicPartition, int]
+TableFiles = tuple[tuple[TableReference, tuple[ContentFile, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +59,14 @@ class WrittenBatch:
     Attributes:
         slice: its source ranges.
         progress: what became of the records; a partition without a record may be absent.
-        files: per table the files written, data and deletes.
+        steps: per table the files written, data and deletes; deletes reach the rows of the steps
+            and batches before their own.
         dead_letters: records for the dead letter topic, in the form the announcer sends.
     """
 
     slice: Slice
     progress: Mapping[TopicPartition, Progress]
-    files: tuple[tuple[TableReference, tuple[ContentFile, ...]], ...] = ()
+    steps: tuple[TableFiles, ...] = ()
     dead_letters: tuple[Any, ...] = ()
 
 

@@ -98,17 +98,21 @@ class PipelineRunner:
         return WrittenBatch(
             part,
             result.progress,
-            tuple((references[name], files) for name, files in result.files.items()),
+            tuple(
+                tuple((references[name], files) for name, files in step.items())
+                for step in result.steps
+            ),
             result.dead_letters,
         )
 
     def _check_rows(self, result: BatchResult) -> None:
-        """Every record counted as written must have left at least one row or delete."""
+        """Every record counted as written left a row or delete, or was replaced in its step."""
         written = sum(progress.written for progress in result.progress.values())
         rows = sum(file.record_count for files in result.files.values() for file in files)
-        if rows < written:
+        if rows + result.superseded < written:
             raise InvariantViolation(
-                f"{written} records were counted as written, the files hold {rows} rows",
+                f"{written} records were counted as written, the files hold {rows} rows, "
+                f"{result.superseded} were replaced by newer ones",
                 code="records_unaccounted",
                 connector=self.config.name,
             )

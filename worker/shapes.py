@@ -53,9 +53,9 @@ def guessed_type(column: IcebergType) -> pa.DataType:
 
 
 def guessed_fields(
-    structs: Iterable[Iterable[NestedField]], route: tuple[str, ...] = ()
+    structs: Iterable[Iterable[NestedField]], paths: Iterable[tuple[str, ...]] = ()
 ) -> dict[str, pa.DataType]:
-    """Fields of all tables together, and the route field.
+    """Fields of all tables together, and text fields at other paths.
 
     Where two tables disagree on a field, the first one's guess is as good as any.
     """
@@ -65,12 +65,12 @@ def guessed_fields(
             guess = guessed_type(column.field_type)
             known = fields.get(column.name)
             fields[column.name] = guess if known is None else _merged(known, guess)
-    if route:
+    for path in filter(None, paths):
         leaf: pa.DataType = pa.string()
-        for name in reversed(route[1:]):
+        for name in reversed(path[1:]):
             leaf = pa.struct([(name, leaf)])
-        known = fields.get(route[0])
-        fields[route[0]] = leaf if known is None else _merged(known, leaf)
+        known = fields.get(path[0])
+        fields[path[0]] = leaf if known is None else _merged(known, leaf)
     return fields
 
 

@@ -82,13 +82,17 @@ class TableWriter:
     Args:
         plan: the table.
         file_names: gives names that nobody else gives.
+        equality_ids: for equality deletes the key columns, which the plan's schema then holds.
 
     Raises:
         ConfigError: a table property has a value that cannot be followed.
     """
 
-    def __init__(self, plan: TablePlan, file_names: FileNames) -> None:
+    def __init__(
+        self, plan: TablePlan, file_names: FileNames, equality_ids: tuple[int, ...] = ()
+    ) -> None:
         self.plan = plan
+        self._equality_ids = equality_ids
         self.spec = plan.spec
         metrics = {k: v for k, v in plan.properties.items() if k.startswith(_METRICS)}
         self._shape = _shape(plan.schema_json, tuple(sorted(metrics.items())))
@@ -130,7 +134,7 @@ class TableWriter:
         footer = file.writer.writer.metadata
         metrics = file_metrics(footer, self._shape.metrics, self._shape.ids)
         return ContentFile(
-            content=FileContent.DATA,
+            content=FileContent.EQUALITY_DELETES if self._equality_ids else FileContent.DATA,
             file_path=file.path,
             file_format="PARQUET",
             spec_id=self.spec.spec_id,
@@ -144,6 +148,7 @@ class TableWriter:
             lower_bounds=metrics.lower_bounds,
             upper_bounds=metrics.upper_bounds,
             split_offsets=tuple(metrics.split_offsets),
+            equality_ids=self._equality_ids or None,
             sort_order_id=0,
         )
 

@@ -199,6 +199,7 @@ class _Life:
             pool=config.name,
             small_records=self._wiring.small_records,
             batch_records=self._wiring.batch_records,
+            is_ordered=config.is_row_level,
         )
         reader = LogReader(client_properties(node, config.kafka_overrides, prefix="consumer."))
         self._closing.append(reader.close)

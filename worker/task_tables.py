@@ -25,14 +25,22 @@ from pyiceberg.table.update import (
     SetCurrentSchemaUpdate,
 )
 
+from connect.changes import key_columns
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
-from connect.errors import CommitConflict, CommitRefused, CommitStateUnknown, RetriableError
+from connect.errors import (
+    CommitConflict,
+    CommitRefused,
+    CommitStateUnknown,
+    InvariantViolation,
+    RetriableError,
+)
 from connect.gateways.catalog import CatalogGateway
 from connect.gateways.storage import delete_files, storage_properties
+from connect.tables.delete_specs import delete_spec, unpartitioned_spec_added
 from connect.tables.schema_changes import SchemaChanges, apply_changes, merge
 from worker.descriptors import BatchResult, SchemaRequest, TableRequest
-from worker.plan import PipelineSpec, TablePlan
+from worker.plan import ChangePlan, PipelineSpec, TablePlan
 
 REFRESH_MS = 60_000
 COMMITS_MAX = 10
@@ -117,7 +125,18 @@ class TaskTables:
             catalog=self.config.catalog_name,
             io_properties=storage_properties(table.io.properties),
             write_properties=self.config.write_properties,
+            changes=self._change_plan(name, table) if self.config.is_row_level else None,
         )
+
+    def _change_plan(self, name: str, table: Table) -> ChangePlan:
+        keys = key_columns(table.schema(), self.config.table(name).id_columns, table=name)
+        key_ids = tuple(column.field_id for column in keys)
+        spec = delete_spec(table, key_ids)
+        if spec is None:
+            raise InvariantViolation(
+                "a table of row-level changes was not prepared for them", table=name
+            )
+        return ChangePlan(key_ids, spec.model_dump_json())
 
     def _load(self, name: str, *, is_named: bool) -> None:
         try:
@@ -135,8 +154,21 @@ class TaskTables:
             self._absent.add(name)
 
     def _know(self, name: str, table: Table) -> None:
-        self._tables[name] = table
+        self._tables[name] = self._prepared(name, table) if self.config.is_row_level else table
         self._spec = None
+
+    def _prepared(self, name: str, table: Table) -> Table:
+        """The table with a partition spec that deletes can be written under."""
+        for _ in range(COMMITS_MAX):
+            keys = key_columns(table.schema(), self.config.table(name).id_columns, table=name)
+            if delete_spec(table, tuple(column.field_id for column in keys)) is not None:
+                return table
+            try:
+                return self.catalog.commit(table, *unpartitioned_spec_added(table))
+            except (CommitConflict, CommitStateUnknown) as e:
+                log.info("partition spec tried again", table=name, code=e.code)
+                table = self.catalog.load(name.split("."))
+        raise self._contended("partition specs", name)
 
     def _add(self, request: TableRequest) -> None:
         name = request.table
@@ -178,11 +210,14 @@ class TaskTables:
             else:
                 log.info("schema changed", connector=self.config.name, table=request.table)
                 return
-        raise RetriableError(
-            f"the schema could not be changed in {COMMITS_MAX} tries",
+        raise self._contended("schema", request.table)
+
+    def _contended(self, what: str, table: str) -> RetriableError:
+        return RetriableError(
+            f"the table's {what} could not be changed in {COMMITS_MAX} tries",
             code="schema_contended",
             connector=self.config.name,
-            table=request.table,
+            table=table,
         )
 
     def _commit_schema(self, table: Table, schema: Schema) -> Table:

@@ -45,7 +45,7 @@ class Writers:
 
     def __init__(self, limits: PipelineLimits) -> None:
         self._limits = limits
-        self._partitions: dict[tuple[str, tuple[Any, ...], str], _Partition] = {}
+        self._partitions: dict[tuple[int, tuple[Any, ...], str], _Partition] = {}
         self._open: dict[int, _Partition] = {}  # by identity, least recently used first
         self._waiting_bytes = 0
         self._pinned_bytes = 0
@@ -55,7 +55,7 @@ class Writers:
     def add(self, table: TableWriter, rows: pa.Table) -> None:
         """Take rows of a table's Arrow schema."""
         for key, part in table.partitioner.split(rows):
-            name = (table.plan.name, key.values, key.path)
+            name = (id(table), key.values, key.path)  # a table's deletes have a writer of their own
             partition = self._partitions.get(name)
             if partition is None:
                 partition = self._partitions[name] = _Partition(table, key)
@@ -78,15 +78,14 @@ class Writers:
                     partition.waiting = [copied(partition.waiting)]
             self._pinned_bytes = self._waiting_bytes
 
-    def finish(self) -> Iterator[tuple[str, ContentFile]]:
-        """Write what waits, end all files and give every file's table name and description."""
+    def finish(self) -> Iterator[tuple[TableWriter, ContentFile]]:
+        """Write what waits, end all files and give every file's table and description."""
         for partition in self._partitions.values():
             self._flush(partition)
             self._roll(partition)
         self._partitions.clear()
-        for table, file in self._files:
-            yield table.plan.name, file
-        self._files = []
+        files, self._files = self._files, []
+        yield from files
 
     def abort(self) -> None:
         """Give up: delete every file of this task."""

@@ -83,6 +83,8 @@ class ConnectorConfig:
     evolve_schema_enabled: bool
     schema_force_optional: bool
     schema_case_insensitive: bool
+    cdc_field: str | None
+    upsert_enabled: bool
     write_properties: Mapping[str, str]
     unmatched: Unmatched
     timestamp_unit: Literal["ms", "us", "s"]
@@ -105,6 +107,11 @@ class ConnectorConfig:
     producer_overrides: Mapping[str, str]
     kafka_overrides: Mapping[str, str]
     multi_table_commit: bool = False
+
+    @property
+    def is_row_level(self) -> bool:
+        """Whether records replace and delete rows by key instead of only adding rows."""
+        return self.upsert_enabled or self.cdc_field is not None
 
     @property
     def connect_group_id(self) -> str:

@@ -64,6 +64,18 @@ JAVA_KEYS: tuple[Key, ...] = (
         "false",
     ),
     Key(
+        "iceberg.tables.cdc-field",
+        "STRING",
+        "Field of the record (dots for nesting) whose first letter says what it does to the row of "
+        "its key: U replaces it, D deletes it, anything else inserts.",
+    ),
+    Key(
+        "iceberg.tables.upsert-mode-enabled",
+        "BOOLEAN",
+        "Replace the row of a record's key instead of adding one.",
+        "false",
+    ),
+    Key(
         "iceberg.tables.evolve-schema-enabled",
         "BOOLEAN",
         "Add columns for unknown record fields, widen types, relax required columns.",

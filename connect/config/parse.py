@@ -190,6 +190,8 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         evolve_schema_enabled=v["iceberg.tables.evolve-schema-enabled"],
         schema_force_optional=v["iceberg.tables.schema-force-optional"],
         schema_case_insensitive=v["iceberg.tables.schema-case-insensitive"],
+        cdc_field=v["iceberg.tables.cdc-field"] or None,
+        upsert_enabled=v["iceberg.tables.upsert-mode-enabled"],
         write_properties=split(raw, "iceberg.tables.write-props."),
         unmatched=v["iceberg.tables.unmatched"]
         or ("dead-letter" if errors.tolerance_all else "fail"),

@@ -10,6 +10,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Callable
@@ -196,7 +197,7 @@ def integer_to_double(value: int) -> float:
 
 def decimal_to_double(value: Decimal) -> float:
     """The double equal to the decimal, or whose shortest text is the decimal."""
-    number = float(value)
+    number = math.nan if value.is_nan() else float(value)  # float refuses a signalling NaN
     if not value.is_finite():
         return number
     if number - number != 0.0:

@@ -84,7 +84,7 @@ def test_bad_records_are_dead_letters_once_even_when_the_worker_is_killed(
         lambda: "the committed records to be counted",
     )
     bad += _mix(running, topic, 200, 400)
-    running.worker().send_signal(signal.SIGKILL)
+    running.child("worker").send_signal(signal.SIGKILL)
     bad += _mix(running, topic, 400, 600)
     rows = running.rows(f"bad.{name}", 450, name)
     assert pick(rows, "id") == [(n,) for n in range(600) if n % 4]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 from uuid import UUID
 
@@ -67,7 +67,7 @@ def answer(*batches: dict[str, list[ContentFile]]) -> Answer:
             for name, listed in tables.items()
         )
         part = Slice({TP: number}, {TP: number + 1})
-        ledger.add(WrittenBatch(part, {TP: Progress(1, 0, 0, 1, 7)}, files))
+        ledger.add(WrittenBatch(part, {TP: Progress(1, 0, 0, 1, 7)}, (files,)))
     return ledger.answer()
 
 
@@ -111,6 +111,18 @@ def test_delete_files_go_into_their_own_list() -> None:
     ((payload, _), _) = events(list(announcer().events(COMMIT, answer({"a": both}))))
     assert [f.file_path[-9] for f in payload.data_files or ()] == ["0"]
     assert [f.file_path[-9] for f in payload.delete_files or ()] == ["1"]
+
+
+def test_files_of_two_specs_are_announced_apart() -> None:
+    """An event has one partition type; both events belong to the same batch."""
+    both = [data_file(0), replace(data_file(1, content=FileContent.EQUALITY_DELETES), spec_id=1)]
+    made = events(list(announcer().events(COMMIT, answer({"a": both}))))
+    written = [(p, h) for p, h in made if isinstance(p, DataWritten)]
+    assert [(len(p.data_files or ()), len(p.delete_files or ())) for p, _ in written] == [
+        (1, 0),
+        (0, 1),
+    ]
+    assert [h.batch for _, h in written] == [0, 0]
 
 
 def test_file_too_large_for_an_event_loses_its_bounds_only() -> None:

@@ -1,0 +1,221 @@
+"""Row-level changes: the files of a batch, applied in their order, give what replaying gives."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import DoubleType, LongType, NestedField, StringType
+
+from connect.errors import ConfigError
+from connect.layout import TopicPartition
+from control_schemas.events import FileContent
+from tests.differential.support import config, plan, run_batches, source
+from worker.descriptors import BatchResult, Progress
+from worker.pipeline import PipelineLimits
+from worker.plan import ChangePlan, TablePlan
+
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "region", StringType(), required=False),
+    NestedField(3, "amount", DoubleType(), required=True),
+)
+BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
+PLAIN = PartitionSpec()
+FREE = PartitionSpec(spec_id=1)
+KEYED = {"key.converter": "org.apache.kafka.connect.json.JsonConverter",
+         "key.converter.schemas.enable": "false"}  # fmt: skip
+CDC = {**KEYED, "iceberg.tables.cdc-field": "_cdc.op"}
+UPSERT = {**KEYED, "iceberg.tables.upsert-mode-enabled": "true"}
+TOLERANT = {"errors.tolerance": "all"}
+Key = tuple[Any, Any]
+Line = tuple[bytes | None, bytes | None]
+
+
+def keyed_plan(
+    folder: Path, *ids: int, spec: PartitionSpec = PLAIN, deletes: PartitionSpec = FREE
+) -> TablePlan:
+    """A table whose key columns have these ids; none leaves them to the message key."""
+    made = plan(folder, SCHEMA, spec=spec)
+    changes = ChangePlan(ids, deletes.model_dump_json())
+    return TablePlan(**{**{n: getattr(made, n) for n in made.__slots__}, "changes": changes})
+
+
+def history(seed: int, count: int, *, is_cdc: bool) -> tuple[list[Line], dict[Key, float]]:
+    """Changes of few keys, well formed, and the rows that they leave."""
+    rng = random.Random(seed)
+    live: dict[Key, float] = {}
+    lines: list[Line] = []
+    for n in range(count):
+        key = (rng.randrange(12), rng.choice(["eu", "us", None]))
+        raw_key = json.dumps({"id": key[0], "region": key[1]}).encode()
+        value: dict[str, Any] = {"id": key[0], "region": key[1], "amount": n + 0.5}
+        chance = rng.random()
+        if chance < 0.1:
+            lines.append((raw_key, None))
+            live.pop(key, None)
+            continue
+        if is_cdc and chance < 0.4:
+            value = {**value, "_cdc": {"op": rng.choice(["D", "delete"])}}
+            if rng.random() < 0.5:
+                del value["amount"]  # only the key is needed to delete
+            live.pop(key, None)
+        else:
+            if is_cdc:
+                op = "U" if key in live else rng.choice(["I", "U", "c", None, "upd"])
+                value["_cdc"] = {"op": op}
+            live[key] = n + 0.5
+        lines.append((raw_key, json.dumps(value).encode()))
+    return lines, live
+
+
+def applied(results: Iterable[BatchResult]) -> list[tuple[Any, Any, float]]:
+    """Rows that live after all steps of all batches: deletes first, then the step's own rows."""
+    live: list[tuple[Any, Any, float]] = []
+    for result in results:
+        assert result.error is None
+        for step in result.steps:
+            for files in step.values():
+                for file in files:
+                    if file.content is FileContent.EQUALITY_DELETES:
+                        read = pq.read_table(file.file_path.removeprefix("file://")).to_pylist()
+                        gone = {(r["id"], r["region"]) for r in read}
+                        live = [row for row in live if row[:2] not in gone]
+            for files in step.values():
+                for file in files:
+                    if file.content is FileContent.DATA:
+                        read = pq.read_table(file.file_path.removeprefix("file://")).to_pylist()
+                        live.extend((r["id"], r["region"], r["amount"]) for r in read)
+    return sorted(live, key=repr)
+
+
+@pytest.mark.parametrize("reference_only", [False, True])
+@pytest.mark.parametrize("ids", [(1, 2), ()], ids=["id-columns", "message-key"])
+@pytest.mark.parametrize("is_cdc", [True, False], ids=["cdc", "upsert"])
+def test_random_histories(
+    tmp_path: Path, is_cdc: bool, ids: tuple[int, ...], reference_only: bool
+) -> None:
+    """Whatever the batches, blocks and steps, what is left is what replaying leaves."""
+    connector = config(**(CDC if is_cdc else UPSERT))
+    for seed in range(12):
+        lines, live = history(seed, 240, is_cdc=is_cdc)
+        limits = PipelineLimits(
+            block_rows=random.Random(seed).choice([7, 40, 1000]),
+            changes_bytes_max=random.Random(seed).choice([1, 2_000, 10**9]),
+        )
+        results = []
+        for start in range(0, len(lines), 80):
+            part = lines[start : start + 80]
+            batch = source([v for _, v in part], keys=[k for k, _ in part], start=start)
+            plans = [keyed_plan(tmp_path / str(seed), *ids)]
+            results.append(
+                run_batches(connector, plans, [batch], limits=limits, reference_only=reference_only)
+            )
+        expected = sorted(((*key, amount) for key, amount in live.items()), key=repr)
+        assert applied(results) == expected, seed
+        for result in results:
+            rows = sum(f.record_count for files in result.files.values() for f in files)
+            written = sum(p.written for p in result.progress.values())
+            assert rows + result.superseded >= written == 80
+
+
+def test_insert_does_not_delete(tmp_path: Path) -> None:
+    """A plain insert writes no delete file; upsert mode does."""
+    lines: list[bytes | None] = [b'{"id":1,"amount":1.0,"_cdc":{"op":"I"}}']
+    plans = [keyed_plan(tmp_path, 1)]
+    by_cdc = run_batches(config(**CDC), plans, [source(lines)])
+    assert [f.content for f in by_cdc.files["db.t1"]] == [FileContent.DATA]
+    both = run_batches(
+        config(**CDC, **{"iceberg.tables.upsert-mode-enabled": "true"}), plans, [source(lines)]
+    )
+    assert sorted(f.content for f in both.files["db.t1"]) == [
+        FileContent.DATA,
+        FileContent.EQUALITY_DELETES,
+    ]
+
+
+def test_deletes_in_the_partition(tmp_path: Path) -> None:
+    """Where the key decides the partition, delete files lie in it and name the key's columns."""
+    plans = [keyed_plan(tmp_path, 1, 2, spec=BY_REGION, deletes=BY_REGION)]
+    lines: list[bytes | None] = [
+        b'{"id":1,"region":"eu","amount":1.0}',
+        b'{"id":1,"region":"us","amount":2.0}',
+    ]
+    result = run_batches(config(**UPSERT), plans, [source(lines)])
+    deletes = [f for f in result.files["db.t1"] if f.content is FileContent.EQUALITY_DELETES]
+    assert sorted(f.partition[0].value for f in deletes) == ["eu", "us"]
+    assert {f.equality_ids for f in deletes} == {(1, 2)}
+    assert {f.spec_id for f in deletes} == {BY_REGION.spec_id}
+
+
+def test_key_without_fields(tmp_path: Path) -> None:
+    """A tombstone whose key is a plain value deletes by the only key column."""
+    plans = [keyed_plan(tmp_path, 1)]
+    result = run_batches(config(**UPSERT), plans, [source([None, None], keys=[b"7", None])])
+    [file] = result.files["db.t1"]
+    assert pq.read_table(file.file_path.removeprefix("file://")).to_pylist() == [{"id": 7}]
+    assert result.progress[TopicPartition("t", 0)].dropped == 1
+
+
+@pytest.mark.parametrize(
+    ("ids", "key", "value", "code"),
+    [
+        ((1, 2), b"7", None, "no_key"),
+        ((1, 2), b'{"id":7}', None, "no_key"),
+        ((), b"7", b'{"id":7,"amount":1.0}', "no_key"),
+        ((), b'{"nothing":7}', b'{"id":7,"amount":1.0}', "no_key"),
+        ((1,), b"7", b'{"amount":1.0,"_cdc":{"op":"D"}}', "no_key"),
+        ((1,), b"7", b'{"id":1,"amount":null,"_cdc":{"op":"U"}}', "required_null"),
+        ((1,), b"7", b'{"id":"x","amount":1,"_cdc":{"op":"D"}}', "bad_text"),
+    ],
+)
+def test_records_without_a_key(
+    tmp_path: Path, ids: tuple[int, ...], key: bytes, value: bytes | None, code: str
+) -> None:
+    """A change that does not say which row it means is refused, alone among good ones."""
+    good, good_key = b'{"id":1,"region":"eu","amount":1.0}', b'{"id":1,"region":"eu"}'
+    batch = source([good, value, good], keys=[good_key, key, good_key])
+    if not ids:
+        batch = source([value, value], keys=[key, key])
+    for reference_only in (False, True):
+        result = run_batches(
+            config(**CDC, **TOLERANT),
+            [keyed_plan(tmp_path, *ids)],
+            [batch],
+            reference_only=reference_only,
+        )
+        assert {letter.error.code for letter in result.dead_letters} == {code}
+        assert len(result.dead_letters) == (1 if ids else 2)
+
+
+def test_counts(tmp_path: Path) -> None:
+    """Records that a newer one of their key replaces at once are counted as written."""
+    lines: list[bytes | None] = [
+        json.dumps({"id": n % 2, "amount": float(n)}).encode() for n in range(10)
+    ]
+    result = run_batches(config(**UPSERT), [keyed_plan(tmp_path, 1)], [source(lines)])
+    counted = result.progress[TopicPartition("t", 0)]
+    assert (counted.read, counted.written) == (10, 10)
+    assert isinstance(counted, Progress)
+    assert result.superseded == 8
+
+
+@pytest.mark.parametrize(("names", "what"), [
+    (("nope",), "no top-level column"),
+    (("amount",), "floating"),
+])  # fmt: skip
+def test_columns_that_cannot_be_keys(names: tuple[str, ...], what: str) -> None:
+    """Id columns that are missing or floating are named, with the key to set."""
+    from connect.changes import key_columns
+
+    with pytest.raises(ConfigError, match=what) as refused:
+        key_columns(SCHEMA, names, table="db.t1")
+    assert "iceberg.table.db.t1.id-columns" in str(refused.value)
