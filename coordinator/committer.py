@@ -1,5 +1,8 @@
 """Commits one table's share of a round: once, or not at all.
 
+``commit`` does it all. For a request that several tables share (``fan_out``) the steps are apart:
+``begin`` for each table, the request, ``settle`` for each; the caller holds the ``lock`` of each.
+
 Rules of this file:
 - The floor decides what is new. A floor that moved without us means another coordinator.
 - An attempt whose fate is not known is remembered; the next commit counts what it would have
@@ -16,9 +19,11 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
+from typing import TypeVar
 
 import structlog
 from pyiceberg.table import Table
@@ -26,7 +31,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from connect import failpoints
 from connect.config.connector import ConnectorConfig
-from connect.errors import CommitError, CommitRefused, Fenced, RetriableError
+from connect.errors import CommitError, CommitRefused, Fenced, IcefloeError, RetriableError
 from connect.gateways.catalog import CatalogGateway
 from connect.gateways.storage import delete_files
 from coordinator.effects import (
@@ -45,7 +50,7 @@ from coordinator.floor import (
     offsets_text,
     table_state,
 )
-from coordinator.landing import Landing, Manifests, WaitingClock
+from coordinator.landing import Landed, Landing, Manifests, WaitingClock
 from coordinator.selection import Selection, select
 from coordinator.snapshots import Content, instant_text, instant_us
 from coordinator.table_checks import refuse_other_table, superseded_metadata
@@ -54,6 +59,7 @@ _RESTARTS_MAX = 3
 _RETRIABLE_REFUSALS = frozenset({"unauthorized", "forbidden", "catalog_throttled"})
 
 log = structlog.get_logger("coordinator")
+T = TypeVar("T")
 
 
 class _FloorMoved(RetriableError):  # noqa: N818 - the field's word
@@ -76,6 +82,31 @@ class _Memory:
     floor: dict[int, int] | None = None
     pending: dict[int, Mapping[int, int]] = field(default_factory=dict)
     manifests: Manifests | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A table's commit that is ready to be attempted.
+
+    Attributes:
+        commit: what is announced.
+        memory: of the table.
+        table: as it was loaded.
+        state: what it says.
+        selection: what is new.
+        offsets: control offsets that the commit stores.
+        landing: attempts it.
+        started_ms: monotonic.
+    """
+
+    commit: TableCommit
+    memory: _Memory
+    table: Table
+    state: TableState
+    selection: Selection
+    offsets: Mapping[int, int]
+    landing: Landing
+    started_ms: int
 
 
 class Committer:
@@ -120,36 +151,72 @@ class Committer:
             TableFailed when the announcements must be kept; CoordinatorFenced when another
             coordinator committed meanwhile.
         """
-        with self._lock:
-            memory = self._memories[commit.table.identifier]
-        with memory.lock:
-            try:
-                return self._commit_again(commit, memory)
-            except Fenced as error:
-                return CoordinatorFenced(commit.table, commit.commit_id, str(error))
-            except (CommitError, RetriableError) as error:
-                error.at(table=str(commit.table), commit_id=str(commit.commit_id))
-                is_final = isinstance(error, CommitRefused) and (
-                    error.code not in _RETRIABLE_REFUSALS
-                )
-                return TableFailed(
-                    commit.table,
-                    commit.commit_id,
-                    error.code,
-                    str(error),
-                    not is_final,
-                    error.coordinates.get("present_uuid"),
-                )
+        with self.lock(commit):
+            return self.guarded(commit, lambda: self._commit(commit))
 
-    def _commit_again(self, commit: TableCommit, memory: _Memory) -> CommitOutcome:
+    def lock(self, commit: TableCommit) -> threading.Lock:
+        """Held by whoever commits the table."""
+        return self._memory(commit).lock
+
+    def guarded(self, commit: TableCommit, work: Callable[[], T]) -> T | CommitOutcome:
+        """What ``work`` returns, or the outcome that its error stands for."""
+        try:
+            return work()
+        except Fenced as error:
+            return CoordinatorFenced(commit.table, commit.commit_id, str(error))
+        except (CommitError, RetriableError) as error:
+            error.at(table=str(commit.table), commit_id=str(commit.commit_id))
+            is_final = isinstance(error, CommitRefused) and error.code not in _RETRIABLE_REFUSALS
+            return _failed(commit, error, is_retriable=not is_final)
+        except IcefloeError as error:  # of this table alone
+            return _failed(commit, error, is_retriable=False)
+
+    def _commit(self, commit: TableCommit) -> CommitOutcome:
         for _ in range(_RESTARTS_MAX):
             try:
-                return self._commit(commit, memory)
+                return self._commit_once(commit)
             except _FloorMoved:
                 continue
-        return self._commit(commit, memory)
+        return self._commit_once(commit)
 
-    def _commit(self, commit: TableCommit, memory: _Memory) -> CommitOutcome:
+    def _commit_once(self, commit: TableCommit) -> CommitOutcome:
+        begun = self.begin(commit)
+        if not isinstance(begun, Begun):
+            return begun
+        return self._land(begun)
+
+    def _land(self, begun: Begun) -> TableCommitted:
+        return self._end(begun, partial(begun.landing.land, begun.table, begun.state))
+
+    def land(self, begun: Begun) -> CommitOutcome:
+        """End a commit that was begun, by attempts of its own; the lock must be held."""
+        try:
+            return self._land(begun)
+        except _FloorMoved:
+            return self._commit(begun.commit)
+
+    def settle(self, begun: Begun, answer: CommitError | RetriableError | None) -> CommitOutcome:
+        """End a commit that was prepared and sent together with others; the lock must be held.
+
+        Args:
+            begun: the commit.
+            answer: what the catalog said to all of them; None is success.
+        """
+        try:
+            return self._end(begun, partial(begun.landing.settle, answer, begun.table))
+        except _FloorMoved:
+            return self._commit(begun.commit)
+
+    def begin(self, commit: TableCommit) -> Begun | TableCommitted:
+        """Load the table and choose what is new to it; the lock must be held.
+
+        Returns:
+            What is to be attempted; TableCommitted when nothing is left to add.
+
+        Raises:
+            CommitError, RetriableError, Fenced: the table cannot be committed to now.
+        """
+        memory = self._memory(commit)
         started_ms = self._clock.monotonic_ms()
         keys = self._keys(commit)
         table = self._catalog.load(commit.table.identifier)
@@ -162,7 +229,6 @@ class Committer:
         if not selection.steps:
             return TableCommitted(commit.table, commit.commit_id, None)
         offsets = merged(floor, commit.control_offsets)
-        content = self._content(commit, state, selection, offsets)
 
         def check(reloaded: Table) -> TableState:
             seen = self._checked(reloaded, commit, keys, memory)
@@ -175,28 +241,37 @@ class Committer:
             commit.table.identifier,
             self._clock,
             keys,
-            content,
+            self._content(commit, state, selection, offsets),
             check,
             memory.manifests,
         )
+        return Begun(commit, memory, table, state, selection, offsets, landing, started_ms)
+
+    def _end(self, begun: Begun, land: Callable[[], Landed]) -> TableCommitted:
+        commit, memory, landing = begun.commit, begun.memory, begun.landing
+        snapshot_id = landing.content.snapshot_id
         try:
-            landed = landing.land(table, state)
+            landed = land()
         finally:
             if landing.is_uncertain:
-                memory.pending[content.snapshot_id] = offsets
-        memory.floor = offsets
+                memory.pending[snapshot_id] = begun.offsets
+        memory.floor = dict(begun.offsets)
         memory.manifests = landed.manifests
         memory.pending.clear()
-        old = superseded_metadata(table.metadata, landed.table.metadata)
+        old = superseded_metadata(begun.table.metadata, landed.table.metadata)
         delete_files(landed.table.io, old)
         return TableCommitted(
             commit.table,
             commit.commit_id,
-            content.snapshot_id,
-            selection.files,
-            selection.records,
-            self._clock.monotonic_ms() - started_ms,
+            snapshot_id,
+            begun.selection.files,
+            begun.selection.records,
+            self._clock.monotonic_ms() - begun.started_ms,
         )
+
+    def _memory(self, commit: TableCommit) -> _Memory:
+        with self._lock:
+            return self._memories[commit.table.identifier]
 
     def _checked(
         self, table: Table, commit: TableCommit, keys: FloorKeys, memory: _Memory
@@ -265,3 +340,10 @@ class Committer:
             summary,
             properties,
         )
+
+
+def _failed(commit: TableCommit, error: IcefloeError, *, is_retriable: bool) -> TableFailed:
+    present_uuid = error.coordinates.get("present_uuid")
+    return TableFailed(
+        commit.table, commit.commit_id, error.code, str(error), is_retriable, present_uuid
+    )

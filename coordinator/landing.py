@@ -5,11 +5,14 @@ Rules of this file:
 - After any error the table is read and the id looked for; a refused request may have been sent
   twice, an unanswered one may have been applied.
 - Of attempts that certainly failed the manifests and lists are deleted; of others nothing is.
+- An attempt that is sent together with other tables' says nothing of this table by its answer:
+  the table is read, and what it lacks is attempted alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -27,7 +30,7 @@ from connect.errors import (
     IcefloeError,
     RetriableError,
 )
-from connect.gateways.catalog import CatalogGateway
+from connect.gateways.catalog import CatalogGateway, TableChange
 from connect.gateways.storage import delete_files, storage_errors
 from coordinator.floor import FloorKeys, TableState
 from coordinator.snapshots import Added, Content, Staged, add_files, last_sequence_number, stage
@@ -86,6 +89,48 @@ class Landing:
     _added_files: list[str] = field(default_factory=list)
     _attempt_files: list[str] = field(default_factory=list)
     _failed_files: list[str] = field(default_factory=list)
+    _prepared: Staged | None = None
+
+    def prepare(self, table: Table, state: TableState) -> TableChange:
+        """Stage the first attempt, for the caller to send with others'; then ``settle``.
+
+        ``land`` sends it too, should there be no others.
+
+        Raises:
+            RetriableError: ``storage_unavailable``, ``clock_off``.
+        """
+        with self._clearing(table):
+            staged = self._prepared = self._stage(table, state, 0)
+        return TableChange(table, staged.requirements, staged.updates)
+
+    def settle(self, answer: CommitError | RetriableError | None, table: Table) -> Landed:
+        """After ``prepare`` and one request for several tables: find out, go on alone if need be.
+
+        Args:
+            answer: what the catalog answered to all; None is success.
+            table: as it was prepared.
+
+        Raises:
+            CommitError, RetriableError: as ``land``.
+        """
+        staged, self._prepared = self._prepared, None
+        assert staged is not None
+        error: CommitError | RetriableError
+        match answer:
+            case None:
+                error = CommitStateUnknown("the catalog says that it committed all tables")
+            case CommitRefused():  # perhaps because of another table
+                error = CommitConflict(str(answer))
+            case _:
+                error = answer
+        with self._clearing(table):
+            table = self._after(error)
+            if self._is_in(table):
+                landed = Landed(table, (self.content.snapshot_id, staged.manifests))
+            else:
+                log.info("commit repeated alone", table=self.identifier, code=error.code)
+                landed = self._land(table, self.check(table), first=1)
+        return self._noted(landed)
 
     def land(self, table: Table, state: TableState) -> Landed:
         """Attempt until the snapshot is in the table or certainly cannot be.
@@ -96,23 +141,32 @@ class Landing:
             CommitRefused: the catalog will not have it.
             RetriableError: ``storage_unavailable``, ``clock_off``.
         """
-        try:
+        with self._clearing(table):
             landed = self._land(table, state)
+        return self._noted(landed)
+
+    @contextlib.contextmanager
+    def _clearing(self, table: Table) -> Iterator[None]:
+        try:
+            yield
         except IcefloeError:
             if not self.is_uncertain:
                 leftovers = [*self._failed_files, *self._attempt_files, *self._added_files]
                 delete_files(table.io, leftovers)
             raise
+
+    def _noted(self, landed: Landed) -> Landed:
         was_uncertain, self.is_uncertain = self.is_uncertain, True  # until the caller knows
         failpoints.hit("C12")
         if not was_uncertain:
             # a snapshot found by its id may be that of any attempt, but of no failed one
-            delete_files(table.io, self._failed_files)
+            delete_files(landed.table.io, self._failed_files)
         return landed
 
-    def _land(self, table: Table, state: TableState) -> Landed:
-        for attempt in range(ATTEMPTS_MAX):
-            staged = self._stage(table, state, attempt)
+    def _land(self, table: Table, state: TableState, first: int = 0) -> Landed:
+        for attempt in range(first, ATTEMPTS_MAX):
+            staged = self._prepared or self._stage(table, state, attempt)
+            self._prepared = None
             try:
                 failpoints.hit("C10")
                 after = self.catalog.commit(table, staged.requirements, staged.updates)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -20,7 +19,7 @@ import structlog
 
 from connect import failpoints
 from connect.config.connector import ConnectorConfig
-from connect.errors import IcefloeError, RetriableError
+from connect.errors import RetriableError
 from connect.gateways.catalog import CatalogGateway, open_catalog
 from connect.gateways.kafka import LogReader, TransactionalProducer
 from connect.gateways.kafka_admin import KafkaAdmin
@@ -43,11 +42,11 @@ from coordinator.effects import (
     SendCompletion,
     SendStartCommit,
     Stop,
-    TableCommit,
     TableDecision,
     TableFailed,
     Tick,
 )
+from coordinator.fan_out import FanOut
 from coordinator.inbox import Inbox, start_offsets
 from coordinator.kernel import Kernel, KernelSettings, Phase
 from coordinator.landing import WaitingClock
@@ -147,37 +146,32 @@ class _Session:
     ) -> None:
         self._config = config
         self._wiring = wiring
-        self._outcomes: queue.SimpleQueue[Future[CommitOutcome]] = queue.SimpleQueue()
-        self._commits: dict[Future[CommitOutcome], TableCommit] = {}
         failpoints.hit("C1")
         self._producer = TransactionalProducer(
             {**wiring.kafka, **config.producer_overrides, **config.kafka_overrides},
             owner.transactional_id,
-        )
-        self._pool = ThreadPoolExecutor(
-            max_workers=max(1, config.commit_threads), thread_name_prefix=f"commit-{config.name}"
         )
         self._layout = layout
         self._inbox: Inbox | None = None
         self._catalog: CatalogGateway | None = None
         self._failed_tables: list[dict[str, Any]] | None = None
         self._is_news = False  # about failed tables: a round ended, or the operator decided
+        self._fan_out: FanOut | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         failpoints.hit("C16")
-        # a commit of ours that landed later would look like another coordinator's to the next
-        # session; its time is bounded by that of its requests
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._fan_out is not None:
+            self._fan_out.close()
         if self._inbox is not None:
             self._inbox.close()
         if self._catalog is not None:
             self._catalog.close()
         self._producer.close()
 
-    def _open(self) -> tuple[Kernel, Inbox, Outbox, Committer]:
+    def _open(self) -> tuple[Kernel, Inbox, Outbox, FanOut]:
         config, wiring = self._config, self._wiring
         self._producer.init()
         failpoints.hit("C2")
@@ -206,27 +200,34 @@ class _Session:
         committer = Committer(
             catalog, config, wiring.clock, control_topic_id=topic_id, has_history=has_history
         )
-        return kernel, inbox, outbox, committer
+        fan_out = self._fan_out = FanOut(
+            committer,
+            catalog,
+            threads=max(1, config.commit_threads),
+            is_atomic=config.multi_table_commit,
+            name=config.name,
+        )
+        return kernel, inbox, outbox, fan_out
 
     def run(self, given: queue.SimpleQueue[Input], stopping: threading.Event) -> None:
         """The loop: read, decide, act."""
-        kernel, inbox, outbox, committer = self._open()
+        kernel, inbox, outbox, fan_out = self._open()
         clock = self._wiring.clock
-        self._receive(kernel, LayoutChanged(self._layout), outbox, committer)
+        self._receive(kernel, LayoutChanged(self._layout), outbox, fan_out)
         while not stopping.is_set():
             busy = kernel.phase is Phase.COMMITTING
             heard = inbox.poll(POLL_BUSY_MS if busy else POLL_IDLE_MS)
             for read in heard:
-                self._receive(kernel, read, outbox, committer)
+                self._receive(kernel, read, outbox, fan_out)
                 if _is_written(read):
                     failpoints.hit("C5")
             while not given.empty():
-                self._receive(kernel, given.get(), outbox, committer)
-            while not self._outcomes.empty():
-                outcome = self._outcome_of(self._outcomes.get())
-                self._receive(kernel, OutcomeKnown(outcome), outbox, committer)
+                self._receive(kernel, given.get(), outbox, fan_out)
+            for outcome in fan_out.outcomes():
+                _note(outcome)
+                self._receive(kernel, OutcomeKnown(outcome), outbox, fan_out)
             tick = Tick(clock.new_uuid(), clock.now_ms() * 1000)
-            self._receive(kernel, tick, outbox, committer)
+            self._receive(kernel, tick, outbox, fan_out)
             if busy or len(heard) > 1:  # more was heard than how far the log was read
                 kept = [envelope for waiting in kernel.kept.values() for envelope in waiting]
                 self._wiring.on_event("kept", {"records": records_in(kept)})
@@ -239,21 +240,18 @@ class _Session:
             self._failed_tables = failed
             self._wiring.on_event("failed_tables", {"tables": failed})
 
-    def _receive(self, kernel: Kernel, given: Input, outbox: Outbox, committer: Committer) -> None:
+    def _receive(self, kernel: Kernel, given: Input, outbox: Outbox, fan_out: FanOut) -> None:
         for effect in kernel.receive(given, self._wiring.clock.monotonic_ms()):
-            for answer in self._act(effect, outbox, committer):
-                self._receive(kernel, answer, outbox, committer)
+            for answer in self._act(effect, outbox, fan_out):
+                self._receive(kernel, answer, outbox, fan_out)
 
-    def _act(self, effect: Effect, outbox: Outbox, committer: Committer) -> list[Input]:
+    def _act(self, effect: Effect, outbox: Outbox, fan_out: FanOut) -> list[Input]:
         match effect:
             case SendStartCommit():
                 outbox.start_commit(effect)
             case CommitTables(commits):
                 failpoints.hit("C6")
-                for commit in commits:
-                    future = self._pool.submit(committer.commit, commit)
-                    self._commits[future] = commit
-                    future.add_done_callback(self._outcomes.put)
+                fan_out.start(commits)
             case SendCompletion():
                 outbox.completion(effect)
                 return [CompletionSent(effect.commit_id)]
@@ -275,26 +273,6 @@ class _Session:
                 )
         return []
 
-    def _outcome_of(self, future: Future[CommitOutcome]) -> CommitOutcome:
-        commit = self._commits.pop(future)
-        try:
-            outcome = future.result()
-        except RetriableError as e:
-            outcome = TableFailed(commit.table, commit.commit_id, e.code, str(e), is_retriable=True)
-        except IcefloeError as e:
-            outcome = TableFailed(
-                commit.table, commit.commit_id, e.code, str(e), is_retriable=False
-            )
-        if isinstance(outcome, TableFailed):
-            log.error(
-                "table not committed; its files wait",
-                table=str(outcome.table),
-                code=outcome.code,
-                error=outcome.message,
-            )
-        failpoints.hit("C13")
-        return outcome
-
     def _on_malformed(self, record: KafkaRecord, reason: str) -> None:
         where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         log.warning("control event cannot be read; passed over", reason=reason, **where)
@@ -303,3 +281,14 @@ class _Session:
 
 def _is_written(given: Input) -> bool:
     return isinstance(given, EnvelopeRead) and isinstance(given.envelope.event.payload, DataWritten)
+
+
+def _note(outcome: CommitOutcome) -> None:
+    if isinstance(outcome, TableFailed):
+        log.error(
+            "table not committed; its files wait",
+            table=str(outcome.table),
+            code=outcome.code,
+            error=outcome.message,
+        )
+    failpoints.hit("C13")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
@@ -21,12 +22,19 @@ _HOP_BY_HOP = {
 }
 
 
-class FaultyProxy:
-    """Forwards requests; faults are used up by table commits, one each.
+def _first_half(body: bytes) -> bytes:
+    """A transaction without the second half of its tables."""
+    changes = json.loads(body)["table-changes"]
+    return json.dumps({"table-changes": changes[: len(changes) // 2]}).encode()
 
-    A fault is ``applied:WHAT`` or ``refused:WHAT``: the request reaches the server or it does not.
-    WHAT is a status, ``cut`` (connection closed without an answer), ``garbage``, ``empty``,
-    ``hang:SECONDS``.
+
+class FaultyProxy:
+    """Forwards requests; faults are used up by commits, one each.
+
+    A fault is ``applied:WHAT``, ``refused:WHAT`` or ``some:WHAT``: the request reaches the server,
+    or it does not, or only the first half of a transaction's tables does. WHAT is a status, ``cut``
+    (connection closed without an answer), ``garbage``, ``empty``, ``hang:SECONDS``, or nothing for
+    the server's own answer.
     """
 
     def __init__(self, target: str) -> None:
@@ -34,7 +42,9 @@ class FaultyProxy:
         self.faults: deque[str] = deque()
         self.load_faults: deque[str] = deque()
         self.commits = 0
+        self.transactions = 0
         self.applied = 0
+        self.latency_s = 0.0
         self.before_commit: list[Any] = []
         self._client = httpx.Client(timeout=30)
         proxy = self
@@ -72,26 +82,38 @@ class FaultyProxy:
         body = request.rfile.read(length)
         parts = urlsplit(request.path).path.split("/")
         is_table = len(parts) > 2 and parts[-2] == "tables"
+        is_transaction = parts[-2:] == ["transactions", "commit"]
+        is_commit = request.command == "POST" and (is_table or is_transaction)
         fault = None
-        if is_table and request.command == "POST":
+        if is_commit:
             self.commits += 1
+            self.transactions += is_transaction
             for action in self.before_commit:
                 action()
             fault = self.faults.popleft() if self.faults else None
         elif is_table and request.command == "GET":
             fault = self.load_faults.popleft() if self.load_faults else None
         where, _, what = (fault or "").partition(":")
+        if where == "some":
+            body = _first_half(body)
         answer = None
-        if where in {"", "applied"}:
-            headers = {
-                k: v for k, v in request.headers.items() if k.lower() not in {"host", "connection"}
-            }
-            answer = self._client.request(
-                request.command, self.target + request.path, content=body, headers=headers
-            )
-            if is_table and request.command == "POST" and answer.is_success:
-                self.applied += 1
+        if where != "refused":
+            answer = self._ask(request, body)
+            self.applied += is_commit and answer.is_success
         self._send(request, answer, what)
+
+    def _ask(self, request: BaseHTTPRequestHandler, body: bytes) -> httpx.Response:
+        headers = {
+            k: v
+            for k, v in request.headers.items()
+            if k.lower() not in {"host", "connection", "content-length"}
+        }
+        started = time.monotonic()
+        answer = self._client.request(
+            request.command, self.target + request.path, content=body, headers=headers
+        )
+        time.sleep(max(0.0, self.latency_s - (time.monotonic() - started)))
+        return answer
 
     def _send(
         self, request: BaseHTTPRequestHandler, answer: httpx.Response | None, what: str

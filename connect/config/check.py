@@ -33,6 +33,7 @@ Raw = Mapping[str, "str | None"]
 NULL_VALUE = "Null value can not be supplied as the configuration value."
 EITHER_TOPICS = "Must configure one of topics or topics.regex"
 BOTH_TOPICS = "topics and topics.regex are mutually exclusive options, but both are set."
+_MULTI_TABLE = "iceberg.catalog.multi-table-commit"
 _COMMA_OUTSIDE_PARENTHESES = re.compile(r",(?![^()]*\))")
 
 
@@ -212,10 +213,12 @@ def _check_tables(raw: Raw, checked: Checked) -> None:
 
 def _check_catalog(raw: Raw, checked: Checked) -> None:
     """The catalog's type must be one we have; its other properties show when it is opened."""
-    if not any(
-        name.startswith("iceberg.catalog.") and name != "iceberg.catalog.multi-table-commit"
-        for name in raw
-    ):
+    given = {
+        name.removeprefix("iceberg.catalog."): value or ""
+        for name, value in raw.items()
+        if name.startswith("iceberg.catalog.") and name != _MULTI_TABLE
+    }
+    if not given:
         checked.add("iceberg.catalog", "Must specify Iceberg catalog properties")
     named = raw.get("iceberg.catalog.type")
     if named and "${" not in named and "iceberg.catalog.catalog-impl" not in raw:
@@ -223,6 +226,21 @@ def _check_catalog(raw: Raw, checked: Checked) -> None:
             catalog_kind({"type": named})
         except ConfigError as error:
             checked.add("iceberg.catalog.type", error.message)
+    if checked.values[_MULTI_TABLE] and not _may_be_rest(given):
+        checked.add(
+            _MULTI_TABLE,
+            "Only a REST catalog can commit to several tables at once; set it to false",
+        )
+
+
+def _may_be_rest(properties: Mapping[str, str]) -> bool:
+    """Whether it is a REST catalog, as far as the text says; what is wrong has its own error."""
+    if any("${" in properties.get(name, "") for name in ("type", "catalog-impl", "uri")):
+        return True
+    try:
+        return catalog_kind(properties) == "rest"
+    except ConfigError:
+        return True
 
 
 def split_terms(text: str | None) -> tuple[str, ...]:

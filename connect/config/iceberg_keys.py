@@ -164,8 +164,8 @@ OWN_KEYS: tuple[Key, ...] = (
     Key(
         "iceberg.catalog.multi-table-commit",
         "BOOLEAN",
-        "The catalog's multi-table transaction is known to be atomic: commit all tables of a "
-        "round at once.",
+        "The REST catalog's multi-table transaction is known to be atomic (`icefloe catalog "
+        "check` tells): commit all tables of a round at once.",
         "false",
     ),
     Key(

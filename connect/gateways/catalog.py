@@ -23,10 +23,17 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
-from connect.errors import CommitStateUnknown, IcefloeError
-from connect.gateways.catalog_clients import GuardedRest, open_metastore, refuse_python_modules
+from connect.errors import CommitRefused, CommitStateUnknown, IcefloeError
+from connect.gateways.catalog_clients import (
+    GuardedRest,
+    TableChange,
+    open_metastore,
+    refuse_python_modules,
+)
 from connect.gateways.catalog_errors import commit_error, request_error
 from connect.gateways.catalog_properties import ClientConfig, client_config
+
+__all__ = ["CatalogGateway", "TableChange", "open_catalog"]
 
 Identifier = tuple[str, ...]
 
@@ -145,6 +152,35 @@ class CatalogGateway:
             catalog=client,
             config=table.config,
         )
+
+    def commit_together(self, changes: Sequence[TableChange]) -> None:
+        """Send conditional changes of several tables as one transaction, once.
+
+        Whatever comes back, success included, says nothing certain of any one table: read each.
+
+        Raises:
+            CommitConflict, CommitStateUnknown, CommitRefused: as ``commit``; a refusal may be
+                about any of the tables. ``multi_table_unsupported``: nothing was sent.
+            RetriableError: ``catalog_unavailable``: nothing was sent.
+        """
+        with _mapped(()):
+            client = self._client()
+        if not (isinstance(client, GuardedRest) and client.has_transactions):
+            raise CommitRefused(
+                "the catalog does not offer to commit to several tables at once",
+                code="multi_table_unsupported",
+            )
+        with _mapped((), commit_error):
+            client.commit_transaction(changes)
+
+    def drop(self, identifier: Sequence[str]) -> None:
+        """Drop a table, its files with it; one that is gone already is no error.
+
+        Raises:
+            CommitRefused, RetriableError: as ``load``.
+        """
+        with _mapped(identifier), contextlib.suppress(NoSuchTableError):
+            self._client().purge_table(tuple(identifier))
 
     def close(self) -> None:
         """Close connections of all threads; the gateway must not be used again."""

@@ -8,16 +8,27 @@ Rules of this file:
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
+from pydantic import Field
 from pyiceberg.catalog import Catalog, MetastoreCatalog
-from pyiceberg.catalog.rest import RestCatalog, TableResponse
+from pyiceberg.catalog.rest import (
+    DEFAULT_ENDPOINTS,
+    VIEW_ENDPOINTS,
+    Endpoint,
+    HttpMethod,
+    RestCatalog,
+    TableResponse,
+)
+from pyiceberg.catalog.rest import response as rest_response
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.io import FileIO
-from pyiceberg.table import StagedTable, Table
+from pyiceberg.table import CommitTableRequest, StagedTable, Table
 from pyiceberg.table.update import SetPropertiesUpdate, TableRequirement, TableUpdate
-from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
-from requests import PreparedRequest, Response, Session
+from pyiceberg.typedef import EMPTY_DICT, UTF8, IcebergBaseModel, Identifier, Properties
+from requests import HTTPError, PreparedRequest, Response, Session
 from requests.adapters import BaseAdapter, HTTPAdapter
 
 from connect.errors import CommitRefused, ConfigError
@@ -31,6 +42,23 @@ _CLASSES: Mapping[str, tuple[str, str]] = {
     "dynamodb": ("pyiceberg.catalog.dynamodb", "DynamoDbCatalog"),
     "bigquery": ("pyiceberg.catalog.bigquery_metastore", "BigQueryMetastoreCatalog"),
 }
+
+
+_TRANSACTION = Endpoint(http_method=HttpMethod.POST, path="/v1/{prefix}/transactions/commit")
+_TOKEN_EXPIRED = frozenset({401, 419})
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """One table's part of a transaction over several tables."""
+
+    table: Table
+    requirements: Sequence[TableRequirement]
+    updates: Sequence[TableUpdate]
+
+
+class _CommitTransactionRequest(IcebergBaseModel):
+    table_changes: tuple[CommitTableRequest, ...] = Field(alias="table-changes")
 
 
 def refuse_python_modules(properties: Mapping[str, Any], *, table: str | None = None) -> None:
@@ -85,6 +113,47 @@ class GuardedRest(RestCatalog):
         refuse_python_modules(answered)
         # The ancestry must be whole: floors are read from it.
         self.properties.pop("snapshot-loading-mode", None)
+
+    @property
+    def has_transactions(self) -> bool:
+        """Whether the server says that it commits to several tables at once.
+
+        One that lists no endpoints has, by the specification, this one too.
+        """
+        listed = self._supported_endpoints
+        return _TRANSACTION in listed or listed - VIEW_ENDPOINTS == DEFAULT_ENDPOINTS
+
+    def commit_transaction(self, changes: Sequence[TableChange]) -> None:
+        """Send several tables' changes in one request, once.
+
+        Raises:
+            Exception: as ``commit_table``; after a refused token the next request has a new one.
+        """
+        request = _CommitTransactionRequest.model_validate(
+            {
+                "table-changes": [
+                    {
+                        "identifier": {
+                            "namespace": change.table.name()[:-1],
+                            "name": change.table.name()[-1],
+                        },
+                        "requirements": change.requirements,
+                        "updates": change.updates,
+                    }
+                    for change in changes
+                ]
+            }
+        )
+        response = self._session.post(
+            self.url("transactions/commit"), data=request.model_dump_json().encode(UTF8)
+        )
+        try:
+            response.raise_for_status()
+        except HTTPError as error:
+            if response.status_code in _TOKEN_EXPIRED:
+                self._refresh_token()
+            known = {404: NoSuchTableError, 409: CommitFailedException}
+            rest_response._handle_non_200_response(error, known)  # noqa: SLF001 - reads the words
 
     def _load_file_io(
         self, properties: Properties = EMPTY_DICT, location: str | None = None

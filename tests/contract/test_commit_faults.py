@@ -1,4 +1,4 @@
-"""Every way in which a catalog's answer can fail: nothing is lost, nothing is added twice."""
+"""Commits that fail on the way: what is kept, what is told, what is cleared up."""
 
 from __future__ import annotations
 
@@ -74,24 +74,6 @@ def _files(catalog: CatalogGateway, table: Table) -> list[str]:
     )
 
 
-@pytest.mark.parametrize("what", UNKNOWN)
-@pytest.mark.parametrize("where", ["applied", "refused"])
-def test_an_unknown_outcome_is_found_out(
-    proxy: FaultyProxy, catalog: CatalogGateway, table: Table, where: str, what: str
-) -> None:
-    """Applied: found by its id, sent once. Not applied: sent again. In the table once."""
-    committer = _committer(catalog, table)
-    assert isinstance(committer.commit(_round(table, 0)), TableCommitted)
-    proxy.commits = proxy.applied = 0
-    proxy.faults.append(f"{where}:{what}")
-    outcome = committer.commit(_round(table, 1))
-    assert isinstance(outcome, TableCommitted)
-    assert (proxy.commits, proxy.applied) == ((1, 1) if where == "applied" else (2, 1))
-    assert isinstance(committer.commit(_round(table, 2)), TableCommitted)
-    files = _files(catalog, table)
-    assert len(files) == len(set(files)) == 3
-
-
 @pytest.mark.parametrize("what", REFUSED)
 def test_a_refusal_is_told_and_leaves_nothing_behind(
     proxy: FaultyProxy, catalog: CatalogGateway, table: Table, what: str
@@ -106,18 +88,6 @@ def test_a_refusal_is_told_and_leaves_nothing_behind(
     assert outcome.is_retriable == (what in {"403", "429"})
     assert not metadata_files(table)
     assert isinstance(committer.commit(commit), TableCommitted)
-
-
-@pytest.mark.parametrize("what", REFUSED)
-def test_a_refusal_that_lied_is_found_out(
-    proxy: FaultyProxy, catalog: CatalogGateway, table: Table, what: str
-) -> None:
-    """A gateway that refuses after the catalog has applied does not make us commit twice."""
-    committer = _committer(catalog, table)
-    proxy.faults.append(f"applied:{what}")
-    assert isinstance(committer.commit(_round(table, 0)), TableCommitted)
-    assert proxy.commits == 1
-    assert len(_files(catalog, table)) == 1
 
 
 @pytest.mark.parametrize("what", ["401", "419"])

@@ -22,6 +22,8 @@ from control_schemas.events import (
 from coordinator.committer import Committer
 from coordinator.effects import TableCommitted
 from tests.coordinator_bench import SCHEMA, Bench, Running, until
+from tests.faulty_http import FaultyProxy
+from tests.stack import RestCatalog, Topics, unique_name
 from tests.tables import announced, reference, table_commit, written_file
 
 pytestmark = pytest.mark.kafka
@@ -154,6 +156,33 @@ def test_a_dropped_table_waits_and_the_rest_goes_on(bench: Bench) -> None:
     admin.close()
     assert stored is not None
     assert stored < end - 5
+
+
+def test_a_round_of_two_tables_is_one_request(
+    kafka_properties: dict[str, str], topics: Topics, rest_catalog: RestCatalog
+) -> None:
+    """Where the operator says that the catalog is atomic; completions name both snapshots."""
+    proxy = FaultyProxy(rest_catalog.uri)
+    properties = {**rest_catalog.properties, "uri": proxy.uri}
+    bench = Bench(kafka_properties, topics.create("control"), topics.create("source"), properties)
+    bench.config = dataclasses.replace(bench.config, multi_table_commit=True)
+    other = bench.catalog.create(("db", unique_name("other")), SCHEMA)
+    with Running(bench.coordinator()):
+        commit_id = bench.start_commit()
+        file = written_file(other, [{"id": 7}])
+        bench.hand.transact(bench.messages(DataWritten(commit_id, reference(other), (file,), ())))
+        bench.answer(commit_id, 1, 2)
+        until(lambda: any(isinstance(e.payload, CommitComplete) for e in bench.read()))
+    assert (proxy.transactions, proxy.commits) == (1, 1)
+    assert bench.rows() == [1, 2]
+    assert bench.catalog.load(other.name()).scan().to_arrow()["id"].to_pylist() == [7]
+    told = [e.payload for e in bench.seen if isinstance(e.payload, CommitToTable)]
+    assert {t.table.identifier for t in told} == {("db", "t"), other.name()}
+    bench.catalog.drop(bench.table.name())
+    bench.hand.close()
+    bench.reader.close()
+    bench.catalog.close()
+    proxy.close()
 
 
 def test_control_events_that_are_gone_stop_the_coordinator(bench: Bench) -> None:

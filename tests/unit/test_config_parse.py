@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connect.config.check import check_connector
 from connect.config.declarations import CONNECTOR_KEYS, FRAMEWORK_KEYS
 from connect.config.parse import InvalidConfigError, parse
 
@@ -168,6 +169,28 @@ def test_the_atomic_commit_is_no_property_of_the_catalog() -> None:
     config = parse({**GOOD, "iceberg.catalog.multi-table-commit": "true"})
     assert config.multi_table_commit
     assert "multi-table-commit" not in config.catalog_properties
+
+
+@pytest.mark.parametrize(
+    ("catalog", "is_refused"),
+    [
+        ({"type": "jdbc", "uri": "jdbc:sqlite:x"}, True),
+        ({"type": "glue"}, True),
+        ({"catalog-impl": "org.apache.iceberg.hive.HiveCatalog"}, True),
+        ({"catalog-impl": "org.apache.iceberg.rest.RESTCatalog"}, False),
+        ({"uri": "https://catalog.example"}, False),
+        ({"type": "${env:TYPE}"}, False),
+    ],
+)
+def test_only_a_rest_catalog_commits_to_several_tables(
+    catalog: dict[str, str], *, is_refused: bool
+) -> None:
+    """The error is at the key that cannot be followed."""
+    raw = {k: v for k, v in GOOD.items() if not k.startswith("iceberg.catalog.")}
+    raw |= {f"iceberg.catalog.{k}": v for k, v in catalog.items()}
+    raw["iceberg.catalog.multi-table-commit"] = "true"
+    errors = check_connector(raw).errors
+    assert ("iceberg.catalog.multi-table-commit" in errors) is is_refused
 
 
 def test_placeholders_are_resolved_for_numbers_alone() -> None:

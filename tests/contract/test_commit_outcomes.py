@@ -1,0 +1,369 @@
+"""Every answer of a catalog, before and after it applied, for one table and for many.
+
+Nothing is lost, nothing is added twice, and no file is deleted that a snapshot refers to.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from uuid import uuid4
+
+import pytest
+from pyiceberg.table import Table
+
+from connect import failpoints
+from connect.gateways.catalog import CatalogGateway, open_catalog
+from coordinator.committer import Committer
+from coordinator.effects import CommitOutcome, TableCommit, TableCommitted, TableFailed
+from coordinator.fan_out import FanOut
+from tests.faulty_http import FaultyProxy
+from tests.places import SCHEMA
+from tests.stack import RestCatalog, unique_name
+from tests.tables import (
+    QuickClock,
+    announced,
+    connector,
+    made_up_file,
+    reference,
+    table_commit,
+)
+
+UNKNOWN = ("500", "502", "503", "504", "507", "408", "cut", "garbage", "empty")
+REFUSED = ("400", "403", "404", "422", "429")
+AGAIN = ("401", "419", "409")  # the client itself, or we at once, send it once more
+ANSWERS = (*UNKNOWN, *REFUSED, *AGAIN)
+ROUNDS_MAX = 4
+MANY = 3
+HANG_S = 1.0
+HANG = f"hang:{HANG_S}"
+
+
+class Tables:
+    """Tables of one catalog, what was announced for each, and what they hold."""
+
+    def __init__(self, catalog: CatalogGateway, count: int, *, together: bool) -> None:
+        self.catalog = catalog
+        base = unique_name(f"o-{uuid4().hex[:8]}")
+        self.tables = [catalog.create(("db", f"{base}-{n}"), SCHEMA) for n in range(count)]
+        names = [".".join(t.name()) for t in self.tables]
+        self.committer = Committer(catalog, connector("c", names), QuickClock())
+        self.fan_out = FanOut(
+            self.committer, catalog, threads=count, is_atomic=together, name="test"
+        )
+        self.announced: dict[tuple[str, ...], list[str]] = {t.name(): [] for t in self.tables}
+        self._offset = 0
+
+    def round(self) -> list[TableCommit]:
+        """A file for each table; the next round's commits."""
+        commits = []
+        for table in self.tables:
+            file = made_up_file(table)
+            self.announced[table.name()].append(file.file_path)
+            commits.append(table_commit([announced(reference(table), [file], offset=self._offset)]))
+        self._offset += 1
+        return commits
+
+    def commit(self, commits: Sequence[TableCommit]) -> dict[tuple[str, ...], CommitOutcome]:
+        """One round of the fan-out; waits for all outcomes."""
+        self.fan_out.start(commits)
+        found: list[CommitOutcome] = []
+        while len(found) < len(commits):  # the test's timeout bounds it
+            found += self.fan_out.outcomes()
+            time.sleep(0.005)
+        return {o.table.identifier: o for o in found}
+
+    def commit_all(self, commits: Sequence[TableCommit]) -> int:
+        """Commit until every table has taken its share, as rounds would; how many it took."""
+        for count in range(1, ROUNDS_MAX + 1):
+            outcomes = self.commit(commits)
+            commits = [
+                c for c in commits if not isinstance(outcomes[c.table.identifier], TableCommitted)
+            ]
+            if not commits:
+                return count
+        raise AssertionError(outcomes)
+
+    def check(self, *, snapshots: int) -> None:
+        """Each announced file is in its table once; every snapshot can still be read."""
+        for table in self.tables:
+            now = self.catalog.load(table.name())
+            assert len(now.metadata.snapshots) == snapshots
+            assert Counter(_paths(now)) == Counter(self.announced[table.name()])
+
+
+def _paths(table: Table) -> list[str]:
+    """The current snapshot's files; reads the manifests of every snapshot on the way."""
+    found: list[str] = []
+    for snapshot in table.metadata.snapshots:
+        found = [
+            entry.data_file.file_path
+            for manifest in snapshot.manifests(table.io)
+            for entry in manifest.fetch_manifest_entry(table.io)
+        ]
+    return found
+
+
+@pytest.fixture(scope="module")
+def proxy(rest_catalog: RestCatalog) -> Iterator[FaultyProxy]:
+    """A proxy before the REST catalog, for all tests of this module."""
+    running = FaultyProxy(rest_catalog.uri)
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def patient(proxy: FaultyProxy, rest_catalog: RestCatalog) -> Iterator[CatalogGateway]:
+    """A gateway through the proxy."""
+    gateway = open_catalog("iceberg", {**rest_catalog.properties, "uri": proxy.uri})
+    yield gateway
+    gateway.close()
+
+
+@pytest.fixture(scope="module")
+def impatient(proxy: FaultyProxy, rest_catalog: RestCatalog) -> Iterator[CatalogGateway]:
+    """The same with a time limit that a hanging request exceeds."""
+    limits = {"rest.client.socket-timeout-ms": str(int(HANG_S * 500))}
+    gateway = open_catalog("iceberg", {**rest_catalog.properties, "uri": proxy.uri, **limits})
+    yield gateway
+    gateway.close()
+
+
+@pytest.fixture(autouse=True)
+def no_faults_left(proxy: FaultyProxy) -> Iterator[None]:
+    """Every test begins and ends with a proxy that only forwards."""
+    proxy.faults.clear()
+    proxy.load_faults.clear()
+    proxy.commits = proxy.transactions = proxy.applied = 0
+    yield
+    assert not proxy.faults
+    assert not proxy.load_faults
+
+
+def _after_a_round(catalog: CatalogGateway, count: int, *, together: bool) -> Tables:
+    tables = Tables(catalog, count, together=together)
+    tables.commit_all(tables.round())
+    return tables
+
+
+@pytest.mark.parametrize("where", ["applied", "refused"])
+def test_a_table_committed_singly(proxy: FaultyProxy, patient: CatalogGateway, where: str) -> None:
+    """After each answer the table is read: what is in it is not sent again, what is not is."""
+    tables = _after_a_round(patient, 1, together=False)
+    for what in ANSWERS:
+        proxy.commits = proxy.applied = 0
+        proxy.faults.append(f"{where}:{what}")
+        rounds = tables.commit_all(tables.round())
+        assert rounds == (2 if where == "refused" and what in REFUSED else 1), what
+        is_sent_again = where == "refused" or what in {"401", "419"}
+        assert (proxy.commits, proxy.applied) == (1 + is_sent_again, 1), what
+    tables.fan_out.close()
+    tables.check(snapshots=1 + len(ANSWERS))
+
+
+@pytest.mark.parametrize("where", ["applied", "refused"])
+def test_many_tables_committed_singly(
+    proxy: FaultyProxy, patient: CatalogGateway, where: str
+) -> None:
+    """Each of them meets the fault at the same time, and each is settled by itself."""
+    tables = _after_a_round(patient, MANY, together=False)
+    for what in ANSWERS:
+        proxy.faults.extend([f"{where}:{what}"] * MANY)
+        tables.commit_all(tables.round())
+        proxy.faults.clear()  # a client that sends again takes two of them
+    tables.fan_out.close()
+    tables.check(snapshots=1 + len(ANSWERS))
+
+
+@pytest.mark.parametrize(("where", "left"), [("applied", 0), ("refused", MANY), ("some", 2)])
+def test_tables_committed_together(
+    proxy: FaultyProxy, patient: CatalogGateway, where: str, left: int
+) -> None:
+    """All, none or some landed, whatever was answered: read table by table, the rest singly."""
+    tables = _after_a_round(patient, MANY, together=True)
+    answers = [*ANSWERS, ""] if where == "some" else ANSWERS  # a success that is none
+    for what in answers:
+        proxy.commits = proxy.transactions = 0
+        proxy.faults.append(f"{where}:{what}")
+        assert tables.commit_all(tables.round()) == 1, what
+        assert (proxy.transactions, proxy.commits) == (1, 1 + left), what
+    tables.fan_out.close()
+    tables.check(snapshots=1 + len(answers))
+
+
+@pytest.mark.parametrize(
+    ("where", "count", "together"),
+    [
+        ("applied", 1, False),
+        ("refused", MANY, False),
+        ("applied", MANY, True),
+        ("refused", MANY, True),
+        ("some", MANY, True),
+    ],
+)
+def test_a_catalog_that_hangs(
+    proxy: FaultyProxy, impatient: CatalogGateway, where: str, count: int, *, together: bool
+) -> None:
+    """The request ends by our own time limit; then it is as with any other unknown outcome."""
+    tables = _after_a_round(impatient, count, together=together)
+    proxy.faults.extend([f"{where}:{HANG}"] * (1 if together else count))
+    tables.commit_all(tables.round())
+    tables.commit_all(tables.round())
+    tables.fan_out.close()
+    tables.check(snapshots=3)
+
+
+def test_faults_follow_faults(proxy: FaultyProxy, patient: CatalogGateway) -> None:
+    """The single commits after a failed one for all fail too: in the end all is there once."""
+    tables = _after_a_round(patient, MANY, together=True)
+    firsts = ("refused:504", "some:500", "some:", "some:409")
+    seconds = ("applied:503", "refused:cut", "refused:409", "applied:garbage")
+    for first, second in itertools.product(firsts, seconds):
+        proxy.faults.extend([first, second])
+        tables.commit_all(tables.round())
+        assert not proxy.faults
+    tables.fan_out.close()
+    tables.check(snapshots=1 + len(firsts) * len(seconds))
+
+
+@pytest.mark.parametrize("point", ["C7", "C8", "C9", "C10", "C11", "C12"])
+def test_an_error_at_any_point_of_a_common_commit_is_survived(
+    patient: CatalogGateway, point: str
+) -> None:
+    """Wherever it breaks off for one table, that table catches up and the others do not wait."""
+    tables = Tables(patient, MANY, together=True)
+    commits = tables.round()
+    failpoints.configure(f"{point}=raise@1")
+    try:
+        outcomes = tables.commit(commits)
+    finally:
+        failpoints.configure("")
+    failed = [o for o in outcomes.values() if isinstance(o, TableFailed)]
+    assert len(failed) == (point in {"C7", "C8", "C9", "C12"})
+    tables.commit_all(commits)
+    tables.fan_out.close()
+    tables.check(snapshots=1)
+
+
+def test_one_broken_table_does_not_hold_up_the_others(
+    proxy: FaultyProxy, patient: CatalogGateway
+) -> None:
+    """A dropped table is told of by name and keeps its announcements; the rest lands at once."""
+    tables = _after_a_round(patient, MANY, together=True)
+    gone = tables.tables[1]
+    patient.drop(gone.name())
+    proxy.transactions = proxy.commits = 0
+    outcomes = tables.commit(tables.round())
+    broken = outcomes.pop(gone.name())
+    assert isinstance(broken, TableFailed)
+    assert (broken.code, broken.is_retriable) == ("table_missing", False)
+    assert all(isinstance(o, TableCommitted) for o in outcomes.values())
+    assert (proxy.transactions, proxy.commits) == (1, 1)
+    tables.fan_out.close()
+    tables.tables.remove(gone)
+    tables.check(snapshots=2)
+
+
+def test_a_table_dropped_on_the_way_fails_alone(
+    proxy: FaultyProxy, patient: CatalogGateway, rest_catalog: RestCatalog
+) -> None:
+    """The request for all is refused as a whole; each table then gets its own answer."""
+    tables = _after_a_round(patient, MANY, together=True)
+    direct = open_catalog("iceberg", rest_catalog.properties)
+    gone = tables.tables[2]
+
+    def drop() -> None:
+        proxy.before_commit.clear()
+        direct.drop(gone.name())
+
+    proxy.before_commit.append(drop)
+    outcomes = tables.commit(tables.round())
+    direct.close()
+    broken = outcomes.pop(gone.name())
+    assert isinstance(broken, TableFailed)
+    assert broken.code == "table_missing"
+    assert all(isinstance(o, TableCommitted) for o in outcomes.values())
+    tables.fan_out.close()
+    tables.tables.remove(gone)
+    tables.check(snapshots=2)
+
+
+def test_a_table_that_fails_goes_alone_until_it_is_committed(
+    proxy: FaultyProxy, patient: CatalogGateway
+) -> None:
+    """It spoils one request for all, not every one."""
+    tables = _after_a_round(patient, MANY, together=True)
+    first = tables.round()
+    proxy.faults.extend(["refused:403", "refused:403"])
+    outcomes = tables.commit(first)
+    [broken] = [o for o in outcomes.values() if isinstance(o, TableFailed)]
+    assert broken.is_retriable
+    waiting = next(c for c in first if c.table == broken.table)
+    second = [c for c in tables.round() if c.table != broken.table]
+    late = tables.announced[broken.table.identifier].pop()
+    assert late not in tables.announced[broken.table.identifier]
+    proxy.transactions = proxy.commits = 0
+    tables.commit([waiting, *second])
+    assert (proxy.transactions, proxy.commits) == (1, 2)
+    proxy.transactions = proxy.commits = 0
+    tables.commit_all(tables.round())
+    assert (proxy.transactions, proxy.commits) == (1, 1)
+    tables.fan_out.close()
+    for table in tables.tables:
+        files = _paths(tables.catalog.load(table.name()))
+        assert Counter(files) == Counter(tables.announced[table.name()])
+
+
+def test_a_foreign_writer_in_between_costs_nobody_a_row(
+    proxy: FaultyProxy, patient: CatalogGateway, rest_catalog: RestCatalog
+) -> None:
+    """One table's branch moved: the request for all is refused, each table is committed."""
+    tables = _after_a_round(patient, MANY, together=True)
+    direct = open_catalog("iceberg", rest_catalog.properties)
+    victim = tables.tables[0]
+    foreign = Committer(direct, connector("d", [".".join(victim.name())]), QuickClock())
+    file = made_up_file(victim)
+    theirs = table_commit([announced(reference(victim), [file], offset=7)])
+
+    def race() -> None:
+        proxy.before_commit.clear()
+        assert isinstance(foreign.commit(theirs), TableCommitted)
+
+    proxy.before_commit.append(race)
+    outcomes = tables.commit(tables.round())
+    direct.close()
+    assert all(isinstance(o, TableCommitted) for o in outcomes.values())
+    tables.fan_out.close()
+    tables.announced[victim.name()].append(file.file_path)
+    for table in tables.tables:
+        now = tables.catalog.load(table.name())
+        assert Counter(_paths(now)) == Counter(tables.announced[table.name()])
+
+
+def test_a_table_under_two_names_is_sent_once(proxy: FaultyProxy, patient: CatalogGateway) -> None:
+    """Iceberg's server drops the second change of a table; ours goes in a request of its own."""
+    tables = _after_a_round(patient, 2, together=True)
+    double = tables.tables[0].name()
+    prepared = [tables.fan_out._prepare(c) for c in tables.round()]
+    assert all(isinstance(p, tuple) for p in prepared)
+    joint, single = tables.fan_out._chosen([*prepared, prepared[0]])
+    assert [p[1].table.name() for p in single] == [double]
+    assert len(joint) == 2
+    tables.fan_out.close()
+    assert proxy.commits == 1
+
+
+def test_a_catalog_without_transactions_is_asked_once(
+    sql_catalog_properties: dict[str, str],
+) -> None:
+    """Tables are committed singly from then on."""
+    gateway = open_catalog("iceberg", sql_catalog_properties)
+    tables = Tables(gateway, MANY, together=True)
+    for _ in range(2):
+        assert tables.commit_all(tables.round()) == 1
+    assert not tables.fan_out._is_atomic
+    tables.fan_out.close()
+    tables.check(snapshots=2)
+    gateway.close()
