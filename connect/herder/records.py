@@ -32,7 +32,7 @@ STATUS_TOPIC = "status-topic-"
 
 LAYOUT_KEY = "icefloe.layout"
 PARTITIONS_KEY = "icefloe.partitions"
-TASK_CLASS = "io.icefloe.worker.IcebergSinkTask"
+TASK_CLASS = "org.apache.iceberg.connect.IcebergSinkTask"  # what a Java worker would run
 
 Record = tuple[str, Mapping[str, Any] | None]
 """Key and JSON value; a value of None is a tombstone."""
@@ -89,6 +89,12 @@ def offsets_record(connector: str, offsets: Mapping[TopicPartition, int] | None)
         return (OFFSETS + connector, None)
     listed = [[tp.topic, tp.partition, offset] for tp, offset in sorted(offsets.items())]
     return (OFFSETS + connector, {"offsets": listed})
+
+
+def topic_record(connector: str, topic: str, *, task: int, now_ms: int) -> Record:
+    """Says that a connector has read from a topic; ``now_ms`` is when that was seen."""
+    seen = {"name": topic, "connector": connector, "task": task, "discoverTimestamp": now_ms}
+    return (f"{STATUS_TOPIC}{topic}:connector-{connector}", {"topic": seen})
 
 
 def task_base_config(properties: Mapping[str, str]) -> dict[str, str]:

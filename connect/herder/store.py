@@ -253,8 +253,7 @@ class StatusStore:
 
     def put_topic(self, name: str, topic: str, *, task: int, now_ms: int) -> None:
         """Say that the connector has read from a topic."""
-        seen = {"name": topic, "connector": name, "task": task, "discoverTimestamp": now_ms}
-        self._put_json(f"{records.STATUS_TOPIC}{topic}:connector-{name}", {"topic": seen})
+        self._put_json(*records.topic_record(name, topic, task=task, now_ms=now_ms))
 
     def forget_topics(self, name: str) -> None:
         """Empty the set of active topics."""
