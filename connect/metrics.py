@@ -309,6 +309,15 @@ class Exposition(Collector):
                 )
         return list(merged.values())
 
+    def total(self, name: str, **labels: str) -> float | None:
+        """Sum over all values of a metric that have these labels; None when there is none."""
+        found = [
+            number
+            for kind, has, number in self.samples()
+            if kind == name and labels.items() <= has.items()
+        ]
+        return sum(found) if found else None
+
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         """Metric families for prometheus_client."""
         samples = self.samples()

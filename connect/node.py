@@ -43,6 +43,7 @@ from connect.herder.questions import Questions
 from connect.herder.state import ConnectorState
 from connect.herder.store import ConfigStore, StatusStore, StoreSettings
 from connect.herder.supervisor import Child, ChildSpec
+from connect.herder.views import Views
 from connect.logs import logger
 from connect.metrics import Exposition
 from connect.rest.app import ApiSettings, create_app
@@ -136,25 +137,7 @@ class Node:
         self._statuses = StatusStore(settings, self._admin, clock)
         self._deployer = Deployer(config, self._providers, self._store, self._admin)
         values = config.values
-        self._children = {
-            name: Child(
-                ChildSpec(
-                    name=name,
-                    command=commands[name],
-                    log_file=config.state_dir.resolve() / f"{name}.log",
-                    properties=config.properties,
-                    environ=self._environ,
-                ),
-                on_event=self._heard,
-                clock=clock,
-                policy=BackoffPolicy(
-                    first_ms=min(500, values["icefloe.task.restart.backoff.ms"]),
-                    longest_ms=min(30_000, values["icefloe.task.restart.backoff.max.ms"]),
-                ),
-            )
-            for name in COMMANDS
-        }
-        self._questions = Questions(self._children, clock)
+        self._children = self._make_children(commands)
         exposition = Exposition(
             clock.now_ms, is_known=lambda name: self._store.get(name).config is not None
         )
@@ -187,8 +170,40 @@ class Node:
             publish_level=self._publish_level,
             on_fenced=self._on_fatal,
             ask=self._questions.ask,
+            views=Views(
+                run_of=self._herder.run_of,
+                config_of=self._deployer.parsed,
+                group_of=self._group_of,
+                admin=self._admin,
+                reader_properties=settings.reader_properties,
+                exposition=exposition,
+                clock=clock,
+            ),
             group_id=config.group_id,
         )
+
+    def _make_children(self, commands: Mapping[str, Sequence[str]]) -> dict[str, Child]:
+        config, clock = self._config, self._clock
+        values = config.values
+        return {
+            name: Child(
+                ChildSpec(
+                    name=name,
+                    command=commands[name],
+                    log_file=config.state_dir.resolve() / f"{name}.log",
+                    properties=config.properties,
+                    environ=self._environ,
+                ),
+                on_event=self._heard,
+                clock=clock,
+                policy=BackoffPolicy(
+                    first_ms=min(500, values["icefloe.task.restart.backoff.ms"]),
+                    longest_ms=min(30_000, values["icefloe.task.restart.backoff.max.ms"]),
+                ),
+            )
+            for name in COMMANDS
+        }
+        self._questions = Questions(self._children, clock)
 
     def _serve_api(self) -> uvicorn.Server:
         info = NodeInfo(f"http://{self.worker_id}", self._config.group_id)

@@ -7,18 +7,20 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 
 from connect.herder.store import read_layouts
 
 TIMEOUT_S = 30
-NODE = str(Path(__file__).with_name("stub_node.py"))
+FOLDER = Path(__file__).parent
 
 
 class RunningNode:
     """A node process with stub children, and its API."""
+
+    script: ClassVar[str] = "stub_node.py"
 
     def __init__(self, folder: Path, bootstrap_servers: str, **properties: str) -> None:
         self.folder = folder
@@ -47,8 +49,13 @@ class RunningNode:
         (self.folder / "port").unlink(missing_ok=True)
         with (self.folder / "node.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, NODE, str(file), *dies],
-                env={**os.environ, "STUB_DIR": str(self.folder)},
+                [sys.executable, str(FOLDER / self.script), str(file), *dies],
+                cwd=self.folder,
+                env={
+                    **os.environ,
+                    "STUB_DIR": str(self.folder),
+                    "PYTHONPATH": str(FOLDER.parent),
+                },
                 stderr=log,
                 stdout=log,
             )

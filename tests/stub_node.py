@@ -33,20 +33,24 @@ def dying_after(act: Callable[..., Any]) -> Callable[..., Any]:
     return acted
 
 
-match sys.argv[2:]:
-    case ["put"]:
-        ConfigStore.put_connector = dying_after(ConfigStore.put_connector)  # type: ignore[method-assign]
-    case ["layout"]:
-        ConfigStore.put_layout = dying_after(ConfigStore.put_layout)  # type: ignore[method-assign]
-    case ["fence"]:
-        deploy.take_over = dying_after(deploy.take_over)
+def main() -> None:
+    """Run it until SIGTERM, or until it kills itself."""
+    match sys.argv[2:]:
+        case ["put"]:
+            ConfigStore.put_connector = dying_after(ConfigStore.put_connector)  # type: ignore[method-assign]
+        case ["layout"]:
+            ConfigStore.put_layout = dying_after(ConfigStore.put_layout)  # type: ignore[method-assign]
+        case ["fence"]:
+            deploy.take_over = dying_after(deploy.take_over)
+        case ["offsets"]:
+            KafkaAdmin.delete_group = dying_after(KafkaAdmin.delete_group)  # type: ignore[method-assign]
+    logs.configure("node")
+    config = NodeConfig.load(Path(sys.argv[1]), os.environ)
+    node = Node(config, dict(os.environ), commands=COMMANDS)
+    signal.signal(signal.SIGTERM, lambda *_: node.stop())
+    (Path(os.environ["STUB_DIR"]) / "port").write_text(str(node.port))
+    os._exit(node.run())
 
-    case ["offsets"]:
-        KafkaAdmin.delete_group = dying_after(KafkaAdmin.delete_group)  # type: ignore[method-assign]
 
-logs.configure("node")
-node = Node(NodeConfig.load(Path(sys.argv[1]), os.environ), dict(os.environ), commands=COMMANDS)
-signal.signal(signal.SIGTERM, lambda *_: node.stop())
-(Path(os.environ["STUB_DIR"]) / "port").write_text(str(node.port))
-status = node.run()
-os._exit(status)
+if __name__ == "__main__":
+    main()

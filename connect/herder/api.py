@@ -15,11 +15,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
-from connect.errors import ConfigError, Fenced, RetriableError
+from connect.errors import Fenced, RetriableError
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.herder.herder import Herder
 from connect.herder.state import ConnectorState
 from connect.herder.store import ConfigStore, StatusStore
+from connect.herder.views import Views, reachable
 from connect.layout import TopicPartition
 from connect.metrics import Exposition, gauge
 from connect.rest.herder_api import (
@@ -35,6 +36,7 @@ from connect.rest.herder_api import (
     UnavailableError,
     UnknownConnectorError,
     UnknownTaskError,
+    View,
 )
 
 STOP_FIRST = (
@@ -45,6 +47,8 @@ STOP_FIRST = (
 HEALTHY = Health("healthy", "Worker has completed startup and is ready to handle requests.")
 STARTING = Health("starting", "Worker is still starting up.")
 CHANGE_WAIT_S = 60.0
+STOP_PAUSE_S = 0.05
+STOP_LOOKS = 600  # half a minute: the grace that tasks have by default
 _STATES: tuple[State, ...] = (
     "UNASSIGNED",
     "RUNNING",
@@ -69,6 +73,7 @@ class NodeHerder:
         publish_level: sets a log level in this process and its children.
         on_fenced: called when another node writes in our place: this one must end.
         ask: sends a command to a child and returns its answer.
+        views: Icefloe's own views of a connector.
         group_id: the node cluster's ``group.id``.
     """
 
@@ -85,6 +90,7 @@ class NodeHerder:
         publish_level: Callable[[str, str], None],
         on_fenced: Callable[[BaseException], None],
         ask: Callable[[str, Mapping[str, Any]], Mapping[str, Any]],
+        views: Views,
         group_id: str,
     ) -> None:
         self._herder = herder
@@ -97,6 +103,7 @@ class NodeHerder:
         self._publish_level = publish_level
         self._on_fenced = on_fenced
         self._ask = ask
+        self._views = views
         self._group_id = group_id
         self._changing = threading.Lock()
         self._health = STARTING
@@ -115,7 +122,7 @@ class NodeHerder:
     def cluster_id(self) -> str:
         """Kafka's cluster id."""
         if self._cluster_id is None:
-            with _reachable():
+            with reachable():
                 self._cluster_id = self._admin.cluster_id()
         return self._cluster_id
 
@@ -243,17 +250,18 @@ class NodeHerder:
 
     def offsets(self, name: str) -> Offsets:
         """Committed source offsets of the connector's group."""
-        with _reachable():
+        with reachable():
             found = self._admin.committed_all(self._group_of(self._get(name)))
         return {(tp.topic, tp.partition): offset for tp, offset in found.items()}
 
     def alter_offsets(self, name: str, offsets: Offsets) -> None:
         """Move committed source offsets."""
+        self._await_stopped(name)
         with self._change():
             group = self._ready_group(name)
             given = {TopicPartition(*at): offset for at, offset in offsets.items()}
             moved = {tp: offset for tp, offset in given.items() if offset is not None}
-            with _reachable():
+            with reachable():
                 if len(moved) == len(given):
                     self._admin.alter_offsets(group, moved)
                     return
@@ -265,22 +273,17 @@ class NodeHerder:
 
     def reset_offsets(self, name: str) -> None:
         """Forget all committed source offsets."""
+        self._await_stopped(name)
         with self._change():
             group = self._ready_group(name)
-            with _reachable():
+            with reachable():
                 self._admin.delete_group(group)
 
     # ------------------------------------------------------------ extensions
 
-    def extension(self, name: str, what: str) -> Mapping[str, Any]:
-        """Icefloe's own view of a connector: ``tables``, ``lag`` or ``rounds``."""
-        state = self._get(name)
-        run = self._herder.run_of(name)
-        if what == "rounds":
-            return {"connector": name, "rounds": list(run.rounds) if run is not None else []}
-        if what == "tables":
-            return {"connector": name, "tables": run.tables() if run is not None else []}
-        return {"connector": name, "partitions": self._lag(state)}
+    def extension(self, name: str, what: View) -> Mapping[str, Any]:
+        """Icefloe's own view of a connector."""
+        return self._views.show(self._get(name), what)
 
     def decide_table(
         self, name: str, table: str, action: Literal["retry", "skip"]
@@ -299,22 +302,6 @@ class NodeHerder:
                     f"Table {table} is being committed at this moment; look again", table=table
                 )
         return {k: v for k, v in answer.items() if k not in {"event", "request", "state"}}
-
-    def _lag(self, state: ConnectorState) -> list[Mapping[str, Any]]:
-        partitions = sorted(state.layout.partitions) if state.layout else []
-        with _reachable():
-            committed = self._admin.committed(self._group_of(state), partitions)
-            marks = self._admin.watermarks(partitions)
-        return [
-            {
-                "topic": tp.topic,
-                "partition": tp.partition,
-                "committed_offset": committed[tp],
-                "end_offset": marks[tp][1],
-                "lag": marks[tp][1] - max(committed[tp] or 0, marks[tp][0]),
-            }
-            for tp in partitions
-        ]
 
     # ------------------------------------------------------------ common
 
@@ -338,16 +325,24 @@ class NodeHerder:
         """The group of a stopped connector, nothing left to be done on it."""
         state = self._must_be_stopped(name)
         group = self._group_of(state)
-        with _reachable():
+        with reachable():
             self._settle_offsets(state, group)
         return group
+
+    def _await_stopped(self, name: str) -> None:
+        """Give a connector that was just told to stop the time it needs."""
+        pause = threading.Event()
+        for _ in range(STOP_LOOKS):
+            state = self._get(name)
+            if state.target != "STOPPED" or _has_ended(state):
+                return
+            pause.wait(STOP_PAUSE_S)
 
     def _must_be_stopped(self, name: str) -> ConnectorState:
         state = self._get(name)
         if state.target != "STOPPED":
             raise NotAllowedError(STOP_FIRST.format(name=name))
-        has_tasks = state.layout is not None and bool(state.layout.tasks)
-        if has_tasks or (state.layout is not None and not state.is_ready):
+        if not _has_ended(state):
             raise ConflictError(
                 f"Connector {name} is still being stopped; try again in a moment", connector=name
             )
@@ -374,12 +369,6 @@ class NodeHerder:
             self._changing.release()
 
 
-@contextmanager
-def _reachable() -> Iterator[None]:
-    """Map what the broker refuses, and its absence, to what the API can say."""
-    try:
-        yield
-    except ConfigError as e:
-        raise NotAllowedError(e.message) from e
-    except RetriableError as e:
-        raise UnavailableError(e.message, code=e.code) from e
+def _has_ended(state: ConnectorState) -> bool:
+    """Whether no task of a stopped connector can write any more."""
+    return state.layout is None or (not state.layout.tasks and state.is_ready)

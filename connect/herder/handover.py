@@ -84,10 +84,11 @@ class Handover:
     def _stop(self, run: Run, units: list[Unit]) -> None:
         waiting = []
         for unit in units:
-            # one that failed for good has no thread to end; stopping it is harmless
+            # one that failed has no thread to end; stopping it is harmless
             is_awaited = unit.is_handed and unit.phase != "FAILED"
             unit.stopped.clear()
-            unit.to("STOPPING")
+            if not unit.has_failed_for_good:
+                unit.to("STOPPING")
             is_sent = unit.is_handed and self._send(unit, {"op": "stop", "connector": run.name})
             if is_awaited and is_sent:
                 waiting.append(unit)
@@ -102,7 +103,8 @@ class Handover:
                 )
         for unit in units:
             unit.is_handed = False
-            unit.to("IDLE")
+            if not unit.has_failed_for_good:
+                unit.to("IDLE")
 
     def _send(self, unit: Unit, message: dict[str, Any]) -> bool:
         if unit.task is not None:

@@ -27,7 +27,6 @@ from connect.herder.backoff import BackoffPolicy
 from connect.herder.deploy import Deployed, Deployer
 from connect.herder.handover import Handover
 from connect.herder.runs import Run, Unit
-from connect.herder.state import Status
 from connect.herder.store import ConfigStore, StatusStore
 from connect.herder.supervisor import Child
 from connect.logs import logger
@@ -258,12 +257,15 @@ class Herder:
     def _hand_over(self, run: Run, deployed: Deployed) -> None:
         layout, config = deployed.layout, deployed.config
         if layout is None:
-            run.take(None, None)
+            run.rest(is_paused=self._store.get(run.name).target == "PAUSED")
             return
         has_new_config = run.config != config
+        is_resumed = run.rested == layout
         has_new_layout = run.layout != layout
         run.take(layout, config)
         for unit in run.tasks.values():
+            if is_resumed and unit.has_failed_for_good:
+                continue  # as in Kafka: resuming is no restart
             if has_new_layout or unit.is_to_start:
                 self._handover.start(run, unit)
         if has_new_config or run.coordinator.is_to_start:
@@ -375,9 +377,10 @@ class Herder:
         run = self._runs.get(event["connector"])
         if run is None:
             return
-        run.rounds.append({k: v for k, v in event.items() if k not in {"event", "connector"}})
+        now_ms = self._clock.now_ms()
+        run.heard_round(event, now_ms)
         for topic in sorted({*event.get("topics", ())} - self._statuses.topics(run.name)):
-            self._statuses.put_topic(run.name, topic, task=0, now_ms=self._clock.now_ms())
+            self._statuses.put_topic(run.name, topic, task=0, now_ms=now_ms)
 
     # ------------------------------------------------------------ telling
 
@@ -385,14 +388,10 @@ class Herder:
         name = run.name
         if self._store.get(name).config is None:
             return
-        shown = self.status(name)
         generation = run.layout.number if run.layout is not None else 0
-
-        def status(state: str, trace: str | None) -> Status:
-            return Status(state, trace, self.worker_id, generation, self._version)
-
-        tasks = {task.id: status(task.state, task.trace) for task in shown.tasks}
-        self._statuses.put_all(name, status(shown.state, shown.trace), tasks)
+        self._statuses.put_all(
+            name, *runs.stored_statuses(self.status(name), generation, self._version)
+        )
 
     def _forget(self, name: str) -> None:
         self._statuses.put_all(name, None, {})

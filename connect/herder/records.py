@@ -62,7 +62,7 @@ def layout_records(layout: Layout, config: Mapping[str, str]) -> Iterator[Record
                 "properties": {
                     **config,
                     "task.class": TASK_CLASS,
-                    "task.id": f"{layout.connector}-{task}",
+                    "task.id": str(task),
                     LAYOUT_KEY: str(layout.number),
                     PARTITIONS_KEY: json.dumps(pairs, separators=(",", ":")),
                 }

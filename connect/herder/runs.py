@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from connect.herder.backoff import Backoff, BackoffPolicy
-from connect.herder.state import ConnectorState
+from connect.herder.state import ConnectorState, Status
 from connect.layout import Layout
 from connect.rest.herder_api import ConnectorStatus, State, TaskStatus
 
 ROUNDS_KEPT = 50
 TABLES_SHOWN_MAX = 20
+TABLES_KEPT = 10_000
 
 Phase: TypeAlias = Literal[
     "IDLE",  # not handed to a child
@@ -72,6 +73,11 @@ class Unit:
         self.restart_at_ms = None if pause_ms is None else now_ms + pause_ms
 
     @property
+    def has_failed_for_good(self) -> bool:
+        """Whether only an operator, or a new layout, starts it again."""
+        return self.phase == "FAILED" and self.restart_at_ms is None
+
+    @property
     def shown(self) -> State:
         """The state as Kafka Connect's API names it.
 
@@ -97,6 +103,7 @@ class Run:
         name: connector name.
         policy: back-off of its units.
         layout: what was handed to the children; None when nothing was.
+        rested: the layout that was taken back by a pause; None when none was.
         config: the configuration handed over with it.
         coordinator: the coordinator's unit.
         tasks: units per task id of ``layout``.
@@ -106,6 +113,7 @@ class Run:
         retry_at_ms: when to converge again after a job that failed and may succeed later.
         later: what was asked for while a job ran, to be done after it.
         rounds: last rounds its coordinator told of.
+        last_outcomes: what the last round of each table came to.
         failed_tables: tables whose files wait, as its coordinator last told.
     """
 
@@ -114,6 +122,7 @@ class Run:
     coordinator: Unit
     backoff: Backoff
     layout: Layout | None = None
+    rested: Layout | None = None
     config: Mapping[str, str] | None = None
     tasks: Mapping[int, Unit] = field(default_factory=dict)
     is_busy: bool = False
@@ -123,6 +132,7 @@ class Run:
     retry_at_ms: int | None = None
     later: list[Callable[[], None]] = field(default_factory=list)
     failed_tables: tuple[Mapping[str, Any], ...] = ()
+    last_outcomes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     rounds: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=ROUNDS_KEPT))
 
     @classmethod
@@ -135,28 +145,49 @@ class Run:
         """Tasks in order, then the coordinator."""
         return [*(self.tasks[task] for task in sorted(self.tasks)), self.coordinator]
 
-    def take(self, layout: Layout | None, config: Mapping[str, str] | None) -> None:
+    def take(self, layout: Layout, config: Mapping[str, str] | None) -> None:
         """Go to a layout: tasks that go on keep their count of restarts."""
         kept = self.tasks
-        self.layout, self.config = layout, config
-        if layout is None:
-            self.failed_tables = ()
+        self.layout, self.config, self.rested = layout, config, None
         self.tasks = {
             task: kept.get(task) or Unit(task, Backoff(self.policy))
-            for task in range(len(layout.tasks) if layout else 0)
+            for task in range(len(layout.tasks))
         }
 
+    def heard_round(self, event: Mapping[str, Any], now_ms: int) -> None:
+        """Its coordinator told of an ended round; ``now_ms`` is wall clock."""
+        ended = {k: v for k, v in event.items() if k not in {"event", "connector"}}
+        ended["ended_ms"] = now_ms
+        self.rounds.append(ended)
+        last = dict(self.last_outcomes)
+        for table in ended.get("tables", ()):
+            last.pop(table["table"], None)  # the one heard of longest ago comes first
+            last[table["table"]] = {
+                **table,
+                "state": "FAILED" if "code" in table else "COMMITTED",
+                "commit_id": ended.get("commit_id"),
+                "ended_ms": now_ms,
+            }
+        while len(last) > TABLES_KEPT:
+            last.pop(next(iter(last)))
+        self.last_outcomes = last
+
     def tables(self) -> list[Mapping[str, Any]]:
-        """Each table's last commit within the rounds that are kept, and every failed table."""
-        found: dict[str, Mapping[str, Any]] = {}
-        for ended in self.rounds:
-            for table in ended.get("tables", ()):
-                state = "FAILED" if "code" in table else "COMMITTED"
-                commit_id = ended.get("commit_id")
-                found[table["table"]] = {**table, "state": state, "commit_id": commit_id}
+        """Each table's last outcome since this node has run the connector, and every failed one."""
+        found = dict(self.last_outcomes)
         for table in self.failed_tables:
             found[table["table"]] = {**table, "state": "FAILED"}
         return [found[name] for name in sorted(found)]
+
+    def rest(self, *, is_paused: bool) -> None:
+        """Nothing runs any more; a pause, and a resume after it, leave failures as they are."""
+        if not is_paused:
+            self.rested, self.tasks = None, {}
+        elif self.layout is not None:
+            self.rested = self.layout
+            self.tasks = {t: unit for t, unit in self.tasks.items() if unit.has_failed_for_good}
+        self.layout = self.config = None
+        self.failed_tables = ()
 
 
 def signature(state: ConnectorState) -> object:
@@ -192,7 +223,7 @@ def shown_status(
         return ConnectorStatus(state.name, "STOPPED", worker_id)
     count = len(state.layout.tasks) if state.layout else 0
     if state.target == "PAUSED":
-        paused = tuple(TaskStatus(task, "PAUSED", worker_id) for task in range(count))
+        paused = tuple(_paused(task, run, worker_id) for task in range(count))
         return ConnectorStatus(state.name, "PAUSED", worker_id, paused)
     units = run.tasks if run is not None else {}
     tasks = []
@@ -211,3 +242,27 @@ def shown_status(
     if run.trace is not None:
         own, trace = "FAILED", run.trace
     return ConnectorStatus(state.name, own, worker_id, tuple(tasks), trace)
+
+
+def _paused(task: int, run: Run | None, worker_id: str) -> TaskStatus:
+    unit = run.tasks.get(task) if run is not None else None
+    if unit is not None and unit.has_failed_for_good:
+        return TaskStatus(task, "FAILED", worker_id, unit.trace)
+    return TaskStatus(task, "PAUSED", worker_id)
+
+
+def stored_statuses(
+    shown: ConnectorStatus, generation: int, version: str
+) -> tuple[Status, dict[int, Status]]:
+    """A status as the status topic keeps it: the connector's own, and each task's.
+
+    Args:
+        shown: the connector's status.
+        generation: number of its layout.
+        version: this product's.
+    """
+
+    def stored(part: ConnectorStatus | TaskStatus) -> Status:
+        return Status(part.state, part.trace, part.worker_id, generation, version)
+
+    return stored(shown), {task.id: stored(task) for task in shown.tasks}

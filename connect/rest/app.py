@@ -17,14 +17,13 @@ from connect.config.plugins import BUILT_IN, Plugins
 from connect.rest.connectors import Connectors
 from connect.rest.errors import ApiError
 from connect.rest.gate import CrossOrigin, Gate, error_body
-from connect.rest.herder_api import HerderApi, NodeInfo, UnknownConnectorError
+from connect.rest.herder_api import VIEWS, HerderApi, NodeInfo, UnknownConnectorError
 from connect.rest.loggers import Loggers, LogLevels
 from connect.rest.offsets import Offsets
 from connect.rest.plugins import PluginList
 from connect.rest.routes import JSON_TYPE, Answer, Call, add_route, methods_of, refused
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-EXTENSIONS = ("tables", "lag", "rounds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +92,12 @@ class _Node:
         return Answer(200, dict(self._herder.cluster()))
 
     def extension(self, call: Call) -> Answer:
-        name, what = call.path["name"], call.path["what"]
-        if what not in EXTENSIONS:
+        name = call.path["name"]
+        view = next((view for view in VIEWS if view == call.path["what"]), None)
+        if view is None:
             raise ApiError(404, "HTTP 404 Not Found")
         try:
-            return Answer(200, dict(self._herder.extension(name, what)))
+            return Answer(200, dict(self._herder.extension(name, view)))
         except UnknownConnectorError:
             raise ApiError(404, f"Connector {name} not found") from None
 

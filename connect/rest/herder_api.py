@@ -20,6 +20,8 @@ from connect.errors import IcefloeError
 
 TargetState = Literal["STARTED", "PAUSED", "STOPPED"]
 State = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"]
+View = Literal["tables", "rounds", "lag", "dead-letters"]
+VIEWS: tuple[View, ...] = ("tables", "rounds", "lag", "dead-letters")
 Offsets = Mapping[tuple[str, int], int | None]  # (topic, partition) -> next offset; None resets
 
 
@@ -246,12 +248,12 @@ class HerderApi(Protocol):
         """All metrics of node, worker and coordinator in Prometheus' text format."""
         ...
 
-    def extension(self, name: str, what: str) -> Mapping[str, Any]:
+    def extension(self, name: str, what: View) -> Mapping[str, Any]:
         """Icefloe's own view of a connector.
 
         Args:
             name: connector.
-            what: ``tables``, ``lag``, ``rounds``.
+            what: which one.
 
         Returns:
             A JSON object.

@@ -22,6 +22,7 @@ from connect.rest.herder_api import (
     TaskStatus,
     UnknownConnectorError,
     UnknownTaskError,
+    View,
 )
 from connect.rest.loggers import LogLevels
 
@@ -55,6 +56,7 @@ class FakeHerder:
         self._connectors: dict[str, _Connector] = {}
         self._offsets: dict[str, dict[tuple[str, int], int]] = {}
         self._ends: dict[tuple[str, int], int] = {}
+        self.foreign_groups: set[str] = set()
         self.healthy = Health(
             "healthy", "Worker has completed startup and is ready to handle requests."
         )
@@ -219,6 +221,8 @@ class FakeHerder:
     def _must_be_stopped(self, name: str) -> None:
         if self._get(name).target != "STOPPED":
             raise NotAllowedError(STOP_FIRST.format(name=name))
+        if f"connect-{name}" in self.foreign_groups:
+            raise NotAllowedError(f"the consumer group connect-{name} has members")
 
     def publish_log_level(self, namespace: str, level: str) -> None:
         """This node is the cluster."""
@@ -228,7 +232,7 @@ class FakeHerder:
         """One counter."""
         return "# TYPE icefloe_fake_total counter\nicefloe_fake_total 1.0\n"
 
-    def extension(self, name: str, what: str) -> Mapping[str, Any]:
+    def extension(self, name: str, what: View) -> Mapping[str, Any]:
         """Echo."""
         self._get(name)
         return {"connector": name, what: []}

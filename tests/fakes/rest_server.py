@@ -63,20 +63,8 @@ class RestServer:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """Send one request, the path as it stands, only the headers given (and the needed ones)."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
-        try:
-            connection.putrequest(method, path, skip_accept_encoding=True)
-            for name, value in (headers or {}).items():
-                connection.putheader(name, value)
-            if body is not None:
-                connection.putheader("content-length", str(len(body)))
-            connection.endheaders(body)
-            answer = connection.getresponse()
-            found = {name.lower(): value for name, value in answer.getheaders()}
-            return Reply(answer.status, found, answer.read())
-        finally:
-            connection.close()
+        """Send one request, the path as it stands."""
+        return send(self.port, method, path, body, headers)
 
     def json(self, method: str, path: str, body: Any = None) -> Reply:
         """Send JSON, or nothing."""
@@ -85,3 +73,26 @@ class RestServer:
         return self.send(
             method, path, json.dumps(body).encode(), {"content-type": "application/json"}
         )
+
+
+def send(
+    port: int,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Reply:
+    """Send one request, the path as it stands, only the headers given (and the needed ones)."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.putrequest(method, path, skip_accept_encoding=True)
+        for name, value in (headers or {}).items():
+            connection.putheader(name, value)
+        if body is not None:
+            connection.putheader("content-length", str(len(body)))
+        connection.endheaders(body)
+        answer = connection.getresponse()
+        found = {name.lower(): value for name, value in answer.getheaders()}
+        return Reply(answer.status, found, answer.read())
+    finally:
+        connection.close()

@@ -156,6 +156,23 @@ def _iceberg_tasks(pair: Pair) -> bool:
     return pair.settle() if is_status and pair.statuses == (200, 200) else False
 
 
+def _task_configurations(pair: Pair) -> bool:
+    """Partitions are dealt by the herder, and the class is always the sink's."""
+    ours, theirs = pair.ours.get("body"), pair.theirs.get("body")
+    if not pair.path.endswith("/tasks") or not isinstance(ours, list):
+        return False
+    own = {"icefloe.layout", "icefloe.partitions", "task.id", "task.class"}
+    for body in (ours, theirs or []):
+        for task in body:
+            task["config"] = {k: v for k, v in task["config"].items() if k not in own}
+    return True
+
+
+def _own_build(pair: Pair) -> bool:
+    is_root = pair.step["request"]["method"] == "HEAD" and not pair.path
+    return pair.statuses == (200, 200) if is_root else False
+
+
 def _own_loggers(pair: Pair) -> bool:
     body = pair.ours.get("body")
     if pair.path != "/admin/loggers" or not isinstance(body, dict):
@@ -210,6 +227,8 @@ RULES: tuple[Rule, ...] = (
     Rule("the sink is judged before it is created", _iceberg_is_judged_at_creation),
     Rule("the sink is judged before it is created", _refused_connector_is_not_there),
     Rule("what the sink's tasks do is not the API's", _iceberg_tasks),
+    Rule("task configurations say what they read", _task_configurations),
+    Rule("the build is this product's", _own_build),
     Rule("loggers are this product's", _own_loggers),
     Rule("plugins are this product's", _own_plugins),
     Rule("/metrics exists", _metrics),

@@ -16,15 +16,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from connect.clock import SystemClock
-from connect.rest.app import ApiSettings, create_app
-from connect.rest.gate import CrossOrigin
-from connect.rest.herder_api import NodeInfo
-from connect.rest.loggers import LogLevels
-from tests.fakes.herder import WORKER_ID, FakeHerder
-from tests.fakes.rest_server import Reply, RestServer
-from tests.golden.connect_rest_plugins import recorded_plugins
+from tests.fakes.rest_server import Reply
 from tests.golden.connect_rest_rules import RULES, Pair
+from tests.golden.connect_rest_targets import FakeTarget, Target
 
 NAME = "connect-rest"
 GROUPS = (
@@ -65,75 +59,44 @@ def run() -> tuple[int, int, list[Result]]:
     return agreed, by_rule, [r for r in results if r.verdict == "failing"]
 
 
-def replay(group: str) -> list[Result]:
-    """Replay one group against a server of its own."""
+def replay(group: str, target: Target | None = None) -> list[Result]:
+    """Replay one group, by default against the API over a herder of its own."""
     path = recordings() / f"{group}.json"
     if not path.exists():
         return []
     steps = json.loads(path.read_text())
-    levels = LogLevels(SystemClock())
-    plugins = recorded_plugins(Path(__file__).with_name("connect_rest"))
-
-    def task_class(config: Mapping[str, str]) -> str:
-        plugin = plugins.connector(config["connector.class"])
-        return (plugin and plugin.task_class) or "Task"
-
-    herder = FakeHerder(levels, task_class)
-    if group == "offsets":
-        _recorded_twice(steps, herder)
-    is_second = group == "second-worker"
-    settings = ApiSettings(
-        cross_origin=CrossOrigin.of("http://ui.example", "GET,POST,PUT")
-        if is_second
-        else CrossOrigin(),
-        is_tracking_topics=not is_second,
-        has_admin=not is_second,
-    )
-    node = NodeInfo(f"http://{WORKER_ID}", "golden-connect", commit="0123456789abcdef")
-    app = create_app(herder, node, levels, plugins=plugins, settings=settings)
-    with RestServer(app) as server:
-        return list(_replay(group, steps, server, herder))
+    if target is not None:
+        return list(_replay(group, steps, target))
+    folder = Path(__file__).with_name("connect_rest")
+    with FakeTarget(folder, is_second=group == "second-worker") as own:
+        return list(_replay(group, steps, own))
 
 
-def _recorded_twice(steps: list[dict[str, Any]], herder: FakeHerder) -> None:
-    """The offsets were recorded where the same steps had run before: the group has offsets."""
-    config = {"topics": "t-off"}
-    for step in steps[:3]:
-        _do(step["do"], herder)
-    herder.create_connector("o-one", config)
-    herder.delete_connector("o-one")
-
-
-def _replay(
-    group: str, steps: list[dict[str, Any]], server: RestServer, herder: FakeHerder
-) -> Iterator[Result]:
+def _replay(group: str, steps: list[dict[str, Any]], target: Target) -> Iterator[Result]:
+    if group == "offsets":  # recorded where the same steps had run before
+        target.had_offsets("connect-o-one", "t-off", {0: 5, 1: 3})
     for number, step in enumerate(steps):
         if "do" in step:
-            _do(step["do"], herder)
+            target.do(step["do"])
         elif "wait" in step:
-            _wait(step["wait"], server)
+            _wait(step["wait"], target)
         else:
             case = f"{group}/{number} {step['scenario']}: {step['name']}"
-            yield _compare(case, step, _send(step["request"], server))
+            yield _compare(case, step, _send(step["request"], target), target.worker)
 
 
-def _do(what: Mapping[str, Any], herder: FakeHerder) -> None:
-    if what["what"] == "produce":
-        herder.produced(what["topic"], what["partition"], len(what["values"]))
-
-
-def _wait(wait: Mapping[str, Any], server: RestServer) -> None:
+def _wait(wait: Mapping[str, Any], target: Target) -> None:
     """Wait as the recorder did; a state that never comes shows in the comparison that follows."""
-    deadline = time.monotonic() + 0.2
+    deadline = time.monotonic() + target.wait_s
     while time.monotonic() < deadline:
-        reply = server.send("GET", wait["path"])
+        reply = target.send("GET", wait["path"])
         answer = {"status": reply.status, "body": _json(reply)}
         if all(_at(answer, p) == value for p, value in wait["until"].items()):
             return
         time.sleep(0.05)
 
 
-def _send(request: Mapping[str, Any], server: RestServer) -> Reply:
+def _send(request: Mapping[str, Any], target: Target) -> Reply:
     headers = dict(request.get("headers") or {})
     body: bytes | None = None
     if "raw_body" in request:
@@ -141,7 +104,7 @@ def _send(request: Mapping[str, Any], server: RestServer) -> Reply:
     elif "body" in request:
         body = json.dumps(_expanded(request["body"]), separators=(",", ":")).encode()
         headers = {"content-type": "application/json", **headers}
-    return server.send(request["method"], request["path"], body, headers)
+    return target.send(request["method"], request["path"], body, headers)
 
 
 def _expanded(value: Any) -> Any:
@@ -176,13 +139,16 @@ def _ours(reply: Reply, theirs: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _compare(case: str, step: Mapping[str, Any], reply: Reply) -> Result:
+def _compare(case: str, step: Mapping[str, Any], reply: Reply, worker: str) -> Result:
     theirs = copy.deepcopy(step["response"])
     theirs.setdefault("headers", {})
     if "body" not in theirs and "text" not in theirs:
         theirs["body"] = None
     ours = _ours(reply, theirs)
     _soften(theirs, ours, step)
+    recorded = theirs["headers"].get("Location", "")
+    if "{worker}" in recorded:
+        theirs["headers"]["Location"] = recorded.replace("{worker}", worker)
     if theirs == ours:
         return Result(case, "agreed")
     pair = Pair(step, theirs, ours)
@@ -221,9 +187,6 @@ def _soften(theirs: dict[str, Any], ours: dict[str, Any], step: Mapping[str, Any
         methods = answer["headers"].get("Access-Control-Allow-Methods")
         if methods:
             answer["headers"]["Access-Control-Allow-Methods"] = sorted(methods.split(","))
-    recorded = theirs["headers"].get("Location", "")
-    if "{worker}" in recorded:
-        theirs["headers"]["Location"] = recorded.replace("{worker}", WORKER_ID)
 
 
 def _no_documentation(value: Any) -> None:

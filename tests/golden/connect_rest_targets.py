@@ -1,0 +1,195 @@
+"""What recordings are replayed on: the API over a herder in memory, or a whole node on a broker.
+
+Both keep the same contract (``Target``); the suite does not know which it talks to.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Protocol, Self
+
+from confluent_kafka import Consumer, Producer
+
+from connect.clock import SystemClock
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.layout import TopicPartition
+from connect.rest.app import ApiSettings, create_app
+from connect.rest.gate import CrossOrigin
+from connect.rest.herder_api import NodeInfo
+from connect.rest.loggers import LogLevels
+from tests.fakes.herder import WORKER_ID, FakeHerder
+from tests.fakes.rest_server import Reply, RestServer, send
+from tests.golden.connect_rest_plugins import recorded_plugins
+from tests.running_node import RunningNode
+
+SECRETS = "out=sink-out.txt\npassword=hunter2\nntasks=2\n"
+ORIGIN = {
+    "access.control.allow.origin": "http://ui.example",
+    "access.control.allow.methods": "GET,POST,PUT",
+}
+
+
+class Target(Protocol):
+    """Something that answers as the recorded worker did."""
+
+    worker: str
+    wait_s: float
+
+    def send(self, method: str, path: str, body: bytes | None = None, headers: Any = None) -> Reply:
+        """One request, the path as it stands."""
+        ...
+
+    def do(self, what: Mapping[str, Any]) -> None:
+        """What happened outside REST."""
+        ...
+
+    def had_offsets(self, group: str, topic: str, values: Mapping[int, int]) -> None:
+        """What an earlier run of a recorded scenario left: records read, offsets committed."""
+        ...
+
+
+class FakeTarget:
+    """The API over a herder in memory; every change takes effect at once."""
+
+    worker = WORKER_ID
+    wait_s = 0.2
+
+    def __init__(self, folder: Path, *, is_second: bool = False) -> None:
+        levels = LogLevels(SystemClock())
+        plugins = recorded_plugins(folder)
+
+        def task_class(config: Mapping[str, str]) -> str:
+            plugin = plugins.connector(config["connector.class"])
+            return (plugin and plugin.task_class) or "Task"
+
+        self.herder = FakeHerder(levels, task_class)
+        settings = ApiSettings(
+            cross_origin=CrossOrigin.of(*ORIGIN.values()) if is_second else CrossOrigin(),
+            is_tracking_topics=not is_second,
+            has_admin=not is_second,
+        )
+        node = NodeInfo(f"http://{WORKER_ID}", "golden-connect", commit="0123456789abcdef")
+        self._server = RestServer(
+            create_app(self.herder, node, levels, plugins=plugins, settings=settings)
+        )
+        self.send = self._server.send
+
+    def __enter__(self) -> Self:
+        self._server.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.__exit__(kind, error, trace)
+
+    def do(self, what: Mapping[str, Any]) -> None:
+        """Records are there, a foreign consumer sits in a group."""
+        match what["what"]:
+            case "produce":
+                self.herder.produced(what["topic"], what["partition"], len(what["values"]))
+            case "join_group":
+                self.herder.foreign_groups.add(what["group"])
+            case "leave_group":
+                self.herder.foreign_groups.discard(what["group"])
+
+    def had_offsets(self, group: str, topic: str, values: Mapping[int, int]) -> None:
+        """A connector of that name read them and is gone."""
+        for partition, count in values.items():
+            self.herder.produced(topic, partition, count)
+        self.herder.create_connector(group.removeprefix("connect-"), {"topics": topic})
+        self.herder.delete_connector(group.removeprefix("connect-"))
+
+
+class _RecordedNode(RunningNode):
+    script: ClassVar[str] = "recorded_node.py"
+
+
+class NodeTarget:
+    """A whole node, with stores, herder and child processes, on a broker.
+
+    Args:
+        bootstrap_servers: the broker.
+        folder: its own.
+        is_second: set up as the recorded second worker was.
+    """
+
+    wait_s = 10.0
+
+    def __init__(self, bootstrap_servers: str, folder: Path, *, is_second: bool = False) -> None:
+        folder = folder / ("golden-second" if is_second else "golden-connect")  # the group's name
+        folder.mkdir()
+        (folder / "secrets.properties").write_text(SECRETS)
+        second = {**ORIGIN, "topic.tracking.enable": "false", "admin.listeners": ""}
+        self._kafka = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
+        self._admin = KafkaAdmin({"bootstrap.servers": bootstrap_servers})
+        self._members: dict[str, Consumer] = {}
+        self.node = _RecordedNode(
+            folder,
+            bootstrap_servers,
+            **{
+                "key.converter.schemas.enable": "false",
+                "value.converter.schemas.enable": "false",
+                "config.providers": "file",
+                "config.providers.file.param.allowed.paths": str(folder),
+                "rest.advertised.host.name": "127.0.0.1",
+                **(
+                    {**second, "connector.client.config.override.policy": "None"}
+                    if is_second
+                    else {}
+                ),
+            },
+        )
+
+    def __enter__(self) -> Self:
+        self.node.start()
+        self.worker = self.node.url.removeprefix("http://")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.node.end()
+        self.node.close()
+        for group in [*self._members]:
+            self._members.pop(group).close()
+
+    def send(self, method: str, path: str, body: bytes | None = None, headers: Any = None) -> Reply:
+        """One request, the path as it stands."""
+        return send(int(self.worker.rpartition(":")[2]), method, path, body, headers)
+
+    def do(self, what: Mapping[str, Any]) -> None:
+        """The same on the broker; what is slept for is waited for where it is asked."""
+        match what["what"]:
+            case "topic":
+                self._admin.ensure_topic(what["name"], what["partitions"])
+            case "produce":
+                self._produce(what["topic"], what["partition"], what["values"])
+            case "join_group":
+                member = Consumer({**self._kafka, "group.id": what["group"]})
+                member.subscribe([what["topic"]])
+                self._members[what["group"]] = member
+                while not member.assignment():  # the test's timeout bounds it
+                    member.poll(0.1)
+            case "leave_group":
+                self._members.pop(what["group"]).close()
+            case "sleep":
+                time.sleep(min(what["seconds"], 0.3))
+
+    def had_offsets(self, group: str, topic: str, values: Mapping[int, int]) -> None:
+        """Records and committed offsets."""
+        self._admin.ensure_topic(topic, len(values))
+        for partition, count in values.items():
+            self._produce(topic, partition, ["{}"] * count)
+        at = {TopicPartition(topic, p): count for p, count in values.items()}
+        self._admin.alter_offsets(group, at)
+
+    def _produce(self, topic: str, partition: int, values: list[str]) -> None:
+        producer = Producer(self._kafka)
+        for value in values:
+            producer.produce(topic, value=value, partition=partition)
+        assert producer.flush(30) == 0

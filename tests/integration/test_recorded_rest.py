@@ -1,0 +1,44 @@
+"""The recordings of a Kafka Connect worker, replayed on a whole node with a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.golden import connect_rest_suite as suite
+from tests.golden.connect_rest_targets import NodeTarget
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(scope="module")
+def node(
+    kafka_properties: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[NodeTarget]:
+    """One node for all groups; each leaves no connector behind."""
+    folder = tmp_path_factory.mktemp("recorded")
+    with NodeTarget(kafka_properties["bootstrap.servers"], folder) as target:
+        yield target
+
+
+@pytest.mark.parametrize("group", [g for g in suite.GROUPS if g != "second-worker"])
+def test_group(node: NodeTarget, group: str) -> None:
+    """Every recorded answer is the node's, or differs by a written rule."""
+    _agrees(suite.replay(group, node))
+
+
+def test_second_worker(
+    kafka_properties: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The same with the settings of the recorded second worker."""
+    folder = tmp_path_factory.mktemp("second")
+    servers = kafka_properties["bootstrap.servers"]
+    with NodeTarget(servers, folder, is_second=True) as target:
+        _agrees(suite.replay("second-worker", target))
+
+
+def _agrees(results: list[suite.Result]) -> None:
+    assert results
+    assert [f"{r.case}\n{r.detail}" for r in results if r.verdict == "failing"] == []
+    assert any(r.verdict == "agreed" for r in results)
