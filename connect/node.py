@@ -138,6 +138,7 @@ class Node:
         self._deployer = Deployer(config, self._providers, self._store, self._admin)
         values = config.values
         self._children = self._make_children(commands)
+        self._questions = Questions(self._children, clock)
         exposition = Exposition(
             clock.now_ms, is_known=lambda name: self._store.get(name).config is not None
         )
@@ -203,7 +204,6 @@ class Node:
             )
             for name in COMMANDS
         }
-        self._questions = Questions(self._children, clock)
 
     def _serve_api(self) -> uvicorn.Server:
         info = NodeInfo(f"http://{self.worker_id}", self._config.group_id)

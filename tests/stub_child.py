@@ -53,6 +53,9 @@ def start(message: dict[str, Any]) -> None:
     if task is None and failed.exists():
         tables = json.loads(failed.read_text())
         channel.send({"event": "failed_tables", "connector": connector, "tables": tables})
+    events = folder / f"events-{process}.json"
+    for event in json.loads(events.read_text()) if events.exists() else []:
+        channel.send({"connector": connector, **event})
 
 
 with (folder / f"{process}.jsonl").open("a") as commands:

@@ -105,6 +105,35 @@ def test_tasks_that_go_on_keep_their_count_of_restarts() -> None:
     assert made.tasks[0].backoff.restarts == 1
 
 
+def test_a_failure_outlives_a_pause_and_not_a_stop() -> None:
+    """As in Kafka: paused and resumed it is still failed; stopped, nothing is left of it."""
+    made = run()
+    made.tasks[0].failed(0, code="x", trace="why", is_retriable=False)
+    made.tasks[1].failed(0, code="x", trace="again", is_retriable=True)
+    made.rest(is_paused=True)
+    assert shown(state(target="PAUSED"), made) == ("PAUSED", ["FAILED", "PAUSED"])
+    made.rest(is_paused=True)
+    assert made.rested == LAYOUT
+    made.take(LAYOUT, {"topics": "t"})
+    assert [unit.phase for unit in made.tasks.values()] == ["FAILED", "IDLE"]
+    made.rest(is_paused=False)
+    made.take(LAYOUT, {"topics": "t"})
+    assert [unit.phase for unit in made.tasks.values()] == ["IDLE", "IDLE"]
+
+
+def test_tables_keep_their_last_outcome_when_their_round_is_long_gone() -> None:
+    """A table that is written once a day is still listed."""
+    made = run()
+    for number in range(200):
+        name = "db.seldom" if number == 0 else "db.often"
+        tables = [{"table": name, "snapshot_id": number}]
+        made.heard_round({"event": "round", "connector": "c", "tables": tables}, number)
+    assert [(t["table"], t["ended_ms"]) for t in made.tables()] == [
+        ("db.often", 199),
+        ("db.seldom", 0),
+    ]
+
+
 def test_signature_holds_all_that_a_job_depends_on() -> None:
     """The same again needs no job; any difference does."""
     seen = {

@@ -1,0 +1,155 @@
+"""What ``/icefloe/v1`` shows of a connector: tables, rounds, the two lags, dead letters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.layout import TopicPartition
+from tests.running_node import RunningNode
+from tests.stack import Topics
+
+pytestmark = pytest.mark.kafka
+
+VALID_THROUGH_S = 1_700_000_000.5
+
+
+def _round(number: int, *tables: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "event": "round",
+        "commit_id": f"00000000-0000-0000-0000-00000000000{number}",
+        "partial": False,
+        "valid_through_us": int(VALID_THROUGH_S * 1e6),
+        "duration_ms": 12,
+        "records": 5,
+        "topics": [],
+        "tables": list(tables),
+    }
+
+
+def _done(table: str, snapshot_id: int | None) -> dict[str, Any]:
+    return {"table": table, "snapshot_id": snapshot_id, "files": 1, "records": 5, "duration_ms": 9}
+
+
+ROUNDS = [
+    _round(1, _done("db.a", 11), _done("db.b", 12)),
+    _round(2, _done("db.a", 13), {"table": "db.c", "code": "table_missing", "message": "gone"}),
+]
+
+
+def _metrics(connector: str) -> dict[str, Any]:
+    task = {"connector": connector, "task": "0"}
+    return {
+        "event": "metrics",
+        "samples": [
+            ["records_uncommitted", {"connector": connector}, 40],
+            ["valid_through_timestamp_seconds", {"connector": connector}, VALID_THROUGH_S],
+            ["records_dead_lettered", task, 2],
+            ["records_read", task, 50],
+        ],
+    }
+
+
+@pytest.fixture(scope="module")
+def node(
+    kafka_properties: dict[str, str], topics: Topics, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningNode]:
+    """A node whose coordinator told of two rounds of the connector ``views``."""
+    made = RunningNode(tmp_path_factory.mktemp("views"), kafka_properties["bootstrap.servers"])
+    told = [*ROUNDS, _metrics("views")]
+    (made.folder / "events-coordinator.json").write_text(json.dumps(told))
+    made.start()
+    topic, dead = topics.create("views", partitions=2), topics.create("views-dead")
+    made.properties.update(topic=topic, dead=dead)
+    answer = made.put(
+        "views", topic, errors_deadletterqueue_topic_name=dead, errors_tolerance="all"
+    )
+    assert answer.status_code == 201, answer.text
+    made.running("views", 1)
+    made.until(lambda: _view(made, "rounds")["rounds"][1:])
+    yield made
+    made.close()
+
+
+def _view(node: RunningNode, what: str, connector: str = "views") -> dict[str, Any]:
+    answer = node.call("GET", f"/icefloe/v1/connectors/{connector}/{what}")
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_rounds_are_listed_in_order(node: RunningNode) -> None:
+    """With what each came to and when it was heard of."""
+    rounds = _view(node, "rounds")["rounds"]
+    assert [r["commit_id"][-1] for r in rounds] == ["1", "2"]
+    assert all(r["ended_ms"] > 1_600_000_000_000 for r in rounds)
+    assert rounds[0]["tables"][0] == _done("db.a", 11)
+
+
+def test_tables_show_their_last_outcome(node: RunningNode) -> None:
+    """Each table once, the newest outcome, failures with their code."""
+    tables = {t["table"]: t for t in _view(node, "tables")["tables"]}
+    assert list(tables) == ["db.a", "db.b", "db.c"]
+    assert (tables["db.a"]["state"], tables["db.a"]["snapshot_id"]) == ("COMMITTED", 13)
+    assert tables["db.b"]["commit_id"].endswith("1")
+    assert (tables["db.c"]["state"], tables["db.c"]["code"]) == ("FAILED", "table_missing")
+
+
+def test_the_two_lags_are_shown(node: RunningNode, kafka_properties: dict[str, str]) -> None:
+    """Not in files, per partition; in files and in no table; up to when the tables are whole."""
+    topic = node.properties["topic"]
+    _produce(kafka_properties, topic, [{}] * 3)
+    admin = KafkaAdmin(kafka_properties)
+    admin.alter_offsets("connect-views", {TopicPartition(topic, 0): 1})
+    admin.close()
+    lag = node.until(lambda: (found := _view(node, "lag"))["not_in_files"] == 2 and found)
+    assert lag["in_files_not_committed"] == 40
+    assert lag["valid_through_ms"] == int(VALID_THROUGH_S * 1000)
+    by_partition = {p["partition"]: p for p in lag["partitions"]}
+    assert (by_partition[0]["committed_offset"], by_partition[0]["end_offset"]) == (1, 3)
+    assert (by_partition[1]["committed_offset"], by_partition[1]["lag"]) == (None, 0)
+
+
+def test_dead_letters_say_where_they_came_from_and_hold_no_content(
+    node: RunningNode, kafka_properties: dict[str, str]
+) -> None:
+    """The newest first; those of other connectors on the same topic are left out."""
+    errors = [
+        {"connector.name": "views", "topic": "t", "partition": "3", "offset": "7"},
+        {"connector.name": "other", "topic": "t", "partition": "0", "offset": "1"},
+        {"connector.name": "views", "stage": "VALUE_CONVERTER", "exception.message": "x" * 9999},
+        {},
+    ]
+    _produce(kafka_properties, node.properties["dead"], errors)
+    found = _view(node, "dead-letters")
+    assert found["topic"] == node.properties["dead"]
+    assert found["records"] == 2
+    assert [d["offset"] for d in found["last"]] == [3, 2, 0]
+    first, second = found["last"][2], found["last"][1]
+    origin = (first["source_topic"], first["source_partition"], first["source_offset"])
+    assert origin == ("t", 3, 7)
+    assert second["stage"] == "VALUE_CONVERTER"
+    assert len(second["reason"]) == 500
+    assert "canary-content" not in json.dumps(found)
+
+
+def test_a_connector_without_dead_letter_topic_has_none(node: RunningNode, topics: Topics) -> None:
+    """Neither topic nor letters; unknown views and connectors are 404."""
+    node.put("plain", topics.create("plain"))
+    found = _view(node, "dead-letters", "plain")
+    assert (found["topic"], found["last"]) == (None, [])
+    for path in ("connectors/views/nothing", "connectors/nobody/lag"):
+        assert node.call("GET", f"/icefloe/v1/{path}").status_code == 404
+
+
+def _produce(kafka_properties: dict[str, str], topic: str, errors: list[dict[str, str]]) -> None:
+    producer = Producer({**kafka_properties, "log_level": 0})
+    for error in errors:
+        headers = [(f"__connect.errors.{name}", text) for name, text in error.items()]
+        producer.produce(topic, value=b"canary-content", headers=headers, partition=0)
+    assert producer.flush(30) == 0
