@@ -27,6 +27,7 @@ app = typer.Typer(
 )
 
 _GROUPS = {
+    "catalog": ("connect.catalog_tool", "Ask a catalog what it does."),
     "control": ("connect.control_tool", "Look into the control topic."),
     "tables": ("connect.tables_tool", "Tables whose files wait for a commit."),
 }

@@ -16,7 +16,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import (
+    BadRequestError,
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -174,13 +180,38 @@ class CatalogGateway:
             client.commit_transaction(changes)
 
     def drop(self, identifier: Sequence[str]) -> None:
-        """Drop a table, its files with it; one that is gone already is no error.
+        """Drop a table, its files with it where that may be; one that is gone is no error.
 
         Raises:
             CommitRefused, RetriableError: as ``load``.
         """
-        with _mapped(identifier), contextlib.suppress(NoSuchTableError):
-            self._client().purge_table(tuple(identifier))
+        key = tuple(identifier)
+        with _mapped(key), contextlib.suppress(NoSuchTableError, NoSuchNamespaceError):
+            try:
+                self._client().purge_table(key)
+            except (BadRequestError, ForbiddenError, NotImplementedError):
+                self._client().drop_table(key)
+
+    def has_namespace(self, namespace: Sequence[str]) -> bool:
+        """Whether the namespace is there; raises as ``load``."""
+        with _mapped(namespace):
+            try:
+                self._client().load_namespace_properties(tuple(namespace))
+            except NoSuchNamespaceError:
+                return False
+            return True
+
+    def drop_namespace(self, namespace: Sequence[str]) -> None:
+        """Drop an empty namespace; one that is gone is no error. Raises as ``load``."""
+        with _mapped(namespace), contextlib.suppress(NoSuchNamespaceError):
+            self._client().drop_namespace(tuple(namespace))
+
+    @property
+    def has_transactions(self) -> bool:
+        """Whether ``commit_together`` is offered; says nothing of it being atomic."""
+        with _mapped(()):
+            client = self._client()
+        return isinstance(client, GuardedRest) and client.has_transactions
 
     def close(self) -> None:
         """Close connections of all threads; the gateway must not be used again."""

@@ -1,0 +1,157 @@
+"""``icefloe catalog check``: catalogs that are atomic, one that is not, and no catalog at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from connect.catalog_check import CatalogCheck
+from connect.catalog_tool import catalog_app
+from connect.clock import SystemClock
+from connect.gateways.catalog import CatalogGateway, open_catalog
+from tests.fakes.rest_catalog import MemoryCatalogServer
+from tests.faulty_http import FaultyProxy
+from tests.stack import RestCatalog
+
+RACES = 12
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[MemoryCatalogServer]:
+    """A REST catalog whose transactions are atomic."""
+    server = MemoryCatalogServer(f"file://{tmp_path}/memory")
+    server.start()
+    yield server
+    server.close()
+
+
+def _check(tmp_path: Path, catalog: dict[str, str], *more: str) -> Result:
+    config = {
+        "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+        "topics": "t",
+        "iceberg.tables": "db.t",
+        **{f"iceberg.catalog.{k}": v for k, v in catalog.items()},
+    }
+    file = tmp_path / "connector.json"
+    file.write_text(json.dumps({"name": "c", "config": config}))
+    return CliRunner().invoke(catalog_app, ["check", "-f", str(file), "--races", str(RACES), *more])
+
+
+def _namespaces(catalog: dict[str, str]) -> list[Any]:
+    gateway = open_catalog("iceberg", catalog)
+    found = gateway._client().list_namespaces()
+    gateway.close()
+    return [n for n in found if "icefloe_check" in ".".join(n)]
+
+
+def test_iceberg_s_own_server_is_found_out(tmp_path: Path, rest_catalog: RestCatalog) -> None:
+    """It commits table after table: single commits are atomic, several tables are not."""
+    result = _check(tmp_path, rest_catalog.properties)
+    assert result.exit_code == 1, result.output
+    assert "one table: ATOMIC; several tables: NOT ATOMIC" in result.output
+    assert "landed in" in result.output
+    assert not _namespaces(rest_catalog.properties)
+    assert not list(rest_catalog.warehouse.glob("icefloe_check_*/**/*.avro"))
+
+
+def test_an_atomic_catalog_passes(tmp_path: Path, memory: MemoryCatalogServer) -> None:
+    """Exit 0, and nothing of the check is left."""
+    result = _check(tmp_path, memory.properties)
+    assert result.exit_code == 0, result.output
+    assert "several tables: ATOMIC in every race" in result.output
+    assert not memory.catalog.namespaces
+    assert not memory.catalog.tables
+    assert not list(tmp_path.rglob("*.avro"))
+
+
+def test_a_catalog_for_single_tables_is_told_so(
+    tmp_path: Path, sql_catalog_properties: dict[str, str]
+) -> None:
+    """SQL catalogs have no multi-table commit; one table is atomic with them."""
+    result = _check(tmp_path, sql_catalog_properties)
+    assert result.exit_code == 1, result.output
+    assert "one table: ATOMIC; several tables: the catalog does not offer it" in result.output
+
+
+def test_a_namespace_of_the_operator_s_is_left_alone(
+    tmp_path: Path, memory: MemoryCatalogServer
+) -> None:
+    """Only the scratch tables in it come and go; one that is not there is not made."""
+    missing = _check(tmp_path, memory.properties, "--namespace", "sandbox")
+    assert missing.exit_code == 2
+    assert "namespace sandbox does not exist" in missing.output
+    memory.catalog.namespaces.add("sandbox")
+    assert _check(tmp_path, memory.properties, "--namespace", "sandbox").exit_code == 0
+    assert memory.catalog.namespaces == {"sandbox"}
+    assert not memory.catalog.tables
+
+
+@pytest.mark.parametrize(
+    ("catalog", "words"),
+    [
+        ({"type": "rest", "uri": "http://127.0.0.1:1"}, "does not answer"),
+        ({"type": "rest"}, "iceberg.catalog.uri is missing"),
+        ({"type": "hadoop"}, "cannot be used"),
+    ],
+)
+def test_no_answer_is_no_verdict(tmp_path: Path, catalog: dict[str, str], words: str) -> None:
+    """Exit 2 and the reason."""
+    result = _check(tmp_path, catalog)
+    assert result.exit_code == 2, result.output
+    assert words in result.output
+
+
+@pytest.mark.parametrize("status", ["403", "500"])
+def test_a_catalog_that_takes_no_commit_shows_nothing(
+    tmp_path: Path, memory: MemoryCatalogServer, status: str
+) -> None:
+    """Exit 2 with the last answer, and the tables are removed."""
+    proxy = FaultyProxy(memory.properties["uri"])
+    proxy.faults.extend([f"refused:{status}"] * 1000)
+    result = _check(tmp_path, {**memory.properties, "uri": proxy.uri})
+    proxy.close()
+    assert result.exit_code == 2, result.output
+    assert "no commit landed" in result.output
+    assert "injected" in result.output
+    assert not memory.catalog.tables
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"config": 3}', '{"name": "x"}'])
+def test_a_file_that_is_no_connector_is_refused(tmp_path: Path, text: str) -> None:
+    """Exit 2 and what is wrong, as a sentence."""
+    file = tmp_path / "x.json"
+    file.write_text(text)
+    result = CliRunner().invoke(catalog_app, ["check", "-f", str(file)])
+    assert result.exit_code == 2
+    assert "could not be asked" in result.output
+    gone = CliRunner().invoke(catalog_app, ["check", "-f", str(tmp_path / "none.json")])
+    assert gone.exit_code == 2
+
+
+class _Careless(CatalogGateway):
+    """Sends commits without their requirements, as a catalog would that does not check them."""
+
+    def commit(self, table: Any, requirements: Any, updates: Any) -> Any:
+        """Say yes."""
+        del requirements, updates
+        return table
+
+
+def test_a_catalog_that_says_yes_and_loses_is_noticed(
+    sql_catalog_properties: dict[str, str],
+) -> None:
+    """The answer is not believed: the snapshot has to be there."""
+    plain = open_catalog("iceberg", sql_catalog_properties)
+    gateway = _Careless("iceberg", plain.config)
+    check = CatalogCheck(gateway, SystemClock())
+    with check.scratch() as scratch:
+        found = check.single(scratch, 2)
+    assert found.landed == 0
+    assert "was told yes and is nowhere" in found.examples[0]
+    gateway.close()
+    plain.close()
