@@ -63,7 +63,7 @@ def context_headers(
         (PREFIX + "connector.name", config.name),
         (PREFIX + "task.id", str(task_id)),
         (PREFIX + "stage", error.stage),
-        (PREFIX + "class.name", _class_name(error.stage, config)),
+        (PREFIX + "class.name", _class_name(error, config)),
         (PREFIX + "exception.class.name", kind),
         (PREFIX + "exception.message", text),
         # errors travel between processes without frames; the code tells what the frames would
@@ -75,11 +75,15 @@ def context_headers(
     return tuple((name, value.encode("utf-8", "backslashreplace")) for name, value in values)
 
 
-def _class_name(stage: str, config: ConnectorConfig) -> str:
+def _class_name(error: RecordError, config: ConnectorConfig) -> str:
     converters = {
         "KEY_CONVERTER": config.key_converter,
         "VALUE_CONVERTER": config.value_converter,
         "HEADER_CONVERTER": config.header_converter,
     }
-    found = converters.get(stage)
-    return found.class_name if found is not None else config.connector_class
+    found = converters.get(error.stage)
+    if found is not None:
+        return found.class_name
+    alias = error.coordinates.get("transform")
+    transforms = {each.alias: each.class_name for each in config.transforms}
+    return transforms.get(str(alias), config.connector_class)

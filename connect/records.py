@@ -118,6 +118,14 @@ class Struct:
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Header(NamedTuple):
+    """One header of a record; ``schema`` is None where nothing gave one."""
+
+    key: str
+    value: Any
+    schema: ConnectSchema | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class SinkRecord:
     """A record after its converters.
@@ -136,4 +144,4 @@ class SinkRecord:
     key_schema: ConnectSchema | None = None
     value: Any = None
     value_schema: ConnectSchema | None = None
-    headers: tuple[tuple[str, Any], ...] = ()
+    headers: tuple[Header, ...] = ()

@@ -6,6 +6,7 @@ or hand the record over to it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from pyiceberg.schema import Schema
@@ -17,8 +18,9 @@ from connect.conversion.temporal import Losses
 from connect.converters import converter
 from connect.converters.base import Converter
 from connect.errors import RecordError
-from connect.records import KafkaRecord, SinkRecord, Struct
+from connect.records import Header, KafkaRecord, SinkRecord, Struct
 from connect.routing import Router
+from connect.transforms.chain import Chain
 
 # Kafka Connect's default for headers; they stay raw bytes until something asks for them
 _SIMPLE_HEADER_CONVERTER = "SimpleHeaderConverter"
@@ -42,41 +44,48 @@ class ReferencePath:
         self._key = converter(config.key_converter, "key")
         self._value = converter(config.value_converter, "value")
         self._header = _header_converter(config.header_converter)
+        self._chain = Chain(config.transforms)
         self._router = Router(config)
         self._rows: dict[tuple[int, str | None], tuple[Schema, RowConverter]] = {}
         self.losses = Losses()
 
-    def read(self, record: KafkaRecord) -> SinkRecord | None:
-        """Run the converters.
+    def read(self, record: KafkaRecord) -> tuple[SinkRecord, ...]:
+        """Run the converters and the transformations.
 
         Returns:
-            The record; None when a transformation drops it.
+            The record; none when a transformation drops it, several when one splits it.
 
         Raises:
             RecordError: with the record's coordinates.
         """
         headers = record.headers
         try:
-            converted: tuple[tuple[str, Any], ...] = headers
-            if headers and self._header is not None:
-                convert = self._header.to_connect
-                converted = tuple((k, convert(record.topic, (), v)[1]) for k, v in headers)
+            converted = tuple(self._headers(record)) if headers else ()
             key_schema, key = self._key.to_connect(record.topic, headers, record.key)
             value_schema, value = self._value.to_connect(record.topic, headers, record.value)
+            read = SinkRecord(
+                record.topic,
+                record.partition,
+                record.offset,
+                record.timestamp_ms,
+                key,
+                key_schema,
+                value,
+                value_schema,
+                converted,
+            )
+            return self._chain.apply(read) if self._chain.links else (read,)
         except RecordError as error:
             error.at(topic=record.topic, partition=record.partition, offset=record.offset)
             raise
-        return SinkRecord(
-            record.topic,
-            record.partition,
-            record.offset,
-            record.timestamp_ms,
-            key,
-            key_schema,
-            value,
-            value_schema,
-            converted,
-        )
+
+    def _headers(self, record: KafkaRecord) -> Iterator[Header]:
+        for key, raw in record.headers:
+            if self._header is None:
+                yield Header(key, raw)
+            else:
+                schema, value = self._header.to_connect(record.topic, (), raw)
+                yield Header(key, value, schema)
 
     def route(self, record: SinkRecord) -> tuple[str, ...]:
         """Return the tables of a record; none for tombstones and records to drop.

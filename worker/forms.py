@@ -82,6 +82,7 @@ class ColumnForm:
         listed = list(tables)
         if (
             not spec.reference_only
+            and not config.transforms
             and _is_plain_json(config.value_converter)
             and not config.schema_case_insensitive
             and all(has_own_names(table) for table in listed)

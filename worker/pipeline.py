@@ -125,7 +125,9 @@ class _Task:
         outcome = np.zeros(block.count, np.int8)
         outcome[block.tombstones] = DROPPED
         slow = ~block.tombstones
-        if self._changes is not None:
+        if self._spec.config.transforms:
+            slow[:] = True  # they see tombstones, and may make a row of one
+        elif self._changes is not None:
             slow[block.tombstones & block.has_key] = True
         decoded = self._form.decode(block)
         if decoded is not None:

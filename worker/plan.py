@@ -19,6 +19,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from connect.config.connector import ConnectorConfig, ConverterConfig
+from connect.transforms.chain import needs_headers
 from control_schemas.events import TableReference
 
 _TOTAL_CONVERTERS: Final = frozenset({"String", "ByteArray", "SimpleHeader"})
@@ -158,17 +159,22 @@ class PipelineSpec:
 
     @property
     def needs_key(self) -> bool:
-        """Whether keys must be read: they can be refused, delete rows, or go to dead letters."""
-        return (
+        """Whether keys must be read: refused, transformed, deleting rows, or dead letters."""
+        return bool(
             self.has_dead_letters
             or self.config.is_row_level
+            or self.config.transforms
             or not is_total(self.config.key_converter)
         )
 
     @property
     def needs_headers(self) -> bool:
         """Whether headers must be read: they can be refused, or go to the dead letters."""
-        return self.has_dead_letters or not is_total(self.config.header_converter)
+        return (
+            self.has_dead_letters
+            or needs_headers(self.config.transforms)
+            or not is_total(self.config.header_converter)
+        )
 
     def columns(self) -> tuple[str, ...]:
         """Columns of Spark's Kafka source that ``run`` needs, in its order."""

@@ -1,7 +1,8 @@
 """The records of a block that no column form exists for, through the reference one by one.
 
 Rules of this file:
-- A record goes to all its tables or to none: it is converted for each before any gets it.
+- A record goes to all its tables or to none: it is converted for each before any gets it. So do
+  all records that transformations made of it.
 - With tolerance none the first refused record ends the task; with tolerance all it becomes a dead
   letter. What finds no table follows ``iceberg.tables.unmatched`` instead.
 """
@@ -127,34 +128,42 @@ class RecordPath:
         Raises:
             RecordError: it names none.
         """
-        converted = self._reference.read(record)
         assert self._changes is not None
-        for name in names if converted is not None else ():
-            self._changes.of(name).learn(converted and converted.key)
+        for converted in self._reference.read(record):
+            for name in names:
+                self._changes.of(name).learn(converted.key)
 
     def _take(self, record: KafkaRecord, order: int) -> int:
-        converted = self._reference.read(record)
-        if converted is None:
-            return DROPPED
-        names = self._reference.route(converted)
-        if converted.value is None:  # nothing to delete where there is no table
-            names = tuple(name for name in names if name in self._tables)
-        if not names:
-            return DROPPED
-        operation = self._rules.operation(converted)
-        converted_rows: list[tuple[str, dict[str, Any]]] = []
-        for name in names:
-            table = self._tables.get(name)
-            if table is None:
-                self._ask_for(name, converted)
-            elif operation is Operation.DELETE or not self._ask_to_change(table, converted):
-                converted_rows.append((name, self._row(converted, table, operation)))
-        for name, row in converted_rows:
+        taken: list[tuple[str, dict[str, Any], Operation]] = []
+        is_routed = False
+        for converted in self._reference.read(record):
+            names = self._reference.route(converted)
+            if converted.value is None:  # nothing to delete where there is no table
+                names = tuple(name for name in names if name in self._tables)
+            operation = self._rules.operation(converted) if names else Operation.INSERT
+            for name in names:
+                is_routed = True
+                row = self._converted(name, converted, operation)
+                if row is not None:
+                    taken.append((name, row, operation))
+        for name, row, operation in taken:
             rows = self._rows.setdefault(name, _Rows())
             rows.rows.append(row)
             rows.operations.append(int(operation))
             rows.orders.append(order)
-        return WRITTEN
+        return WRITTEN if is_routed else DROPPED
+
+    def _converted(
+        self, name: str, record: SinkRecord, operation: Operation
+    ) -> dict[str, Any] | None:
+        """The record's row for a table; None when the table lacks something that is asked for."""
+        table = self._tables.get(name)
+        if table is None:
+            self._ask_for(name, record)
+            return None
+        if operation is not Operation.DELETE and self._ask_to_change(table, record):
+            return None
+        return self._row(record, table, operation)
 
     def _row(self, record: SinkRecord, table: TableWriter, operation: Operation) -> dict[str, Any]:
         mapping = table.plan.properties.get(NAME_MAPPING)

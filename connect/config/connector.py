@@ -25,6 +25,26 @@ class ConverterConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class PredicateConfig:
+    """``predicates.<alias>.*``: its class as the user wrote it and its options without prefix."""
+
+    alias: str
+    class_name: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TransformConfig:
+    """``transforms.<alias>.*``: class and options, and the predicate it depends on."""
+
+    alias: str
+    class_name: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    predicate: PredicateConfig | None = None
+    negate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ErrorsConfig:
     """``errors.*``: what happens to records that cannot be handled."""
 
@@ -107,6 +127,7 @@ class ConnectorConfig:
     producer_overrides: Mapping[str, str]
     kafka_overrides: Mapping[str, str]
     multi_table_commit: bool = False
+    transforms: tuple[TransformConfig, ...] = ()
 
     @property
     def is_row_level(self) -> bool:

@@ -62,8 +62,12 @@ def _with_effect(keys: Iterable[Key]) -> list[Key]:
 
 
 def _section(title: str, keys: Iterable[Key]) -> str:
+    return f"## {title}\n\n{key_table(keys)}"
+
+
+def key_table(keys: Iterable[Key]) -> str:
+    """A table of keys, a row each."""
     lines = [
-        f"## {title}\n",
         "| key | type | default | unit | importance | meaning |",
         "|---|---|---|---|---|---|",
     ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from connect.config.check import Checked, Raw, check_keys
-from connect.config.keys import REQUIRED, Key, list_of
+from connect.config.keys import REQUIRED, Key, invalid, list_of
 from connect.config.plugins import INTERFACES, Plugin, Plugins
 
 Enriched = Literal["transformation", "predicate"]
@@ -58,7 +58,10 @@ def check_aliases(raw: Raw, kind: Enriched, plugins: Plugins) -> Aliases:
         if plugin is None:
             continue
         inner = _sorted(plugin.keys + (_CONDITIONS if kind == "transformation" else ()))
-        found.checked.merge(check_keys(raw, inner, prefix=prefix))
+        checked = check_keys(raw, inner, prefix=prefix)
+        if not checked.errors:
+            _check_together(raw, prefix, plugin, checked)
+        found.checked.merge(checked)
         for place, key in enumerate(inner, start=2):
             found.keys.append(
                 dataclasses.replace(
@@ -76,6 +79,25 @@ def check_aliases(raw: Raw, kind: Enriched, plugins: Plugins) -> Aliases:
                 f"'{prefix}predicate' defining a predicate to be negated.",
             )
     return found
+
+
+def _check_together(raw: Raw, prefix: str, plugin: Plugin, checked: Checked) -> None:
+    """What the class itself refuses, and a predicate that is none."""
+    own = {
+        name.removeprefix(prefix): value
+        for name, value in raw.items()
+        if name.startswith(prefix) and value is not None
+    }
+    why = plugin.check_options(own) if plugin.check_options is not None else None
+    if why is not None:
+        checked.add(f"{prefix}type", why)
+    predicate = own.get("predicate")
+    predicates = list_of((raw.get("predicates") or "").strip())
+    if predicate is not None and plugin.type == "transformation" and predicate not in predicates:
+        checked.add(
+            f"{prefix}predicate",
+            invalid(f"{prefix}predicate", predicate, "predicates does not list it"),
+        )
 
 
 def _class_of(

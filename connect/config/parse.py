@@ -18,14 +18,19 @@ from connect.config.connector import (
     ConnectorConfig,
     ConverterConfig,
     ErrorsConfig,
+    PredicateConfig,
     TableConfig,
+    TransformConfig,
 )
 from connect.config.declarations import (
     CONNECTOR_ALIASES,
     CONNECTOR_CLASSES,
     KEYS,
 )
+from connect.config.enrich import check_aliases
+from connect.config.keys import list_of
 from connect.config.overrides import split
+from connect.config.plugins import BUILT_IN
 from connect.errors import ConfigError
 
 _PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
@@ -69,8 +74,8 @@ def parse(
     """
     readable = _readable(raw, resolve)
     checked = check(readable)
-    if "transforms" not in checked.errors and checked.values["transforms"]:
-        checked.add("transforms", "transformations are not supported by this version")
+    for kind in ("transformation", "predicate"):
+        checked.merge(check_aliases(readable, kind, BUILT_IN).checked)
     if checked.errors:
         raise InvalidConfigError(raw.get("name"), checked.errors)
     config = _build(readable, checked, node or {})
@@ -113,6 +118,32 @@ def _converter(kind: str, raw: Mapping[str, str], node: Mapping[str, str]) -> Co
     options = split(source, f"{name}.")
     options.pop("plugin.version", None)
     return ConverterConfig(source.get(name, default or "").strip(), options)
+
+
+def _transforms(raw: Mapping[str, str]) -> tuple[TransformConfig, ...]:
+    found = []
+    for alias in list_of(raw.get("transforms", "").strip()):
+        options = split(raw, f"transforms.{alias}.")
+        class_name = options.pop("type", "").strip()
+        predicate = options.pop("predicate", None)
+        negate = options.pop("negate", "false").strip().lower() == "true"
+        options.pop("plugin.version", None)
+        found.append(
+            TransformConfig(
+                alias,
+                class_name,
+                options,
+                None if predicate is None else _predicate(raw, predicate.strip()),
+                negate,
+            )
+        )
+    return tuple(found)
+
+
+def _predicate(raw: Mapping[str, str], alias: str) -> PredicateConfig:
+    options = split(raw, f"predicates.{alias}.")
+    options.pop("plugin.version", None)
+    return PredicateConfig(alias, options.pop("type", "").strip(), options)
 
 
 def _table_configs(
@@ -214,4 +245,5 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         consumer_overrides=consumer,
         producer_overrides=split(raw, "producer.override."),
         kafka_overrides=split(raw, "iceberg.kafka."),
+        transforms=_transforms(raw),
     )

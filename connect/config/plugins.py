@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import Literal
 
@@ -19,6 +20,10 @@ from connect.config.declarations import (
     FRAMEWORK_KEYS,
 )
 from connect.config.keys import REQUIRED, Key, invalid, one_of
+from connect.errors import ConfigError
+from connect.transforms.base import KAFKA, OWN, Declaration, Side, typed_options
+from connect.transforms.predicates import PREDICATES
+from connect.transforms.registry import DECLARATIONS, names_of
 
 PluginType = Literal[
     "sink", "source", "transformation", "predicate", "converter", "header_converter"
@@ -57,6 +62,7 @@ class Plugin:
         framework: keys that the framework gives every connector of this type.
         aliases: further full names.
         groups: groups of its keys, in the order answers list them.
+        check_options: what is wrong with its keys together, given without prefix; None: nothing.
     """
 
     class_name: str
@@ -68,13 +74,14 @@ class Plugin:
     framework: tuple[Key, ...] = FRAMEWORK_KEYS
     aliases: frozenset[str] = frozenset()
     groups: tuple[str, ...] = ()
+    check_options: Callable[[Mapping[str, str]], str | None] | None = None
 
     @property
     def names(self) -> frozenset[str]:
         """Every name the class is found by."""
         simple = self.class_name.rpartition(".")[2]
-        if "$" in simple:
-            return frozenset({self.class_name})
+        if "$" in simple or self.type == "transformation":
+            return self.aliases | {self.class_name}
         short = simple.removesuffix(INTERFACES[self.type]) or simple
         return self.aliases | {self.class_name, simple, short}
 
@@ -107,6 +114,13 @@ class Plugins:
     def complaint(self, key: str, given: str, kind: PluginType) -> str:
         """Kafka's sentence about a class that is not there or is something else."""
         other = self.find(given.strip())
+        sides = [f"{given.strip()}${side}" for side in ("Key", "Value")]
+        if other is None and all(self.find(side, kind) for side in sides):
+            return (
+                "This class is abstract and cannot be created. Did you mean "
+                + ", ".join(sides)
+                + "?"
+            )
         if other is None:
             return invalid(key, given, f"Class {given} could not be found.")
         return f"Class class {other.class_name} does not implement the {INTERFACES[kind]} interface"
@@ -200,6 +214,19 @@ def _converter(name: str, kind: PluginType) -> Plugin:
     return Plugin(name, kind, KAFKA_VERSION, keys, groups=groups)
 
 
+def _version_of(package: str) -> str | None:
+    """Iceberg's transformations state no version."""
+    return {KAFKA: KAFKA_VERSION, OWN: SINK_VERSION}.get(package)
+
+
+def _check_options(declared: Declaration, side: Side, raw: Mapping[str, str]) -> str | None:
+    try:
+        declared.make(typed_options(declared.keys, raw), side)
+    except ConfigError as error:
+        return error.message
+    return None
+
+
 BUILT_IN = Plugins(
     [
         Plugin(
@@ -213,5 +240,22 @@ BUILT_IN = Plugins(
         ),
         *(_converter(name, kind) for name in _BOTH for kind in CONVERTER_TYPES),
         Plugin(f"{_KAFKA}.storage.SimpleHeaderConverter", "header_converter", KAFKA_VERSION),
+        *(
+            Plugin(
+                class_name,
+                "transformation",
+                _version_of(declared.package),
+                declared.keys,
+                aliases=frozenset(n for n, s in names_of(declared).items() if s == side),
+                check_options=partial(_check_options, declared, side),
+            )
+            for declared in DECLARATIONS
+            for class_name in declared.class_names
+            for side in (names_of(declared)[class_name],)
+        ),
+        *(
+            Plugin(declared.class_name, "predicate", KAFKA_VERSION, declared.keys)
+            for declared in PREDICATES
+        ),
     ]
 )

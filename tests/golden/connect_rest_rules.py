@@ -146,6 +146,15 @@ def _iceberg_is_judged_at_creation(pair: Pair) -> bool:
     return pair.settle()
 
 
+def _predicates_are_listed(pair: Pair) -> bool:
+    body = pair.ours.get("body")
+    if not isinstance(body, dict) or "configs" not in body:
+        return False
+    errors = [text for entry in body["configs"] for text in entry["value"]["errors"]]
+    is_only = bool(errors) and all(text.endswith("predicates does not list it") for text in errors)
+    return pair.settle() if is_only else False
+
+
 def _refused_connector_is_not_there(pair: Pair) -> bool:
     is_iceberg = pair.step["scenario"].startswith("iceberg")
     return pair.settle() if is_iceberg and pair.ours["status"] == 404 else False
@@ -225,6 +234,7 @@ RULES: tuple[Rule, ...] = (
     Rule("no names that cannot be addressed", _no_unreachable_names),
     Rule("PATCH keeps the name", _patch_keeps_the_name),
     Rule("the sink is judged before it is created", _iceberg_is_judged_at_creation),
+    Rule("a predicate that is not listed is an error", _predicates_are_listed),
     Rule("the sink is judged before it is created", _refused_connector_is_not_there),
     Rule("what the sink's tasks do is not the API's", _iceberg_tasks),
     Rule("task configurations say what they read", _task_configurations),

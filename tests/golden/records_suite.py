@@ -28,8 +28,6 @@ from tests.golden.records_rules import Case, Outcome, Result, judge
 
 DIRECTORY = Path(os.environ.get("GOLDEN_RECORDS_DIR") or Path(__file__).parent / "records")
 NOT_IN_THIS_SLICE = (
-    "transforms/*",
-    "predicates/*",
     "converters/AvroData.jsonl",
     "converters/SimpleHeaderConverter.jsonl",
     "record-conversion/variant.jsonl",
@@ -222,8 +220,11 @@ _COLUMNS: dict[str, Callable[[Any, Any], bool]] = {
 def comparison(path: Path) -> Callable[[Case], Result]:
     """What compares the cases of a file."""
     from tests.golden import records_tables_suite as tables
+    from tests.golden import records_transforms_suite as transforms
 
     return {
+        "transforms": transforms.compare_transform,
+        "predicates": transforms.compare_predicate,
         "converters": compare_converter,
         "record-conversion": compare_conversion,
         "schema": tables.COMPARISONS.get(path.stem),

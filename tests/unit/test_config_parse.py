@@ -144,7 +144,7 @@ def test_an_unknown_name_leads_to_the_nearest(wrong: str, nearest: str) -> None:
         ({"iceberg.tables.unmatched": "x"}, "iceberg.tables.unmatched"),
         ({"name": "a/b"}, "name"),
         ({"name": ""}, "name"),
-        ({"transforms": "t"}, "transforms"),
+        ({"transforms": "t"}, "transforms.t.type"),
         ({"consumer.override.max.poll.records": "x"}, "consumer.override.max.poll.records"),
         ({"consumer.override.sasl.jaas.config": "x"}, "consumer.override.sasl.jaas.config"),
         ({"producer.override.interceptor.classes": "x"}, "producer.override.interceptor.classes"),

@@ -20,6 +20,8 @@ GOOD: dict[str, str | None] = {
     "iceberg.catalog.type": "rest",
 }
 
+SMT = "org.apache.kafka.connect.transforms"
+
 
 def answer(change: dict[str, str | None], **options: object) -> Validation:
     """The validate answer to a good configuration with a change."""
@@ -87,13 +89,37 @@ def test_override_policy_none() -> None:
     assert sentence.startswith("The 'None' policy does not allow 'max.poll.records'")
 
 
-def test_transformations_are_not_there_yet() -> None:
-    """A class that does not run here is not found."""
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ({"type": "example.Nope"}, "Class example.Nope could not be found."),
+        ({"type": f"{SMT}.Cast", "spec": "x"}, f"Did you mean {SMT}.Cast$Key, {SMT}.Cast$Value?"),
+        ({"type": f"{SMT}.Cast$Value", "spec": "a:int128"}, "No enum constant"),
+        ({"type": f"{SMT}.Cast$Value"}, 'configuration "transforms.a.spec"'),
+        ({"type": f"{SMT}.Filter", "negate": "true"}, "'transforms.a.negate' was provided"),
+        ({"type": f"{SMT}.Filter", "predicate": "p"}, "predicates does not list it"),
+        ({"type": f"{SMT}.predicates.RecordIsTombstone"}, "Transformation interface"),
+    ],
+)
+def test_transformations_are_judged(keys: dict[str, str], sentence: str) -> None:
+    """Each mistake in a transformation is told at its alias, before the connector is created."""
+    change: dict[str, str | None] = {f"transforms.a.{name}": value for name, value in keys.items()}
+    found = answer({"transforms": "a", **change}).errors
+    assert len(found) == 1
+    assert sentence in found[0]
+
+
+def test_a_good_transformation_has_no_errors() -> None:
+    """The predicate's and the transformation's own keys are declared and accepted."""
     change: dict[str, str | None] = {
         "transforms": "a",
-        "transforms.a.type": "org.apache.kafka.connect.transforms.Filter",
+        "transforms.a.type": f"{SMT}.Filter",
+        "transforms.a.predicate": "p",
+        "predicates": "p",
+        "predicates.p.type": f"{SMT}.predicates.HasHeaderKey",
+        "predicates.p.name": "kind",
     }
-    assert "could not be found" in answer(change).errors[0]
+    assert answer(change).errors == ()
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from connect.config.connector import ConnectorConfig
 from connect.config.parse import parse
 from connect.errors import ConfigError, RecordError
+from connect.java_regex import compile_java_regex
 from connect.records import SinkRecord
-from connect.routing import UNMATCHED, Router, compile_java_regex
+from connect.routing import UNMATCHED, Router
 
 
 def config(**keys: str) -> ConnectorConfig:

@@ -1,0 +1,1 @@
+"""Transformations and predicates: one module each, declared once, chained by ``chain``."""

@@ -1,0 +1,235 @@
+"""Java's ``SimpleDateFormat``, in UTC and English, as far as patterns of topics and fields go.
+
+Rules of this file:
+- Reading is lenient, as Java's is: month 13 is January, text after the pattern is ignored.
+- Letters: y M d D E a H k K h m s S u X Z z. Others are an error of the configuration.
+- Two-digit years are 1969 to 2068; Java's are relative to the day the worker started.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from connect.conversion.temporal import days_from_civil
+from connect.errors import ConfigError
+
+_DAY_MS: Final = 86_400_000
+_MONTHS: Final = (
+    *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
+    *("October", "November", "December"),
+)
+_DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_LETTERS: Final = frozenset("yMdDEaHkKhmsSuXZz")
+_NUMERIC: Final = frozenset("ydDHkKhmsSu")
+_PIECE: Final = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
+_ZONE: Final = re.compile(r"(?:GMT|UTC)?([+-])([0-9]{1,2}):?([0-9]{2})?|GMT|UTC|Z")
+_X_ZONES: Final = {
+    1: re.compile(r"([+-])([0-9]{2})()|Z"),
+    2: re.compile(r"([+-])([0-9]{2})([0-9]{2})|Z"),
+    3: re.compile(r"([+-])([0-9]{2}):([0-9]{2})|Z"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A literal text, or a letter with how often it stands there."""
+
+    letter: str
+    count: int
+    text: str = ""
+
+    @property
+    def is_number(self) -> bool:
+        return self.letter in _NUMERIC or (self.letter == "M" and self.count < 3)
+
+
+class DateFormat:
+    """One pattern.
+
+    Args:
+        pattern: as ``SimpleDateFormat`` has it.
+
+    Raises:
+        ConfigError: a letter that is none, or an open quote.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        self._pieces = _pieces(pattern)
+
+    def format(self, millis: int) -> str:
+        """Write an instant, milliseconds since 1970 UTC."""
+        days, clock = divmod(millis, _DAY_MS)
+        year, month, day = civil_from_days(days)
+        parts = _Parts(year, month, day, days, clock)
+        return "".join(
+            piece.text if not piece.letter else _WRITERS[piece.letter](parts, piece.count)
+            for piece in self._pieces
+        )
+
+    def parse(self, text: str) -> int:
+        """Read an instant, milliseconds since 1970 UTC; text after it is ignored.
+
+        Raises:
+            ValueError: the text does not begin with what the pattern says.
+        """
+        found: dict[str, int] = {}
+        index = 0
+        for place, piece in enumerate(self._pieces):
+            if not piece.letter:
+                index = _literal(piece.text, text, index)
+                continue
+            following = self._pieces[place + 1] if place + 1 < len(self._pieces) else None
+            abuts = following is not None and following.is_number
+            index = _read(piece, text, index, found, abuts=abuts)
+        return _instant(found)
+
+
+def civil_from_days(days: int) -> tuple[int, int, int]:
+    """Year, month and day of a day counted from 1970-01-01, any year."""
+    shifted = days + 719_468
+    era, of_era = divmod(shifted, 146_097)
+    year = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year + year // 4 - year // 100)
+    shifted_month = (5 * of_year + 2) // 153
+    month = shifted_month + 3 if shifted_month < 10 else shifted_month - 9
+    return year + era * 400 + (month <= 2), month, of_year - (153 * shifted_month + 2) // 5 + 1
+
+
+def _pieces(pattern: str) -> tuple[_Piece, ...]:
+    found: list[_Piece] = []
+    index = 0
+    while index < len(pattern):
+        match = _PIECE.match(pattern, index)
+        if match is None:
+            raise ConfigError("Unterminated quote", code="date_format")
+        index = match.end()
+        letter = match[2]
+        if letter is None:
+            quoted = match[1]
+            text = match[0] if quoted is None else quoted.replace("''", "'") or "'"
+            found.append(_Piece("", 0, text))
+        elif letter in _LETTERS:
+            found.append(_Piece(letter, len(match[0])))
+        else:
+            raise ConfigError(f"Illegal pattern character '{letter}'", code="date_format")
+    return tuple(found)
+
+
+# ------------------------------------------------------------------ writing
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    year: int
+    month: int
+    day: int
+    days: int
+    clock: int
+
+    @property
+    def hour(self) -> int:
+        return self.clock // 3_600_000
+
+
+def _named(names: tuple[str, ...], index: int, count: int) -> str:
+    return names[index] if count > 3 else names[index][:3]
+
+
+def _year(parts: _Parts, count: int) -> str:
+    return f"{parts.year % 100:02d}" if count == 2 else str(parts.year).zfill(count)
+
+
+def _month(parts: _Parts, count: int) -> str:
+    if count >= 3:
+        return _named(_MONTHS, parts.month - 1, count)
+    return str(parts.month).zfill(count)
+
+
+_WRITERS: Final[Mapping[str, Callable[[_Parts, int], str]]] = {
+    "y": _year,
+    "M": _month,
+    "d": lambda p, n: str(p.day).zfill(n),
+    "D": lambda p, n: str(p.days - days_from_civil(p.year, 1, 1) + 1).zfill(n),
+    "E": lambda p, n: _named(_DAYS, (p.days + 3) % 7, n),
+    "u": lambda p, n: str((p.days + 3) % 7 + 1).zfill(n),
+    "a": lambda p, _: "AM" if p.hour < 12 else "PM",
+    "H": lambda p, n: str(p.hour).zfill(n),
+    "k": lambda p, n: str(p.hour or 24).zfill(n),
+    "K": lambda p, n: str(p.hour % 12).zfill(n),
+    "h": lambda p, n: str(p.hour % 12 or 12).zfill(n),
+    "m": lambda p, n: str(p.clock // 60_000 % 60).zfill(n),
+    "s": lambda p, n: str(p.clock // 1_000 % 60).zfill(n),
+    "S": lambda p, n: str(p.clock % 1_000).zfill(n),
+    "X": lambda *_: "Z",
+    "Z": lambda *_: "+0000",
+    "z": lambda _, n: "UTC" if n < 4 else "Coordinated Universal Time",
+}
+
+
+# ------------------------------------------------------------------ reading
+
+
+def _literal(literal: str, text: str, index: int) -> int:
+    for char in literal:
+        if index >= len(text) or text[index] != char:
+            raise ValueError("the text does not match the pattern")
+        index += 1
+    return index
+
+
+def _read(piece: _Piece, text: str, index: int, found: dict[str, int], *, abuts: bool) -> int:
+    while index < len(text) and text[index] in " \t":
+        index += 1
+    letter = piece.letter
+    if letter in "XZz":
+        match = (_X_ZONES.get(piece.count, _ZONE) if letter == "X" else _ZONE).match(text, index)
+        if match is None:
+            raise ValueError("there is no zone where the pattern has one")
+        sign = 0 if match[1] is None else -1 if match[1] == "-" else 1
+        found[letter] = sign * (int(match[2] or 0) * 60 + int(match[3] or 0))
+        return match.end()
+    if letter in "Ea" or (letter == "M" and piece.count >= 3):
+        names = {"E": _DAYS, "a": ("AM", "PM"), "M": _MONTHS}[letter]
+        number, index = _name(names, text, index)
+        found[letter] = number + (letter == "M")
+        return index
+    width = piece.count if abuts else 18
+    digits = re.compile(rf"-?[0-9]{{1,{width}}}" if not abuts else rf"[0-9]{{{width}}}")
+    match = digits.match(text, index)
+    if match is None:
+        raise ValueError("there is no number where the pattern has one")
+    number = int(match[0])
+    if letter == "y" and piece.count <= 2 and len(match[0]) == 2 and number >= 0:
+        number += 1900 if number >= 69 else 2000
+    found[letter] = number
+    return match.end()
+
+
+def _name(names: tuple[str, ...], text: str, index: int) -> tuple[int, int]:
+    rest = text[index:].lower()
+    for number, name in enumerate(names):
+        for form in (name, name[:3]):
+            if rest.startswith(form.lower()):
+                return number, index + len(form)
+    raise ValueError("there is no name where the pattern has one")
+
+
+def _instant(found: dict[str, int]) -> int:
+    year = found.get("y", 1970)
+    if "D" in found and "M" not in found:
+        days = days_from_civil(year, 1, 1) + found["D"] - 1
+    else:
+        years, month = divmod(found.get("M", 1) - 1, 12)
+        days = days_from_civil(year + years, month + 1, 1) + found.get("d", 1) - 1
+    hour = found.get("H", found.get("k", 0) % 24 if found.get("k") == 24 else found.get("k", 0))
+    for letter in "hK":
+        if letter in found:
+            half = found[letter] % 12 if found[letter] == 12 else found[letter]
+            hour = half + 12 * found.get("a", 0)
+    zone = next((found[letter] for letter in "XZz" if letter in found), 0)
+    minutes = hour * 60 + found.get("m", 0) - zone
+    return days * _DAY_MS + minutes * 60_000 + found.get("s", 0) * 1_000 + found.get("S", 0)

@@ -1,0 +1,37 @@
+"""``DropHeaders``: removes headers by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from connect.config.keys import REQUIRED, Key
+from connect.records import SinkRecord
+from connect.transforms.base import KAFKA, Apply, Declaration, Example, Options, Side
+
+
+def make(options: Options, side: Side) -> Apply:
+    """See ``Declaration``."""
+    del side
+    names = frozenset(options["headers"])
+
+    def apply(record: SinkRecord) -> SinkRecord:
+        kept = tuple(header for header in record.headers if header.key not in names)
+        return dataclasses.replace(record, headers=kept)
+
+    return apply
+
+
+DECLARATION: Final = Declaration(
+    "DropHeaders",
+    KAFKA,
+    "Removes all headers of these names.",
+    make,
+    Example(
+        {"headers": "trace"},
+        {"value": {"id": 7}, "headers": {"trace": "a1", "kind": "order"}},
+        {"value": {"id": 7}, "headers": {"kind": "order"}},
+    ),
+    keys=(Key("headers", "LIST", "Names of the headers to remove.", REQUIRED, "HIGH"),),
+    needs_headers=True,
+)

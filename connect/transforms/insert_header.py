@@ -1,0 +1,42 @@
+"""``InsertHeader``: one header with a fixed value."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from connect.config.keys import REQUIRED, Key
+from connect.records import Header, SinkRecord
+from connect.transforms.base import KAFKA, Apply, Declaration, Example, Options, Side
+from connect.transforms.literals import parsed
+
+
+def make(options: Options, side: Side) -> Apply:
+    """See ``Declaration``."""
+    del side
+    schema, value = parsed(options["value.literal"])
+    header = Header(options["header"], value, schema)
+
+    def apply(record: SinkRecord) -> SinkRecord:
+        return dataclasses.replace(record, headers=(*record.headers, header))
+
+    return apply
+
+
+DECLARATION: Final = Declaration(
+    "InsertHeader",
+    KAFKA,
+    "Adds a header. The literal is read as Kafka's simple header converter reads it: `12` is a "
+    "number, `true` a boolean, `2024-01-02` a date, anything else a text.",
+    make,
+    Example(
+        {"header": "source", "value.literal": "eu-1"},
+        {"value": {"id": 7}, "headers": {}},
+        {"value": {"id": 7}, "headers": {"source": "eu-1"}},
+    ),
+    keys=(
+        Key("header", "STRING", "The header's name.", REQUIRED, "HIGH"),
+        Key("value.literal", "STRING", "The header's value.", REQUIRED, "HIGH"),
+    ),
+    needs_headers=True,
+)

@@ -1,0 +1,142 @@
+"""``MaskField``: fields lose their value and keep their type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from connect.config.keys import REQUIRED, Key
+from connect.records import (
+    Date,
+    Float32,
+    Int8,
+    Int16,
+    Int32,
+    SinkRecord,
+    Struct,
+    Time,
+    Timestamp,
+)
+from connect.transforms.base import (
+    KAFKA,
+    NULL_DEFAULT,
+    Apply,
+    Declaration,
+    Example,
+    Options,
+    Side,
+    a_map,
+    a_struct,
+    all_values,
+    java_class,
+    refused,
+    side_of,
+    with_side,
+)
+from connect.transforms.numbers import decimal_of, double_of, float32, narrowed
+
+_PURPOSE: Final = "mask fields"
+_EMPTY: Final[Mapping[type, Any]] = {
+    bool: False,
+    int: 0,
+    Int8: Int8(0),
+    Int16: Int16(0),
+    Int32: Int32(0),
+    float: 0.0,
+    Float32: Float32(0.0),
+    Decimal: Decimal(0),
+    Date: Date(0),
+    Time: Time(0),
+    Timestamp: Timestamp(0),
+    str: "",
+}
+_REPLACED: Final[Mapping[type, Callable[[str], Any]]] = {
+    Int8: lambda text: Int8(narrowed(decimal_of(text), 8)),
+    Int16: lambda text: Int16(narrowed(decimal_of(text), 16)),
+    Int32: lambda text: Int32(narrowed(decimal_of(text), 32)),
+    int: lambda text: narrowed(decimal_of(text), 64),
+    Float32: lambda text: float32(double_of(text)),
+    float: double_of,
+    Decimal: decimal_of,
+    str: lambda text: text,
+}
+
+
+def _not_empty(value: Any) -> str | None:
+    return "String must be non-empty" if value == "" else None
+
+
+def masked(value: Any, replacement: str | None) -> Any:
+    """What stands in a value's place.
+
+    Raises:
+        RecordError: there is nothing for a value of this kind.
+    """
+    if value is None:
+        return None
+    if replacement is not None:
+        read = _REPLACED.get(type(value))
+        if read is None:
+            raise refused(
+                f"Cannot mask value of type class {java_class(value)} with custom replacement.",
+                "wrong_type",
+            )
+        try:
+            return read(replacement)
+        except ValueError:
+            raise refused("Unable to convert the replacement to a number", "bad_text") from None
+    if type(value) in _EMPTY:
+        return _EMPTY[type(value)]
+    if type(value) is list:
+        return []
+    if type(value) is dict:
+        return {}
+    raise refused(f"Cannot mask value of type: class {java_class(value)}", "wrong_type")
+
+
+def make(options: Options, side: Side) -> Apply:
+    """See ``Declaration``."""
+    names = tuple(dict.fromkeys(options["fields"]))
+    replacement = options["replacement"]
+    default = options["replace.null.with.default"]
+
+    def apply(record: SinkRecord) -> SinkRecord:
+        schema, value = side_of(record, side)
+        if schema is None:
+            fields = dict(a_map(value, _PURPOSE))
+            fields.update({name: masked(fields.get(name), replacement) for name in names})
+            return with_side(record, side, None, fields)
+        struct = a_struct(value, _PURPOSE)
+        values = all_values(struct, default=default)
+        values.update({n: masked(values[n], replacement) for n in names if n in values})
+        return with_side(record, side, schema, Struct(struct.schema, values))
+
+    return apply
+
+
+DECLARATION: Final = Declaration(
+    "MaskField",
+    KAFKA,
+    "Puts the empty value of its type into a field (0, false, empty text, empty list), or a "
+    "replacement into text and number fields. Null stays null.",
+    make,
+    Example(
+        {"fields": "card", "replacement": "****"},
+        {"value": {"id": 7, "card": "4111 1111"}},
+        {"value": {"id": 7, "card": "****"}},
+    ),
+    keys=(
+        Key("fields", "LIST", "Fields to mask.", REQUIRED, "HIGH"),
+        Key(
+            "replacement",
+            "STRING",
+            "Put in place of text and numbers; for numbers it must be one.",
+            None,
+            "LOW",
+            check=_not_empty,
+        ),
+        NULL_DEFAULT,
+    ),
+    has_sides=True,
+)

@@ -1,0 +1,99 @@
+"""Numbers as Java narrows and reads them, for ``Cast`` and ``MaskField``.
+
+These lose digits on purpose: it is what the transformations are asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+import numpy as np
+
+from connect.records import Float32
+
+_INTEGER: Final = re.compile(r"[+-]?\d+")
+_FLOAT: Final = re.compile(
+    r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?"
+    r"|0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?)"
+)
+_BLANKS: Final = "".join(map(chr, range(33)))
+_DIGITS_MAX: Final = 1_000
+
+
+def wrapped(number: int, bits: int) -> int:
+    """The low bits of a number, as two's complement."""
+    half = 1 << (bits - 1)
+    return (number + half) % (1 << bits) - half
+
+
+def narrowed(value: float | Decimal, bits: int) -> int:
+    """A number as Java's ``byteValue`` to ``longValue`` give it."""
+    if isinstance(value, int | Decimal):
+        return wrapped(int(value), bits)
+    if value != value:  # noqa: PLR0124 - NaN
+        return 0
+    held = 64 if bits == 64 else 32
+    low, high = -(1 << (held - 1)), (1 << (held - 1)) - 1
+    return wrapped(high if value >= high else low if value <= low else int(value), bits)
+
+
+def integer_of(text: str, bits: int) -> int:
+    """A text as ``Byte.parseByte`` to ``Long.parseLong`` read it.
+
+    Raises:
+        ValueError: no such number.
+    """
+    if not _INTEGER.fullmatch(text) or len(text) > _DIGITS_MAX:
+        raise ValueError("not a number")
+    number = int(text)
+    if wrapped(number, bits) != number:
+        raise ValueError("out of range")
+    return number
+
+
+def double_of(text: str) -> float:
+    """A text as ``Double.parseDouble`` reads it.
+
+    Raises:
+        ValueError: no such number.
+    """
+    trimmed = text.strip(_BLANKS)
+    if not _FLOAT.fullmatch(trimmed):
+        raise ValueError("not a number")
+    if "x" in trimmed.lower():
+        try:
+            return float.fromhex(trimmed.rstrip("fFdD") if "p" in trimmed.lower() else trimmed)
+        except OverflowError:
+            return float("-inf") if trimmed.startswith("-") else float("inf")
+    plain = trimmed.rstrip("fFdD")
+    return float(plain.replace("Infinity", "inf").replace("NaN", "nan"))
+
+
+def float64(value: Any) -> float:
+    """A number as a double, infinite beyond it."""
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+def float32(value: Any) -> Float32:
+    """A number rounded to 32 bits, infinite beyond them."""
+    with np.errstate(over="ignore"):
+        return Float32(np.float32(float64(value)))
+
+
+def decimal_of(text: str) -> Decimal:
+    """A text as ``new BigDecimal`` reads it.
+
+    Raises:
+        ValueError: no such number.
+    """
+    if not re.fullmatch(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?", text):
+        raise ValueError("not a number")
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise ValueError("not a number") from None
