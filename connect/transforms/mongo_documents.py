@@ -129,4 +129,4 @@ def _merged(left: ConnectSchema, right: ConnectSchema, name: str) -> ConnectSche
         for key, inner in right.fields:
             fields[key] = _merged(fields[key], inner, f"{name}.{key}") if key in fields else inner
         return ConnectSchema("struct", optional=True, name=left.name, fields=tuple(fields.items()))
-    raise refused(f"Field {name} is not a homogenous array", "mixed_list")
+    raise refused(f"the list {name} holds values of several types", "mixed_list")
