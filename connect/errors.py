@@ -129,6 +129,7 @@ class InvariantViolation(IcefloeError):  # noqa: N818 - the field's word
 
 
 def trace_of(error: BaseException) -> str:
-    """An error as people are shown it: the cause and its coordinates first, then the stack."""
+    """An error as people are shown it: kind, code, cause and coordinates first, then the stack."""
     stack = "".join(traceback.format_exception(error))
-    return f"{type(error).__name__}: {error}\n\n{stack}"
+    code = f" ({error.code})" if isinstance(error, IcefloeError) else ""
+    return f"{type(error).__name__}{code}: {error}\n\n{stack}"

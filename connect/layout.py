@@ -28,11 +28,14 @@ class Layout:
         connector: connector name.
         number: layout number, from 1, rising with every change.
         tasks: per task id (the index) its partitions, sorted.
+        topic_ids: name and identity of each source topic and of the control topic, as they were
+            when the connector first met them, sorted; a topic of another identity is another.
     """
 
     connector: str
     number: int
     tasks: tuple[tuple[TopicPartition, ...], ...]
+    topic_ids: tuple[tuple[str, str], ...] = ()
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
@@ -45,6 +48,7 @@ class Layout:
             "connector": self.connector,
             "layout": self.number,
             "tasks": [[[tp.topic, tp.partition] for tp in task] for task in self.tasks],
+            "topic_ids": dict(self.topic_ids),
         }
 
     @classmethod
@@ -57,6 +61,7 @@ class Layout:
                 tuple(TopicPartition(topic, partition) for topic, partition in task)
                 for task in data["tasks"]
             ),
+            topic_ids=tuple(sorted(data.get("topic_ids", {}).items())),
         )
 
 

@@ -135,7 +135,7 @@ class Node:
         self._admin = KafkaAdmin(client_properties(node, prefix="admin."))
         self._store = ConfigStore(settings, self._admin, clock, self._changed)
         self._statuses = StatusStore(settings, self._admin, clock)
-        self._deployer = Deployer(config, self._providers, self._store, self._admin)
+        self._deployer = Deployer(config, self._providers, self._store, self._admin, clock)
         values = config.values
         self._children = self._make_children(commands)
         self._questions = Questions(self._children, clock)
@@ -168,6 +168,7 @@ class Node:
             exposition=exposition,
             group_of=self._group_of,
             settle_offsets=self._deployer.settle_offsets,
+            moves=self._deployer.moves,
             publish_level=self._publish_level,
             on_fenced=self._on_fatal,
             ask=self._questions.ask,

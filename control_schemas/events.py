@@ -231,8 +231,12 @@ class EventHeaders:
         layout: layout number of the announcing task's configuration (DataComplete, DataWritten).
         batch: micro-batch sequence within the round (DataWritten).
         ranges: source ranges announced in this transaction (DataComplete).
+        moved: topic and number of source partitions that will be read on from elsewhere, because
+            their offsets were set or their topic is another one; none listed means all
+            (CommitComplete of the node).
     """
 
     layout: int | None = None
     batch: int | None = None
     ranges: tuple[SourceRange, ...] | None = None
+    moved: tuple[tuple[str, int], ...] | None = None

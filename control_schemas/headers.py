@@ -11,6 +11,7 @@ header                on                         content
 ``icefloe.ranges``    DataComplete               a list; per source partition ``["orders",0,
                                                  start,end,read,dropped,dead_lettered,written,
                                                  timestamp_max_ms]``
+``icefloe.moved``     CommitComplete of a node   a list of ``["orders",0]``; empty for all
 ====================  =========================  ==============================================
 """
 
@@ -29,6 +30,7 @@ from control_schemas.limits import HEADER_BYTES_MAX
 LAYOUT = "icefloe.layout"
 BATCH = "icefloe.batch"
 RANGES = "icefloe.ranges"
+MOVED = "icefloe.moved"
 
 _RANGE_ITEMS = 9
 _LONG_MAX = 2**63 - 1
@@ -37,7 +39,12 @@ _LONG_MAX = 2**63 - 1
 def encode_headers(headers: EventHeaders) -> tuple[tuple[str, bytes], ...]:
     """The record headers of an event, without those that are None."""
     ranges = None if headers.ranges is None else [astuple(item) for item in headers.ranges]
-    values = ((LAYOUT, headers.layout), (BATCH, headers.batch), (RANGES, ranges))
+    values = (
+        (LAYOUT, headers.layout),
+        (BATCH, headers.batch),
+        (RANGES, ranges),
+        (MOVED, headers.moved),
+    )
     return tuple(
         (key, json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
         for key, value in values
@@ -54,15 +61,14 @@ def decode_headers(headers: Iterable[tuple[str, bytes | None]] | None) -> EventH
     Raises:
         MalformedEvent: a header of ours is there and is not what we write.
     """
-    ours = {key: value for key, value in headers or () if key in (LAYOUT, BATCH, RANGES)}
+    ours = {key: value for key, value in headers or () if key in (LAYOUT, BATCH, RANGES, MOVED)}
     documents = {key: _document(key, value) for key, value in ours.items()}
-    ranges = documents.get(RANGES)
-    if ranges is not None and not isinstance(ranges, list):
-        raise MalformedEvent(f"header {RANGES}: no list")
+    ranges, moved = (_list(key, documents.get(key)) for key in (RANGES, MOVED))
     return EventHeaders(
         layout=_number(LAYOUT, documents.get(LAYOUT)),
         batch=_number(BATCH, documents.get(BATCH)),
         ranges=None if ranges is None else tuple(_range(item) for item in ranges),
+        moved=None if moved is None else tuple(_partition(item) for item in moved),
     )
 
 
@@ -85,6 +91,19 @@ def _number(key: str, value: Any) -> int | None:
     if not _is_number(value):
         raise MalformedEvent(f"header {key}: no number")
     return int(value)
+
+
+def _list(key: str, value: Any) -> list[Any] | None:
+    if value is not None and not isinstance(value, list):
+        raise MalformedEvent(f"header {key}: no list")
+    return value
+
+
+def _partition(item: Any) -> tuple[str, int]:
+    match item:
+        case [str(topic), int(number)] if _is_number(number):
+            return topic, number
+    raise MalformedEvent(f"header {MOVED}: an item is no partition")
 
 
 def _range(item: Any) -> SourceRange:

@@ -171,6 +171,8 @@ class Kernel:
                 control_offset=envelope.offset,
             )
         self._advance({envelope.partition: envelope.offset + 1})
+        if envelope.headers.moved is not None:
+            self._ledger.moved(TopicPartition(*at) for at in envelope.headers.moved)
         match envelope.event.payload:
             case DataWritten(table=table):
                 self._pending.setdefault(table.identifier, []).append(envelope)

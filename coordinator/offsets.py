@@ -59,6 +59,13 @@ class RangeLedger:
                 )
             self._ends[tp] = r.end_offset
 
+    def moved(self, partitions: Iterable[TopicPartition]) -> None:
+        """Partitions that will go on elsewhere, because somebody said so; none means all."""
+        chosen = list(partitions)
+        if not chosen:
+            self._ends.clear()
+        self.forget(chosen)
+
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Partitions announced by someone who gives no ranges (the Java sink)."""
         for tp in partitions:

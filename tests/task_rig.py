@@ -98,6 +98,7 @@ class Rig:
     runner: Records = field(default_factory=Records)
     overrides: dict[str, str] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
     states: list[tuple[str, Exception | None]] = field(default_factory=list)
     ended: list[Exception | None] = field(default_factory=list)
 
@@ -138,7 +139,8 @@ class Rig:
             report=lambda state, error: self.states.append((state, error)),
             **self.sizes,
         )
-        return ConnectorTask(config, TaskAssignment(0, 3, tps), wiring)
+        assignment = TaskAssignment(0, 3, tps, tuple(self.topic_ids.items()))
+        return ConnectorTask(config, assignment, wiring)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[ConnectorTask]:

@@ -99,7 +99,7 @@ class Host:
             raise ConfigError(
                 f"layout {layout.number} has no task {number}", code="layout", connector=connector
             )
-        assignment = TaskAssignment(number, layout.number, layout.tasks[number])
+        assignment = TaskAssignment(number, layout.number, layout.tasks[number], layout.topic_ids)
         before = self._hosted.get((connector, number))
         if before is not None:
             before.task.stop()

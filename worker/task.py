@@ -33,6 +33,7 @@ from worker.drain import Drain
 from worker.figures import TaskFigures
 from worker.rounds import Backlog, Ledger, Offsets, Slice
 from worker.source import check_positions, source_options
+from worker.topics import SourceTopics
 from worker.wiring import TaskAssignment, Wiring
 
 LOOK_MS = 1_000
@@ -166,6 +167,12 @@ class _Life:
             )
         )
         self._closing.append(self._admin.close)
+        own = {tp.topic for tp in self._partitions}
+        self._topics = SourceTopics(
+            self._admin,
+            {name: i for name, i in self._owner.assignment.topic_ids if name in own},
+            is_named=config.topics_regex is None,
+        )
         self._runner = self._wiring.runner(config, self._owner.assignment)
         self._closing.append(self._runner.close)
         self._announcer = Announcer(
@@ -229,6 +236,7 @@ class _Life:
         The latter are stored at once: a crash before the first announcement must not make the
         next start begin elsewhere.
         """
+        self._until_sure(lambda: self._topics.check({}))
         committed = self._admin.committed(self._config.connect_group_id, self._partitions)
         marks = self._admin.watermarks(self._partitions)
         is_latest = self._config.auto_offset_reset == "latest"
@@ -241,9 +249,15 @@ class _Life:
 
     def _verify(self, positions: Offsets) -> None:
         """Raise DataLost when the log does not hold the positions, and goes on not to."""
+        self._until_sure(
+            lambda: check_positions(positions, self._admin.watermarks(self._partitions))
+        )
+
+    def _until_sure(self, check: Callable[[], None]) -> None:
+        """A broker that has just started may not know everything yet."""
         for attempt in range(RESET_LOOKS):
             try:
-                check_positions(positions, self._admin.watermarks(self._partitions))
+                check()
             except DataLost as e:
                 if e.code == "source_data_lost" or attempt == RESET_LOOKS - 1:
                     raise e.at(connector=self._config.name) from None
@@ -359,6 +373,7 @@ class _Life:
         return left_ms > min(config.commit_interval_ms, config.commit_timeout_ms) * ANSWER_SHARE
 
     def _announce(self, commit_id: UUID) -> None:
+        self._until_sure(lambda: self._topics.check(self._ledger.next_offsets))
         answer = self._ledger.answer()
         self._announcer.announce(commit_id, answer)
         self._ledger.announced(answer)

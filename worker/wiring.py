@@ -55,11 +55,12 @@ class BatchRunner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TaskAssignment:
-    """What the leader gave to a task."""
+    """What the leader gave to a task; ``topic_ids`` as in the layout."""
 
     task: int
     layout: int
     partitions: tuple[TopicPartition, ...]
+    topic_ids: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

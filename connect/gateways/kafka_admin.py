@@ -30,6 +30,8 @@ from connect.layout import TopicPartition
 
 COORDINATOR_LOOKS = 50
 COORDINATOR_PAUSE_S = 0.1
+TOPIC_LOOKS = 100
+TOPIC_PAUSE_S = 0.05
 _REFUSALS = {
     KafkaError.TOPIC_EXCEPTION,
     KafkaError.INVALID_REPLICATION_FACTOR,  # also for a moment, while brokers start
@@ -73,17 +75,26 @@ class KafkaAdmin:
         with mapped("asking for the cluster's id"):
             return str(self._admin.list_topics(timeout=REQUEST_TIMEOUT_S).cluster_id)
 
+    def topic_ids(self, names: Collection[str]) -> dict[str, str]:
+        """Identities of topics (base64), which re-created ones do not share; no absent ones."""
+        if not names:
+            return {}
+        out: dict[str, str] = {}
+        with mapped(f"describing topics {', '.join(sorted(names))[:200]}"):
+            futures = self._admin.describe_topics(
+                TopicCollection(sorted(names)), request_timeout=REQUEST_TIMEOUT_S
+            )
+            for name, future in futures.items():
+                try:
+                    out[name] = str(_result(future).topic_id)
+                except KafkaException as e:
+                    if e.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        raise
+        return out
+
     def topic_id(self, name: str) -> str | None:
-        """Identity of a topic (base64), which a re-created topic does not share; None if absent."""
-        with mapped(f"describing topic {name}"):
-            futures = self._admin.describe_topics(TopicCollection([name]))
-            try:
-                described = _result(futures[name])
-            except KafkaException as e:
-                if e.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    return None
-                raise
-        return str(described.topic_id)
+        """Identity of one topic; None if absent."""
+        return self.topic_ids([name]).get(name)
 
     def topic_config(self, name: str) -> dict[str, str]:
         """Every configuration value of a topic."""
@@ -126,7 +137,16 @@ class KafkaAdmin:
                         code="topic_refused",
                     ) from e
                 raise
+        self._wait_for(name)
         return True
+
+    def _wait_for(self, name: str) -> None:
+        """Until brokers tell of a new topic; a little later they do, and nobody else asks."""
+        pause = threading.Event()
+        for _ in range(TOPIC_LOOKS):
+            if self.topic_id(name) is not None:
+                return
+            pause.wait(TOPIC_PAUSE_S)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""

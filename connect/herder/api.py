@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from typing import Any, Literal
 from connect.errors import Fenced, RetriableError
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.herder.herder import Herder
+from connect.herder.moves import OffsetMoves
 from connect.herder.state import ConnectorState
 from connect.herder.store import ConfigStore, StatusStore
 from connect.herder.views import Views, reachable
@@ -70,6 +71,7 @@ class NodeHerder:
         exposition: metrics.
         group_of: consumer group of a connector's source offsets.
         settle_offsets: sets the offsets that the store says are to be set for a group.
+        moves: tells the coordinator that to come of offsets that are set.
         publish_level: sets a log level in this process and its children.
         on_fenced: called when another node writes in our place: this one must end.
         ask: sends a command to a child and returns its answer.
@@ -87,6 +89,7 @@ class NodeHerder:
         exposition: Exposition,
         group_of: Callable[[ConnectorState], str],
         settle_offsets: Callable[[ConnectorState, str], None],
+        moves: OffsetMoves,
         publish_level: Callable[[str, str], None],
         on_fenced: Callable[[BaseException], None],
         ask: Callable[[str, Mapping[str, Any]], Mapping[str, Any]],
@@ -100,6 +103,7 @@ class NodeHerder:
         self._exposition = exposition
         self._group_of = group_of
         self._settle_offsets = settle_offsets
+        self._moves = moves
         self._publish_level = publish_level
         self._on_fenced = on_fenced
         self._ask = ask
@@ -261,23 +265,33 @@ class NodeHerder:
             group = self._ready_group(name)
             given = {TopicPartition(*at): offset for at, offset in offsets.items()}
             moved = {tp: offset for tp, offset in given.items() if offset is not None}
+            self._say(name, given)
             with reachable():
                 if len(moved) == len(given):
                     self._admin.alter_offsets(group, moved)
+                    self._moves.accept(self._store.get(name), {tp.topic for tp in given})
                     return
                 # no request forgets single partitions: the group is forgotten and set anew
                 kept = self._admin.committed_all(group)
                 left = {tp: offset for tp, offset in kept.items() if tp not in given}
                 self._store.put_offsets(name, {**left, **moved})
                 self._settle_offsets(self._store.get(name), group)
+                self._moves.accept(self._store.get(name), {tp.topic for tp in given})
 
     def reset_offsets(self, name: str) -> None:
         """Forget all committed source offsets."""
         self._await_stopped(name)
         with self._change():
             group = self._ready_group(name)
+            self._say(name, ())
             with reachable():
                 self._admin.delete_group(group)
+                self._moves.accept(self._store.get(name))
+
+    def _say(self, name: str, moved: Iterable[TopicPartition]) -> None:
+        """Tell the coordinator that is to come; it takes a gap for a bug otherwise."""
+        with reachable():
+            self._moves.announce(self._store.get(name), moved)
 
     # ------------------------------------------------------------ extensions
 

@@ -15,15 +15,17 @@ import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.config.node import NodeConfig
 from connect.config.parse import parse
 from connect.config.providers import Providers
-from connect.errors import ConfigError
+from connect.errors import ConfigError, DataLost, RetriableError
 from connect.gateways.kafka import client_properties
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.herder.fencing import take_over, task_transactional_id
-from connect.herder.layouts import next_layout, source_partitions
+from connect.herder.layouts import next_layout, source_partitions, with_deleted_topics
+from connect.herder.moves import OffsetMoves
 from connect.herder.state import ConnectorState
 from connect.herder.store import ConfigStore
 from connect.layout import Layout, TopicPartition
@@ -51,10 +53,16 @@ class Deployer:
         providers: resolves placeholders.
         store: configurations and layouts.
         admin: the cluster, with the node's own properties.
+        clock: identities and times of events.
     """
 
     def __init__(
-        self, node: NodeConfig, providers: Providers, store: ConfigStore, admin: KafkaAdmin
+        self,
+        node: NodeConfig,
+        providers: Providers,
+        store: ConfigStore,
+        admin: KafkaAdmin,
+        clock: Clock,
     ) -> None:
         self._node = node
         self._providers = providers
@@ -62,6 +70,14 @@ class Deployer:
         self._admin = admin
         self._seen: dict[str, frozenset[TopicPartition]] = {}
         self._excluded = frozenset({node.config_topic, node.status_topic})
+        self.moves = OffsetMoves(
+            store,
+            admin,
+            clock,
+            group_id=node.group_id,
+            parsed=self.parsed,
+            producer_properties=self._producer_properties,
+        )
 
     def converge(self, name: str, stop: Callable[[bool], None], *, nodes: int = 1) -> Deployed:
         """Bring the stored layout in line with configuration, wish and metadata.
@@ -111,24 +127,73 @@ class Deployer:
         Raises:
             RetriableError: the broker is away.
         """
-        found = []
         topics = self._admin.topics()
+        found = self._with_other_control_topic()
         for name in self._store.names():
             state = self._store.get(name)
             if state.target != "STARTED" or not state.is_ready or state.layout is None:
                 continue
             with contextlib.suppress(ConfigError):  # told when it was to be started
-                now = frozenset(self._partitions(self.parsed(state), topics))
+                now = frozenset(self._partitions(self.parsed(state), state, topics))
                 before, self._seen[name] = self._seen.get(name), now
                 has_grown_only = now > state.layout.partitions
                 if now != state.layout.partitions and (has_grown_only or now == before):
                     found.append(name)
         return found
 
+    def _with_other_control_topic(self) -> list[str]:
+        """Running connectors whose control topic is gone, or another than it was."""
+        known: dict[str, tuple[str, str]] = {}
+        for name in self._store.names():
+            state = self._store.get(name)
+            with contextlib.suppress(ConfigError):
+                topic = self.parsed(state).control_topic
+                topic_id = dict(state.layout.topic_ids).get(topic) if state.layout else None
+                if state.target == "STARTED" and state.is_ready and topic_id is not None:
+                    known[name] = topic, topic_id
+        now = self._admin.topic_ids({topic for topic, _ in known.values()})
+        return [name for name, (topic, was) in known.items() if now.get(topic) != was]
+
     def _partitions(
-        self, config: ConnectorConfig, topics: Mapping[str, int]
+        self, config: ConnectorConfig, state: ConnectorState, topics: Mapping[str, int]
     ) -> list[TopicPartition]:
-        return source_partitions(config, topics, excluded=self._excluded)
+        found = source_partitions(config, topics, excluded=self._excluded)
+        return with_deleted_topics(config, state, found)
+
+    def _topic_ids(
+        self, config: ConnectorConfig, state: ConnectorState, partitions: list[TopicPartition]
+    ) -> dict[str, str]:
+        """Identities of the connector's topics: those known, and those of topics that are new.
+
+        Raises:
+            DataLost: ``control_log_reset``, ``source_topic_deleted``.
+        """
+        known = dict(state.layout.topic_ids) if state.layout else {}
+        control = config.control_topic
+        names = {tp.topic for tp in partitions}
+        now = self._admin.topic_ids({*names, control})
+        if known.get(control, now.get(control)) != now.get(control):
+            raise DataLost(
+                f"control topic {control} was deleted and created anew: what was announced and not "
+                "committed is gone; see icefloe control rebase",
+                code="control_log_reset",
+                connector=state.name,
+                topic=control,
+                topic_id=known[control],
+            )
+        if config.topics_regex is None and (gone := known.keys() & {*config.topics} - names):
+            raise DataLost(
+                f"source topics were deleted: {', '.join(sorted(gone))}; take them out of topics, "
+                "or reset their offsets to go on without what was not read",
+                code="source_topic_deleted",
+                connector=state.name,
+            )
+        unknown = {*names, control} - known.keys() - now.keys()
+        if unknown:  # listed a moment ago
+            raise RetriableError(
+                f"topics {', '.join(sorted(unknown))} cannot be described", code="topic_missing"
+            )
+        return {name: known.get(name) or now[name] for name in {*names, control}}
 
     def parsed(self, state: ConnectorState) -> ConnectorConfig:
         """The connector's configuration, typed; no secret is in it.
@@ -145,11 +210,14 @@ class Deployer:
         self.settle_offsets(state, config.connect_group_id)
         topics = self._admin.topics()
         self._ensure_topics(config, topics)
-        wanted = next_layout(state, config, self._partitions(config, topics), nodes=nodes)
+        partitions = self._partitions(config, state, topics)
+        topic_ids = self._topic_ids(config, state, partitions)
+        wanted = next_layout(state, config, partitions, nodes=nodes, topic_ids=topic_ids)
         if wanted is None and state.is_ready:
             return Deployed(state.layout, state.config)
         layout = wanted or state.layout
         assert layout is not None
+        gone = state.layout.partitions - layout.partitions if state.layout else frozenset()
         if wanted is not None:
             self._store.put_layout(wanted, state.config or {})
             counter("layouts", connector=state.name).inc()
@@ -161,6 +229,8 @@ class Deployer:
                 partitions=len(wanted.partitions),
             )
         stop(False)  # noqa: FBT003
+        if gone:  # should they come back, they begin anew
+            self.moves.announce(state, gone)
         self._make_ready(state, layout, config)
         return Deployed(layout, state.config)
 
@@ -170,7 +240,8 @@ class Deployer:
         if layout is None and not state.tasks_ever:
             return  # never ran
         if layout is None or layout.tasks:
-            layout = Layout(state.name, state.number_max + 1, ())
+            topic_ids = layout.topic_ids if layout else ()
+            layout = Layout(state.name, state.number_max + 1, (), topic_ids)
             self._store.put_layout(layout, state.config or {})
         elif state.is_ready:
             return
@@ -187,6 +258,13 @@ class Deployer:
         self._store.put_ready(layout)
 
     def _fence(self, state: ConnectorState, config: ConnectorConfig | None, *, tasks: int) -> None:
+        group_id = self._node.group_id
+        take_over(
+            self._producer_properties(config),
+            [task_transactional_id(group_id, state.name, task) for task in range(tasks)],
+        )
+
+    def _producer_properties(self, config: ConnectorConfig | None) -> dict[str, str]:
         node = self._providers.resolve_all(self._node.properties)
         overrides: list[Mapping[str, str]] = []
         if config is not None:
@@ -194,11 +272,7 @@ class Deployer:
                 self._providers.resolve_all(config.producer_overrides),
                 self._providers.resolve_all(config.kafka_overrides),
             ]
-        group_id = self._node.group_id
-        take_over(
-            client_properties(node, *overrides, prefix="producer."),
-            [task_transactional_id(group_id, state.name, task) for task in range(tasks)],
-        )
+        return client_properties(node, *overrides, prefix="producer.")
 
     def _ensure_topics(self, config: ConnectorConfig, topics: Mapping[str, int]) -> None:
         if config.control_topic not in topics:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
 
 from connect.config.connector import ConnectorConfig
 from connect.errors import ConfigError
@@ -61,19 +63,41 @@ def layout_for(
     return layout if layout.tasks else Layout(config.name, number, ((),))
 
 
+def with_deleted_topics(
+    config: ConnectorConfig, state: ConnectorState, partitions: list[TopicPartition]
+) -> list[TopicPartition]:
+    """Add the partitions of topics that the configuration names and the cluster no longer has.
+
+    Their tasks stop and say what is lost. Topics that a regex brought in come and go.
+    """
+    if state.layout is None or config.topics_regex is not None:
+        return partitions
+    there = {tp.topic for tp in partitions}
+    gone = {tp for tp in state.layout.partitions if tp.topic not in there}
+    return sorted({*partitions, *(tp for tp in gone if tp.topic in config.topics)})
+
+
 def next_layout(
     state: ConnectorState,
     config: ConnectorConfig,
     partitions: list[TopicPartition],
     *,
     nodes: int,
+    topic_ids: Mapping[str, str] = MappingProxyType({}),
 ) -> Layout | None:
     """The layout to write, or None when the latest one is still right.
 
     A changed configuration is a new layout too: tasks start from their stored configuration.
     """
-    wanted = layout_for(config, partitions, number=state.number_max + 1, nodes=nodes)
-    if state.layout is not None and state.layout.tasks == wanted.tasks:
+    wanted = replace(
+        layout_for(config, partitions, number=state.number_max + 1, nodes=nodes),
+        topic_ids=tuple(sorted(topic_ids.items())),
+    )
+    if (
+        state.layout is not None
+        and state.layout.tasks == wanted.tasks
+        and state.layout.topic_ids == wanted.topic_ids
+    ):
         stored = [task_base_config(task) for task in state.task_configs]
         if all(task == dict(config.raw) for task in stored):
             return None

@@ -4,7 +4,8 @@ Rules of this file:
 - Keys and JSON are Kafka Connect's own (config topic: ``connector-``, ``target-state-``,
   ``task-``, ``commit-``; status topic: ``status-connector-``, ``status-task-``,
   ``status-topic-``), so that either product reads what the other wrote. Ours are additions:
-  ``icefloe.layout`` in the commit record, the layout in each task's properties,
+  ``icefloe.layout`` and ``icefloe.topic-ids`` in the commit record, the layout in each task's
+  properties,
   ``icefloe-ready-<connector>`` and ``icefloe-offsets-<connector>``.
 - Values are stored as sent: a ``${provider:path:key}`` placeholder is never resolved here.
 """
@@ -32,6 +33,7 @@ STATUS_TOPIC = "status-topic-"
 
 LAYOUT_KEY = "icefloe.layout"
 PARTITIONS_KEY = "icefloe.partitions"
+TOPIC_IDS_KEY = "icefloe.topic-ids"
 TASK_CLASS = "org.apache.iceberg.connect.IcebergSinkTask"  # what a Java worker would run
 
 Record = tuple[str, Mapping[str, Any] | None]
@@ -68,9 +70,10 @@ def layout_records(layout: Layout, config: Mapping[str, str]) -> Iterator[Record
                 }
             },
         )
+    ids = {TOPIC_IDS_KEY: dict(layout.topic_ids)} if layout.topic_ids else {}
     yield (
         COMMIT + layout.connector,
-        {"tasks": len(layout.tasks), LAYOUT_KEY: layout.number},
+        {"tasks": len(layout.tasks), LAYOUT_KEY: layout.number, **ids},
     )
 
 

@@ -28,6 +28,7 @@ from connect.herder.records import (
     TARGET,
     TARGET_STATES,
     TASK,
+    TOPIC_IDS_KEY,
     Record,
     TargetState,
     offsets_record,
@@ -194,7 +195,7 @@ class ConfigState:
         count, number = value.get("tasks"), _number(value.get(LAYOUT_KEY))
         self._saw(building, number)
         configs = _whole(building.pending, count, number)
-        layout = _layout(name, number, configs)
+        layout = _layout(name, number, configs, value.get(TOPIC_IDS_KEY))
         building.state = replace(
             building.state, layout=layout, task_configs=configs if layout and configs else ()
         )
@@ -315,7 +316,10 @@ def _whole(
 
 
 def _layout(
-    connector: str, number: int | None, configs: Sequence[Mapping[str, str]] | None
+    connector: str,
+    number: int | None,
+    configs: Sequence[Mapping[str, str]] | None,
+    topic_ids: Any,
 ) -> Layout | None:
     if number is None or configs is None:
         return None
@@ -326,7 +330,8 @@ def _layout(
         )
     except (KeyError, TypeError, ValueError):
         return None
-    return Layout(connector, number, tasks)
+    ids = _strings(topic_ids) if isinstance(topic_ids, dict) else {}
+    return Layout(connector, number, tasks, tuple(sorted(ids.items())))
 
 
 def _offsets(listed: Any) -> dict[TopicPartition, int]:

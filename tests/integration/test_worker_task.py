@@ -291,6 +291,32 @@ def test_lost_records_are_named(rig: Rig) -> None:
     assert "[5, 12)" in str(error)
 
 
+@pytest.mark.parametrize("is_there_again", [True, False])
+def test_a_topic_that_is_another_is_not_announced(rig: Rig, *, is_there_again: bool) -> None:
+    """Deleted, or created anew while it is read: the task stops, and stops again at its start."""
+    rig.topic_ids = rig.admin.topic_ids([rig.topic])
+    rig.feed(5)
+    with rig.running():
+        rig.round()
+        rig.admin.delete_topic(rig.topic)
+        until(lambda: rig.topic not in rig.admin.topics())
+        if is_there_again:
+            rig.admin.ensure_topic(rig.topic, 2, replication_factor=1)
+            rig.feed(9)
+        rig.send(StartCommit(uuid4()))
+        until(lambda: bool(rig.ended))
+    code = "source_topic_recreated" if is_there_again else "source_topic_deleted"
+    error = rig.ended[0]
+    assert isinstance(error, DataLost)
+    assert error.code == code
+    assert rig.topic in str(error)
+    rig.ended.clear()
+    with rig.running():
+        until(lambda: bool(rig.ended))
+    assert isinstance(rig.ended[0], DataLost)
+    assert rig.ended[0].code == code
+
+
 def test_dead_letters_travel_with_the_answer(rig: Rig) -> None:
     """Dead letters are in the answer's transaction and in its counts."""
     rig.runner.letters = 2

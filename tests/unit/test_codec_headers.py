@@ -35,6 +35,7 @@ HEADERS = st.builds(
     st.none() | NUMBER,
     st.none() | NUMBER,
     st.none() | st.lists(RANGES, max_size=4).map(tuple),
+    st.none() | st.lists(st.tuples(st.text("ab-ß"), NUMBER), max_size=3).map(tuple),
 )
 
 
@@ -76,6 +77,10 @@ def test_java_events_have_no_headers() -> None:
         ("icefloe.batch", b"NaN", "no number"),
         ("icefloe.batch", str(2**63).encode(), "no number"),
         ("icefloe.ranges", b"{}", "no list"),
+        ("icefloe.moved", b"1", "no list"),
+        ("icefloe.moved", b'[["t"]]', "no partition"),
+        ("icefloe.moved", b'[["t",-1]]', "no partition"),
+        ("icefloe.moved", b"[[1,1]]", "no partition"),
         ("icefloe.ranges", b"[" * 100_000, "nested deeper"),
         ("icefloe.ranges", b"[1]", "not 9 parts"),
         ("icefloe.ranges", b'[["t",0,1,2]]', "not 9 parts"),

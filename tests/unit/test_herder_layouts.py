@@ -7,11 +7,17 @@ from hypothesis import strategies as st
 from connect.config.connector import ConnectorConfig
 from connect.config.parse import parse
 from connect.errors import ConfigError
-from connect.herder.layouts import layout_for, next_layout, source_partitions, task_count
+from connect.herder.layouts import (
+    layout_for,
+    next_layout,
+    source_partitions,
+    task_count,
+    with_deleted_topics,
+)
 from connect.herder.placement import Placement, place
 from connect.herder.records import layout_records
-from connect.herder.state import ConfigState
-from connect.layout import TopicPartition
+from connect.herder.state import ConfigState, ConnectorState
+from connect.layout import Layout, TopicPartition
 
 TOPICS = {"a": 2, "b-1": 1, "b-2": 1, "__consumer_offsets": 4, "control-iceberg": 1, "dlq": 1}
 
@@ -91,6 +97,18 @@ def test_next_layout_only_when_something_changed() -> None:
     assert more.number == 2
     changed = config(topics="a", **{"iceberg.control.commit.interval-ms": "5000"})
     assert next_layout(folded.get("c"), changed, partitions, nodes=1) is not None
+
+
+def test_a_named_topic_that_is_deleted_stays_in_the_layout() -> None:
+    """Its task must say what is lost; a regex lets topics go, a configuration can take one out."""
+    gone = TopicPartition("gone", 1)
+    layout = Layout("c", 1, ((TopicPartition("a", 0), gone),))
+    state = ConnectorState("c", layout=layout)
+    there = [TopicPartition("a", 0), TopicPartition("a", 1)]
+    assert with_deleted_topics(config(topics="a,gone"), state, there) == [*there, gone]
+    assert with_deleted_topics(config(topics="a"), state, there) == there
+    assert with_deleted_topics(config(topics_regex=".*"), state, there) == there
+    assert with_deleted_topics(config(topics="a,gone"), ConnectorState("c"), there) == there
 
 
 CLUSTERS = st.tuples(

@@ -116,6 +116,14 @@ def test_empty_layout_has_a_number() -> None:
     assert found.layout == Layout("c", 3, ())
 
 
+def test_a_layout_remembers_its_topics_identities() -> None:
+    """They come back from the commit record, also where a stopped connector has no task."""
+    for tasks in ((), ((TopicPartition("t", 0),),)):
+        made = Layout("c", 3, tasks, (("control", "i1"), ("t", "i2")))
+        assert fold(list(stored.layout_records(made, CONFIG))).get("c").layout == made
+        assert Layout.from_json(made.to_json()) == made
+
+
 def test_names_with_dashes_and_digits_are_told_apart() -> None:
     """Task records are keyed by name and number; the last dash divides them."""
     folded = ConfigState()

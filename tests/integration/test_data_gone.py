@@ -1,0 +1,177 @@
+"""Topics deleted or made anew under a node, and offsets moved past what is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from connect.gateways.kafka import LogReader
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.layout import TopicPartition
+from control_schemas.codec import decode
+from control_schemas.events import (
+    DataComplete,
+    EventHeaders,
+    SourceRange,
+    TopicPartitionOffset,
+)
+from control_schemas.headers import decode_headers, encode_headers
+from tests.coordinator_bench import Bench, Running, until
+from tests.running_node import RunningNode
+from tests.stack import Topics
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def node(
+    tmp_path_factory: pytest.TempPathFactory, kafka_properties: dict[str, str]
+) -> Iterator[RunningNode]:
+    """A node with topics and a group of its own."""
+    made = RunningNode(tmp_path_factory.mktemp("gone"), kafka_properties["bootstrap.servers"])
+    made.start()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def admin(kafka_properties: dict[str, str]) -> Iterator[KafkaAdmin]:
+    """The cluster."""
+    made = KafkaAdmin(kafka_properties)
+    yield made
+    made.close()
+
+
+def _make_anew(admin: KafkaAdmin, topic: str, partitions: int = 1) -> str:
+    """Delete a topic and create it again; its new identity."""
+    admin.delete_topic(topic)
+    until(lambda: topic not in admin.topics())
+    admin.ensure_topic(topic, partitions, replication_factor=1)
+    found: str = until(lambda: admin.topic_id(topic))
+    return found
+
+
+def _trace(node: RunningNode, name: str) -> str:
+    found: str = node.until(
+        lambda: node.call("GET", f"/connectors/{name}/status").json()["connector"].get("trace")
+    )
+    return found
+
+
+def _stop(node: RunningNode, name: str) -> None:
+    assert node.call("PUT", f"/connectors/{name}/stop").status_code == 204
+    node.until(lambda: node.call("GET", f"/connectors/{name}/offsets").is_success)
+
+
+def _said(node: RunningNode, topic: str, admin: KafkaAdmin) -> list[Any]:
+    """Every word on moved offsets in a control topic, in order."""
+    control = TopicPartition(topic, 0)
+    reader = LogReader(node.kafka)
+    (start, end) = admin.watermarks([control])[control]
+    reader.assign({control: start})
+    found = []
+    while reader.positions()[control] < end:
+        found += [decode_headers(r.headers).moved for r in reader.poll(1_000)]
+    reader.close()
+    return [moved for moved in found if moved is not None]
+
+
+def test_a_control_topic_made_anew_stops_the_connector(
+    node: RunningNode, topics: Topics, admin: KafkaAdmin
+) -> None:
+    """The trace says control_log_reset; connectors on other control topics run on."""
+    node.put("c", topics.create("orders"))
+    node.put("other", topics.create("other"), iceberg_control_topic=topics.create("control"))
+    node.running("c", 1)
+    node.running("other", 1)
+    _make_anew(admin, f"{node.group_id}-control")
+    assert "control_log_reset" in _trace(node, "c")
+    assert node.status("c")[0] == "FAILED"
+    assert node.status("other") == ("RUNNING", ["RUNNING"])
+
+
+def test_source_topics_made_anew_are_taken_when_their_offsets_are_set(
+    node: RunningNode, topics: Topics, admin: KafkaAdmin
+) -> None:
+    """Tasks keep the old identity until an operator moves or forgets the topic's offsets."""
+    orders, users = topics.create("orders"), topics.create("users")
+    ids = admin.topic_ids([orders, users])
+    node.put("c", f"{orders},{users}")
+    node.running("c", 1)
+    known = dict(node.layouts("c")[0].topic_ids)
+    assert {t: known[t] for t in ids} == ids
+    new = _make_anew(admin, orders)
+    _stop(node, "c")
+    assert dict(node.layouts("c")[0].topic_ids) == known
+    offsets = {
+        "offsets": [{"partition": {"kafka_topic": users, "kafka_partition": 0}, "offset": None}]
+    }
+    change = "/connectors/c/offsets"
+    node.until(lambda: node.call("PATCH", change, json=offsets).is_success)
+    assert dict(node.layouts("c")[0].topic_ids) == known  # another topic's offsets say nothing
+    assert node.call("DELETE", change).status_code == 200
+    assert dict(node.layouts("c")[0].topic_ids) == {**known, orders: new}
+    assert _said(node, f"{node.group_id}-control", admin) == [((users, 0),), ()]
+    node.call("PUT", "/connectors/c/resume")
+    node.running("c", 1)
+    assert node.commands("worker", "c")[-1]["layout"]["topic_ids"] == {**known, orders: new}
+
+
+def test_a_named_topic_that_is_deleted_stops_its_task_only(
+    node: RunningNode, topics: Topics, admin: KafkaAdmin
+) -> None:
+    """The layout keeps its partitions; stopped and resumed the connector says what is missing."""
+    orders, users = topics.create("orders"), topics.create("users")
+    node.put("c", f"{orders},{users}")
+    node.running("c", 1)
+    admin.delete_topic(users)
+    until(lambda: users not in admin.topics())
+    node.end()
+    node.start()
+    node.running("c", 1)
+    assert users in {tp.topic for tp in node.layouts("c")[0].partitions}
+    _stop(node, "c")
+    node.call("PUT", "/connectors/c/resume")
+    assert "source_topic_deleted" in _trace(node, "c")
+    node.put("c", orders)
+    node.until(lambda: node.status("c")[0] == "RUNNING")
+
+
+def _ranges(bench: Bench, start: int, end: int) -> None:
+    """An announcement that says which offsets it is about."""
+    commit_id = bench.start_commit()
+    topic, partition = bench.partition
+    stand = TopicPartitionOffset(topic, partition, end, 1_767_225_600_000_000)
+    read = SourceRange(topic, partition, start, end, end - start, 0, 0, end - start, None)
+    (message,) = bench.messages(DataComplete(commit_id, (stand,)))
+    headers = encode_headers(EventHeaders(layout=1, ranges=(read,)))
+    bench.hand.transact([type(message)(message.topic, message.key, message.value, headers)])
+
+
+def test_a_gap_in_the_source_is_a_bug_unless_somebody_said_so(
+    bench: Bench, node: RunningNode, topics: Topics
+) -> None:
+    """The word that the offsets API leaves lets the ranges jump; nothing else does."""
+    node.put("c", topics.create("orders"), iceberg_control_topic=topics.create("words"))
+    node.running("c", 1)
+    words = node.until(lambda: node.commands("coordinator", "c"))[0]["config"][
+        "iceberg.control.topic"
+    ]
+    _stop(node, "c")
+    node.until(lambda: node.call("DELETE", "/connectors/c/offsets").is_success)
+    reader = LogReader(node.kafka)
+    reader.assign({TopicPartition(words, 0): 0})
+    (word,) = reader.poll(10_000)
+    reader.close()
+    with Running(bench.coordinator()) as running:
+        _ranges(bench, 0, 10)
+        (said,) = bench.messages(decode(word.value or b"").payload)
+        bench.hand.transact([type(said)(said.topic, said.key, said.value, word.headers)])
+        _ranges(bench, 50, 60)
+        _ranges(bench, 60, 70)
+        assert running.error is None
+        _ranges(bench, 90, 99)
+        until(lambda: running.error)
+        assert getattr(running.error, "code", None) == "source_gap"
