@@ -24,6 +24,7 @@ from connect.layout import TopicPartition
 from tests.golden.connect_rest_plugins import recorded_plugins
 from tests.stub_node import STUB
 
+MADE_UP = 1000
 WORKER = str(Path(__file__).with_name("recorded_worker.py"))
 SINK = {"connector.class": CONNECTOR_CLASS, "iceberg.tables": "db.t", "iceberg.catalog.type": "sql"}
 
@@ -40,12 +41,21 @@ class RecordedDeployer(Deployer):
         return replace(super().parsed(ConnectorState(state.name, config=raw)), raw=state.config)
 
     def _partitions(
-        self, config: ConnectorConfig, topics: Mapping[str, int]
+        self, config: ConnectorConfig, state: ConnectorState, topics: Mapping[str, int]
     ) -> list[TopicPartition]:
-        found = super()._partitions(config, topics)
+        found = super()._partitions(config, state, topics)
         name = config.topics[0] if config.topics else "none"
-        more = (TopicPartition(name, number) for number in range(1000, 1000 + config.tasks_max))
+        more = (
+            TopicPartition(name, number) for number in range(MADE_UP, MADE_UP + config.tasks_max)
+        )
         return sorted([*found, *more][: max(len(found), config.tasks_max)])
+
+    def _topic_ids(
+        self, config: ConnectorConfig, state: ConnectorState, partitions: list[TopicPartition]
+    ) -> dict[str, str]:
+        return super()._topic_ids(
+            config, state, [tp for tp in partitions if tp.partition < MADE_UP]
+        )
 
 
 def main() -> None:
