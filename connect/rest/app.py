@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import Literal
 
 from fastapi import FastAPI
@@ -15,13 +16,22 @@ from starlette.types import ASGIApp
 from connect.config.node import NodeConfig
 from connect.config.plugins import BUILT_IN, Plugins
 from connect.rest.connectors import Connectors
-from connect.rest.errors import ApiError
+from connect.rest.described import openapi
+from connect.rest.errors import not_found
 from connect.rest.gate import CrossOrigin, Gate, error_body
-from connect.rest.herder_api import VIEWS, HerderApi, NodeInfo, UnknownConnectorError
+from connect.rest.herder_api import VIEWS, HerderApi, NodeInfo, View
 from connect.rest.loggers import Loggers, LogLevels
 from connect.rest.offsets import Offsets
 from connect.rest.plugins import PluginList
-from connect.rest.routes import JSON_TYPE, Answer, Call, add_route, methods_of, refused
+from connect.rest.routes import (
+    JSON_TYPE,
+    Answer,
+    Call,
+    Endpoint,
+    add_route,
+    methods_of,
+    refused,
+)
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -91,26 +101,28 @@ class _Node:
         del call
         return Answer(200, dict(self._herder.cluster()))
 
-    def extension(self, call: Call) -> Answer:
-        name = call.path["name"]
-        view = next((view for view in VIEWS if view == call.path["what"]), None)
-        if view is None:
-            raise ApiError(404, "HTTP 404 Not Found")
-        try:
-            return Answer(200, dict(self._herder.extension(name, view)))
-        except UnknownConnectorError:
-            raise ApiError(404, f"Connector {name} not found") from None
+    def openapi(self, call: Call) -> Answer:
+        del call
+        return Answer(200, openapi(version("icefloe")))
 
-    def decide(self, call: Call) -> Answer:
-        """``POST /icefloe/v1/connectors/<name>/tables/<table>/retry`` or ``/skip``."""
-        name, action = call.path["name"], call.path["action"]
-        if action not in {"retry", "skip"}:
-            raise ApiError(404, "HTTP 404 Not Found")
-        word: Literal["retry", "skip"] = "retry" if action == "retry" else "skip"
-        try:
-            return Answer(200, dict(self._herder.decide_table(name, call.path["table"], word)))
-        except UnknownConnectorError:
-            raise ApiError(404, f"Connector {name} not found") from None
+    def view(self, what: View) -> Endpoint:
+        """``GET /icefloe/v1/connectors/<name>/<what>``."""
+
+        def show(call: Call) -> Answer:
+            with not_found(call.path["name"]):
+                return Answer(200, dict(self._herder.extension(call.path["name"], what)))
+
+        return show
+
+    def decide(self, action: Literal["retry", "skip"]) -> Endpoint:
+        """``POST /icefloe/v1/connectors/<name>/tables/<table>/<action>``."""
+
+        def act(call: Call) -> Answer:
+            name, table = call.path["name"], call.path["table"]
+            with not_found(name):
+                return Answer(200, dict(self._herder.decide_table(name, table, action)))
+
+        return act
 
 
 def create_app(
@@ -167,12 +179,14 @@ def create_app(
     itself = _Node(herder, node)
     add_route(app, "GET", "/", itself.root)
     add_route(app, "GET", "/health", itself.health)
-    add_route(app, "GET", "/metrics", itself.metrics, produces="text/plain")
+    add_route(app, "GET", "/metrics", itself.metrics)
+    add_route(app, "GET", "/icefloe/v1/openapi.json", itself.openapi)
     add_route(app, "GET", "/icefloe/v1/cluster", itself.cluster)
-    add_route(app, "GET", "/icefloe/v1/connectors/{name}/{what}", itself.extension)
-
-    decision = "/icefloe/v1/connectors/{name}/tables/{table}/{action}"
-    add_route(app, "POST", decision, itself.decide)
+    own = "/icefloe/v1/connectors/{name}"
+    for view in VIEWS:
+        add_route(app, "GET", f"{own}/{view}", itself.view(view))
+    add_route(app, "POST", own + "/tables/{table}/retry", itself.decide("retry"))
+    add_route(app, "POST", own + "/tables/{table}/skip", itself.decide("skip"))
 
     def gate(inner: ASGIApp) -> Gate:
         return Gate(inner, _methods(app), chosen.cross_origin)

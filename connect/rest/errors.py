@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from connect.errors import ConfigError, IcefloeError, RetriableError
 from connect.rest.herder_api import (
     ConflictError,
@@ -38,3 +41,12 @@ def status_of(error: IcefloeError) -> int:
     if isinstance(error, ApiError):
         return error.status
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+
+
+@contextmanager
+def not_found(name: str) -> Iterator[None]:
+    """Answer 404 where the block finds no such connector."""
+    try:
+        yield
+    except UnknownConnectorError:
+        raise ApiError(404, f"Connector {name} not found") from None

@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from connect.rest.bodies import NumberText, as_object
-from connect.rest.errors import ApiError
-from connect.rest.herder_api import HerderApi, UnknownConnectorError
+from connect.rest.errors import ApiError, not_found
+from connect.rest.herder_api import HerderApi
 from connect.rest.routes import Answer, Call
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
@@ -37,7 +37,7 @@ class Offsets:
     def read(self, call: Call) -> Answer:
         """``GET /connectors/<name>/offsets``."""
         name = call.path["name"]
-        with _not_found(name):
+        with not_found(name):
             offsets = self._herder.offsets(name)
         body = [
             {
@@ -59,7 +59,7 @@ class Offsets:
             )
         if not isinstance(entries, list):
             raise ApiError(400, '"offsets" must be a list')
-        with _not_found(name):
+        with not_found(name):
             self._herder.connector(name)
             self._herder.alter_offsets(name, dict(_entry(entry) for entry in entries))
         return Answer(200, {"message": _EXTERNAL.format(done="altered")})
@@ -67,7 +67,7 @@ class Offsets:
     def reset(self, call: Call) -> Answer:
         """``DELETE /connectors/<name>/offsets``."""
         name = call.path["name"]
-        with _not_found(name):
+        with not_found(name):
             self._herder.reset_offsets(name)
         return Answer(200, {"message": _EXTERNAL.format(done="reset")})
 
@@ -86,20 +86,6 @@ class Offsets:
             raise ApiError(403, "Topic tracking reset is disabled.")
         self._herder.reset_active_topics(call.path["name"])
         return Answer(202)
-
-
-class _not_found:  # noqa: N801 - reads as a statement
-    """Turn an unknown connector into the answer these endpoints give."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, UnknownConnectorError):
-            raise ApiError(404, f"Connector {self._name} not found") from None
 
 
 def _entry(value: Any) -> tuple[tuple[str, int], int | None]:

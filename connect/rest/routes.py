@@ -20,8 +20,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
-from connect.errors import IcefloeError
+from connect.errors import IcefloeError, InvariantViolation
 from connect.rest.bodies import parse_json
+from connect.rest.described import BY_ROUTE, Method
 from connect.rest.errors import ApiError, status_of
 from connect.rest.gate import error_body
 
@@ -80,10 +81,16 @@ class Answer:
 Endpoint = Callable[[Call], Answer]
 
 
-def add_route(
-    app: FastAPI, method: str, path: str, endpoint: Endpoint, *, produces: str = JSON_TYPE
-) -> None:
-    """Register an endpoint."""
+def add_route(app: FastAPI, method: Method, path: str, endpoint: Endpoint) -> None:
+    """Register an endpoint.
+
+    Raises:
+        InvariantViolation: it is not described.
+    """
+    described = BY_ROUTE.get((method, path))
+    if described is None:
+        raise InvariantViolation(f"{method} {path} is not described")
+    produces = described.media_type
 
     async def serve(request: Request) -> Response:
         refusal = _refusal(request, produces)

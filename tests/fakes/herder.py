@@ -233,9 +233,20 @@ class FakeHerder:
         return "# TYPE icefloe_fake_total counter\nicefloe_fake_total 1.0\n"
 
     def extension(self, name: str, what: View) -> Mapping[str, Any]:
-        """Echo."""
+        """Nothing has happened yet."""
         self._get(name)
-        return {"connector": name, what: []}
+        empty: dict[View, dict[str, Any]] = {
+            "tables": {"tables": []},
+            "rounds": {"rounds": []},
+            "lag": {
+                "not_in_files": 0,
+                "in_files_not_committed": 0,
+                "valid_through_ms": None,
+                "partitions": [],
+            },
+            "dead-letters": {"topic": None, "records": 0, "last": []},
+        }
+        return {"connector": name, **empty[what]}
 
     def decide_table(self, name: str, table: str, action: str) -> Mapping[str, Any]:
         """Nothing ever waits."""

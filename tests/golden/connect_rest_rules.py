@@ -5,10 +5,15 @@ A rule is about a kind of answer, never about one recorded case.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
+
+from connect.config.declarations import CONNECTOR_KEYS
 
 ICEBERG = "org.apache.iceberg.connect.IcebergSinkConnector"
 
@@ -155,6 +160,24 @@ def _predicates_are_listed(pair: Pair) -> bool:
     return pair.settle() if is_only else False
 
 
+@cache
+def _java_keys() -> frozenset[str]:
+    recorded = Path(__file__).with_name("connect_rest") / "iceberg-sink-config.json"
+    return frozenset(json.loads(recorded.read_text())["plugin_config_order"])
+
+
+def _own_keys(pair: Pair) -> bool:
+    """Kafka's sink passes over what it does not know; ours knows more keys, and shows them."""
+    body = pair.ours.get("body")
+    if not isinstance(body, dict) or "configs" not in body:
+        return False
+    own = {key.name for key in CONNECTOR_KEYS} - _java_keys()
+    kept = [entry for entry in body["configs"] if entry["value"]["name"] not in own]
+    is_shorter = len(kept) < len(body["configs"])
+    body["configs"] = kept
+    return is_shorter
+
+
 def _refused_connector_is_not_there(pair: Pair) -> bool:
     is_iceberg = pair.step["scenario"].startswith("iceberg")
     return pair.settle() if is_iceberg and pair.ours["status"] == 404 else False
@@ -235,6 +258,7 @@ RULES: tuple[Rule, ...] = (
     Rule("PATCH keeps the name", _patch_keeps_the_name),
     Rule("the sink is judged before it is created", _iceberg_is_judged_at_creation),
     Rule("a predicate that is not listed is an error", _predicates_are_listed),
+    Rule("keys of Icefloe", _own_keys),
     Rule("the sink is judged before it is created", _refused_connector_is_not_there),
     Rule("what the sink's tasks do is not the API's", _iceberg_tasks),
     Rule("task configurations say what they read", _task_configurations),
