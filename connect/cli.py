@@ -21,7 +21,6 @@ app = typer.Typer(
     name="icefloe",
     help="Kafka topics into Apache Iceberg tables, exactly once.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -30,6 +29,18 @@ _GROUPS = {
     "catalog": ("connect.catalog_tool", "Ask a catalog what it does."),
     "control": ("connect.control_tool", "Look into the control topic."),
     "tables": ("connect.tables_tool", "Tables whose files wait for a commit."),
+    "offsets": ("connect.gitops.connectors", "Source offsets of a connector."),
+}
+_COMMANDS = {
+    "diff": ("connect.gitops.commands", "Show what apply would change."),
+    "apply": ("connect.gitops.commands", "Make a node run what files say."),
+    "validate": ("connect.gitops.commands", "Check connectors in files."),
+    "get": ("connect.gitops.connectors", "Show connectors and their configuration."),
+    "status": ("connect.gitops.connectors", "Show how connectors and their tasks are."),
+    "pause": ("connect.gitops.connectors", "Let connectors rest."),
+    "resume": ("connect.gitops.connectors", "Let paused or stopped connectors go on."),
+    "stop": ("connect.gitops.connectors", "End the tasks of connectors."),
+    "restart": ("connect.gitops.connectors", "Start connectors again, or their tasks."),
 }
 BrokerPort = Annotated[
     int, typer.Option(min=0, max=65535, help="Kafka's port; 0 takes a free one.")
@@ -91,10 +102,16 @@ def version() -> None:
     typer.echo(installed_version("icefloe"))
 
 
-def _add_groups(arguments: Sequence[str]) -> None:
-    """Commands with commands of their own; a module is loaded only when it is asked for."""
+def _add_commands(arguments: Sequence[str]) -> None:
+    """What lives in modules of its own; one is loaded only when it is asked for."""
+    is_completing = "_ICEFLOE_COMPLETE" in os.environ
+    for name, (module, text) in _COMMANDS.items():
+        if is_completing or arguments[:1] == [name]:
+            app.command(name)(getattr(importlib.import_module(module), name))
+        else:
+            app.command(name, help=text)(lambda: None)
     for name, (module, text) in _GROUPS.items():
-        if arguments[:1] == [name]:
+        if is_completing or arguments[:1] == [name]:
             group: typer.Typer = getattr(importlib.import_module(module), f"{name}_app")
         else:
             group = typer.Typer(help=text)
@@ -110,7 +127,7 @@ def _exit_now(status: int) -> None:
 
 def main() -> None:
     """Entry point: one clear line for what we know to go wrong, status 1."""
-    _add_groups(sys.argv[1:])
+    _add_commands(sys.argv[1:])
     try:
         app()
     except IcefloeError as e:

@@ -1,54 +1,208 @@
-"""A node's REST API, as the command line asks it."""
+"""A node's REST API, as the command line asks it.
+
+Rules of this file:
+- Passwords and tokens come from files and environment variables, never from arguments: those are
+  seen by everybody on the machine.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, cast
 from urllib.parse import quote
 
 import httpx
 import typer
+import yaml
 
 from connect.errors import ConfigError, IcefloeError, RetriableError
 
 TIMEOUT_S = 90.0
+DEFAULT_URL = "http://127.0.0.1:8083"
+PROFILES = Path("~/.config/icefloe/profiles.yaml")
+_PROFILE_KEYS = frozenset(
+    {"server", "token_file", "user", "password_file", "ca_file", "cert_file", "key_file"}
+)
+
 Url = Annotated[
     str,
-    typer.Option("--url", envvar="ICEFLOE_URL", help="Where a node answers."),
+    typer.Option(
+        "--server", envvar="ICEFLOE_SERVER", help="Where a node answers, or the name of a profile."
+    ),
 ]
-DEFAULT_URL = "http://127.0.0.1:8083"
 
 
 class RefusedError(IcefloeError):
-    """The node refuses, with its words."""
+    """The node refuses, with its words.
+
+    Attributes:
+        status: HTTP's.
+    """
 
     default_code = "refused"
+
+    def __init__(self, message: str, *, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Server:
+    """Where a node answers, and as whom it is asked; never shown."""
+
+    url: str
+    auth: tuple[str, str] | None = None
+    token: str | None = None
+    ca_file: str | None = None
+    cert: tuple[str, str] | None = None
+
+    @classmethod
+    def named(cls, server: str) -> Server:
+        """An address, or a profile of ``ICEFLOE_PROFILES`` (``~/.config/icefloe/profiles.yaml``).
+
+        ``ICEFLOE_TOKEN``, or ``ICEFLOE_USER`` and ``ICEFLOE_PASSWORD``, go before the profile's.
+
+        Raises:
+            ConfigError: no such profile, or one that cannot be used.
+        """
+        profile: Mapping[str, str] = {"server": server}
+        if "://" not in server:
+            profile = _profile(server)
+        environment = os.environ
+        user = environment.get("ICEFLOE_USER") or profile.get("user")
+        password = environment.get("ICEFLOE_PASSWORD") or _content(profile, "password_file")
+        certificate, key = profile.get("cert_file"), profile.get("key_file")
+        return cls(
+            profile["server"].rstrip("/"),
+            (user, password) if user and password else None,
+            environment.get("ICEFLOE_TOKEN") or _content(profile, "token_file"),
+            environment.get("ICEFLOE_CA_FILE") or profile.get("ca_file"),
+            (certificate, key) if certificate and key else None,
+        )
+
+
+class NodeClient:
+    """Asks one node.
+
+    Args:
+        server: which, and as whom.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._url = server.url
+        headers = {"Authorization": f"Bearer {server.token}"} if server.token else {}
+        try:
+            self._client = httpx.Client(
+                base_url=server.url,
+                auth=None if server.token else server.auth,
+                headers=headers,
+                verify=server.ca_file or True,
+                cert=server.cert,
+                timeout=TIMEOUT_S,
+            )
+        except (httpx.UnsupportedProtocol, httpx.InvalidURL, OSError) as e:
+            raise ConfigError(f"{server.url} cannot be asked: {e}", code="server") from e
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._client.close()
+
+    def ask(self, method: str, *path: str, json: object = None, **parameters: object) -> Any:
+        """Ask and return the JSON answer; None where there is no body.
+
+        Args:
+            method: HTTP's.
+            path: parts of the path, not yet quoted.
+            json: the body.
+            parameters: of the query.
+
+        Raises:
+            RefusedError: the node says no, with its message.
+            ConfigError: the address is none.
+            RetriableError: ``node_unavailable``: nobody answers there.
+        """
+        url = "/" + "/".join(quote(part, safe="") for part in path)
+        query = cast("dict[str, str]", parameters) or None
+        try:
+            answer = self._client.request(method, url, json=json, params=query)
+        except (httpx.UnsupportedProtocol, httpx.InvalidURL) as e:
+            raise ConfigError(f"{self._url} is no address of a node: {e}", code="server") from e
+        except httpx.TransportError as e:
+            raise RetriableError(
+                f"no node answers at {self._url} (--server, ICEFLOE_SERVER): {e}",
+                code="node_unavailable",
+            ) from e
+        return self._read(answer)
+
+    def _read(self, answer: httpx.Response) -> Any:
+        is_bad = answer.status_code >= httpx.codes.BAD_REQUEST
+        if not answer.content and not is_bad:
+            return None
+        try:
+            body = answer.json()
+        except ValueError:
+            raise RefusedError(
+                f"{self._url} answered {answer.status_code} without JSON: no node?",
+                status=answer.status_code,
+            ) from None
+        if is_bad:
+            message = body.get("message") if isinstance(body, dict) else None
+            raise RefusedError(str(message or answer.status_code), status=answer.status_code)
+        return body
 
 
 def ask(url: str, method: str, connector: str, *path: str, json: object = None) -> dict[str, Any]:
     """Ask ``/icefloe/v1/connectors/<connector>/<path>`` and return the JSON object.
 
     Raises:
-        RefusedError: the node says no, with its message.
-        ConfigError: the address is none.
-        RetriableError: ``node_unavailable``: nobody answers there.
+        RefusedError, ConfigError, RetriableError: as ``NodeClient.ask``.
     """
-    parts = "/".join(quote(part, safe="") for part in (connector, *path))
+    client = NodeClient(Server.named(url))
     try:
-        answer = httpx.request(
-            method, f"{url.rstrip('/')}/icefloe/v1/connectors/{parts}", json=json, timeout=TIMEOUT_S
-        )
-    except (httpx.UnsupportedProtocol, httpx.InvalidURL) as e:
-        raise ConfigError(f"{url} is no address of a node: {e}", code="url") from e
-    except httpx.TransportError as e:
-        raise RetriableError(
-            f"no node answers at {url} (--url, ICEFLOE_URL): {e}", code="node_unavailable"
-        ) from e
-    try:
-        body = answer.json()
-    except ValueError:
-        body = None
+        body = client.ask(method, "icefloe", "v1", "connectors", connector, *path, json=json)
+    finally:
+        client.close()
     if not isinstance(body, dict):
-        raise RefusedError(f"{url} answered {answer.status_code} without a JSON object: no node?")
-    if answer.status_code >= httpx.codes.BAD_REQUEST:
-        raise RefusedError(str(body.get("message", answer.status_code)))
+        raise RefusedError(f"{url} answered without a JSON object: no node?")
     return body
+
+
+def _profile(name: str) -> Mapping[str, str]:
+    file = Path(os.environ.get("ICEFLOE_PROFILES") or PROFILES).expanduser()
+    try:
+        content = yaml.safe_load(file.read_text("utf-8"))
+    except OSError:
+        raise ConfigError(
+            f"{name!r} is no address (http://…), and there is no file of profiles {file}",
+            code="profile",
+        ) from None
+    except yaml.YAMLError as e:
+        raise ConfigError(f"{file} is no YAML: {e}", code="profile") from e
+    profiles = content if isinstance(content, dict) else {}
+    profile = profiles.get(name)
+    if not isinstance(profile, dict) or not isinstance(profile.get("server"), str):
+        known = ", ".join(map(str, profiles)) or "none"
+        raise ConfigError(
+            f"{file} has no profile {name!r} with a server; it has: {known}", code="profile"
+        )
+    unknown = sorted(set(map(str, profile)) - _PROFILE_KEYS)
+    if unknown:
+        raise ConfigError(
+            f"profile {name!r} in {file}: unknown key {unknown[0]!r}; there are "
+            f"{', '.join(sorted(_PROFILE_KEYS))}",
+            code="profile",
+        )
+    return {key: str(value) for key, value in profile.items()}
+
+
+def _content(profile: Mapping[str, str], key: str) -> str | None:
+    name = profile.get(key)
+    if name is None:
+        return None
+    try:
+        return Path(name).expanduser().read_text("utf-8").strip()
+    except OSError as e:
+        raise ConfigError(f"{key} of the profile cannot be read: {e}", code="profile") from e

@@ -240,6 +240,13 @@ OWN_KEYS: tuple[Key, ...] = (
         check=between(1, 100_000),
     ),
     Key(
+        "icefloe.owner",
+        "STRING",
+        "Who applies this connector from files; `icefloe apply --prune` deletes only its own.",
+        None,
+        "LOW",
+    ),
+    Key(
         "icefloe.tasks.per.worker",
         "INT",
         "Tasks per worker process; one task already uses all cores.",

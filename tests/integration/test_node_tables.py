@@ -37,7 +37,7 @@ def node(broker: Broker, topics: Topics, tmp_path_factory: Any) -> Iterator[Runn
 
 def _icefloe(node: RunningNode, *arguments: str) -> tuple[int, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "connect.cli", *arguments, "--url", node.url],
+        [sys.executable, "-m", "connect.cli", *arguments, "--server", node.url],
         capture_output=True,
         text=True,
         timeout=60,

@@ -1,0 +1,1 @@
+"""Connectors kept in files, and compared with what a node runs."""

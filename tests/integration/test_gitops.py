@@ -1,0 +1,192 @@
+"""Connectors from files through the command line, on a real node with stub children."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from connect.embedded.broker import Broker
+from tests.running_node import RunningNode
+from tests.stack import Topics, unique_name
+
+pytestmark = pytest.mark.kafka
+SECRET = "hunter2-canary"
+
+
+class Cli:
+    """The command line against one node, and files to apply."""
+
+    def __init__(self, node: RunningNode, topic: str, folder: Path) -> None:
+        self.node, self.topic, self.folder = node, topic, folder
+        folder.mkdir()
+
+    def __call__(self, *arguments: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "connect.cli", *arguments, "--server", self.node.url],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            cwd=Path(__file__).parents[2],
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    def write(self, name: str, **config: str) -> None:
+        """A connector's file."""
+        body = {
+            "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+            "topics": self.topic,
+            "iceberg.tables": "db.t",
+            "iceberg.catalog.type": "rest",
+            "iceberg.catalog.uri": "http://127.0.0.1:1",
+            "iceberg.catalog.credential": SECRET,
+            **config,
+        }
+        (self.folder / f"{name}.yaml").write_text(yaml.safe_dump({"name": name, "config": body}))
+
+    def files(self, command: str, *arguments: str) -> tuple[int, str]:
+        """A command over the whole folder."""
+        return self(command, "-f", str(self.folder), *arguments)
+
+    def names(self) -> set[str]:
+        return set(self.node.call("GET", "/connectors").json())
+
+
+@pytest.fixture(scope="module")
+def node(broker: Broker, tmp_path_factory: Any) -> Iterator[RunningNode]:
+    made = RunningNode(tmp_path_factory.mktemp(unique_name("gitops")), broker.bootstrap_servers)
+    made.start()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def cli(node: RunningNode, topics: Topics, tmp_path: Path) -> Iterator[Cli]:
+    made = Cli(node, topics.create("orders"), tmp_path / "connectors")
+    yield made
+    for name in made.names():
+        node.call("DELETE", f"/connectors/{name}")
+
+
+def test_apply_until_nothing_changes(cli: Cli) -> None:
+    """Create, repeat, change, prune: exit codes for CI, secrets never shown, others untouched."""
+    cli.write("foreign")
+    assert cli.files("apply", "--owner", "others")[0] == 0
+    (cli.folder / "foreign.yaml").unlink()
+    cli.write("one")
+    cli.write("two")
+    code, text = cli.files("diff")
+    assert (code, "+ one" in text, "2 to create" in text) == (2, True, True)
+    code, text = cli.files("apply", "--dry-run")
+    assert (code, cli.names()) == (2, {"foreign"})
+    code, text = cli.files("apply", "--wait", "60")
+    assert code == 0, text
+    assert cli.names() == {"foreign", "one", "two"}
+    assert cli.files("diff")[0] == cli.files("apply")[0] == 0
+    cli.write("one", **{"iceberg.tables": "db.u", "iceberg.catalog.credential": f"{SECRET}2"})
+    (cli.folder / "two.yaml").unlink()
+    code, text = cli.files("diff", "--prune")
+    assert code == 2
+    assert "~ iceberg.tables: db.t -> db.u" in text
+    assert "iceberg.catalog.credential: ******** -> ******** (changed)" in text
+    assert "- two" in text
+    code, shown = cli.files("diff", "--prune", "-o", "json")
+    actions = {a["connector"]: a["action"] for a in json.loads(shown)["actions"]}
+    assert actions == {"one": "update", "two": "prune"}
+    assert cli.files("apply", "--prune", "--wait", "60")[0] == 0
+    assert cli.names() == {"foreign", "one"}
+    assert SECRET not in text + shown
+    cli.write("foreign")
+    code, text = cli.files("apply")
+    assert code == 1
+    assert "'foreign' in" in text
+    assert "applied by 'others'" in text
+
+
+def test_one_wrong_file_among_many_stops_all(cli: Cli) -> None:
+    """Nothing is applied; each error names file, connector and key."""
+    for number in range(20):
+        cli.write(f"c{number:02}")
+    cli.write("c07", **{"iceberg.tabels": "db.t"})
+    cli.write("c11", **{"tasks.max": "many"})
+    code, text = cli.files("apply")
+    assert code == 1
+    assert cli.names() == set()
+    assert "c07.yaml: c07: iceberg.tabels:" in text
+    assert "c11.yaml: c11: tasks.max:" in text
+    assert "error(s); nothing was changed" in text
+    done = subprocess.run(
+        [sys.executable, "-m", "connect.cli", "validate", "-f", str(cli.folder)],
+        capture_output=True, text=True, check=False, timeout=60, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "c07: iceberg.tabels:" in done.stderr
+
+
+def test_look_and_steer(cli: Cli) -> None:
+    """Get, status, pause, resume, stop, restart and offsets do what their endpoints do."""
+    cli.write("one")
+    assert cli.files("apply", "--wait", "60")[0] == 0
+    code, text = cli("get", "one", "-o", "yaml")
+    assert code == 0
+    assert SECRET not in text
+    assert yaml.safe_load(text)["config"]["iceberg.tables"] == "db.t"
+    assert (
+        yaml.safe_load(cli("get", "one", "-o", "yaml", "--reveal")[1])["config"][
+            "iceberg.catalog.credential"
+        ]
+        == SECRET
+    )
+    code, text = cli("status")
+    assert (code, "one\t\tRUNNING" in text) == (0, True)
+    assert cli("pause", "one")[0] == 0
+    assert json.loads(cli("status", "-o", "json")[1])[0]["connector"]["state"] == "PAUSED"
+    assert cli.files("apply", "--wait", "60")[0] == 0, "a paused connector stays paused"
+    assert cli("resume", "one")[0] == cli("restart", "one", "--include-tasks")[0] == 0
+    cli.node.running("one", 1)
+    assert cli("restart", "one", "--task", "0")[0] == 0
+    assert cli("stop", "one")[0] == 0
+    cli.node.until(lambda: not cli.node.call("GET", "/connectors/one/status").json()["tasks"])
+    wanted = {
+        "offsets": [
+            {
+                "partition": {"kafka_topic": cli.topic, "kafka_partition": 0},
+                "offset": {"kafka_offset": 0},
+            }
+        ]
+    }
+    file = cli.folder.parent / "offsets.json"
+    file.write_text(json.dumps(wanted))
+    code, text = cli("offsets", "alter", "one", "-f", str(file))
+    assert code == 0, text
+    assert json.loads(cli("offsets", "show", "one", "-o", "json")[1]) == wanted
+    assert cli("offsets", "show", "one")[1].strip() == f"{cli.topic}\t0\t0"
+    assert cli("offsets", "reset", "one")[0] == 0
+    code, text = cli("get", "no-such")
+    assert (code, "there is no connector 'no-such'" in text) == (1, True)
+    code, text = cli("pause", "no-such")
+    assert (code, "no-such" in text) == (1, True)
+
+
+def test_nobody_answers(tmp_path: Path) -> None:
+    """A server that is not there, and a profile that nobody wrote, are one clear line."""
+    for server, words in (
+        ("http://127.0.0.1:1", "no node answers"),
+        ("nowhere", "is no address"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "connect.cli", "status", "--server", server],
+            capture_output=True, text=True, check=False, timeout=60,
+            env={"ICEFLOE_PROFILES": str(tmp_path / "none.yaml"), "PATH": ""},
+            cwd=Path(__file__).parents[2],
+        )  # fmt: skip
+        assert done.returncode == 1
+        assert words in done.stderr
+        assert "Traceback" not in done.stderr

@@ -1,0 +1,96 @@
+"""Connectors from files: shapes, texts, and what is wrong with a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from connect.gitops.files import FileError, read
+
+FLAT = 'name: b\nconnector.class: IcebergSink\ntasks.max: 2\nflag: yes\nnumber: 1e3\nempty: ""\n'
+
+
+def test_both_shapes_and_both_languages(tmp_path: Path) -> None:
+    """Wrapped and flat, JSON and YAML, in folders: by name, values as the file spells them."""
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "a.json").write_text(
+        '{"name":"a","initial_state":"PAUSED","config":'
+        '{"connector.class":"IcebergSink","tasks.max":2,"x":1.50,"y":true}}'
+    )
+    (tmp_path / "b.yml").write_text(FLAT)
+    (tmp_path / "c.yaml").write_text("name: c\nconfig: {connector.class: IcebergSink, on: off}\n")
+    (tmp_path / ".hidden.json").write_text("{")
+    (tmp_path / "README.md").write_text("no connector")
+    a, b, c = read([tmp_path])
+    assert (a.name, a.initial_state) == ("a", "PAUSED")
+    assert a.config == {
+        "name": "a", "connector.class": "IcebergSink", "tasks.max": "2", "x": "1.50", "y": "true",
+    }  # fmt: skip
+    assert b.config == {
+        "name": "b", "connector.class": "IcebergSink", "tasks.max": "2", "flag": "yes",
+        "number": "1e3", "empty": "",
+    }  # fmt: skip
+    assert c.config["on"] == "off"
+
+
+def test_several_connectors_in_a_file(tmp_path: Path) -> None:
+    """A JSON list and YAML's documents hold one connector each."""
+    listed = [{"name": n, "connector.class": "IcebergSink"} for n in ("x", "y")]
+    (tmp_path / "list.json").write_text(json.dumps(listed))
+    (tmp_path / "docs.yaml").write_text(f"---\n{FLAT}---\n{FLAT.replace('name: b', 'name: d')}")
+    assert [desired.name for desired in read([tmp_path])] == ["b", "d", "x", "y"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.json", "{", "is no JSON"),
+        ("a.yaml", "a: [", "is no YAML"),
+        ("a.yaml", "a: 1\na: 2", "'a' is there twice"),
+        ("a.json", '{"name":"a","name":"b"}', "'name' is there twice"),
+        ("a.json", '"text"', "an object with keys"),
+        ("a.json", "[1]", "an object with keys"),
+        ("a.json", '{"config":{}}', 'needs a "name"'),
+        ("a.json", '{"name":"a","config":{}}', "no connector.class"),
+        ("a.json", '{"name":"a","config":{"name":"b"}}', "its config 'b'"),
+        ("a.json", '{"name":"a","config":{},"tasks":[]}', "'tasks' stands beside config"),
+        ("a.json", '{"name":"a","config":{},"initial_state":"ON"}', "initial_state is 'ON'"),
+        ("a.json", '{"name":"a","connector.class":null}', "connector.class is a null"),
+        ("a.json", '{"name":"a","connector.class":["x"]}', "connector.class is a list"),
+        ("a.yaml", "name: a\nconnector.class: {b: c}", "connector.class is a object"),
+        ("a.yaml", "!!python/object/apply:os.system [ls]", "an object with keys"),
+        ("a.yaml", "? [1]\n: 2", "is no YAML"),
+        ("a.json", "[" * 100_000, "is no JSON"),
+        ("a.yaml", "\x00", "is no YAML"),
+        ("a.txt", "", "cannot be read|no connector|an object with keys"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_file(
+    tmp_path: Path, name: str, content: str, words: str
+) -> None:
+    """Every error says which file, and what in it."""
+    (tmp_path / name).write_text(content)
+    with pytest.raises(FileError, match=words) as refused:
+        read([tmp_path / name])
+    assert name in str(refused.value)
+
+
+def test_a_name_in_two_files(tmp_path: Path) -> None:
+    """Both files are named; nothing is guessed."""
+    for name in ("one.yaml", "two.yaml"):
+        (tmp_path / name).write_text(FLAT)
+    with pytest.raises(FileError, match=r"'b' is in .*one\.yaml and in .*two\.yaml"):
+        read([tmp_path])
+
+
+def test_paths_without_connectors(tmp_path: Path) -> None:
+    """A path that is not there, bytes that are no text, and an empty folder are errors."""
+    with pytest.raises(FileError, match="neither a file nor a folder"):
+        read([tmp_path / "no"])
+    with pytest.raises(FileError, match="no connector in"):
+        read([tmp_path])
+    (tmp_path / "a.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(FileError, match="cannot be read"):
+        read([tmp_path])

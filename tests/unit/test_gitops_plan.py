@@ -1,0 +1,68 @@
+"""Plans: what would change, whose it is, and what is never shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from connect.errors import ConfigError
+from connect.gitops.files import Desired
+from connect.gitops.plan import MASK, OWNER, make_plan, may_be_secret, shown
+
+
+def desired(name: str, **config: str) -> Desired:
+    return Desired(name, {"name": name, **config}, f"{name}.json")
+
+
+def test_kinds_of_actions() -> None:
+    """New, changed, the same; gone only when pruned, and only what the owner applied."""
+    actual = {
+        "same": {"name": "same", "k": "1", OWNER: "me"},
+        "other": {"name": "other", "k": "1", "old": "x", OWNER: "me"},
+        "gone": {"name": "gone", OWNER: "me"},
+        "theirs": {"name": "theirs", OWNER: "them"},
+        "nobodys": {"name": "nobodys"},
+    }
+    wanted = [desired("new", k="1"), desired("other", k="2"), desired("same", k="1")]
+    plan = make_plan(wanted, actual, owner="me", prune=True)
+    assert [(a.kind, a.name) for a in plan.actions] == [
+        ("create", "new"),
+        ("update", "other"),
+        ("unchanged", "same"),
+        ("prune", "gone"),
+    ]
+    assert [(c.key, c.before, c.after) for c in plan.actions[1].changes] == [
+        ("k", "1", "2"),
+        ("old", "x", None),
+    ]
+    assert len(make_plan(wanted, actual, owner="me", prune=False).actions) == 3
+
+
+def test_adoption_and_refusal() -> None:
+    """A connector of nobody becomes the owner's; one of another is left alone, named."""
+    plan = make_plan([desired("a")], {"a": {"name": "a"}}, owner="me", prune=False)
+    assert [(c.key, c.after) for c in plan.actions[0].changes] == [(OWNER, "me")]
+    with pytest.raises(ConfigError, match=r"'a' in a\.json is applied by 'them', not by 'me'"):
+        make_plan([desired("a")], {"a": {"name": "a", OWNER: "them"}}, owner="me", prune=False)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "iceberg.catalog.credential",
+        "iceberg.catalog.token",
+        "iceberg.catalog.s3.secret-access-key",
+        "iceberg.catalog.s3.access-key-id",
+        "iceberg.kafka.sasl.jaas.config",
+        "consumer.override.ssl.keystore.password",
+        "value.converter.basic.auth.user.info",
+        "anything.api-key",
+    ],
+)
+def test_secrets_are_masked(key: str) -> None:
+    """What may be a secret is not shown; a reference to one is."""
+    assert may_be_secret(key)
+    assert shown(key, "hunter2") == MASK
+    assert shown(key, "${file:/etc/secrets:it}") == "${file:/etc/secrets:it}"
+    assert shown(key, "hunter2${file:/etc/secrets:it}") == MASK
+    assert shown("iceberg.tables", "db.t") == "db.t"
+    assert shown("key.converter", "StringConverter") == "StringConverter"
