@@ -114,12 +114,12 @@ def test_one_wrong_file_among_many_stops_all(cli: Cli) -> None:
     """Nothing is applied; each error names file, connector and key."""
     for number in range(20):
         cli.write(f"c{number:02}")
-    cli.write("c07", **{"iceberg.tabels": "db.t"})
+    cli.write("c07", **{"iceberg.tablez": "db.t"})
     cli.write("c11", **{"tasks.max": "many"})
     code, text = cli.files("apply")
     assert code == 1
     assert cli.names() == set()
-    assert "c07.yaml: c07: iceberg.tabels:" in text
+    assert "c07.yaml: c07: iceberg.tablez:" in text
     assert "c11.yaml: c11: tasks.max:" in text
     assert "error(s); nothing was changed" in text
     done = subprocess.run(
@@ -127,7 +127,7 @@ def test_one_wrong_file_among_many_stops_all(cli: Cli) -> None:
         capture_output=True, text=True, check=False, timeout=60, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     assert done.returncode == 1
-    assert "c07: iceberg.tabels:" in done.stderr
+    assert "c07: iceberg.tablez:" in done.stderr
 
 
 def test_look_and_steer(cli: Cli) -> None:
