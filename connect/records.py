@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 
 class Int8(int):
@@ -95,6 +95,8 @@ class ConnectSchema:
         fields: struct fields, in order.
         key_schema: of a map.
         value_schema: of a map, or the items of an array.
+        unit: what a plain number counts, ``us`` or ``ns``, where the source's own schema says so
+            and Connect's has no word for it (Avro's ``timestamp-micros``); None elsewhere.
     """
 
     type: str
@@ -108,6 +110,7 @@ class ConnectSchema:
     fields: tuple[tuple[str, ConnectSchema], ...] = ()
     key_schema: ConnectSchema | None = None
     value_schema: ConnectSchema | None = None
+    unit: Literal["us", "ns"] | None = None
 
 
 @dataclass(frozen=True, slots=True)

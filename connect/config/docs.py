@@ -9,7 +9,11 @@ from pathlib import Path
 from connect.config import framework_keys, iceberg_keys
 from connect.config.keys import Key, Prefix
 from connect.config.node_keys import NODE_KEYS, NODE_PREFIXES
-from connect.config.plugins import JSON_CONVERTER_KEYS
+from connect.config.plugins import (
+    JSON_CONVERTER_KEYS,
+    OWN_CONVERTER_KEYS,
+    REGISTRY_CONVERTERS,
+)
 
 DEFAULT_PATH = Path("docs/configuration.md")
 _HEAD = """\
@@ -41,6 +45,11 @@ def render() -> str:
         _prefixes(own_prefixes),
         _section(
             "JSON converter, below `key.converter.` or `value.converter.`", JSON_CONVERTER_KEYS
+        ),
+        _section("Every converter, below its prefix", OWN_CONVERTER_KEYS),
+        *(
+            _section(f"{name.rpartition('.')[2]}, below its prefix", _with_effect(keys))
+            for name, keys in REGISTRY_CONVERTERS.items()
         ),
         _without_effect(),
         _section("Node", _with_effect(NODE_KEYS)),

@@ -19,11 +19,12 @@ from connect.config.declarations import (
     CONNECTOR_KEYS,
     FRAMEWORK_KEYS,
 )
-from connect.config.keys import REQUIRED, Key, invalid, one_of
+from connect.config.keys import Key, invalid, one_of
 from connect.errors import ConfigError
 from connect.transforms.base import KAFKA, OWN, Declaration, Side, typed_options
 from connect.transforms.predicates import PREDICATES
 from connect.transforms.registry import DECLARATIONS, names_of
+from connect.config.registry_keys import AVRO_KEYS, COMPRESSION, CONVERTER_TYPE
 
 PluginType = Literal[
     "sink", "source", "transformation", "predicate", "converter", "header_converter"
@@ -130,11 +131,8 @@ class Plugins:
         return self.find(name.strip(), "sink", "source")
 
 
-_CONVERTER_TYPE = Key(
-    "converter.type", "STRING", "Whether it is for keys or values.", REQUIRED, "LOW"
-)
 JSON_CONVERTER_KEYS: tuple[Key, ...] = (
-    _CONVERTER_TYPE,
+    CONVERTER_TYPE,
     Key(
         "schemas.enable",
         "BOOLEAN",
@@ -195,15 +193,23 @@ JSON_CONVERTER_KEYS: tuple[Key, ...] = (
 )
 _KAFKA = "org.apache.kafka.connect"
 _BOTH = {
-    f"{_KAFKA}.converters.{kind}Converter": (_CONVERTER_TYPE,)
+    f"{_KAFKA}.converters.{kind}Converter": (CONVERTER_TYPE,)
     for kind in ("Boolean", "ByteArray", "Double", "Float", "Integer", "Long", "Short")
 } | {
     f"{_KAFKA}.json.JsonConverter": JSON_CONVERTER_KEYS,
     f"{_KAFKA}.storage.StringConverter": (
-        _CONVERTER_TYPE,
+        CONVERTER_TYPE,
         Key("converter.encoding", "STRING", "Character set.", "UTF-8", "HIGH"),
     ),
 }
+
+_CONFLUENT = "io.confluent.connect"
+REGISTRY_CONVERTERS: Mapping[str, tuple[Key, ...]] = {
+    f"{_CONFLUENT}.avro.AvroConverter": AVRO_KEYS,
+}
+
+# Ours, for every converter; shown where they are given, as Kafka's converters do not declare them.
+OWN_CONVERTER_KEYS: tuple[Key, ...] = (COMPRESSION,)
 
 CONVERTER_TYPES: tuple[PluginType, ...] = ("converter", "header_converter")
 
@@ -239,6 +245,10 @@ BUILT_IN = Plugins(
             aliases=CONNECTOR_CLASSES,
         ),
         *(_converter(name, kind) for name in _BOTH for kind in CONVERTER_TYPES),
+        *(
+            Plugin(name, "converter", SINK_VERSION, keys)
+            for name, keys in REGISTRY_CONVERTERS.items()
+        ),
         Plugin(f"{_KAFKA}.storage.SimpleHeaderConverter", "header_converter", KAFKA_VERSION),
         *(
             Plugin(

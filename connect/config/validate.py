@@ -20,7 +20,7 @@ from connect.config.enrich import check_aliases
 from connect.config.framework_keys import GROUPS
 from connect.config.keys import Key
 from connect.config.overrides import CLIENT_KEYS, PREFIXES
-from connect.config.plugins import Plugin, Plugins, PluginType
+from connect.config.plugins import OWN_CONVERTER_KEYS, Plugin, Plugins, PluginType
 from connect.errors import ConfigError
 
 Resolve = Callable[[str], str]
@@ -245,9 +245,10 @@ def _converter_entries(answer: _Answer, plugins: Plugins) -> None:
         prefix = f"{name}.converter."
         answer.groups.extend(group for group in found.groups if group not in answer.groups)
         raw = {prefix + "converter.type": name, **answer.raw}
-        checked = check_keys(raw, found.keys, prefix=prefix)
-        answer.checked.merge(checked)
-        for key in found.keys:
+        own = [k for k in OWN_CONVERTER_KEYS if prefix + k.name in raw and k not in found.keys]
+        keys = (*found.keys, *own)
+        answer.checked.merge(check_keys(raw, keys, prefix=prefix))
+        for key in keys:
             answer.define(key, prefix=prefix)
 
 

@@ -7,7 +7,9 @@ from functools import partial
 from typing import Final
 
 from connect.config.connector import ConverterConfig
+from connect.converters.avro_converter import AvroConverter
 from connect.converters.base import Converter, Role
+from connect.converters.compressed import unpacked
 from connect.converters.json_converter import JsonConverter
 from connect.converters.plain import ByteArrayConverter, NumericConverter, StringConverter
 from connect.errors import ConfigError
@@ -30,6 +32,7 @@ _FACTORIES: Final[Mapping[str, Factory]] = {
     "org.apache.kafka.connect.converters.FloatConverter": partial(_numeric, "float32", ">f"),
     "org.apache.kafka.connect.converters.DoubleConverter": partial(_numeric, "float64", ">d"),
     "org.apache.kafka.connect.converters.BooleanConverter": partial(_numeric, "boolean", ">?"),
+    "io.confluent.connect.avro.AvroConverter": AvroConverter,
 }
 _SHORT: Final[Mapping[str, str]] = {name.rpartition(".")[2]: name for name in _FACTORIES}
 # Kafka Connect's plugin aliases drop the ending
@@ -59,4 +62,4 @@ def converter(config: ConverterConfig, role: Role) -> Converter:
     if factory is None:
         known = ", ".join(sorted(_SHORT))
         raise ConfigError(f"unknown converter {name!r}; known are {known}", code="converter_class")
-    return factory(config.options, role)
+    return unpacked(factory(config.options, role), config.options, role)

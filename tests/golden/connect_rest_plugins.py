@@ -41,9 +41,11 @@ _KEYS: dict[str, tuple[Key, ...]] = {
 
 
 def recorded_plugins(folder: Path) -> Plugins:
-    """Icefloe's plugins and the recorded worker's others."""
+    """Icefloe's plugins that the recorded worker has too, and the recorded worker's others."""
     listed = _listed(folder)
-    return BUILT_IN + [
+    recorded = {(entry["class"], entry["type"]) for entry in listed}
+    shared = Plugins(p for p in BUILT_IN.all() if (p.class_name, p.type) in recorded)
+    return shared + [
         Plugin(
             entry["class"],
             entry["type"],

@@ -194,6 +194,15 @@ def same(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
+def unnamed(value: Any) -> Any:
+    """The value with structs as dicts and whole numbers as plain ones, for schemas unprinted."""
+    if isinstance(value, Struct):
+        value = dict(value.values)
+    if isinstance(value, dict):
+        return {key: unnamed(item) for key, item in value.items()}
+    return [unnamed(item) for item in value] if isinstance(value, list) else value
+
+
 def depth(value: Any) -> int:
     """How deep containers are nested, without recursion."""
     deepest, pending = 0, [(value, 1)]
