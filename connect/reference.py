@@ -35,14 +35,19 @@ class ReferencePath:
     Args:
         config: the connector's.
 
+    Attributes:
+        key: converter of keys.
+        value: converter of values.
+        losses: digits that were cut, counted.
+
     Raises:
         ConfigError: a converter or regular expression of the configuration is not usable.
     """
 
     def __init__(self, config: ConnectorConfig) -> None:
         self._config = config
-        self._key = converter(config.key_converter, "key")
-        self._value = converter(config.value_converter, "value")
+        self.key = converter(config.key_converter, "key")
+        self.value = converter(config.value_converter, "value")
         self._header = _header_converter(config.header_converter)
         self._chain = Chain(config.transforms)
         self._router = Router(config)
@@ -61,8 +66,8 @@ class ReferencePath:
         headers = record.headers
         try:
             converted = tuple(self._headers(record)) if headers else ()
-            key_schema, key = self._key.to_connect(record.topic, headers, record.key)
-            value_schema, value = self._value.to_connect(record.topic, headers, record.value)
+            key_schema, key = self.key.to_connect(record.topic, headers, record.key)
+            value_schema, value = self.value.to_connect(record.topic, headers, record.value)
             read = SinkRecord(
                 record.topic,
                 record.partition,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.types import ListType, NestedField, StructType
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StringType, StructType
 
 from worker.scalars import (
     Conversion,
@@ -24,6 +24,7 @@ from worker.scalars import (
     some,
     valid_rows,
 )
+from worker.typed import typed_conversion
 
 __all__ = ["Target", "convert", "filled", "join", "nulls"]
 
@@ -53,7 +54,9 @@ def _function(source: pa.DataType, target: Target) -> Conversion | None:
         return _struct(kind, target) if pa.types.is_struct(source) else None
     if isinstance(kind, ListType):
         return _list(kind, target) if pa.types.is_list(source) else None
-    return scalar_conversion(source, target)
+    if isinstance(kind, MapType):
+        return _map(kind, target) if pa.types.is_map(source) else None
+    return scalar_conversion(source, target) or typed_conversion(source, target)
 
 
 # ------------------------------------------------------------------ structs and lists
@@ -148,3 +151,48 @@ def _list(kind: ListType, target: Target) -> Conversion:
         return rebuilt, rows
 
     return rebuild
+
+
+def _map(kind: MapType, target: Target) -> Conversion | None:
+    """Maps with text keys; entries whose keys repeat are the reference's to judge."""
+    if not isinstance(kind.key_type, StringType):
+        return None
+    keyed: IcebergType = kind.key_type
+    to_key = Target(keyed, target.arrow.key_type, target.timestamp_unit)
+    to_value = Target(kind.value_type, target.arrow.item_type, target.timestamp_unit)
+
+    def rebuild(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
+        offsets = column.offsets.to_numpy()
+        start, end = int(offsets[0]), int(offsets[-1])
+        source_keys = column.keys.slice(start, end - start)
+        keys, doubt = convert(source_keys, to_key)
+        values, more = convert(column.items.slice(start, end - start), to_value)
+        doubt = join(doubt, more)
+        if kind.value_required and values.null_count:
+            doubt = join(doubt, ~valid_rows(values))
+            values = filled(values)
+        doubt = join(doubt, _repeated(source_keys, offsets - start))
+        rows = None
+        if doubt is not None:
+            before = np.concatenate(([0], np.cumsum(doubt)))
+            rows = some(before[offsets[1:] - start] > before[offsets[:-1] - start])
+        moved = pa.array(offsets - start, pa.int32())
+        mask = pa.array(~valid_rows(column)) if column.null_count else None
+        rebuilt = pa.MapArray.from_arrays(moved, keys, values, type=target.arrow, mask=mask)
+        return rebuilt, rows
+
+    return rebuild
+
+
+def _repeated(keys: pa.Array, offsets: Any) -> Doubt | None:
+    """Entries whose key is in the same map before."""
+    if not len(keys):
+        return None
+    encoded = keys.dictionary_encode()
+    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    both = rows * len(encoded.dictionary) + codes
+    _, first = np.unique(both, return_index=True)
+    doubt = np.ones(len(keys), np.bool_)
+    doubt[first] = False
+    return some(doubt)

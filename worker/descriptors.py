@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from connect.errors import InvariantViolation, RecordError
+from connect.errors import ConfigError, InvariantViolation, RecordError, RetriableError
 from connect.layout import TopicPartition
 from connect.records import KafkaRecord
 from control_schemas.events import ContentFile, FileContent, PartitionField
@@ -109,7 +109,8 @@ class BatchResult:
         dead_letters: records refused, with tolerance ``all``.
         table_requests: tables to look up or create before the batch is run again.
         schema_requests: schema changes to apply before the batch is run again.
-        error: with tolerance ``none``, the first refused record of the batch.
+        error: with tolerance ``none``, the first refused record of the batch; or what keeps every
+            record from being read, such as a schema registry that does not answer.
         losses: values that lost digits beyond microseconds.
         superseded: records of row-level changes that left nothing behind, because a newer one of
             the same key came in the same step.
@@ -120,7 +121,7 @@ class BatchResult:
     dead_letters: tuple[DeadLetter, ...] = ()
     table_requests: tuple[TableRequest, ...] = ()
     schema_requests: tuple[SchemaRequest, ...] = ()
-    error: RecordError | None = None
+    error: RecordError | RetriableError | ConfigError | None = None
     losses: int = 0
     superseded: int = 0
 
@@ -160,9 +161,12 @@ def dead_letter_row(letter: DeadLetter) -> tuple[str, bytes]:
     return "dead_letter", _dump([record, raw, _error_json(letter.error)])
 
 
-def error_row(error: RecordError) -> tuple[str, bytes]:
-    """The first refused record of a task, tolerance none."""
-    return "error", _dump(_error_json(error))
+def error_row(error: RecordError | RetriableError | ConfigError) -> tuple[str, bytes]:
+    """What ended a task: its first refused record, tolerance none, or an outage."""
+    if isinstance(error, RecordError):
+        return "error", _dump(_error_json(error))
+    kind = "RetriableError" if isinstance(error, RetriableError) else "ConfigError"
+    return "failure", _dump([kind, error.message, error.code, error.coordinates])
 
 
 def table_request_row(request: TableRequest) -> tuple[str, bytes]:
@@ -278,7 +282,7 @@ def collect(rows: pa.Table) -> BatchResult:
         dead_letters=tuple(letters),
         table_requests=_table_requests(found["table_request"]),
         schema_requests=_schema_requests(found["schema_request"]),
-        error=errors[0] if errors else None,
+        error=_failure_from(found["failure"]) or (errors[0] if errors else None),
         losses=sum(found["losses"]),
         superseded=sum(found["superseded"]),
     )
@@ -289,6 +293,7 @@ _KINDS: Final = (
     "progress",
     "dead_letter",
     "error",
+    "failure",
     "table_request",
     "schema_request",
     "losses",
@@ -324,6 +329,14 @@ def _error_from(item: dict[str, Any]) -> RecordError:
     return RecordError(
         item["message"], stage=item["stage"], code=item["code"], **item["coordinates"]
     )
+
+
+def _failure_from(items: list[Any]) -> RetriableError | ConfigError | None:
+    """What an operator must mend, else what may pass."""
+    for kind, message, code, coordinates in sorted(items, key=lambda item: str(item[0])):
+        failure = ConfigError if kind == "ConfigError" else RetriableError
+        return failure(message, code=code, **coordinates)
+    return None
 
 
 def _letter_from(item: list[Any]) -> DeadLetter:

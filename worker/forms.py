@@ -1,13 +1,13 @@
 """Which records have a column form, and the columns of those.
 
-JSON values without schemas have one, in tables whose columns are found by their own names. Keys
-are looked at only to find those their converter refuses.
+JSON values without schemas have one, and those of converters with schemas, in tables whose columns
+are found by their own names. Keys are looked at only to find those their converter refuses.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,10 +19,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import parse_mapping_from_json
 
 from connect.config.connector import ConverterConfig
+from connect.converters.base import Converter
+from connect.converters.compressed import NotGzip, Unpacked, inflate
+from connect.reference import ReferencePath
 from worker.blocks import Block
 from worker.decode import JsonDecoder
 from worker.plan import PipelineSpec, converter_name, is_total
 from worker.records import NAME_MAPPING
+from worker.registered import RegisteredForm, registered_form
 from worker.shapes import guessed_fields, leaf_count
 from worker.tables import TableWriter
 
@@ -30,6 +34,7 @@ Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
 
 _ROWS_MIN: Final = 256
+_INFLATED_BLOCK_MAX: Final = 512 * 2**20
 _SIZES: Final = {
     name: struct.calcsize(layout)
     for name, layout in (
@@ -51,11 +56,13 @@ class Columns:
         places: positions of its rows in the block.
         unexpected: positions in the block of decoded rows with fields no table has; only with
             schema evolution.
+        unfit: tables that must be changed before they take these rows.
     """
 
     table: pa.Table
     places: Rows
     unexpected: Rows
+    unfit: frozenset[str] = frozenset()
 
 
 class ColumnForm:
@@ -65,6 +72,7 @@ class ColumnForm:
         spec: what to do.
         tables: all tables of the spec.
         paths: of fields that are needed whatever the tables' columns: route, operation.
+        reference: whose converters are used where both paths must see the same schemas.
     """
 
     def __init__(
@@ -72,33 +80,47 @@ class ColumnForm:
         spec: PipelineSpec,
         tables: Iterable[TableWriter],
         paths: Iterable[tuple[str, ...]],
+        reference: ReferencePath,
     ) -> None:
         config = spec.config
         self._key = config.key_converter
         self._key_decoder = JsonDecoder({}, report_unexpected=False)
         self._has_headers = not is_total(config.header_converter)
         self._decoder: JsonDecoder | None = None
+        self._registered: RegisteredForm | None = None
+        self._registered_keys = registered_form(_bare(reference.key), "key", config)
+        self._is_gzip = isinstance(reference.value, Unpacked)
+        self._is_gzip_key = isinstance(reference.key, Unpacked)
         self._fields = 0
         listed = list(tables)
         if (
-            not spec.reference_only
-            and not config.transforms
-            and _is_plain_json(config.value_converter)
-            and not config.schema_case_insensitive
-            and all(has_own_names(table) for table in listed)
+            spec.reference_only
+            or config.transforms
+            or config.schema_case_insensitive
+            or not all(has_own_names(table) for table in listed)
         ):
-            fields = guessed_fields((table.schema.fields for table in listed), paths)
-            self._fields = leaf_count(fields.values())
+            return
+        fields = guessed_fields((table.schema.fields for table in listed), paths)
+        self._names = tuple(fields)
+        self._fields = leaf_count(fields.values())
+        if _is_plain_json(config.value_converter):
             self._decoder = JsonDecoder(fields, report_unexpected=config.evolve_schema_enabled)
+        else:
+            value = _bare(reference.value)
+            self._registered = registered_form(value, "value", config, listed)
 
     def block_rows(self, rows: int, cells_max: int) -> int:
         """How many rows to decode at once, when every row has a cell for every table's fields."""
         return min(rows, max(cells_max // max(self._fields, 1), _ROWS_MIN))
 
-    def decode(self, block: Block) -> Columns | None:
-        """Decode a block; None when nothing of it has a column form."""
-        if self._decoder is None:
-            return None
+    def decode(self, block: Block) -> Iterator[Columns]:
+        """Decode what of a block has a column form.
+
+        Raises:
+            RetriableError, ConfigError: a schema registry does not answer, or refuses us.
+        """
+        if self._decoder is None and self._registered is None:
+            return
         skip = block.tombstones
         skip = skip | self._refused_keys(block)
         if self._has_headers and (headers := block.column("headers")) is not None:
@@ -108,11 +130,20 @@ class ColumnForm:
         if skip.any():
             places = np.flatnonzero(~skip)
             values = values.take(pa.array(places))
-        decoded = self._decoder.decode(values)
-        unexpected = places[decoded.unexpected]
-        if decoded.rows is not None:
-            places = places[decoded.rows]
-        return Columns(decoded.table, places, unexpected)
+        if self._is_gzip:
+            values, good = inflated(values)
+            places = places[good]
+        if self._decoder is not None:
+            decoded = self._decoder.decode(values)
+            unexpected = places[decoded.unexpected]
+            yield Columns(
+                decoded.table, places if decoded.rows is None else places[decoded.rows], unexpected
+            )
+        elif self._registered is not None:
+            nothing = np.empty(0, np.int64)
+            for found in self._registered.decode(values, block, places):
+                table = _with_names(found.table, self._names)
+                yield Columns(table, places[found.rows], nothing, found.unfit)
 
     def _refused_keys(self, block: Block) -> Mask:
         """Rows whose key the converter refuses, or may refuse."""
@@ -121,11 +152,18 @@ class ColumnForm:
         if keys is None or keys.null_count == len(keys) or is_total(self._key):
             return doubt
         valid: Mask = keys.is_valid().to_numpy(zero_copy_only=False)
+        if self._is_gzip_key:
+            return valid
         size = _SIZES.get(converter_name(self._key))
         if size is not None:
             lengths = pc.fill_null(pc.binary_length(keys), size).to_numpy(zero_copy_only=False)
             wrong: Mask = valid & (lengths != size)
             return wrong
+        if self._registered_keys is not None:
+            places = np.flatnonzero(valid)
+            present = keys.take(pa.array(places))
+            doubt[places] = self._registered_keys.refused(present, block, places)
+            return doubt
         if not _is_plain_json(self._key):
             return valid
         places = np.flatnonzero(valid)
@@ -144,6 +182,36 @@ _SCALAR: Final = rb"^(?:-?[1-9][0-9]{0,17}|0|true|false|null|\"[ !#-\[\]-~]*\")$
 def _is_plain_json(converter: ConverterConfig) -> bool:
     enabled = str(converter.options.get("schemas.enable", "true")).strip().lower()
     return converter_name(converter).lower() == "json" and enabled == "false"
+
+
+def _bare(converter: Converter) -> Converter:
+    """The converter behind a compression."""
+    return converter.inner if isinstance(converter, Unpacked) else converter
+
+
+def _with_names(table: pa.Table, names: tuple[str, ...]) -> pa.Table:
+    """The columns asked for, those that the records lack as nulls."""
+    known = set(table.column_names)
+    columns = [table[n] if n in known else pa.nulls(table.num_rows) for n in names]
+    return pa.Table.from_arrays(columns, names=list(names))
+
+
+def inflated(values: pa.Array) -> tuple[pa.Array, Rows]:
+    """Payloads inflated, and the positions of those that could be."""
+    payloads: list[bytes] = []
+    good: list[int] = []
+    size = 0
+    for i, value in enumerate(values):
+        try:
+            payload = inflate(value.as_py())
+        except NotGzip:
+            continue
+        size += len(payload)
+        if size > _INFLATED_BLOCK_MAX:
+            break  # the others one by one
+        payloads.append(payload)
+        good.append(i)
+    return pa.array(payloads, pa.binary()), np.array(good, np.int64)
 
 
 def has_own_names(table: TableWriter) -> bool:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from connect import failpoints
 from connect.changes import Operation
 from connect.clock import Clock, SystemClock
-from connect.errors import RecordError
+from connect.errors import ConfigError, RecordError, RetriableError
 from connect.layout import TopicPartition
 from connect.reference import ReferencePath
 from worker.blocks import Block, blocks
@@ -86,8 +86,10 @@ def _run(
         for block in blocks(batches, task.limits):
             task.take(block)
         rows = list(task.finish())
-    except RecordError as error:
+    except (RecordError, RetriableError, ConfigError) as error:
         task.abort()
+        if not isinstance(error, RecordError) and not error.code.startswith("registry_"):
+            raise
         rows = [error_row(error)]
     except BaseException:
         task.abort()  # Spark tries the task again: its files would be orphans
@@ -114,7 +116,7 @@ class _Task:
         self._router = ColumnRouter(spec.config, reference.route)
         self._operations = ColumnOperations(spec.config)
         paths = (self._router.path, self._operations.path)
-        self._form = ColumnForm(spec, self._tables.values(), paths)
+        self._form = ColumnForm(spec, self._tables.values(), paths, reference)
         rows = self._form.block_rows(spec.limits.block_rows, spec.limits.block_cells)
         self.limits = dataclasses.replace(spec.limits, block_rows=rows)
         self._progress: dict[TopicPartition, Progress] = {}
@@ -129,8 +131,7 @@ class _Task:
             slow[:] = True  # they see tombstones, and may make a row of one
         elif self._changes is not None:
             slow[block.tombstones & block.has_key] = True
-        decoded = self._form.decode(block)
-        if decoded is not None:
+        for decoded in self._form.decode(block):
             slow[decoded.places] = False
             slow[decoded.unexpected] = True
             self._write_columns(block, decoded, outcome, slow)
@@ -175,7 +176,7 @@ class _Task:
         if codes is None:
             codes = np.zeros(decoded.table.num_rows, np.int64)
         used = np.bincount(codes, minlength=len(routed.targets)) > 0
-        targets = self._known_targets(routed.targets, used, codes, doubt)
+        targets = self._known_targets(routed.targets, used, codes, doubt, decoded.unfit)
         nowhere = np.array([target == () for target in targets])
         marks = self._marks(block, decoded, targets, codes, doubt)
         unit = self._spec.config.timestamp_unit
@@ -235,11 +236,14 @@ class _Task:
         used: Mask,
         codes: Rows,
         doubt: Mask,
+        unfit: frozenset[str],
     ) -> list[tuple[str, ...] | None]:
-        """Targets all of whose tables are in the plan; rows for others are doubtful."""
+        """Targets all of whose tables take the rows as they are; rows for others are doubtful."""
         known: list[tuple[str, ...] | None] = []
         for code, target in enumerate(targets):
-            is_known = target is not None and all(name in self._tables for name in target)
+            is_known = target is not None and all(
+                name in self._tables and name not in unfit for name in target
+            )
             known.append(target if is_known and used[code] else None)
             if not is_known and used[code]:
                 doubt |= codes == code

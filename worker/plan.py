@@ -19,6 +19,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from connect.config.connector import ConnectorConfig, ConverterConfig
+from connect.converters.compressed import is_gzip
 from connect.transforms.chain import needs_headers
 from control_schemas.events import TableReference
 
@@ -169,11 +170,13 @@ class PipelineSpec:
 
     @property
     def needs_headers(self) -> bool:
-        """Whether headers must be read: they can be refused, or go to the dead letters."""
+        """Whether headers must be read: refused or dead-lettered, used, or naming schemas."""
+        sides = (self.config.key_converter, self.config.value_converter)
         return (
             self.has_dead_letters
             or needs_headers(self.config.transforms)
             or not is_total(self.config.header_converter)
+            or any("schema.registry.url" in side.options for side in sides)
         )
 
     def columns(self) -> tuple[str, ...]:
@@ -188,7 +191,7 @@ class PipelineSpec:
 
 def is_total(converter: ConverterConfig) -> bool:
     """Whether a converter takes every record."""
-    return converter_name(converter) in _TOTAL_CONVERTERS
+    return converter_name(converter) in _TOTAL_CONVERTERS and not is_gzip(converter.options)
 
 
 def converter_name(converter: ConverterConfig) -> str:

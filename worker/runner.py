@@ -62,7 +62,9 @@ class PipelineRunner:
         Raises:
             RecordError: tolerance none, and a record cannot be handled.
             CommitRefused: a table is missing or may not be changed.
-            RetriableError: Spark, the store or the catalog failed, or tables keep changing.
+            RetriableError: Spark, the store, the catalog or a schema registry failed, or tables
+                keep changing.
+            ConfigError: a schema registry refuses us.
         """
         for _ in range(RUNS_MAX):
             spec = self.tables.spec()
@@ -72,7 +74,10 @@ class PipelineRunner:
                 return self._written(result, part)
             self.tables.discard(result)
             if result.error is not None:
-                raise _advised(result.error).at(connector=self.config.name)
+                error = result.error
+                if isinstance(error, RecordError):
+                    error = _advised(error)
+                raise error.at(connector=self.config.name)
             self.tables.serve(result)
         raise RetriableError(
             f"tables still had to be changed after {RUNS_MAX} runs of one batch",

@@ -71,7 +71,12 @@ def valid_rows(column: pa.Array) -> Doubt:
     return valid
 
 
-def _numpy(column: pa.Array, fill: float) -> npt.NDArray[Any]:
+def integers(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Whole numbers, nulls as 0."""
+    return numbers(column, 0)
+
+
+def numbers(column: pa.Array, fill: float) -> npt.NDArray[Any]:
     """Values with nulls filled, without a copy where there are none."""
     if column.null_count:
         column = column.fill_null(fill)
@@ -84,7 +89,7 @@ def some(doubt: Doubt) -> Doubt | None:
     return doubt if doubt.any() else None
 
 
-def _masked(values: npt.NDArray[Any], column: pa.Array, kind: pa.DataType) -> pa.Array:
+def masked(values: npt.NDArray[Any], column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Arrow array of numpy values with the nulls of the column they came from."""
     if not column.null_count:
         return pa.array(values, kind)
@@ -96,14 +101,14 @@ def scalar_conversion(source: pa.DataType, target: Target) -> Conversion | None:
     kind = target.type
     table = {
         "bool": _FROM_BOOL,
-        "int64": _FROM_INT64,
+        "int64": FROM_INT64,
         "double": _FROM_DOUBLE,
         "string": _FROM_STRING,
     }.get(str(source))
     if table is not None:
         build = table.get(type(kind))
         return build(target) if build is not None else None
-    if pa.types.is_decimal(source) and isinstance(kind, DecimalType):
+    if source == target.arrow and isinstance(kind, DecimalType):
         return _decimal(target)
     return None
 
@@ -118,23 +123,23 @@ def _same(target: Target) -> Conversion:
 
 def _int_to_int(target: Target) -> Conversion:
     def narrow(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
-        values = _numpy(column, 0)
+        values = numbers(column, 0)
         if values.min() >= -(2**31) and values.max() <= 2**31 - 1:
             return column.cast(target.arrow), None
         doubt = (values < -(2**31)) | (values > 2**31 - 1)
-        return _masked(values.astype(np.int32), column, pa.int32()).cast(target.arrow), doubt
+        return masked(values.astype(np.int32), column, pa.int32()).cast(target.arrow), doubt
 
     return narrow
 
 
 def _int_to_float(target: Target) -> Conversion:
     def widen(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
-        values = _numpy(column, 0)
+        values = numbers(column, 0)
         floats = values.astype(np.float64 if target.arrow == pa.float64() else np.float32)
         doubt = (np.abs(values) > 2**53) | (values == -(2**63))
         if floats.dtype == np.float32:
             doubt |= floats.astype(np.float64) != values.astype(np.float64)
-        return _masked(floats, column, target.arrow), some(doubt)
+        return masked(floats, column, target.arrow), some(doubt)
 
     return widen
 
@@ -144,21 +149,21 @@ def _int_to_timestamp(target: Target) -> Conversion:
     limit = _INT64_MAX // factor
 
     def scale(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
-        values = _numpy(column, 0)
+        values = numbers(column, 0)
         doubt = (values > limit) | (values < -limit)
         with np.errstate(over="ignore"):
             scaled = values * factor
-        return _masked(scaled, column, pa.int64()).cast(target.arrow), some(doubt)
+        return masked(scaled, column, pa.int64()).cast(target.arrow), some(doubt)
 
     return scale
 
 
 def _int_to_time(target: Target) -> Conversion:
     def scale(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
-        values = _numpy(column, 0)
+        values = numbers(column, 0)
         doubt = (values < 0) | (values >= 86_400_000)
         scaled = np.where(doubt, 0, values) * 1000
-        return _masked(scaled, column, pa.int64()).cast(target.arrow), some(doubt)
+        return masked(scaled, column, pa.int64()).cast(target.arrow), some(doubt)
 
     return scale
 
@@ -182,29 +187,35 @@ def _double_doubt(values: npt.NDArray[np.float64]) -> Doubt:
     return doubt
 
 
+def _is_whole(values: npt.NDArray[np.float64]) -> Doubt:
+    with np.errstate(invalid="ignore"):  # NaN is not
+        whole: Doubt = values == np.floor(values)
+    return whole
+
+
 def _double_to_double(target: Target) -> Conversion:
     def check(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
-        values = _numpy(column, 1.0)
+        values = numbers(column, 1.0)
         doubt = some(_double_doubt(values))
         if target.arrow == pa.float64():
             return column, doubt
         with np.errstate(over="ignore"):
             narrow = values.astype(np.float32)
-        lost = (narrow != values) & ((narrow == 0.0) | (values == np.floor(values)))
-        return _masked(narrow, column, pa.float32()), join(doubt, some(lost))
+        lost = (narrow != values) & ((narrow == 0.0) | _is_whole(values))
+        return masked(narrow, column, pa.float32()), join(doubt, some(lost))
 
     return check
 
 
 def _double_to_whole(target: Target) -> Conversion:
     """Whole doubles as integers, then whatever integers become."""
-    then = _FROM_INT64[type(target.type)](target)
+    then = FROM_INT64[type(target.type)](target)
 
     def whole(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
-        values = _numpy(column, 1.0)
-        doubt = _double_doubt(values) | (values != np.floor(values))
+        values = numbers(column, 1.0)
+        doubt = _double_doubt(values) | ~_is_whole(values)
         integers = np.where(doubt, 0.0, values).astype(np.int64)
-        converted, more = then(_masked(integers, column, pa.int64()))
+        converted, more = then(masked(integers, column, pa.int64()))
         return converted, join(some(doubt), more)
 
     return whole
@@ -212,10 +223,10 @@ def _double_to_whole(target: Target) -> Conversion:
 
 def _double_to_string(target: Target) -> Conversion:
     def write(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
-        values = _numpy(column, 1.5)
+        values = numbers(column, 1.5)
         size = np.abs(values)
         # inside these bounds Java, too, writes the shortest digits without an exponent
-        plain = (size >= 1e-3) & (size < 1e7) & (values != np.floor(values))
+        plain = (size >= 1e-3) & (size < 1e7) & ~_is_whole(values)
         return column.cast(target.arrow), some(~plain)
 
     return write
@@ -240,7 +251,7 @@ def _string_to_boolean(target: Target) -> Conversion:
 
 
 def _string_to_whole(target: Target) -> Conversion:
-    then = _FROM_INT64[type(target.type)](target)
+    then = FROM_INT64[type(target.type)](target)
 
     def read(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
         plain = pc.match_substring_regex(column, r"^-?[0-9]{1,18}$")
@@ -294,7 +305,7 @@ _FROM_BOOL: Final[dict[type[IcebergType], Callable[[Target], Conversion]]] = {
     BooleanType: _same,
     StringType: _same,
 }
-_FROM_INT64: Final[dict[type[IcebergType], Callable[[Target], Conversion]]] = {
+FROM_INT64: Final[dict[type[IcebergType], Callable[[Target], Conversion]]] = {
     IntegerType: _int_to_int,
     LongType: _same,
     FloatType: _int_to_float,

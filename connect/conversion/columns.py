@@ -13,7 +13,7 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pyiceberg.schema import Schema
@@ -92,12 +92,15 @@ class ConversionOptions:
         case_insensitive: whether names match without regard to case.
         name_mapping: the table's ``schema.name-mapping.default`` (JSON), None without one.
         losses: where cut digits are counted.
+        number_unit: what a plain number in a timestamp or time column counts where the record's
+            schema says so; None where it does not.
     """
 
     timestamp_unit: TimestampUnit = "ms"
     case_insensitive: bool = False
     name_mapping: str | None = None
     losses: Losses = field(default_factory=Losses)
+    number_unit: TimestampUnit | None = None
 
 
 class RowConverter:
@@ -157,11 +160,11 @@ def column_converter(
     if isinstance(column, TimestampType | TimestamptzType):
         return timestamp_converter(
             zoned=isinstance(column, TimestamptzType),
-            unit=options.timestamp_unit,
+            unit=options.number_unit or options.timestamp_unit,
             losses=options.losses,
         )
     if isinstance(column, TimeType):
-        return time_converter(options.losses)
+        return time_converter(options.losses, options.number_unit or "ms")
     if isinstance(column, FixedType):
         return fixed_converter(len(column))
     if isinstance(column, StructType):
@@ -340,24 +343,25 @@ class _StructPlans:
         return known[1] or usual, fields
 
     def _steps(self, schema: ConnectSchema) -> list[Step] | None:
-        units = {
-            name: _NAMED_UNITS[inner.name]
-            for name, inner in schema.fields
-            if inner.name is not None and inner.name in _NAMED_UNITS and inner.type == "int64"
-        }
+        units = {name: unit for name, inner in schema.fields if (unit := told_unit(inner))}
         if not units:
             return None
         return [(c.name, c.required, self._converter(c, units)) for c in self._columns]
 
     def _converter(self, column: _Column, units: Mapping[str, TimestampUnit]) -> Converter:
         unit = next((units[s] for s in column.sources if s in units), None)
-        if unit is None or not isinstance(column.kind, TimestampType | TimestamptzType):
+        if unit is None or isinstance(column.kind, StructType):
             return column.convert
-        return timestamp_converter(
-            zoned=isinstance(column.kind, TimestamptzType),
-            unit=unit,
-            losses=self._options.losses,
-        )
+        return column_converter(column.kind, replace(self._options, number_unit=unit))
+
+
+def told_unit(schema: ConnectSchema | None) -> TimestampUnit | None:
+    """What a plain number of this schema, or the items of a list or map, count; None: not told."""
+    while schema is not None and schema.type in ("array", "map"):
+        schema = schema.value_schema
+    if schema is None or schema.type != "int64":
+        return None
+    return schema.unit or _NAMED_UNITS.get(schema.name or "")
 
 
 def _defaults(schema: ConnectSchema) -> dict[str, Any]:

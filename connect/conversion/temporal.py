@@ -127,8 +127,13 @@ def to_date(value: Any) -> int:
     raise Unconvertible("out_of_range", "the date is outside the range of date")
 
 
-def time_converter(losses: Losses) -> Callable[[Any], int]:
-    """Build the converter of a time column."""
+def time_converter(losses: Losses, unit: TimestampUnit = "ms") -> Callable[[Any], int]:
+    """Build the converter of a time column.
+
+    Args:
+        losses: where cut digits are counted.
+        unit: what a plain number counts since midnight.
+    """
 
     def to_time(value: Any) -> int:
         kind = type(value)
@@ -146,14 +151,19 @@ def time_converter(losses: Losses) -> Callable[[Any], int]:
             micros: int = seconds * 1_000_000 + value.microsecond
             return micros
         elif kind in _NUMBERS:
-            millis = whole(value, LONG_MIN, LONG_MAX, "time")
+            return _time_of(whole(value, LONG_MIN, LONG_MAX, "time"), unit, losses)
         else:
             raise wrong_type(value, "time")
-        if 0 <= millis < _DAY_MS:
-            return int(millis) * 1000
-        raise Unconvertible("out_of_range", "the time is outside one day")
+        return _time_of(millis, "ms", losses)
 
     return to_time
+
+
+def _time_of(number: int, unit: TimestampUnit, losses: Losses) -> int:
+    micros = _from_number(number, unit, losses)
+    if 0 <= micros < _DAY_US:
+        return micros
+    raise Unconvertible("out_of_range", "the time is outside one day")
 
 
 def timestamp_converter(

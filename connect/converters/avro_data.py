@@ -9,6 +9,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -250,12 +251,24 @@ def _with_properties(schema: ConnectSchema, read: Reader, source: AvroType) -> C
         changes["type"] = small
         read = partial(read_small, small, *_SMALL[small])
     schema = replace(schema, **changes) if changes else schema
+    if source.logical is None and schema.name is not None:
+        read = _named_reader(source, schema) or read
     if properties.get("connect.default") is not None:
         default = default_of(source, schema, properties["connect.default"])
         schema = replace(schema, default=default, has_default=True)
     if isinstance(read, partial) and read.func is _no_struct:
         read = partial(_read_struct, read.args[0], schema)
     return schema, read
+
+
+def _named_reader(source: AvroType, schema: ConnectSchema) -> Reader | None:
+    """Reader of a logical type that ``connect.name`` alone tells, as old serializers wrote it."""
+    if source.kind == "bytes" and schema.name == DECIMAL_NAME:
+        text = (schema.parameters or {}).get("scale", "")
+        if not re.fullmatch(r"-?[0-9]{1,4}", text):
+            raise BadSchema("a decimal without a proper scale")
+        return partial(read_decimal, int(text))
+    return _NAMED.get((source.kind, schema.name))
 
 
 _SMALL: Final = {"int8": (-128, 127), "int16": (-32768, 32767)}
@@ -287,6 +300,13 @@ _PRIMITIVES: Final[Mapping[str, tuple[ConnectSchema, Reader]]] = {
         ConnectSchema("int64", name=_CONNECT + "Timestamp", version=1),
         read_timestamp,
     ),
+}
+
+
+_NAMED: Final[Mapping[tuple[str, str | None], Reader]] = {
+    ("int", _CONNECT + "Date"): read_date,
+    ("int", _CONNECT + "Time"): read_time,
+    ("long", _CONNECT + "Timestamp"): read_timestamp,
 }
 
 

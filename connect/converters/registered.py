@@ -27,7 +27,16 @@ from connect.records import ConnectSchema
 READERS_KEPT: Final = 1000
 FILE_BYTES_MAX: Final = 8 * 2**20
 SCHEMA_FILE: Final = "schema.file"
-_REFUSALS: Final = (Malformed, BadSchema, SchemaNotFound, NotJson, Misfit, Unconvertible)
+REFUSALS: Final = (
+    Malformed,
+    BadSchema,
+    SchemaNotFound,
+    NotJson,
+    Misfit,
+    Unconvertible,
+    RecursionError,
+)
+"""What is about the record: it, or its schema, cannot be read."""
 
 Compiled = TypeVar("Compiled")
 
@@ -65,6 +74,11 @@ class RegisteredConverter(ABC, Generic[Compiled]):
         else:
             self.registry = schema_registry(options)
 
+    @property
+    def is_resolving(self) -> bool:
+        """Whether data is given in another schema than its writer's."""
+        return self._latest
+
     @abstractmethod
     def compile(self, schema: RegisteredSchema, reader: RegisteredSchema | None) -> Compiled:
         """Build what reads data of a schema.
@@ -92,10 +106,8 @@ class RegisteredConverter(ABC, Generic[Compiled]):
         try:
             place = self.place(headers, data)
             return self.read(self.compiled(topic, place.schema), data, place)
-        except _REFUSALS as error:
+        except REFUSALS as error:
             raise refusal(self._role, *told(error)) from None
-        except RecursionError:
-            raise refusal(self._role, "too_deep", "nested too deeply") from None
 
     def place(self, headers: Headers, data: bytes) -> Framed:
         """Where a message's schema and datum are; see ``framed``."""
@@ -168,6 +180,8 @@ class RegisteredConverter(ABC, Generic[Compiled]):
 
 def told(error: Exception) -> tuple[str, str]:
     """Code and message of a refusal."""
+    if isinstance(error, RecursionError):
+        return "too_deep", "nested too deeply"
     if isinstance(error, SchemaNotFound):
         return "unknown_schema", f"the schema registry has no such schema: {error}"
     if isinstance(error, BadSchema):

@@ -108,6 +108,7 @@ class SchemaRegistry:
             verify=tls(options),
             proxy=proxy(options),
             trust_env=False,
+            limits=httpx.Limits(max_keepalive_connections=0),  # schemas are asked for rarely
         )
 
     def by_id(self, schema_id: int, *, serialized: bool = False) -> RegisteredSchema:

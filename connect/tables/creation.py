@@ -118,6 +118,8 @@ def check_type(kind: IcebergType, *, case_insensitive: bool) -> None:
             if name in seen:
                 raise RecordError("two fields have one name", code="ambiguous_name")
             seen[name] = field
+            if isinstance(field.field_type, StructType) and not field.field_type.fields:
+                raise RecordError("no file holds a struct without fields", code="unsupported_type")
             check_type(field.field_type, case_insensitive=case_insensitive)
     elif isinstance(kind, ListType):
         check_type(kind.element_type, case_insensitive=case_insensitive)

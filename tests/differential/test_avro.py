@@ -1,0 +1,129 @@
+"""Avro by column gives what Avro by record gives, and both what fastavro wrote."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.types import LongType, NestedField, StringType, StructType, TimestamptzType
+
+from connect.converters.avro_data import avro_reader
+from connect.converters.avro_input import Malformed
+from connect.converters.avro_schema import BadSchema, parse_avro
+from connect.errors import RecordError
+from connect.tables.inference import type_of
+from tests.differential.avro_cases import Maker, encode, plain
+from tests.differential.support import config, plan, source
+from tests.differential.test_paths import ALL, both
+
+AVRO = "io.confluent.connect.avro.AvroConverter"
+
+
+def connector(folder: Path, schema: Any, **more: str) -> Any:
+    """A connector that reads bare Avro of a schema."""
+    file = folder / "schema.avsc"
+    file.write_text(json.dumps(schema))
+    return config(
+        **{
+            "value.converter": AVRO,
+            "value.converter.schemas.enable": None,
+            "value.converter.schema.file": str(file),
+            **ALL,
+            **more,
+        }
+    )
+
+
+def table_of(schema: Any) -> Schema | None:
+    """The table that auto-creation would make."""
+    try:
+        kind = type_of(avro_reader(parse_avro(json.dumps(schema)), {}).schema, force_optional=True)
+    except (RecordError, BadSchema):
+        return None
+    assert isinstance(kind, StructType)
+    return assign_fresh_schema_ids(Schema(*kind.fields))
+
+
+def mutated(data: bytes, chance: random.Random) -> bytes:
+    """The bytes with something wrong, perhaps."""
+    if not data or chance.random() < 0.7:
+        return data
+    pick = chance.random()
+    place = chance.randrange(len(data))
+    if pick < 0.4:
+        return data[:place]
+    if pick < 0.8:
+        return data[:place] + bytes([chance.randrange(256)]) + data[place + 1 :]
+    return data + chance.randbytes(3)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_data(seed: int, tmp_path: Path) -> None:
+    """Random data of random schemas, some of it broken: same rows and refusals by both paths."""
+    chance = random.Random(seed)
+    maker = Maker(chance)
+    schema = maker.record(chance.randrange(1, 6))
+    table = table_of(schema)
+    if table is None:
+        pytest.skip("no table for this schema")
+    values = [encode(schema, maker.value(schema)) for _ in range(60)]
+    records = [mutated(value, chance) for value in values]
+    other = Schema(*(NestedField(i, f"f{i - 1}", _other(chance), required=False) for i in (1, 2)))
+    for fields in (table, other):
+        plans = [plan(tmp_path, fields)]
+        by_column, by_record = both(connector(tmp_path, schema), plans, [source(records)])
+        assert by_column == by_record
+    evolving = connector(tmp_path, schema, **{"iceberg.tables.evolve-schema-enabled": "true"})
+    by_column, by_record = both(evolving, [plan(tmp_path, other)], [source(records)])
+    assert by_column == by_record
+
+
+def _other(chance: random.Random) -> Any:
+    return chance.choice([LongType(), StringType(), TimestamptzType()])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_reference_reads_what_fastavro_reads(seed: int) -> None:
+    """Values without logical types are those that an independent reader finds."""
+    chance = random.Random(seed)
+    maker = Maker(chance)
+    schema = plain(maker.record(4))
+    reader = avro_reader(parse_avro(json.dumps(schema)), {})
+    for _ in range(30):
+        data = encode(schema, maker.value(schema))
+        theirs = fastavro.schemaless_reader(io.BytesIO(data), fastavro.parse_schema(schema))
+        try:
+            _, ours = reader.read(data)
+        except Malformed:  # a connect.type that the value does not fit
+            continue
+        assert repr(_comparable(ours, schema)) == repr(theirs)
+
+
+def _comparable(value: Any, schema: Any) -> Any:
+    """A value without schemas, unions unwrapped."""
+    if isinstance(schema, list):
+        if value is None:
+            return None
+        rest = [branch for branch in schema if branch != "null"]
+        if len(rest) == 1 and len(schema) == 2:
+            return _comparable(value, rest[0])
+        inner = [(n, v) for n, v in value.values.items() if v is not None]
+        return _comparable(inner[0][1], inner[0][0]) if inner else None
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    if kind == "record":
+        return {
+            f["name"]: _comparable(value.values[f["name"]], f["type"]) for f in schema["fields"]
+        }
+    if kind == "array":
+        return [_comparable(item, schema["items"]) for item in value]
+    if kind == "map":
+        return {k: _comparable(item, schema["values"]) for k, item in value.items()}
+    if kind == "float":
+        return float(value)
+    return getattr(value, "millis", value)

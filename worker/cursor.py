@@ -1,0 +1,187 @@
+"""Binary messages of one schema read side by side: a cursor per row, a field of all rows at once.
+
+Rules of this file:
+- Every row has its own end; what reaches past it, or is malformed, marks the row as bad, and its
+  cursor stays within the buffer. Bad rows hold any value; the reference takes them.
+- Work is bounded by the bytes and by ``ROUNDS_MAX`` steps over items; rows with more items than
+  that go to the reference, too.
+- Starts of values ascend from row to row, so texts become Arrow arrays without a loop over rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+Mask = npt.NDArray[np.bool_]
+
+ROUNDS_MAX: Final = 2_000
+PADDING: Final = bytes(32)
+_TOPS: Final = np.uint64(0x8080808080808080)
+_ONE: Final = np.uint64(1)
+_SEVEN_BITS: Final = np.uint64(0x7F7F7F7F7F7F7F7F)
+
+
+class Cursor:
+    """Where reading is, row by row.
+
+    Attributes:
+        data: the bytes of all rows, padded at both ends.
+        at: next byte of each row.
+        end: first byte behind each row.
+        bad: rows that the reference must read.
+        rounds: steps over items that are left, shared with the cursors made from this one.
+    """
+
+    __slots__ = ("at", "bad", "data", "end", "rounds", "words")
+
+    def __init__(self, data: npt.NDArray[np.uint8], at: Ints, end: Ints, rounds: list[int]) -> None:
+        self.data = data
+        self.words: Words = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
+        self.at = at
+        self.end = end
+        self.bad: Mask = np.zeros(len(at), np.bool_)
+        self.rounds = rounds
+
+    @classmethod
+    def over(cls, values: pa.Array, skip: int | Ints) -> Cursor:
+        """A cursor over binary values.
+
+        Args:
+            values: one chunk, no nulls, less than 2 GB.
+            skip: bytes to pass over at the start of each; at most its length.
+        """
+        _, offsets, data = values.buffers()
+        bounds = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
+        low, high = int(bounds[0]), int(bounds[-1])
+        raw = bytes(0) if data is None else memoryview(data)[low:high]
+        padded = np.frombuffer(b"".join((PADDING, raw, PADDING)), np.uint8)
+        at = bounds.astype(np.int64) + (len(PADDING) - low)
+        return cls(padded, at[:-1] + skip, at[1:], [ROUNDS_MAX])
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def part(self, rows: Any, end: Ints | None = None) -> Cursor:
+        """A cursor over some of the rows (a mask or positions), perhaps with nearer ends."""
+        made = object.__new__(Cursor)
+        made.data, made.words, made.rounds = self.data, self.words, self.rounds
+        made.at = self.at[rows]
+        made.end = self.end[rows] if end is None else end
+        made.bad = self.bad[rows]
+        return made
+
+    def join(self, part: Cursor, rows: Any) -> None:
+        """Go on where a part of the rows has arrived."""
+        self.at[rows] = part.at
+        self.bad[rows] = part.bad
+
+    def move(self, size: Any) -> None:
+        """Pass over bytes; rows that have fewer become bad."""
+        self.at = self.at + size
+        over = self.at > self.end
+        if over.any():
+            self.refuse(over)
+
+    def refuse(self, rows: Mask) -> None:
+        """Mark rows as bad and hold their cursors at the end."""
+        self.bad = self.bad | rows
+        self.at = np.where(self.bad, self.end, self.at)
+
+    def round(self) -> bool:
+        """Take one of the steps that are left."""
+        self.rounds[0] -= 1
+        return self.rounds[0] >= 0
+
+    # -------------------------------------------------------------- values
+
+    def unsigned(self) -> Words:
+        """A varint of up to 64 bits."""
+        words = self.words[self.at]
+        if not (words & np.uint64(0x80)).any():
+            self.move(1)
+            short: Words = words & np.uint64(0x7F)
+            return short
+        stops = ~words & _TOPS
+        lowest = stops & (~stops + _ONE)
+        mask = lowest ^ (lowest - _ONE)  # all ones where no stop is: 8 bytes and more
+        sizes = (np.bitwise_count(mask) >> 3).astype(np.int64)
+        value = _compressed(words & mask & _SEVEN_BITS)
+        long = stops == 0
+        if long.any():
+            rows = np.flatnonzero(long)
+            rest = self.words[np.minimum(self.at[rows] + 8, len(self.words) - 1)]
+            ninth, tenth = rest & np.uint64(0xFF), (rest >> np.uint64(8)) & np.uint64(0xFF)
+            is_ten = ninth >= 0x80
+            value[rows] |= (ninth & np.uint64(0x7F)) << np.uint64(56)
+            value[rows] |= np.where(is_ten, tenth, 0).astype(np.uint64) << np.uint64(63)
+            sizes[rows] = np.where(is_ten, 10, 9)
+            wrong = is_ten & (tenth > 1)
+            if wrong.any():
+                bad = np.zeros(len(self), np.bool_)
+                bad[rows[wrong]] = True
+                self.refuse(bad)
+        self.move(sizes)
+        return value
+
+    def signed(self) -> Ints:
+        """A zig-zag varint of up to 64 bits."""
+        value = self.unsigned()
+        plain: Ints = ((value >> _ONE) ^ (np.uint64(0) - (value & _ONE))).view(np.int64)
+        return plain
+
+    def bytes(self, size: Any) -> tuple[Ints, Ints]:
+        """Starts and ends of values of known sizes."""
+        wrong = (size < 0) | (size > self.end - self.at)
+        if np.any(wrong):
+            self.refuse(np.broadcast_to(wrong, self.at.shape))
+            size = np.where(self.bad, 0, size)
+        start = self.at
+        self.at = start + size
+        return start, self.at
+
+    def word(self, size: int) -> Words:
+        """A little-endian number of 4 or 8 bytes."""
+        words = self.words[self.at]
+        self.move(size)
+        return words if size == 8 else words & np.uint64(0xFFFFFFFF)
+
+    def byte(self) -> npt.NDArray[np.uint8]:
+        """One byte."""
+        found: npt.NDArray[np.uint8] = self.data[self.at]
+        self.move(1)
+        return found
+
+
+def _compressed(words: Words) -> Words:
+    """Seven bits of each of eight bytes, put together."""
+    u = np.uint64
+    words = (words & u(0x007F007F007F007F)) | ((words & u(0x7F007F007F007F00)) >> u(1))
+    words = (words & u(0x00003FFF00003FFF)) | ((words & u(0x3FFF00003FFF0000)) >> u(2))
+    return (words & u(0x000000000FFFFFFF)) | ((words & u(0x0FFFFFFF00000000)) >> u(4))
+
+
+def big_endian(cursor: Cursor, start: Ints, end: Ints) -> tuple[Ints, Words, Mask]:
+    """Two's complement numbers of 1 to 16 bytes.
+
+    Returns:
+        High and low 64 bits, and the rows with no bytes or more than 16.
+    """
+    size = end - start
+    wrong = (size < 1) | (size > 16)
+    size = np.where(wrong, 1, size)
+    low = cursor.words[end - 8].byteswap().view(np.int64)
+    is_wide = size > 8
+    shift = np.where(is_wide, 0, 64 - 8 * size)
+    low = (low << shift) >> shift
+    high = low >> 63
+    if is_wide.any():
+        shift = np.where(is_wide, 128 - 8 * size, 0)
+        wide = (cursor.words[end - 16].byteswap().view(np.int64) << shift) >> shift
+        high = np.where(is_wide, wide, high)
+    return high, low.view(np.uint64), wrong
