@@ -20,11 +20,11 @@ from connect.config.declarations import (
     FRAMEWORK_KEYS,
 )
 from connect.config.keys import Key, invalid, one_of
+from connect.config.registry_keys import AVRO_KEYS, COMPRESSION, CONVERTER_TYPE
 from connect.errors import ConfigError
 from connect.transforms.base import KAFKA, OWN, Declaration, Side, typed_options
 from connect.transforms.predicates import PREDICATES
 from connect.transforms.registry import DECLARATIONS, names_of
-from connect.config.registry_keys import AVRO_KEYS, COMPRESSION, CONVERTER_TYPE
 
 PluginType = Literal[
     "sink", "source", "transformation", "predicate", "converter", "header_converter"

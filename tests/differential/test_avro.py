@@ -17,6 +17,7 @@ from connect.converters.avro_data import avro_reader
 from connect.converters.avro_input import Malformed
 from connect.converters.avro_schema import BadSchema, parse_avro
 from connect.errors import RecordError
+from connect.tables.creation import check_type
 from connect.tables.inference import type_of
 from tests.differential.avro_cases import Maker, encode, plain
 from tests.differential.support import config, plan, source
@@ -44,6 +45,7 @@ def table_of(schema: Any) -> Schema | None:
     """The table that auto-creation would make."""
     try:
         kind = type_of(avro_reader(parse_avro(json.dumps(schema)), {}).schema, force_optional=True)
+        check_type(kind, case_insensitive=False)
     except (RecordError, BadSchema):
         return None
     assert isinstance(kind, StructType)

@@ -8,7 +8,7 @@ from typing import Any
 
 from connect.config.framework_keys import COMMON_KEYS
 from connect.config.keys import REQUIRED, Key
-from connect.config.plugins import BUILT_IN, Plugin, Plugins
+from connect.config.plugins import BUILT_IN, REGISTRY_CONVERTERS, Plugin, Plugins
 
 _FILE = "org.apache.kafka.connect.file.FileStream"
 _SMT = "org.apache.kafka.connect.transforms."
@@ -41,10 +41,9 @@ _KEYS: dict[str, tuple[Key, ...]] = {
 
 
 def recorded_plugins(folder: Path) -> Plugins:
-    """Icefloe's plugins that the recorded worker has too, and the recorded worker's others."""
+    """Icefloe's plugins but the converters with schemas, and the recorded worker's others."""
     listed = _listed(folder)
-    recorded = {(entry["class"], entry["type"]) for entry in listed}
-    shared = Plugins(p for p in BUILT_IN.all() if (p.class_name, p.type) in recorded)
+    shared = Plugins(p for p in BUILT_IN.all() if p.class_name not in REGISTRY_CONVERTERS)
     return shared + [
         Plugin(
             entry["class"],
