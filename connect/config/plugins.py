@@ -23,6 +23,7 @@ from connect.config.keys import Key, invalid, one_of
 from connect.config.registry_keys import AVRO_KEYS, COMPRESSION, CONVERTER_TYPE
 from connect.errors import ConfigError
 from connect.transforms.base import KAFKA, OWN, Declaration, Side, typed_options
+from connect.transforms.custom import installed
 from connect.transforms.predicates import PREDICATES
 from connect.transforms.registry import DECLARATIONS, names_of
 
@@ -227,7 +228,7 @@ def _version_of(package: str) -> str | None:
 
 def _check_options(declared: Declaration, side: Side, raw: Mapping[str, str]) -> str | None:
     try:
-        declared.make(typed_options(declared.keys, raw), side)
+        declared.make(typed_options(declared.keys, raw, families=declared.families), side)
     except ConfigError as error:
         return error.message
     return None
@@ -259,7 +260,7 @@ BUILT_IN = Plugins(
                 aliases=frozenset(n for n, s in names_of(declared).items() if s == side),
                 check_options=partial(_check_options, declared, side),
             )
-            for declared in DECLARATIONS
+            for declared in (*DECLARATIONS, *installed())
             for class_name in declared.class_names
             for side in (names_of(declared)[class_name],)
         ),

@@ -88,6 +88,8 @@ class Declaration:
         keys: its configuration.
         has_sides: whether there are two classes, ``$Key`` and ``$Value``.
         also: further packages under which existing configurations name it.
+        families: prefixes of keys whose ends are free, with what they mean; options hold a map for
+            each.
         differs: what it does differently from the Java class, for its page.
         is_column: whether records go through it column by column.
         needs_headers: whether it looks at headers, so that they must be read.
@@ -101,6 +103,7 @@ class Declaration:
     keys: tuple[Key, ...] = ()
     has_sides: bool = False
     also: tuple[str, ...] = ()
+    families: Mapping[str, str] = field(default_factory=dict)
     differs: str = ""
     is_column: bool = False
     needs_headers: bool = False
@@ -112,11 +115,18 @@ class Declaration:
         return (f"{name}$Key", f"{name}$Value") if self.has_sides else (name,)
 
 
-def typed_options(keys: Sequence[Key], raw: Mapping[str, str], *, prefix: str = "") -> Options:
+def typed_options(
+    keys: Sequence[Key],
+    raw: Mapping[str, str],
+    *,
+    prefix: str = "",
+    families: Mapping[str, str] | None = None,
+) -> Options:
     """Type a transformation's own configuration.
 
     Args:
         keys: declarations.
+        families: prefixes of keys whose ends are free.
         raw: keys without prefix.
         prefix: of the keys in the connector's configuration, for sentences about missing ones.
 
@@ -131,6 +141,9 @@ def typed_options(keys: Sequence[Key], raw: Mapping[str, str], *, prefix: str = 
         if result.errors:
             raise ConfigError(result.errors[0], code="transform_option")
         found[key.name] = result.value
+    for family in families or {}:
+        ends = {n.removeprefix(family): v for n, v in raw.items() if n.startswith(family)}
+        found[family] = ends
     return found
 
 

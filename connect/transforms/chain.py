@@ -10,16 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from connect.config.connector import PredicateConfig, TransformConfig
 from connect.errors import ConfigError, RecordError
 from connect.records import SinkRecord
 from connect.transforms import predicates, registry
 from connect.transforms.base import Apply, Declaration, Side, typed_options
-
-RECORDS_MAX: Final = 100_000
-"""Most records that one record may become."""
+from connect.transforms.chain_limits import RECORDS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +113,10 @@ def link_of(config: TransformConfig) -> Link:
         )
     declared, side = found
     prefix = f"transforms.{config.alias}."
-    apply = declared.make(typed_options(declared.keys, config.options, prefix=prefix), side)
+    options = typed_options(
+        declared.keys, config.options, prefix=prefix, families=declared.families
+    )
+    apply = declared.make(options, side)
     return Link(config.alias, declared, side, apply, _condition(config))
 
 

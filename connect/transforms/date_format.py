@@ -23,6 +23,18 @@ _MONTHS: Final = (
 )
 _DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _LETTERS: Final = frozenset("yMdDEaHkKhmsSuXZz")
+_RANGES: Final[Mapping[str, tuple[int, int]]] = {
+    "M": (1, 12),
+    "d": (1, 31),
+    "D": (1, 366),
+    "H": (0, 23),
+    "k": (1, 24),
+    "K": (0, 11),
+    "h": (1, 12),
+    "m": (0, 59),
+    "s": (0, 59),
+    "S": (0, 999),
+}
 _NUMERIC: Final = frozenset("ydDHkKhmsSu")
 _PIECE: Final = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
 _ZONE: Final = re.compile(r"(?:GMT|UTC)?([+-])([0-9]{1,2}):?([0-9]{2})?|GMT|UTC|Z")
@@ -70,8 +82,12 @@ class DateFormat:
             for piece in self._pieces
         )
 
-    def parse(self, text: str) -> int:
-        """Read an instant, milliseconds since 1970 UTC; text after it is ignored.
+    def parse(self, text: str, *, strict: bool = False) -> int:
+        """Read an instant, milliseconds since 1970 UTC.
+
+        Args:
+            text: what to read.
+            strict: refuse text after it and parts that are none, such as month 13.
 
         Raises:
             ValueError: the text does not begin with what the pattern says.
@@ -85,7 +101,14 @@ class DateFormat:
             following = self._pieces[place + 1] if place + 1 < len(self._pieces) else None
             abuts = following is not None and following.is_number
             index = _read(piece, text, index, found, abuts=abuts)
+        if strict:
+            _check(found, text[index:])
         return _instant(found)
+
+    @property
+    def has_zone(self) -> bool:
+        """Whether texts tell their offset from UTC."""
+        return any(piece.letter and piece.letter in "XZz" for piece in self._pieces)
 
 
 def civil_from_days(days: int) -> tuple[int, int, int]:
@@ -216,6 +239,19 @@ def _name(names: tuple[str, ...], text: str, index: int) -> tuple[int, int]:
             if rest.startswith(form.lower()):
                 return number, index + len(form)
     raise ValueError("there is no name where the pattern has one")
+
+
+def _check(found: Mapping[str, int], rest: str) -> None:
+    if rest:
+        raise ValueError("there is text after the time")
+    for letter, number in found.items():
+        low, high = _RANGES.get(letter, (-(2**63), 2**63))
+        if not low <= number <= high:
+            raise ValueError("a part of the time is out of range")
+    year, month, day = found.get("y", 1970), found.get("M", 1), found.get("d", 1)
+    days = days_from_civil(year, month, 1) + day - 1
+    if civil_from_days(days) != (year, month, day):
+        raise ValueError("the month has no such day")
 
 
 def _instant(found: dict[str, int]) -> int:

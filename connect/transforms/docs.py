@@ -32,7 +32,7 @@ What a transformation drops is read and counted as dropped. What it refuses has 
 Class names of Kafka, of the Iceberg sink (`org.apache.iceberg...` and `io.tabular...`) and our own
 are taken as existing configurations write them. Those marked *columns* change whole blocks of
 records at once; the others go record by record, which is slower: see
-[performance](../performance.md).
+[performance](../performance.md). [Your own](custom.md) are Python functions.
 """
 
 
@@ -50,8 +50,11 @@ def page(declared: Declaration) -> str:
     )
     if declared.differs:
         parts.append(f"Other than in Java: {declared.differs}\n")
+    if declared.keys or declared.families:
+        parts.append("## Keys, below `transforms.<alias>.`\n")
     if declared.keys:
-        parts += ["## Keys, below `transforms.<alias>.`\n", key_table(declared.keys)]
+        parts.append(key_table(declared.keys))
+    parts += [f"`{family}<...>`: {what}\n" for family, what in declared.families.items()]
     parts += ["## Example\n", _example(declared)]
     return "\n".join(parts)
 

@@ -8,9 +8,11 @@ from typing import Final
 from connect.transforms import (
     cast,
     copy_value,
+    custom,
     debezium_transform,
     dms_transform,
     drop_headers,
+    explode,
     extract_field,
     filter,  # noqa: A004 - Kafka's name
     flatten,
@@ -18,10 +20,13 @@ from connect.transforms import (
     hoist_field,
     insert_field,
     insert_header,
+    jmespath_transform,
     json_to_map_transform,
     kafka_metadata_transform,
     mask_field,
     mongo_debezium_transform,
+    parse_json,
+    parse_timestamp,
     regex_router,
     replace_field,
     set_schema_metadata,
@@ -54,6 +59,10 @@ DECLARATIONS: Final[tuple[Declaration, ...]] = (
     json_to_map_transform.DECLARATION,
     kafka_metadata_transform.DECLARATION,
     mongo_debezium_transform.DECLARATION,
+    explode.DECLARATION,
+    jmespath_transform.DECLARATION,
+    parse_json.DECLARATION,
+    parse_timestamp.DECLARATION,
 )
 
 
@@ -70,8 +79,15 @@ def names_of(declared: Declaration) -> Mapping[str, Side]:
 
 
 def find(name: str) -> tuple[Declaration, Side] | None:
-    """The transformation of a class name, and its side; None when there is none."""
-    return _BY_NAME.get(name)
+    """The transformation of a class name, and its side; None when there is none.
+
+    Installed ones of users are found by the names of their entry points.
+    """
+    known = _BY_NAME.get(name)
+    if known is not None:
+        return known
+    own = next((declared for declared in custom.installed() if declared.name == name), None)
+    return None if own is None else (own, "value")
 
 
 _BY_NAME: Final[Mapping[str, tuple[Declaration, Side]]] = {

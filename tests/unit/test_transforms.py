@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +61,17 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, list) else value
 
 
+def text(value: Any) -> Any:
+    """Instants as ISO text, as pages show them."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return {name: text(inner) for name, inner in value.items()} if type(value) is dict else value
+
+
 def shown(record: SinkRecord, parts: Mapping[str, Any]) -> dict[str, Any]:
     """The same parts of a record as an example shows."""
     known = {
-        "value": plain(record.value),
+        "value": text(plain(record.value)),
         "key": plain(record.key),
         "topic": record.topic,
         "headers": {header.key: header.value for header in record.headers},
@@ -172,3 +180,95 @@ def test_bad_patterns(pattern: str) -> None:
     """A letter that is none, and an open quote, are errors of the configuration."""
     with pytest.raises(ConfigError):
         DateFormat(pattern)
+
+
+def one(name: str, value: Any, **config: str) -> Any:
+    """The value that one of our own transformations makes; None when it drops the record."""
+    options = {key.replace("__", "."): text for key, text in config.items()}
+    found = chain(f"icefloe.transforms.{name}", options).apply(record_of({"value": value}))
+    return found[0].value if found else None
+
+
+AT = datetime(2023, 11, 14, 22, 13, 20, 123456, UTC)
+
+
+@pytest.mark.parametrize(
+    ("given", "config", "wanted"),
+    [
+        ("2023-11-14T22:13:20.123456Z", {}, AT),
+        ("2023-11-14 23:13:20.123456+01:00", {"timezone": "Asia/Tokyo"}, AT),
+        ("2023-11-15T07:13:20.123456", {"timezone": "Asia/Tokyo"}, AT),
+        (1_700_000_000_123_456, {"format": "epoch", "unit": "us"}, AT),
+        ("14.11.2023 22:13", {"format": "dd.MM.yyyy HH:mm"}, AT.replace(second=0, microsecond=0)),
+        ("14.11.2023 22:13 or so", {"format": "dd.MM.yyyy HH:mm"}, None),
+        ("30.02.2023 22:13", {"format": "dd.MM.yyyy HH:mm"}, None),
+        ("14.13.2023 22:13", {"format": "dd.MM.yyyy HH:mm"}, None),
+        ("yesterday", {}, None),
+        (5, {}, None),
+        ("5", {"format": "epoch"}, None),
+        (2**62, {"format": "epoch", "unit": "s"}, None),
+    ],
+)
+def test_parse_timestamp(given: Any, config: dict[str, str], wanted: datetime | None) -> None:
+    """A time of the format becomes that instant, anything else is refused, or null if wanted."""
+    lenient = one("ParseTimestamp", {"a": {"t": given}}, fields="a.t,b", invalid="null", **config)
+    assert lenient == {"a": {"t": wanted}}
+    if wanted is None:
+        with pytest.raises(RecordError):
+            one("ParseTimestamp", {"a": {"t": given}}, fields="a.t", **config)
+
+
+def test_parse_json() -> None:
+    """A text becomes what it says, in its place or elsewhere; what is no JSON is refused."""
+    assert one("ParseJson", {"a": "[1,{}]"}, field="a") == {"a": [1, {}]}
+    assert one("ParseJson", {"a": "1"}, field="a", target="b.c") == {"a": "1", "b": {"c": 1}}
+    assert one("ParseJson", {"a": None}, field="a") == {"a": None}
+    for bad in ("{", 5, "1 2"):
+        with pytest.raises(RecordError):
+            one("ParseJson", {"a": bad}, field="a")
+
+
+def test_explode() -> None:
+    """Lists and maps become rows, nothing none; the other fields are repeated."""
+    exploded = chain("icefloe.transforms.Explode", {"field": "a.l", "key.field": "i"})
+
+    def rows(value: Any) -> list[Any]:
+        return [record.value for record in exploded.apply(record_of({"value": value}))]
+
+    assert rows({"a": {"l": [1, 2], "x": 3}}) == [
+        {"a": {"l": 1, "x": 3}, "i": 0},
+        {"a": {"l": 2, "x": 3}, "i": 1},
+    ]
+    assert rows({"a": {"l": {"k": 1}}}) == [{"a": {"l": 1}, "i": "k"}]
+    assert rows({"a": {"l": []}}) == rows({"b": 1}) == []
+    assert one("Explode", {"b": 1}, field="l", keep__empty="true") == {"b": 1, "l": None}
+    with pytest.raises(RecordError):
+        rows({"a": {"l": 5}})
+
+
+def test_chains_go_on_with_every_row() -> None:
+    """What follows an explosion sees each row, and may drop some."""
+    links = (
+        TransformConfig("e", "icefloe.transforms.Explode", {"field": "l"}),
+        TransformConfig("w", "icefloe.transforms.Jmespath", {"where": "l > `1`"}),
+    )
+    found = Chain(links).apply(record_of({"value": {"l": [1, 2, 3]}}))
+    assert [record.value for record in found] == [{"l": 2}, {"l": 3}]
+
+
+def test_jmespath() -> None:
+    """Expressions see the record as it came; what cannot be evaluated is refused."""
+    assert one("Jmespath", {"a": 1, "b": 2}, fields__a="b", fields__b="a") == {"a": 2, "b": 1}
+    assert one("Jmespath", {"a": 1}, fields__x="kafka.[topic, offset]", keep="false") == {
+        "x": ["orders", 42]
+    }
+    assert one("Jmespath", {"a": 1}, where="a == `2`") is None
+    assert one("Jmespath", {"t": 1}, fields__t="epoch_seconds_to_iso8601(t)") == {
+        "t": "1970-01-01T00:00:01Z"
+    }
+    with pytest.raises(RecordError) as refused:
+        one("Jmespath", {"a": "secret"}, fields__x="abs(a)")
+    assert "secret" not in str(refused.value)
+    for bad in ({"fields__x": "a["}, {}):
+        with pytest.raises(ConfigError):
+            one("Jmespath", {"a": 1}, **bad)
