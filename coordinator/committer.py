@@ -31,6 +31,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from connect import failpoints
 from connect.config.connector import ConnectorConfig
+from connect.control_offsets import covers, merged, offsets_text
 from connect.errors import CommitError, CommitRefused, Fenced, IcefloeError, RetriableError
 from connect.gateways.catalog import CatalogGateway
 from connect.gateways.storage import delete_files
@@ -45,9 +46,6 @@ from coordinator.floor import (
     VALID_THROUGH_PROPERTY,
     FloorKeys,
     TableState,
-    covers,
-    merged,
-    offsets_text,
     table_state,
 )
 from coordinator.landing import Landed, Landing, Manifests, WaitingClock

@@ -16,20 +16,21 @@ Source:
 
 from __future__ import annotations
 
-import json
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
+from connect.control_offsets import covers, merged, parse_offsets
 from connect.errors import CommitRefused, InvariantViolation
 
 VALID_THROUGH_PROPERTY = "kafka.connect.valid-through-ts"
-_PARTITION_DIGITS_MAX = 9
-_OFFSET_MAX = 2**63 - 1
-_TEXT_CHARACTERS_MAX = 4_000_000
+OLD_VALID_THROUGH_PROPERTY = "kafka.connect.vtts"  # of the io.tabular sink: epoch milliseconds
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,54 +112,6 @@ def table_state(metadata: TableMetadata, keys: FloorKeys) -> TableState:
     )
 
 
-def merged(*floors: Mapping[int, int]) -> dict[int, int]:
-    """Per control partition the highest offset."""
-    out: dict[int, int] = {}
-    for floor in floors:
-        for partition, offset in floor.items():
-            out[partition] = max(offset, out.get(partition, offset))
-    return out
-
-
-def covers(floor: Mapping[int, int], other: Mapping[int, int]) -> bool:
-    """Whether ``floor`` is nowhere below ``other``."""
-    return all(floor.get(partition, -1) >= offset for partition, offset in other.items())
-
-
-def offsets_text(offsets: Mapping[int, int]) -> str:
-    """Control offsets as snapshots carry them, as Java's sink writes them."""
-    return json.dumps({str(p): offsets[p] for p in sorted(offsets)}, separators=(",", ":"))
-
-
-def parse_offsets(text: str | None) -> dict[int, int]:
-    """The inverse of ``offsets_text``; nothing for None.
-
-    Raises:
-        CommitRefused: ``floor_unreadable``: a guess could lose rows.
-    """
-    if text is None:
-        return {}
-    try:
-        found = json.loads(text) if len(text) <= _TEXT_CHARACTERS_MAX else None
-    except (ValueError, RecursionError):
-        found = None
-    if isinstance(found, dict) and all(_is_offset(k, v) for k, v in found.items()):
-        return {int(partition): offset for partition, offset in found.items()}
-    raise CommitRefused(
-        "the control offsets kept in the table cannot be read", code="floor_unreadable"
-    )
-
-
-def _is_offset(partition: str, offset: object) -> bool:
-    return (
-        partition.isascii()
-        and partition.isdecimal()
-        and len(partition) <= _PARTITION_DIGITS_MAX
-        and type(offset) is int
-        and 0 <= offset <= _OFFSET_MAX
-    )
-
-
 def _ancestry(head: Snapshot | None, by_id: Mapping[int, Snapshot]) -> Iterator[Snapshot]:
     left = len(by_id)
     while head is not None:
@@ -207,7 +160,13 @@ def _refuse_cut_off(
 
 def _own_valid_through(snapshot: Snapshot, keys: FloorKeys) -> str | None:
     summary = _summary(snapshot)
-    return summary.get(VALID_THROUGH_PROPERTY) if summary.get(keys.summary) else None
+    if not summary.get(keys.summary):
+        return None
+    old = summary.get(OLD_VALID_THROUGH_PROPERTY, "")
+    if VALID_THROUGH_PROPERTY not in summary and old.isascii() and old.isdecimal():
+        with contextlib.suppress(OverflowError):
+            return (_EPOCH + timedelta(milliseconds=int(old))).isoformat()
+    return summary.get(VALID_THROUGH_PROPERTY)
 
 
 def _summary(snapshot: Snapshot) -> Mapping[str, str]:

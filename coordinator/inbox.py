@@ -5,6 +5,8 @@ Rules of this file:
   never at the latest. Floors in the tables filter what is already committed.
 - Only committed transactions are read. A frame that cannot be read stops nothing: it is counted
   and named, for what our own tasks write can be read.
+- An announcement in the format of the sink's ancestor stops the coordinator: nobody would read its
+  records again.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from connect.records import KafkaRecord
 from control_schemas.codec import decode
 from control_schemas.errors import MalformedEvent
 from control_schemas.headers import decode_headers
+from control_schemas.legacy import legacy_event
 from coordinator.effects import Advanced, Envelope, EnvelopeRead
 
 
@@ -94,6 +97,7 @@ class Inbox:
         """Events of this connector in order, then how far the log was read.
 
         Raises:
+            DataLost: ``legacy_announcement``: the sink's ancestor has not finished.
             RetriableError: the broker is away.
         """
         out: list[EnvelopeRead | Advanced] = []
@@ -105,6 +109,19 @@ class Inbox:
         return out
 
     def _envelope(self, record: KafkaRecord) -> Envelope | None:
+        old = legacy_event(record.value or b"")
+        if old is not None:
+            if old.is_announcement and old.is_of(self._group_id):
+                raise DataLost(
+                    "files were announced by the io.tabular sink in its old event format and are "
+                    "perhaps in no table: let that sink run until it has committed them, then "
+                    "start again",
+                    code="legacy_announcement",
+                    topic=record.topic,
+                    partition=record.partition,
+                    offset=record.offset,
+                )
+            return None
         try:
             event = decode(record.value or b"")
             headers = decode_headers(record.headers)

@@ -24,6 +24,7 @@ from connect.gateways.catalog import CatalogGateway, open_catalog
 from connect.gateways.kafka import LogReader, TransactionalProducer
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.layout import Layout
+from connect.predecessors import wait_until_left
 from connect.records import KafkaRecord
 from control_schemas.events import DataWritten
 from coordinator.committer import Committer
@@ -106,6 +107,15 @@ class ConnectorCoordinator:
         """The operator's word on a failed table; may be called from any thread."""
         self._given.put(decision)
 
+    @property
+    def is_stopping(self) -> bool:
+        """True once ``stop`` was called."""
+        return self._stopping.is_set()
+
+    def pause(self, duration_ms: int) -> None:
+        """Wait, but not once ``stop`` was called."""
+        self._stopping.wait(duration_ms / 1000)
+
     def stop(self) -> None:
         """End after what is being done now; may be called from any thread."""
         self._stopping.set()
@@ -130,7 +140,7 @@ class ConnectorCoordinator:
                     delay_ms = RESTART_MIN_MS
                 log.warning("coordinator starts over", error=str(e), code=e.code, delay_ms=delay_ms)
                 self._wiring.on_event("restart", {"code": e.code})
-                self._stopping.wait(delay_ms / 1000)
+                self.pause(delay_ms)
                 delay_ms = min(delay_ms * 2, RESTART_MAX_MS)
 
 
@@ -152,6 +162,7 @@ class _Session:
             owner.transactional_id,
         )
         self._layout = layout
+        self._owner = owner
         self._inbox: Inbox | None = None
         self._catalog: CatalogGateway | None = None
         self._failed_tables: list[dict[str, Any]] | None = None
@@ -176,6 +187,7 @@ class _Session:
         self._producer.init()
         failpoints.hit("C2")
         admin = KafkaAdmin(wiring.kafka)
+        wait_until_left(admin, [config.control_group_id], self._owner, wiring.clock)
         positions, has_history = start_offsets(admin, config.control_topic, config.control_group_id)
         topic_id = admin.topic_id(config.control_topic)
         admin.close()

@@ -27,6 +27,8 @@ from connect.errors import CommitError, CommitRefused, DataLost, Fenced, Retriab
 from connect.gateways.kafka import LogReader, TransactionalProducer, client_properties
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.herder.store import read_layouts
+from connect.layout import TopicPartition
+from connect.predecessors import committed_offsets, wait_until_left
 from worker.announcer import Announcer
 from worker.control import ControlLog, Heard
 from worker.drain import Drain
@@ -109,7 +111,7 @@ class ConnectorTask:
                     "task starts over", error=str(e), code=e.code, delay_ms=delay_ms,
                     connector=self.config.name, task=self.assignment.task, at_ms=clock.now_ms(),
                 )  # fmt: skip
-                if failures == FAILURES_UNTIL_REPORTED:
+                if failures == FAILURES_UNTIL_REPORTED or e.code == "group_in_use":
                     self.wiring.report("FAILED", e)
                 self.pause(delay_ms)
 
@@ -167,6 +169,7 @@ class _Life:
             )
         )
         self._closing.append(self._admin.close)
+        wait_until_left(self._admin, config.member_groups, self._owner, self._clock)
         own = {tp.topic for tp in self._partitions}
         self._topics = SourceTopics(
             self._admin,
@@ -237,7 +240,7 @@ class _Life:
         next start begin elsewhere.
         """
         self._until_sure(lambda: self._topics.check({}))
-        committed = self._admin.committed(self._config.connect_group_id, self._partitions)
+        committed = committed_offsets(self._admin, self._config, self._partitions)
         marks = self._admin.watermarks(self._partitions)
         is_latest = self._config.auto_offset_reset == "latest"
         fresh = {tp: marks[tp][1 if is_latest else 0] for tp, at in committed.items() if at is None}

@@ -265,6 +265,14 @@ def _check_partition_terms(raw: Raw, checked: Checked) -> None:
 def _check_groups(raw: Raw, checked: Checked) -> None:
     own = raw.get("iceberg.connect.group-id")
     override = raw.get("consumer.override.group.id")
+    control = raw.get("iceberg.control.group-id")
+    is_tabular = (raw.get("connector.class") or "").strip().startswith("io.tabular.")
+    if control and own and control != own and not is_tabular:
+        checked.add(
+            "iceberg.control.group-id",
+            "iceberg.control.group-id and iceberg.connect.group-id name the same consumer group; "
+            "set one of them",
+        )
     if own and override and own != override:
         checked.add(
             "iceberg.connect.group-id",

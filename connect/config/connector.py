@@ -112,6 +112,7 @@ class ConnectorConfig:
     max_tables: int
     control_topic: str
     connect_group_id_override: str | None
+    framework_group_id: str
     coordinator_transactional_prefix: str | None
     commit_interval_ms: int
     commit_timeout_ms: int
@@ -138,6 +139,22 @@ class ConnectorConfig:
     def connect_group_id(self) -> str:
         """Consumer group of the source offsets; also the ``group_id`` of control events."""
         return self.connect_group_id_override or f"connect-{self.name}"
+
+    @property
+    def is_tabular(self) -> bool:
+        """Whether it is the JSON of the older sink, which keeps its offsets in another group."""
+        return self.connector_class.strip().startswith("io.tabular.")
+
+    @property
+    def fallback_group_id(self) -> str | None:
+        """Group whose source offsets count where ``connect_group_id`` has none."""
+        return self.framework_group_id if self.is_tabular else None
+
+    @property
+    def member_groups(self) -> tuple[str, ...]:
+        """Groups that tasks of the Java sink are members of while they run."""
+        other = self.fallback_group_id
+        return (self.connect_group_id,) if other is None else (self.connect_group_id, other)
 
     @property
     def control_group_id(self) -> str:

@@ -162,6 +162,14 @@ JAVA_KEYS: tuple[Key, ...] = (
 
 OWN_KEYS: tuple[Key, ...] = (
     Key(
+        "iceberg.control.group-id",
+        "STRING",
+        "Consumer group of the source offsets, as the older `io.tabular` sink names it; for "
+        "that connector class `cg-control-<name>` when absent.",
+        None,
+        "LOW",
+    ),
+    Key(
         "iceberg.catalog.multi-table-commit",
         "BOOLEAN",
         "The REST catalog's multi-table transaction is known to be atomic (`icefloe catalog "

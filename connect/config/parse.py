@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from connect.config.check import (
     Checked,
@@ -230,7 +231,8 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         max_new_columns=v["iceberg.tables.max-new-columns"],
         max_tables=v["iceberg.tables.max-tables"],
         control_topic=v["iceberg.control.topic"],
-        connect_group_id_override=v["iceberg.connect.group-id"] or consumer.get("group.id") or None,
+        connect_group_id_override=_group_id(v, consumer.get("group.id")),
+        framework_group_id=consumer.get("group.id") or f"connect-{v['name']}",
         coordinator_transactional_prefix=v["iceberg.coordinator.transactional.prefix"] or None,
         commit_interval_ms=v["iceberg.control.commit.interval-ms"],
         commit_timeout_ms=v["iceberg.control.commit.timeout-ms"],
@@ -247,3 +249,15 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         kafka_overrides=split(raw, "iceberg.kafka."),
         transforms=_transforms(raw),
     )
+
+
+def _group_id(v: Mapping[str, Any], of_consumer: str | None) -> str | None:
+    """The group of the source offsets where it is not ``connect-<name>``.
+
+    The older sink's truth is its control group; ``iceberg.connect.group-id`` names the copy that
+    it keeps for Connect.
+    """
+    of_control: str | None = v["iceberg.control.group-id"]
+    if str(v["connector.class"]).strip().startswith("io.tabular."):
+        return of_control or f"cg-control-{v['name']}"
+    return of_control or v["iceberg.connect.group-id"] or of_consumer or None

@@ -251,6 +251,24 @@ class KafkaAdmin:
         ]
         return {tp: at for tp, at in self.committed(group, partitions).items() if at is not None}
 
+    def members(self, group: str) -> list[str]:
+        """Client id and address of each member of a group; none when it is not there."""
+
+        def ask() -> Any:
+            futures = self._admin.describe_consumer_groups(
+                [group], request_timeout=REQUEST_TIMEOUT_S
+            )
+            return _result(futures[group]).members
+
+        with mapped(f"describing group {group}"):
+            try:
+                found = _when_coordinated(ask)
+            except KafkaException as e:
+                if e.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                    raise
+                return []
+        return [f"{member.client_id} at {member.host.lstrip('/')}" for member in found]
+
     def alter_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set committed offsets of a group without members."""
         request = ConsumerGroupTopicPartitions(group, to_client(offsets))

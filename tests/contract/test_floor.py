@@ -13,8 +13,12 @@ from pyiceberg.table.update import (
 )
 
 from coordinator.effects import TableCommitted, TableFailed
+from coordinator.floor import FloorKeys, table_state
+from coordinator.snapshots import instant_us
 from tests.places import MIRROR, Place
 from tests.tables import announced, reference, table_commit
+
+OFFSETS = "kafka.connect.offsets.control-iceberg.connect-c"
 
 
 def _expire(place: Place) -> None:
@@ -57,6 +61,24 @@ def test_the_floor_outlives_expiry(place: Place, left: str) -> None:
         fresh = place.committer().commit(table_commit([old]))
     assert isinstance(fresh, TableCommitted)
     assert fresh.files == 1
+
+
+def test_what_the_older_sink_left_is_understood(place: Place) -> None:
+    """Its floor has the same name, its valid-through time another name and form."""
+    keys = FloorKeys(summary=OFFSETS, mirror=MIRROR, tag="icefloe-c")
+    table = place.now()
+    table.append(
+        table.schema().as_arrow().empty_table(),
+        snapshot_properties={OFFSETS: '{"0":7,"2":9}', "kafka.connect.vtts": "1767323045678"},
+    )
+    state = table_state(place.now().metadata, keys)
+    assert state.floor == {0: 7, 2: 9}
+    assert instant_us(state.valid_through_text) == 1_767_323_045_678_000
+    table.append(
+        table.schema().as_arrow().empty_table(),
+        snapshot_properties={OFFSETS: '{"0":8}', "kafka.connect.vtts": "9" * 30},
+    )
+    assert instant_us(table_state(place.now().metadata, keys).valid_through_text) is not None
 
 
 def test_a_rollback_stops_the_connector(place: Place) -> None:

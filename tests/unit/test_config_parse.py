@@ -81,6 +81,21 @@ def test_group_of_the_source_offsets() -> None:
     assert "iceberg.connect.group-id" in errors(both)
 
 
+def test_groups_of_the_older_sink() -> None:
+    """Its JSON goes on with its control group, and knows Connect's copy of the offsets."""
+    tabular = {**GOOD, "connector.class": "io.tabular.iceberg.connect.IcebergSinkConnector"}
+    name = GOOD["name"]
+    config = parse(tabular)
+    assert config.connect_group_id == f"cg-control-{name}"
+    assert config.fallback_group_id == f"connect-{name}"
+    assert config.member_groups == (f"cg-control-{name}", f"connect-{name}")
+    named = {"iceberg.control.group-id": "g", "iceberg.connect.group-id": "copy"}
+    assert parse({**tabular, **named}).control_group_id == "g-coord"
+    assert parse({**GOOD, "iceberg.control.group-id": "g"}).connect_group_id == "g"
+    assert parse(GOOD).fallback_group_id is None
+    assert "iceberg.control.group-id" in errors({**GOOD, **named})
+
+
 def test_every_error_is_named_at_once() -> None:
     """One answer tells all that is to be corrected."""
     found = errors(

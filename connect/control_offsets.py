@@ -1,0 +1,60 @@
+"""Control offsets as tables carry them: JSON, control partition -> next control offset."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from connect.errors import CommitRefused
+
+_PARTITION_DIGITS_MAX = 9
+_OFFSET_MAX = 2**63 - 1
+_TEXT_CHARACTERS_MAX = 4_000_000
+
+
+def merged(*floors: Mapping[int, int]) -> dict[int, int]:
+    """Per control partition the highest offset."""
+    out: dict[int, int] = {}
+    for floor in floors:
+        for partition, offset in floor.items():
+            out[partition] = max(offset, out.get(partition, offset))
+    return out
+
+
+def covers(floor: Mapping[int, int], other: Mapping[int, int]) -> bool:
+    """Whether ``floor`` is nowhere below ``other``."""
+    return all(floor.get(partition, -1) >= offset for partition, offset in other.items())
+
+
+def offsets_text(offsets: Mapping[int, int]) -> str:
+    """Control offsets as snapshots carry them, as Java's sink writes them."""
+    return json.dumps({str(p): offsets[p] for p in sorted(offsets)}, separators=(",", ":"))
+
+
+def parse_offsets(text: str | None) -> dict[int, int]:
+    """The inverse of ``offsets_text``; nothing for None.
+
+    Raises:
+        CommitRefused: ``floor_unreadable``: a guess could lose rows.
+    """
+    if text is None:
+        return {}
+    try:
+        found = json.loads(text) if len(text) <= _TEXT_CHARACTERS_MAX else None
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, dict) and all(_is_offset(k, v) for k, v in found.items()):
+        return {int(partition): offset for partition, offset in found.items()}
+    raise CommitRefused(
+        "the control offsets kept in the table cannot be read", code="floor_unreadable"
+    )
+
+
+def _is_offset(partition: str, offset: object) -> bool:
+    return (
+        partition.isascii()
+        and partition.isdecimal()
+        and len(partition) <= _PARTITION_DIGITS_MAX
+        and type(offset) is int
+        and 0 <= offset <= _OFFSET_MAX
+    )

@@ -1,0 +1,112 @@
+"""One connector's cluster and catalog, opened by a tool with the properties a node would have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from connect.config.connector import ConnectorConfig
+from connect.config.parse import parse
+from connect.config.properties_file import parse_properties
+from connect.config.providers import Providers, resolve
+from connect.errors import ConfigError
+from connect.gateways.catalog import CatalogGateway, open_catalog
+from connect.gateways.kafka import LogReader, client_properties
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.herder.layouts import source_partitions
+from connect.layout import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """Clients for one connector.
+
+    Attributes:
+        config: placeholders resolved: it never leaves the process.
+        admin: the cluster.
+        reader: assigned to nothing.
+        catalog: the connector's own.
+        partitions: source partitions that it reads.
+    """
+
+    config: ConnectorConfig
+    admin: KafkaAdmin
+    reader: LogReader
+    catalog: CatalogGateway
+    partitions: tuple[TopicPartition, ...]
+
+
+def read_connector(path: Path, name: str | None = None) -> dict[str, str]:
+    """A connector's configuration from a JSON file: ``{"name", "config"}`` or the latter alone.
+
+    Raises:
+        ConfigError: no such file, no JSON object, or no name.
+    """
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as e:
+        raise ConfigError(f"cannot read the connector {path}: {e}", code="connector_file") from e
+    inner = found.get("config", found) if isinstance(found, dict) else None
+    if not isinstance(inner, dict) or not all(isinstance(v, str) for v in inner.values()):
+        raise ConfigError(
+            f"{path} is no connector: a JSON object with text values", code="connector_file"
+        )
+    named = name or found.get("name") or inner.get("name")
+    if not isinstance(named, str):
+        raise ConfigError(f"{path} does not name the connector", code="connector_file")
+    return {**inner, "name": named}
+
+
+def read_properties(path: Path | None, bootstrap_servers: str | None) -> dict[str, str]:
+    """Node properties as a tool needs them.
+
+    Raises:
+        ConfigError: the file cannot be read, or nothing names a broker.
+    """
+    try:
+        found = parse_properties(path.read_text("utf-8")) if path is not None else {}
+    except (OSError, ValueError) as e:
+        raise ConfigError(f"cannot read the properties {path}: {e}", code="properties") from e
+    if bootstrap_servers:
+        found["bootstrap.servers"] = bootstrap_servers
+    if not found.get("bootstrap.servers"):
+        raise ConfigError(
+            "no broker is named: --bootstrap-server, or --properties with bootstrap.servers",
+            code="bootstrap_servers_missing",
+        )
+    return found
+
+
+@contextmanager
+def opened(
+    raw: Mapping[str, str], node: Mapping[str, str], environ: Mapping[str, str]
+) -> Iterator[Direct]:
+    """Open clients for a connector; they are closed behind the block.
+
+    Args:
+        raw: the connector's configuration, with its name.
+        node: node properties.
+        environ: for placeholders, as the properties allow.
+
+    Raises:
+        ConfigError: the configuration cannot work.
+        RetriableError: the broker is away.
+    """
+    providers = Providers(node, environ)
+    config = resolve(parse(raw, node=node, resolve=providers.resolve), providers, node=node)
+    kafka = client_properties(providers.resolve_all(node), config.kafka_overrides)
+    with ExitStack() as closing:
+        admin = KafkaAdmin(kafka)
+        closing.callback(admin.close)
+        reader = LogReader(kafka)
+        closing.callback(reader.close)
+        catalog = open_catalog(config.catalog_name, config.catalog_properties)
+        closing.callback(catalog.close)
+        excluded = frozenset(
+            node[key] for key in ("config.storage.topic", "status.storage.topic") if key in node
+        )
+        partitions = source_partitions(config, admin.topics(), excluded=excluded)
+        yield Direct(config, admin, reader, catalog, tuple(partitions))

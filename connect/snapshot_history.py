@@ -1,0 +1,39 @@
+"""A table's own history, as far as its snapshots are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+
+def ancestry(metadata: TableMetadata, branch: str) -> Iterator[Snapshot]:
+    """The branch's snapshots, newest first, as far as they are kept."""
+    by_id = {s.snapshot_id: s for s in metadata.snapshots}
+    ref = metadata.refs.get(branch)
+    found = None if ref is None else by_id.pop(ref.snapshot_id, None)
+    while found is not None:
+        yield found
+        parent = found.parent_snapshot_id
+        found = None if parent is None else by_id.pop(parent, None)
+
+
+def summary(snapshot: Snapshot) -> Mapping[str, str]:
+    """A snapshot's properties."""
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties
+
+
+def is_cut_off(oldest: Snapshot, metadata: TableMetadata) -> bool:
+    """Whether snapshots older than this one were expired."""
+    parent = oldest.parent_snapshot_id
+    if parent is None:  # some expiries forget the parent; then the first sequence number tells
+        return (oldest.sequence_number or 0) > 1
+    return all(s.snapshot_id != parent for s in metadata.snapshots)
+
+
+def engine(marks: Mapping[str, str]) -> str:
+    """Which sink made a snapshot, by its properties."""
+    if "kafka.connect.vtts" in marks:
+        return "io.tabular"
+    return f"{marks.get('engine-name', 'Java sink')} {marks.get('engine-version', '')}".strip()

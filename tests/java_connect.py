@@ -1,0 +1,179 @@
+"""Kafka Connect with the Apache Iceberg sink, as others run it: one distributed worker in a JVM.
+
+Rules of this file:
+- It knows nothing of Icefloe: a connector's JSON goes in, tables come out.
+- The plug-in lies in a folder of its own below ``plugin.path``; with its jars directly in it every
+  jar becomes a plug-in, and the sink finds none of its classes.
+- A short ``offset.flush.interval.ms``: the sink looks at the control topic only when it is given
+  records or asked for offsets, so the worker's default lets an idle task answer after a minute.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from connect.embedded import jars
+from connect.embedded.child import ChildProcess, free_port
+from connect.embedded.java import find_java
+
+START_TIMEOUT_MS = 90_000
+STOP_TIMEOUT_MS = 30_000
+WAIT_S = 90
+_LOGGING = """rootLogger.level = WARN
+rootLogger.appenderRef.out.ref = out
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d %p %c %m%n
+"""
+
+
+class JavaConnect:
+    """One distributed worker; it can be stopped, killed and started again.
+
+    Args:
+        state_dir: for its settings and log.
+        bootstrap_servers: the cluster; it must let clients create topics by request.
+        heap_max_mb: the JVM's heap limit.
+    """
+
+    def __init__(self, state_dir: Path, bootstrap_servers: str, *, heap_max_mb: int = 768) -> None:
+        self.state_dir = state_dir
+        self.port = free_port()
+        self._bootstrap_servers = bootstrap_servers
+        self._heap_max_mb = heap_max_mb
+        self._child: ChildProcess | None = None
+        self.api = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the JVM."""
+        assert self._child is not None
+        return self._child.pid
+
+    def start(self) -> None:
+        """Start it and return when it takes connectors."""
+        self.state_dir.mkdir(parents=True, exist_ok=True)
+        plugins = self.state_dir / "plugins"
+        plugins.mkdir(exist_ok=True)
+        if not (plugins / "iceberg-sink").exists():
+            (plugins / "iceberg-sink").symlink_to(jars.resolve("java-sink")[0].parent)
+        logging = self.state_dir / "log4j2.properties"
+        logging.write_text(_LOGGING, "utf-8")
+        settings = self.state_dir / "worker.properties"
+        lines = self._settings(plugins).items()
+        settings.write_text("".join(f"{key}={value}\n" for key, value in lines), "utf-8")
+        command: list[str | Path] = [
+            *(find_java(), "-Xms128m", f"-Xmx{self._heap_max_mb}m", "-XX:+UseG1GC"),
+            f"-Dlog4j2.configurationFile={logging}",
+            *("-cp", jars.class_path("java-connect")),
+            *("org.apache.kafka.connect.cli.ConnectDistributed", settings),
+        ]
+        self._child = ChildProcess(
+            "the Java worker", command, log_file=self.state_dir / "java-connect.log"
+        )
+        self._child.wait_until(self._lists_connectors, timeout_ms=START_TIMEOUT_MS)
+
+    def stop(self) -> None:
+        """End it in order: its tasks leave their groups."""
+        if self._child is not None:
+            self._child.stop(timeout_ms=STOP_TIMEOUT_MS)
+
+    def kill(self) -> None:
+        """End it at once, as a crash does."""
+        if self._child is not None:
+            self._child.kill()
+
+    def close(self) -> None:
+        """End it whatever it does, and let go of the client."""
+        self.kill()
+        self.api.close()
+
+    def create(self, name: str, config: Mapping[str, str]) -> None:
+        """Create a connector and wait until all its tasks run."""
+
+        def is_created() -> bool:
+            answer = self.api.post("/connectors", json={"name": name, "config": dict(config)})
+            assert answer.status_code == 201 or answer.status_code >= 409, answer.text
+            return answer.status_code == 201  # 409 and 5xx while it has only just come up
+
+        self.until(is_created, lambda: f"{name} to be created")
+        self.wait_running(name)
+
+    def wait_running(self, name: str) -> None:
+        """Wait until all tasks of a connector run."""
+
+        def is_running() -> bool:
+            tasks = self.status(name).get("tasks") or [{"state": "none"}]
+            return {task["state"] for task in tasks} == {"RUNNING"}
+
+        self.until(is_running, lambda: f"{name} to run: {self.status(name)}")
+
+    def stop_connector(self, name: str) -> None:
+        """``PUT /stop``, and wait until no task is left."""
+        assert self.api.put(f"/connectors/{name}/stop").status_code == 204
+
+        def is_stopped() -> bool:
+            status = self.status(name)
+            return status["connector"]["state"] == "STOPPED" and not status["tasks"]
+
+        self.until(is_stopped, lambda: f"{name} to stop: {self.status(name)}")
+
+    def resume(self, name: str) -> None:
+        """Let a stopped connector go on."""
+        assert self.api.put(f"/connectors/{name}/resume").status_code == 202
+        self.wait_running(name)
+
+    def delete(self, name: str) -> None:
+        """Delete a connector."""
+        assert self.api.delete(f"/connectors/{name}").status_code == 204
+
+    def status(self, name: str) -> dict[str, Any]:
+        """The connector's status, as the API tells it."""
+        body: dict[str, Any] = self.api.get(f"/connectors/{name}/status").json()
+        return body
+
+    def until(self, is_so: Callable[[], bool], what: Callable[[], str]) -> None:
+        """Wait for something that the worker does."""
+        deadline = time.monotonic() + WAIT_S
+        while not is_so():
+            assert self._child is not None
+            assert self._child.is_running, self._child.tail()
+            assert time.monotonic() < deadline, f"waited too long for {what()}"
+            time.sleep(0.2)
+
+    def _lists_connectors(self) -> bool:
+        """Whether it serves its API: it listens earlier, and answers with a page then."""
+        try:
+            return self.api.get("/connectors", timeout=5).status_code == httpx.codes.OK
+        except httpx.TransportError:
+            return False
+
+    def _settings(self, plugins: Path) -> dict[str, str]:
+        stores = {
+            f"{kind}.storage.{key}": value
+            for kind in ("config", "offset", "status")
+            for key, value in (("topic", f"java-{kind}s"), ("replication.factor", "1"))
+        }
+        return {
+            "bootstrap.servers": self._bootstrap_servers,
+            "group.id": "java-connect",
+            "listeners": f"http://127.0.0.1:{self.port}",
+            "rest.advertised.host.name": "127.0.0.1",
+            "plugin.path": str(plugins),
+            "plugin.discovery": "service_load",
+            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "value.converter.schemas.enable": "false",
+            **stores,
+            "offset.storage.partitions": "1",
+            "status.storage.partitions": "1",
+            "offset.flush.interval.ms": "500",
+            "scheduled.rebalance.max.delay.ms": "0",
+            "connector.client.config.override.policy": "All",
+        }
