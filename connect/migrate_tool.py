@@ -7,31 +7,44 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from connect.clock import SystemClock
 from connect.control_offsets import offsets_text
 from connect.direct import opened, read_connector, read_properties
+from connect.errors import ConfigError
 from connect.migration.inspector import Inspector
 from connect.migration.report import Report
 
 STATUS_UNSAFE = 2
 
+migrate_app = typer.Typer(name="migrate", help="Take a connector over from another sink.")
 
-def run_check(
-    file: Path,
-    *,
-    bootstrap_server: str | None,
-    properties: Path | None,
-    output: Literal["text", "json"],
-) -> int:
-    """Look, tell, and return the exit status: 0 safe, 2 not safe.
 
-    Raises:
-        IcefloeError: it could not look.
+@migrate_app.callback(invoke_without_command=True, no_args_is_help=True)
+def migrate(
+    file: Annotated[Path, typer.Option("--file", "-f", help="The connector's JSON.")],
+    check: Annotated[bool, typer.Option("--check", help="Look, and change nothing.")] = False,
+    bootstrap_server: Annotated[
+        str | None, typer.Option("--bootstrap-server", help="The broker, as host:port.")
+    ] = None,
+    properties: Annotated[
+        Path | None,
+        typer.Option("--properties", "-p", help="Node properties: broker, security, providers."),
+    ] = None,
+    output: Annotated[Literal["text", "json"], typer.Option("--output", "-o")] = "text",
+) -> None:
+    """Say what another sink left of a connector, where Icefloe starts, and what is not safe.
+
+    Exit status: 0 safe to start, 2 not safe, 1 it could not look.
     """
+    if not check:
+        raise ConfigError(
+            "say --check: there is nothing else to do, starting the connector takes it over",
+            code="usage",
+        )
     raw = read_connector(file)
     with opened(raw, read_properties(properties, bootstrap_server), os.environ) as direct:
         inspector = Inspector(
@@ -43,7 +56,8 @@ def run_check(
     else:
         for line in lines(report):
             typer.echo(line)
-    return 0 if report.is_safe else STATUS_UNSAFE
+    if not report.is_safe:
+        raise typer.Exit(STATUS_UNSAFE)
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -92,8 +106,8 @@ def lines(report: Report) -> Iterator[str]:
             continue
         floors = ", ".join(f"{g} {offsets_text(f)}" for g, f in table.floors.items()) or "none"
         yield (
-            f"table {table.name}: last sink {table.writer or 'none'}, floor {floors}, valid through "
-            f"{table.valid_through or 'unknown'}, waiting {table.pending_files} files with "
+            f"table {table.name}: last sink {table.writer or 'none'}, floor {floors}, valid "
+            f"through {table.valid_through or 'unknown'}, waiting {table.pending_files} files with "
             f"{table.pending_records} rows"
         )
     for tp, (offset, why) in report.starts.items():

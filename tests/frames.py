@@ -26,6 +26,7 @@ ID = UUID(int=7)
 FILE = ContentFile(FileContent.DATA, "s3://lake/1.parquet", "PARQUET", 0, (), 3, 1000)
 PARTITIONED = replace(FILE, partition=(PartitionField(1000, "p", "int", 1),))
 UUID_TYPE = {"type": "fixed", "name": "u", "size": 16, "logicalType": "uuid"}
+OLD_NAMESPACE = "io.tabular.iceberg.connect.events"
 HUGE = long_bytes(2**62)
 
 
@@ -69,3 +70,17 @@ def file_fields(schema: Any) -> list[Any]:
     """The data file's fields, to be changed."""
     fields: list[Any] = payload_fields(schema)[2]["type"][1]["items"]["fields"]
     return fields
+
+
+def old_frame(payload: str, group_id: str) -> bytes:
+    """An event of the old format, as far as it is looked at: schema, and group at the end."""
+    field = {"name": "payload", "type": {"type": "record", "name": payload, "fields": []}}
+    schema = {
+        "type": "record",
+        "name": "Event",
+        "namespace": "io.tabular.iceberg.connect.events",
+        "fields": [field],
+    }
+    text = group_id.encode()
+    assert len(text) < 64  # one byte of Avro length
+    return frame_prefix(json.dumps(schema)) + b"\x01" * 40 + bytes([len(text) * 2]) + text

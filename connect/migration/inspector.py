@@ -282,8 +282,8 @@ class Inspector:
             mirror = f"icefloe.offsets.{self._config.control_topic}.{report.group}"
             report.unsafe(
                 "floor_lost",
-                f"snapshots of {name} were expired and none says what this connector has committed"
-                f": set table property {mirror} to {{}} if nothing of it waits in the control topic",
+                f"snapshots of {name} were expired and none says what this connector committed"
+                f": set table property {mirror} to {{}} if nothing of it waits to be committed",
             )
         for partition, offset in sorted(floors.get(report.group, {}).items()):
             end = report.control_topic.get(partition, (0, 0))[1]

@@ -5,8 +5,10 @@ The real Java sink in a real Connect worker: same JSON, groups, control topic, t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlparse
 
 import pyarrow as pa
@@ -14,9 +16,11 @@ import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
+from typer.testing import CliRunner
 
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.layout import TopicPartition
+from connect.migrate_tool import migrate_app
 from control_schemas.codec import decode
 from control_schemas.events import DataWritten
 from tests.java_connect import JavaConnect
@@ -30,6 +34,7 @@ NUMBERED = Schema(
     NestedField(2, "sequence", LongType()),
 )
 Row = tuple[int, int]
+UNSAFE = 2
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +123,24 @@ def engines(catalog: Catalog, table: str) -> list[str]:
     return [str(s.summary["engine-name"]) if s.summary else "" for s in made]
 
 
+def migrate_check(
+    running: RunningStack, folder: Path, name: str, config: dict[str, str]
+) -> tuple[int, dict[str, Any]]:
+    """``icefloe migrate --check`` of a connector: exit status and report."""
+    file = folder / f"{name}.json"
+    file.write_text(json.dumps({"name": name, "config": config}))
+    where = ["--bootstrap-server", running.stack.bootstrap_servers]
+    done = CliRunner().invoke(migrate_app, ["--check", "-f", str(file), "-o", "json", *where])
+    assert done.exit_code in {0, UNSAFE}, done.exception
+    report: dict[str, Any] = json.loads(done.stdout)
+    return done.exit_code, report
+
+
+def codes(report: dict[str, Any]) -> set[str]:
+    """What a report found."""
+    return {finding["code"] for finding in report["findings"]}
+
+
 def announced(running: RunningStack, control_topic: str, group: str) -> int:
     """Rows in files that a group's tasks have announced."""
     events = [decode(record.value()) for record in running.records(control_topic)]
@@ -130,7 +153,11 @@ def announced(running: RunningStack, control_topic: str, group: str) -> int:
 
 
 def test_to_icefloe_and_back_in_place(
-    running: RunningStack, java: JavaConnect, rest_catalog: RestCatalog, catalog: Catalog
+    running: RunningStack,
+    java: JavaConnect,
+    rest_catalog: RestCatalog,
+    catalog: Catalog,
+    tmp_path: Path,
 ) -> None:
     """Stopped in order, each sink goes on where the other ended: nothing lost, nothing twice."""
     source, table, name = Source(running, "moved"), "default.moved", "moved"
@@ -140,8 +167,14 @@ def test_to_icefloe_and_back_in_place(
         source.write(partition, 10)
     java.create(name, config)
     wait_rows(running, catalog, table, source)
+    status, report = migrate_check(running, tmp_path, name, config)
+    assert (status, codes(report)) == (UNSAFE, {"group_in_use"})
+    assert report["tables"][0]["writer"].startswith("kafka-connect")
     java.stop_connector(name)
     source.write(0, 5)
+    status, report = migrate_check(running, tmp_path, name, config)
+    assert (status, codes(report)) == (0, set())
+    assert {start["offset"] for start in report["starts"].values()} == {10}
     running.create(name, config)
     wait_rows(running, catalog, table, source)
     source.write(1, 5)
@@ -158,7 +191,11 @@ def test_to_icefloe_and_back_in_place(
 
 
 def test_icefloe_commits_what_a_killed_java_sink_had_announced(
-    running: RunningStack, java: JavaConnect, rest_catalog: RestCatalog, catalog: Catalog
+    running: RunningStack,
+    java: JavaConnect,
+    rest_catalog: RestCatalog,
+    catalog: Catalog,
+    tmp_path: Path,
 ) -> None:
     """Announced files are committed once, records not announced are read: the source is whole."""
     source, table, name = Source(running, "killed"), "default.killed", "killed"
@@ -186,6 +223,11 @@ def test_icefloe_commits_what_a_killed_java_sink_had_announced(
         rest_catalog.resume()
     assert len(rows(catalog, table)) == 10
     source.write(1, 5)
+    # its members stay until their sessions are over; what waits is seen at once
+    _, report = migrate_check(running, tmp_path, name, config)
+    assert codes(report) - {"group_in_use", "open_transaction"} == {"pending"}
+    (left,) = report["tables"]
+    assert (left["pending_files"], left["pending_records"]) == (1, 5)
     running.create(name, config)
     wait_rows(running, catalog, table, source)
     assert engines(catalog, table)[-1] == "icefloe"
@@ -193,7 +235,7 @@ def test_icefloe_commits_what_a_killed_java_sink_had_announced(
 
 
 def test_icefloe_goes_on_where_the_older_sink_ended(
-    running: RunningStack, rest_catalog: RestCatalog, catalog: Catalog
+    running: RunningStack, rest_catalog: RestCatalog, catalog: Catalog, tmp_path: Path
 ) -> None:
     """State as ``io.tabular`` 0.6 leaves it: its control group counts, not Connect's copy."""
     source, table, name = Source(running, "tabular"), "default.tabular", "tabular"
@@ -215,8 +257,14 @@ def test_icefloe_goes_on_where_the_older_sink_ended(
     source.write(1, 5)
     del source.written[10:12]  # only the copy knows of partition 1, and it is past these
     config = connector(rest_catalog, source, table, control_topic)
+    status, report = migrate_check(running, tmp_path, name, config)
+    assert (status, codes(report)) == (UNSAFE, {"offsets_elsewhere", "no_control_offsets"})
     config["connector.class"] = "io.tabular.iceberg.connect.IcebergSinkConnector"
-    running.create(name, {**config, "iceberg.control.group-id": f"cg-control-{name}"})
+    status, report = migrate_check(running, tmp_path, name, config)
+    assert (status, codes(report)) == (0, {"offsets_in_two_places"})
+    assert {start["offset"] for start in report["starts"].values()} == {6, 2}
+    assert report["tables"][0]["writer"] == "io.tabular"
+    running.create(name, config)
     wait_rows(running, catalog, table, source)
     # the round's offsets may be stored a moment after its snapshot is seen
     running.until(

@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from control_schemas.codec import encode
-from control_schemas.frame import frame_prefix
 from control_schemas.legacy import legacy_event
-from tests.frames import FILE, start, written
-
-NAMESPACE = "io.tabular.iceberg.connect.events"
-
-
-def old_frame(payload: str, group_id: str) -> bytes:
-    """An event of the old format, as far as it is looked at: schema, and group at the end."""
-    field = {"name": "payload", "type": {"type": "record", "name": payload, "fields": []}}
-    schema = {"type": "record", "name": "Event", "namespace": NAMESPACE, "fields": [field]}
-    text = group_id.encode()
-    assert len(text) < 64  # one byte of Avro length
-    return frame_prefix(json.dumps(schema)) + b"\x01" * 40 + bytes([len(text) * 2]) + text
+from tests.frames import FILE, old_frame, start, written
 
 
 def test_announcements_of_a_group_are_told() -> None:

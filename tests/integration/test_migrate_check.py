@@ -1,0 +1,198 @@
+"""What ``icefloe migrate --check`` finds, by hand-made states on a real broker and catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+from pyiceberg.catalog import load_catalog
+
+from connect.clock import SystemClock
+from connect.direct import opened
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.layout import TopicPartition
+from connect.migrate_tool import lines
+from connect.migration.inspector import Inspector
+from connect.migration.report import Report
+from control_schemas.codec import encode
+from control_schemas.events import DataWritten, Event, TableReference
+from tests.frames import FILE, old_frame
+from tests.running_stack import EVENT
+from tests.stack import Topics, unique_name
+
+pytestmark = pytest.mark.kafka
+CONTROL_TOPIC = "iceberg.control.topic"
+
+
+class State:
+    """One connector's state, as another sink may have left it.
+
+    Args:
+        kafka: client properties.
+        topics: makes topics.
+        catalog: catalog properties.
+    """
+
+    def __init__(self, kafka: dict[str, str], topics: Topics, catalog: dict[str, str]) -> None:
+        self.name = unique_name("left")
+        self.source = topics.create("source", partitions=2)
+        self.control = topics.create("control", partitions=2)
+        self.table = f"db.{self.name.replace('-', '_')}"
+        self.config = {
+            "name": self.name,
+            "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+            "topics": self.source,
+            "iceberg.tables": self.table,
+            CONTROL_TOPIC: self.control,
+            **{f"iceberg.catalog.{key}": value for key, value in catalog.items()},
+        }
+        self._kafka = kafka
+        self._catalog = load_catalog("iceberg", **catalog)
+        self.admin = KafkaAdmin(kafka)
+
+    def write(self, topic: str, *values: bytes, partition: int = 0) -> None:
+        """Append records."""
+        producer = Producer({**self._kafka, "log_level": 0})
+        for value in values:
+            producer.produce(topic, value, partition=partition)
+        assert producer.flush(30) == 0
+
+    def announce(self, group: str, partition: int = 0) -> None:
+        """Announce one file of three rows."""
+        table = TableReference("iceberg", ("db",), self.table.removeprefix("db."), None)
+        files = (replace(FILE, file_path=f"file:///x/{uuid4()}.parquet"),)
+        event = Event(uuid4(), 1, group, DataWritten(uuid4(), table, files, ()))
+        self.write(self.control, encode(event), partition=partition)
+
+    def commit(self, group: str, *, source: int | None = None, control: int | None = None) -> None:
+        """Set offsets of a group, in both partitions."""
+        for name, topic, offset in (
+            (group, self.source, source),
+            (f"{group}-coord", self.control, control),
+        ):
+            if offset is not None:
+                both = {TopicPartition(topic, p): offset for p in (0, 1)}
+                self.admin.alter_offsets(name, both)
+
+    def lose(self, topic: str) -> None:
+        """The first record of a topic, as retention does."""
+        self.admin.delete_records({TopicPartition(topic, 0): 1})
+
+    def create_table(self, *, format_version: str = "2", **summary: str) -> None:
+        """The table, with an empty snapshot that says what a sink committed."""
+        self._catalog.create_namespace_if_not_exists("db")
+        table = self._catalog.create_table(
+            self.table, EVENT, properties={"format-version": format_version}
+        )
+        properties = {key.replace("__", "."): value for key, value in summary.items()}
+        if properties:
+            table.append(EVENT.as_arrow().empty_table(), snapshot_properties=properties)
+
+    def floor(self, group: str) -> str:
+        """Name of the snapshot property of a group."""
+        return f"kafka.connect.offsets.{self.control}.{group}"
+
+    def look(self, **changes: str) -> Report:
+        """The report, which can also be put in words."""
+        config = {**self.config, **{k.replace("__", "."): v for k, v in changes.items()}}
+        with opened(config, self._kafka, {}) as direct:
+            report = Inspector(
+                direct.config, direct.admin, direct.reader, direct.catalog, SystemClock()
+            ).look(direct.partitions)
+        assert list(lines(report))[-1] == ("" if report.is_safe else "not ") + "safe to start"
+        return report
+
+
+@pytest.fixture
+def state(
+    kafka_properties: dict[str, str], topics: Topics, sql_catalog_properties: dict[str, str]
+) -> State:
+    """A connector that never ran, with its topics."""
+    return State(kafka_properties, topics, sql_catalog_properties)
+
+
+def found(report: Report) -> dict[str, bool]:
+    """Codes, and whether each forbids a start."""
+    return {finding.code: finding.is_unsafe for finding in report.findings}
+
+
+def test_a_first_start_is_safe(state: State) -> None:
+    """Nothing is there: it begins at the beginning."""
+    state.write(state.source, b"x")
+    report = state.look()
+    assert found(report) == {"no_offsets": False}
+    assert {at for at, _ in report.starts.values()} == {0}
+    ends = state.look(**{"consumer.override.auto.offset.reset": "latest"}).starts
+    assert sorted(at for at, _ in ends.values()) == [0, 1]
+
+
+def test_what_waits_is_counted_above_the_floor(state: State) -> None:
+    """Announcements below the group's offset or the table's floor, or of others, do not wait."""
+    group = f"connect-{state.name}"
+    state.announce(group)
+    state.announce(group)
+    state.announce("connect-other")
+    state.announce(group)
+    state.announce(group, partition=1)
+    state.create_table(**{state.floor(group): '{"0":2}', "engine-name": "kafka-connect"})
+    state.commit(group, source=0, control=0)
+    report = state.look()
+    assert found(report) == {"pending": False}
+    (table,) = report.tables
+    assert (table.pending_files, table.pending_records) == (2, 6)
+    assert table.writer == "kafka-connect"
+
+
+def test_files_for_a_table_that_is_gone_are_not_safe(state: State) -> None:
+    """They would be in no table."""
+    state.announce(f"connect-{state.name}")
+    state.commit(f"connect-{state.name}", source=0, control=0)
+    assert found(state.look()) == {"table_missing": True}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "codes"),
+    [
+        (lambda s, g: s.commit(g, source=5, control=0), {"source_log_reset"}),
+        (lambda s, g: s.commit(g, source=0, control=9), {"control_log_reset"}),
+        (lambda s, g: s.create_table(**{s.floor(g): '{"1":4}'}), {"control_log_reset"}),
+        (lambda s, _: s.lose(s.source), {"source_data_lost"}),
+        (lambda s, _: s.lose(s.control), {"control_log_lost"}),
+        (lambda s, _: s.config.update({CONTROL_TOPIC: "nowhere"}), {"control_topic_missing"}),
+    ],
+)
+def test_what_is_gone_is_not_safe(
+    state: State, spoil: Callable[[State, str], None], codes: set[str]
+) -> None:
+    """Offsets and floors outside of what the topics hold."""
+    group = f"connect-{state.name}"
+    state.write(state.source, b"x")
+    state.announce("connect-other")
+    state.commit(group, source=0, control=0)
+    assert found(state.look()) == {}
+    spoil(state, group)
+    assert {code for code, is_unsafe in found(state.look()).items() if is_unsafe} == codes
+
+
+def test_old_announcements_are_not_safe(state: State) -> None:
+    """The ancestor's own format is recognised; its other events and other groups do not matter."""
+    group = f"cg-control-{state.name}"
+    tabular = {"connector.class": "io.tabular.iceberg.connect.IcebergSinkConnector"}
+    state.create_table()
+    state.commit(group, source=0, control=0)
+    state.write(state.control, old_frame("CommitReadyPayload", group), b"garbage")
+    state.write(state.control, old_frame("CommitResponsePayload", "cg-control-other"))
+    assert found(state.look(**tabular)) == {"malformed_events": False}
+    state.write(state.control, old_frame("CommitResponsePayload", group), partition=1)
+    report = state.look(**tabular)
+    assert found(report) == {"malformed_events": False, "legacy_announcement": True}
+    assert f"{state.control}-1 offset 0" in report.findings[0].text
+
+
+def test_a_table_of_another_format_is_not_safe(state: State) -> None:
+    """Version 1 cannot be written."""
+    state.create_table(format_version="1")
+    assert found(state.look()) == {"no_offsets": False, "format_version_unsupported": True}
