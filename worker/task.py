@@ -27,7 +27,6 @@ from connect.errors import CommitError, CommitRefused, DataLost, Fenced, Retriab
 from connect.gateways.kafka import LogReader, TransactionalProducer, client_properties
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.herder.store import read_layouts
-from connect.layout import TopicPartition
 from connect.predecessors import committed_offsets, wait_until_left
 from worker.announcer import Announcer
 from worker.control import ControlLog, Heard
