@@ -31,7 +31,7 @@ from connect.errors import (
     RetriableError,
 )
 from connect.gateways.catalog import CatalogGateway, TableChange
-from connect.gateways.storage import delete_files, storage_errors
+from connect.gateways.storage import delete_files, storage_errors, verify_written
 from coordinator.floor import FloorKeys, TableState
 from coordinator.snapshots import Added, Content, Staged, add_files, last_sequence_number, stage
 
@@ -89,6 +89,7 @@ class Landing:
     _added_files: list[str] = field(default_factory=list)
     _attempt_files: list[str] = field(default_factory=list)
     _failed_files: list[str] = field(default_factory=list)
+    _verified: set[str] = field(default_factory=set)
     _prepared: Staged | None = None
 
     def prepare(self, table: Table, state: TableState) -> TableChange:
@@ -195,7 +196,7 @@ class Landing:
                 self._added_files = []
                 self._added = add_files(table, self.content, self._added_files, attempt=attempt)
                 self._added_after = after
-            return stage(
+            staged = stage(
                 table,
                 state,
                 self.keys,
@@ -206,6 +207,11 @@ class Landing:
                 attempt=attempt,
                 now_ms=self.clock.now_ms(),
             )
+        lengths = {m.manifest_path: m.manifest_length for m in staged.manifests}
+        new = {*self._attempt_files, *self._added_files} - self._verified
+        verify_written(table.io, {path: lengths.get(path) for path in sorted(new)})
+        self._verified |= new
+        return staged
 
     def _existing(self, table: Table, state: TableState) -> tuple[ManifestFile, ...]:
         if state.head is None:

@@ -21,7 +21,7 @@ from pyiceberg.table.locations import LocationProvider, load_location_provider
 
 from connect import failpoints
 from connect.errors import ConfigError
-from connect.gateways.storage import open_storage
+from connect.gateways.storage import open_storage, verify_written
 from control_schemas.events import ContentFile, FileContent
 from worker.metrics import file_metrics
 from worker.partitions import Partitioner, PartitionKey
@@ -116,7 +116,8 @@ class TableWriter:
         name = self._file_names()
         folder = _Folder(key.path) if key.path else None
         path = self._locations.new_data_location(name, cast("Any", folder))
-        stream: Any = self._io.new_output(path).create()
+        # nobody else has the name; asking whether it is there would cost two requests
+        stream: Any = self._io.new_output(path).create(overwrite=True)
         writer = pq.ParquetWriter(
             stream,
             self.arrow_schema,
@@ -130,6 +131,7 @@ class TableWriter:
         file.writer.close()
         size = file.stream.tell()
         file.stream.close()
+        verify_written(self._io, {file.path: size})
         failpoints.hit("W3")
         footer = file.writer.writer.metadata
         metrics = file_metrics(footer, self._shape.metrics, self._shape.ids)

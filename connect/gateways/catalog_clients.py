@@ -26,6 +26,7 @@ from pyiceberg.catalog.rest import response as rest_response
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.io import FileIO
 from pyiceberg.table import CommitTableRequest, StagedTable, Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import SetPropertiesUpdate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, UTF8, IcebergBaseModel, Identifier, Properties
 from requests import HTTPError, PreparedRequest, Response, Session
@@ -34,6 +35,7 @@ from requests.adapters import BaseAdapter, HTTPAdapter
 from connect.errors import CommitRefused, ConfigError
 from connect.gateways.catalog_properties import CatalogKind, python_modules_in
 from connect.gateways.catalog_requirements import check_strictly
+from connect.gateways.storage import verify_written
 
 _CLASSES: Mapping[str, tuple[str, str]] = {
     "sql": ("pyiceberg.catalog.sql", "SqlCatalog"),
@@ -188,6 +190,11 @@ class _Guard(MetastoreCatalog):
     ) -> FileIO:
         refuse_python_modules(properties)
         return super()._load_file_io(EMPTY_DICT, location)
+
+    @staticmethod
+    def _write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
+        MetastoreCatalog._write_metadata(metadata, io, metadata_path)  # noqa: SLF001 - the base's
+        verify_written(io, {metadata_path: None})
 
     def _update_and_stage_table(
         self,

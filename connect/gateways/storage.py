@@ -2,6 +2,7 @@
 
 Rules of this file:
 - Only text properties travel to other processes; tokens of the catalog do not.
+- What a store said it has taken is looked at before anything refers to it.
 - Files are opened by PyIceberg's own ``FileIO`` for the location's scheme, never by a class that
   a property names.
 """
@@ -69,6 +70,33 @@ def delete_files(io: FileIO, paths: Iterable[str]) -> int:
             continue
         deleted += 1
     return deleted
+
+
+def verify_written(io: FileIO, sizes: Mapping[str, int | None]) -> None:
+    """Make sure that files are there which the store said it has taken.
+
+    A table that refers to a file which is not there cannot be read.
+
+    Args:
+        io: of the files.
+        sizes: path -> size in bytes, None for any but nothing.
+
+    Raises:
+        RetriableError: ``storage_unavailable``: one is missing or of another size.
+    """
+    for path, expected in sizes.items():
+        with storage_errors(f"looking at {path}"):
+            try:
+                found: int | None = len(io.new_input(path))
+            except FileNotFoundError:
+                found = None
+        if not found or expected not in {None, found}:
+            raise RetriableError(
+                f"the store said that {path} was written "
+                f"({'' if expected is None else f'{expected} bytes, '}found "
+                f"{'nothing' if found is None else found})",
+                code="storage_unavailable",
+            )
 
 
 @contextlib.contextmanager

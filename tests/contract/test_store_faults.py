@@ -1,0 +1,171 @@
+"""An object store that is slow, refuses, cuts off, or says the opposite of what it did."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
+from connect.errors import RetriableError
+from connect.gateways.catalog import CatalogGateway, open_catalog
+from control_schemas.events import ContentFile
+from coordinator.effects import TableCommitted, TableFailed
+from tests.differential.support import config, plan, run_batches, source
+from tests.faulty_store import FaultyStore
+from tests.places import SCHEMA, Place, paths_of
+from tests.stack import S3Server, unique_name
+from worker.descriptors import BatchResult
+
+ROWS = Schema(NestedField(1, "id", LongType(), required=False))
+Fault = tuple[str, str, int]  # operation, fault, how often
+# the client tries an operation three times by itself
+PASSING = [
+    ("begin", "refused:503", 1),
+    ("part", "applied:cut", 1),
+    ("complete", "applied:slow:0.5", 3),
+    ("complete", "refused:error-in-200", 1),
+]
+LASTING = [
+    ("begin", "refused:503", 3),
+    ("part", "refused:cut", 4),  # the last part: what is there so far is no file
+    ("complete", "refused:500", 3),
+    ("complete", "applied:500", 4),  # reported as failed, but written
+    ("complete", "refused:empty", 1),  # reported as written, but not there
+]
+
+
+@pytest.fixture(scope="module")
+def store(s3_server: S3Server) -> Iterator[FaultyStore]:
+    """A proxy before the S3 API."""
+    running = FaultyStore(s3_server.endpoint)
+    yield running
+    running.close()
+
+
+@pytest.fixture(autouse=True)
+def no_faults_left(store: FaultyStore) -> Iterator[None]:
+    """Every test begins with a store that only forwards."""
+    store.heal()
+    yield
+    store.heal()
+
+
+@pytest.fixture
+def catalog(
+    sql_catalog_properties: dict[str, str], s3_server: S3Server, store: FaultyStore, tmp_path: Path
+) -> Iterator[CatalogGateway]:
+    """SQLite, with its metadata in the store."""
+    properties = {
+        **sql_catalog_properties,
+        **s3_server.properties,
+        "s3.endpoint": store.endpoint,
+        "warehouse": f"{s3_server.warehouse}/{tmp_path.name}",
+    }
+    gateway = open_catalog("iceberg", properties)
+    yield gateway
+    gateway.close()
+
+
+@pytest.fixture
+def place(catalog: CatalogGateway) -> Place:
+    """A fresh table."""
+    return Place(catalog, catalog.create(("db", unique_name("t")), SCHEMA))
+
+
+# ------------------------------------------------------------------ coordinator
+
+
+@pytest.mark.parametrize("fault", [*PASSING, *LASTING], ids=str)
+def test_manifests_lists_and_metadata(place: Place, store: FaultyStore, fault: Fault) -> None:
+    """Whichever file meets the fault: each round's files are in the table once, and readable."""
+    committer = place.committer()
+    offset = 0
+    for path in ("-n0.avro", "/snap-", ".metadata.json"):
+        store.fail(*fault, path=path)
+        commit = place.round(offset)
+        outcome = committer.commit(commit)
+        assert store.met, path
+        store.heal()
+        if isinstance(outcome, TableFailed):
+            assert (outcome.code, outcome.is_retriable) == ("storage_unavailable", True), path
+            outcome = committer.commit(commit)
+        assert isinstance(outcome, TableCommitted), path
+        offset += 1
+    files = paths_of(place.now())
+    assert len(files) == len(set(files)) == offset
+    for snapshot in place.now().metadata.snapshots:
+        assert snapshot.manifests(place.now().io)
+
+
+def test_a_store_that_cannot_be_read_is_asked_again(place: Place, store: FaultyStore) -> None:
+    """Metadata that the store does not give up makes the round wait, not the table fail."""
+    committer = place.committer()
+    assert isinstance(committer.commit(place.round(0)), TableCommitted)
+    commit = place.round(1)
+    for operation in ("get", "head"):
+        store.fail(operation, "refused:503")
+        outcome = committer.commit(commit)
+        store.heal()
+        assert isinstance(outcome, TableFailed), operation
+        assert (outcome.code, outcome.is_retriable) == ("catalog_unavailable", True)
+    assert isinstance(committer.commit(commit), TableCommitted)
+    assert len(paths_of(place.now())) == 2
+
+
+# ------------------------------------------------------------------ worker
+
+
+@pytest.mark.parametrize("fault", PASSING, ids=str)
+def test_data_files_outlive_a_short_fault(
+    store: FaultyStore, s3_server: S3Server, tmp_path: Path, fault: Fault
+) -> None:
+    """The client tries again; what is announced is there, with the size that is told."""
+    store.fail(*fault)
+    result = _write(store, s3_server, tmp_path)
+    assert store.met
+    store.heal()
+    _check_files(s3_server, result.files["db.t1"])
+
+
+@pytest.mark.parametrize("fault", LASTING, ids=str)
+def test_data_files_of_a_failed_batch_are_not_announced(
+    store: FaultyStore, s3_server: S3Server, tmp_path: Path, fault: Fault
+) -> None:
+    """The batch fails as a whole, for Spark to try again; then all of it is there."""
+    store.fail(*fault)
+    with pytest.raises((OSError, RetriableError)):
+        _write(store, s3_server, tmp_path)
+    store.heal()
+    result = _write(store, s3_server, tmp_path)
+    _check_files(s3_server, result.files["db.t1"])
+
+
+def test_a_store_that_hangs_is_given_up(
+    store: FaultyStore, s3_server: S3Server, tmp_path: Path
+) -> None:
+    """``s3.request-timeout`` bounds the wait: a store that never answers fails the batch."""
+    store.fail("begin", "refused:hang:30")
+    with pytest.raises(OSError, match=r"(?i)time|slow"):
+        _write(store, s3_server, tmp_path, **{"s3.request-timeout": "1"})
+
+
+def _write(store: FaultyStore, s3_server: S3Server, folder: Path, **more: str) -> BatchResult:
+    properties = {**s3_server.properties, "s3.endpoint": store.endpoint, **more}
+    table = dataclasses.replace(
+        plan(folder, ROWS),
+        location=f"{s3_server.warehouse}/{unique_name('w')}",
+        io_properties=properties,
+    )
+    return run_batches(config(), [table], [source([b'{"id":1}', b'{"id":2}'])])
+
+
+def _check_files(s3_server: S3Server, files: Sequence[ContentFile]) -> None:
+    io = PyArrowFileIO(s3_server.properties)
+    [file] = files
+    assert len(io.new_input(file.file_path)) == file.file_size_in_bytes
+    assert file.record_count == 2
