@@ -25,6 +25,7 @@ from connect.iso_time import (
     time_nanos,
     time_text,
 )
+from connect.rest_client import DEFAULT_URL, Url, ask
 from control_schemas.codec import decode
 from control_schemas.errors import MalformedEvent
 from control_schemas.events import (
@@ -94,6 +95,35 @@ def decode_command(
         typer.echo(json.dumps(line, ensure_ascii=False))
     if has_failed:
         raise typer.Exit(1)
+
+
+@control_app.command("rebase")
+def rebase_command(
+    connector: Annotated[str, typer.Argument(help="Name of the connector; it must be stopped.")],
+    tables: Annotated[
+        list[str] | None,
+        typer.Option("--table", help="A table to look at that the configuration does not name."),
+    ] = None,
+    url: Url = DEFAULT_URL,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; else it is only said.")] = False,
+) -> None:
+    """Let a stopped connector go on without what its control topic, or a table, has lost."""
+    asked = {"apply": yes, "tables": tables or []}
+    answer = ask(url, "POST", connector, "control", "rebase", json=asked)
+    for sentence in answer["says"]:
+        typer.echo(f"- {sentence}")
+    for topic, partition, offset in answer["control_offsets"]:
+        typer.echo(f"- control offset of {topic}-{partition}: {offset}")
+    for table in answer["tables"]:
+        if table["code"] is not None:
+            mended = ": the group's control offsets are its floor now" if table["mended"] else ""
+            typer.echo(f"- table {table['table']}: {table['code']}: {table['message']}{mended}")
+    typer.echo(answer["then"])
+    if not yes:
+        typer.echo("nothing was changed; say --yes to do it")
+        raise typer.Exit(2)
+    typer.echo(f"done; resume {connector} when you are ready")
 
 
 # ---------------------------------------------------------------- event -> JSON

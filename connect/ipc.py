@@ -11,6 +11,8 @@ Node to child (``op``):
     ``layout``     {connector, layout}                coordinators: the layout that is ready now
     ``decide``     {connector, table, action, request}  coordinators: the operator's word on a
                    failed table, ``retry`` or ``skip``; answered
+    ``rebase``     {connector, config, tables, apply, request}  coordinators: give tables whose
+                   floor is lost the group's control offsets; answered
     ``log-level``  {logger, level}                    a number of the standard library's levels
     ``shutdown``   {grace_ms}
 

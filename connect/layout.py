@@ -30,12 +30,17 @@ class Layout:
         tasks: per task id (the index) its partitions, sorted.
         topic_ids: name and identity of each source topic and of the control topic, as they were
             when the connector first met them, sorted; a topic of another identity is another.
+        abandoned: identities of control topics that the operator has given up.
+        ranges_from: control partition and control offset below which the operator takes announced
+            source ranges as they are.
     """
 
     connector: str
     number: int
     tasks: tuple[tuple[TopicPartition, ...], ...]
     topic_ids: tuple[tuple[str, str], ...] = ()
+    abandoned: tuple[str, ...] = ()
+    ranges_from: tuple[tuple[int, int], ...] = ()
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
@@ -49,6 +54,8 @@ class Layout:
             "layout": self.number,
             "tasks": [[[tp.topic, tp.partition] for tp in task] for task in self.tasks],
             "topic_ids": dict(self.topic_ids),
+            "abandoned": list(self.abandoned),
+            "ranges_from": [list(item) for item in self.ranges_from],
         }
 
     @classmethod
@@ -62,6 +69,8 @@ class Layout:
                 for task in data["tasks"]
             ),
             topic_ids=tuple(sorted(data.get("topic_ids", {}).items())),
+            abandoned=tuple(data.get("abandoned", ())),
+            ranges_from=tuple((p, offset) for p, offset in data.get("ranges_from", ())),
         )
 
 

@@ -20,10 +20,11 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from typing import TypeVar
+from uuid import UUID
 
 import structlog
 from pyiceberg.table import Table
@@ -35,6 +36,7 @@ from connect.control_offsets import covers, merged, offsets_text
 from connect.errors import CommitError, CommitRefused, Fenced, IcefloeError, RetriableError
 from connect.gateways.catalog import CatalogGateway
 from connect.gateways.storage import delete_files
+from coordinator.control_log import ControlLog
 from coordinator.effects import (
     CommitOutcome,
     CoordinatorFenced,
@@ -71,12 +73,14 @@ class _Memory:
     """What is known of a table between rounds; used under its lock.
 
     Attributes:
+        table_uuid: of the table that all this is about.
         floor: what the table held after our last look or commit; None before the first.
         pending: snapshot id -> control offsets of attempts whose fate is not known.
         manifests: of the head after our last commit.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
+    table_uuid: UUID | None = None
     floor: dict[int, int] | None = None
     pending: dict[int, Mapping[int, int]] = field(default_factory=dict)
     manifests: Manifests | None = None
@@ -115,6 +119,7 @@ class Committer:
         config: the connector.
         clock: time, identities, waiting.
         control_topic_id: remembered in each table, so that a re-created control topic is noticed.
+        control: the control topic; None where no broker is at hand.
         has_history: False when the connector's control group has no committed offsets yet.
     """
 
@@ -125,12 +130,14 @@ class Committer:
         clock: WaitingClock,
         *,
         control_topic_id: str | None = None,
+        control: ControlLog | None = None,
         has_history: bool = True,
     ) -> None:
         self._catalog = catalog
         self._config = config
         self._clock = clock
         self._topic_id = control_topic_id
+        self._control = control or ControlLog(None, config.control_topic)
         self._has_history = has_history
         self._version = version("icefloe")
         self._memories: defaultdict[tuple[str, ...], _Memory] = defaultdict(_Memory)
@@ -139,7 +146,8 @@ class Committer:
     @property
     def topic_id_property(self) -> str:
         """Table property that remembers the control topic's id."""
-        return f"icefloe.topic-id.{self._config.control_topic}"
+        config = self._config
+        return f"icefloe.topic-id.{config.control_topic}.{config.connect_group_id}"
 
     def commit(self, commit: TableCommit) -> CommitOutcome:
         """Bring everything announced for a table into it.
@@ -276,16 +284,18 @@ class Committer:
     ) -> TableState:
         """The table's state, once it is sure that the table is ours to commit to."""
         refuse_other_table(table, commit)
-        known_topic = table.properties.get(self.topic_id_property)
-        if self._topic_id and known_topic and known_topic != self._topic_id:
-            raise CommitRefused(
-                f"the table was written from control topic {known_topic}; the topic of that name "
-                f"is now {self._topic_id}",
-                code="control_log_reset",
-            )
         state = table_state(table.metadata, keys)
-        if memory.floor is None:
+        if self._control.is_of_former_topic(
+            table.properties.get(self.topic_id_property), self._topic_id
+        ):
+            state = replace(state, floor={})
+        if memory.table_uuid != table.metadata.table_uuid:
+            self._control.check_floor(state.floor)
+            memory.table_uuid = table.metadata.table_uuid
             memory.floor = dict(state.floor)
+            memory.pending.clear()
+            memory.manifests = None
+        assert memory.floor is not None
         for snapshot in table.metadata.snapshots if memory.pending else ():
             offsets = memory.pending.pop(snapshot.snapshot_id, None)
             memory.floor = merged(memory.floor, offsets or {})
@@ -295,6 +305,12 @@ class Committer:
                 f"knows {offsets_text(memory.floor)}: another one is active",
                 table=str(commit.table),
                 commit_id=str(commit.commit_id),
+            )
+        if not covers(state.floor, memory.floor):
+            raise CommitRefused(
+                f"the table's control offsets are {offsets_text(state.floor)}, but "
+                f"{offsets_text(memory.floor)} was committed: it was restored to an earlier state",
+                code="table_rolled_back",
             )
         return state
 

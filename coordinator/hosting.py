@@ -16,15 +16,18 @@ import structlog
 
 from connect import metrics
 from connect.child import Child
+from connect.config.connector import ConnectorConfig
 from connect.config.node import NodeConfig
 from connect.config.parse import parse
 from connect.config.providers import Providers, resolve
 from connect.errors import IcefloeError
+from connect.gateways.catalog import open_catalog
 from connect.gateways.kafka import client_properties
 from connect.layout import Layout
 from control_schemas.events import TableReference
 from coordinator.effects import RoundEnded, TableCommitted, TableDecision, TableFailed
 from coordinator.landing import WaitingClock
+from coordinator.rebasing import mend_floors
 from coordinator.shell import ConnectorCoordinator, Wiring
 
 PREDECESSOR_WAIT_MS = 10_000
@@ -68,6 +71,9 @@ class Host:
             case "decide":
                 refused = {"request": command["request"], "state": "not_running"}
                 self._child.channel.send({"event": "answer", "connector": name, **refused})
+            case "rebase":
+                work = threading.Thread(target=self._rebase, args=(command,), daemon=True)
+                work.start()  # a catalog that hangs must not keep other commands waiting
             case "stop" if hosted is not None:
                 hosted.coordinator.stop()
             case _:
@@ -84,11 +90,7 @@ class Host:
     def _start(self, name: str, config: Mapping[str, str], layout: Layout) -> None:
         self._child.state(name, "STARTING")
         try:
-            parsed = resolve(parse(config), self._providers, node=self._node.properties)
-            kafka = client_properties(
-                self._providers.resolve_all(self._node.properties),
-                parsed.kafka_overrides,
-            )
+            parsed, kafka = self._resolved(config)
         except IcefloeError as e:
             self._child.state(name, "FAILED", error=e)
             return
@@ -103,6 +105,30 @@ class Host:
         self._hosted[name] = _Hosted(
             name, ConnectorCoordinator(parsed, layout, wiring), self._child, predecessor
         )
+
+    def _rebase(self, command: Mapping[str, Any]) -> None:
+        name = command["connector"]
+        answer: dict[str, Any]
+        try:
+            config, _ = self._resolved(command["config"])
+            catalog = open_catalog(config.catalog_name, config.catalog_properties)
+            try:
+                tables = sorted({*config.tables, *command["tables"]})
+                given = {int(p): offset for p, offset in command["offsets"].items()}
+                is_applied = command["apply"]
+                found = mend_floors(catalog, config, tables, given, is_applied=is_applied)
+                answer = {"tables": found}
+            finally:
+                catalog.close()
+        except IcefloeError as e:
+            answer = {"tables": [], "error": str(e)}
+        told = {"event": "answer", "connector": name, "request": command["request"], **answer}
+        self._child.channel.send(told)
+
+    def _resolved(self, config: Mapping[str, str]) -> tuple[ConnectorConfig, dict[str, str]]:
+        parsed = resolve(parse(config), self._providers, node=self._node.properties)
+        node = self._providers.resolve_all(self._node.properties)
+        return parsed, client_properties(node, parsed.kafka_overrides)
 
     def _on_event(self, connector: str, kind: str, where: Mapping[str, Any]) -> None:
         match kind:

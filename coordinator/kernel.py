@@ -71,13 +71,15 @@ class KernelSettings:
     """What a kernel is configured with; all times in milliseconds.
 
     ``repeat_start_ms``: StartCommit is sent again, with the same id, to tasks that were not
-    listening yet; a task that has answered ignores it.
+    listening yet; a task that has answered ignores it. ``ranges_from``: control partition ->
+    control offset below which announced ranges are taken as they come.
     """
 
     task_id: str
     commit_interval_ms: int
     commit_timeout_ms: int
     repeat_start_ms: int = 1_000
+    ranges_from: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -187,7 +189,8 @@ class Kernel:
 
     def _on_data_complete(self, completion: DataComplete, envelope: Envelope) -> list[Effect]:
         headers = envelope.headers
-        if headers.ranges is None:
+        checked_from = self._settings.ranges_from.get(envelope.partition, 0)
+        if headers.ranges is None or envelope.offset < checked_from:
             self._ledger.forget(
                 TopicPartition(a.topic, a.partition) for a in completion.assignments or ()
             )

@@ -12,14 +12,14 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import structlog
 
 from connect import failpoints
 from connect.config.connector import ConnectorConfig
-from connect.errors import RetriableError
+from connect.errors import DataLost, RetriableError
 from connect.gateways.catalog import CatalogGateway, open_catalog
 from connect.gateways.kafka import LogReader, TransactionalProducer
 from connect.gateways.kafka_admin import KafkaAdmin
@@ -29,6 +29,7 @@ from connect.records import KafkaRecord
 from control_schemas.events import DataWritten
 from coordinator.committer import Committer
 from coordinator.completion import Outbox
+from coordinator.control_log import STOPS, ControlLog
 from coordinator.effects import (
     CommitOutcome,
     CommitTables,
@@ -55,6 +56,7 @@ from coordinator.waiting import answer_to, failed_tables, records_in
 
 POLL_IDLE_MS = 100
 POLL_BUSY_MS = 5
+LOOK_MS = 60_000
 RESTART_MIN_MS = 200
 RESTART_MAX_MS = 30_000
 
@@ -165,6 +167,9 @@ class _Session:
         self._owner = owner
         self._inbox: Inbox | None = None
         self._catalog: CatalogGateway | None = None
+        self._admin: KafkaAdmin | None = None
+        self._control: ControlLog | None = None
+        self._look_at_ms = wiring.clock.monotonic_ms() + LOOK_MS
         self._failed_tables: list[dict[str, Any]] | None = None
         self._is_news = False  # about failed tables: a round ended, or the operator decided
         self._fan_out: FanOut | None = None
@@ -180,17 +185,23 @@ class _Session:
             self._inbox.close()
         if self._catalog is not None:
             self._catalog.close()
+        if self._admin is not None:
+            self._admin.close()
         self._producer.close()
 
     def _open(self) -> tuple[Kernel, Inbox, Outbox, FanOut]:
         config, wiring = self._config, self._wiring
         self._producer.init()
         failpoints.hit("C2")
-        admin = KafkaAdmin(wiring.kafka)
+        admin = self._admin = KafkaAdmin(wiring.kafka)
         wait_until_left(admin, [config.control_group_id], self._owner, wiring.clock)
+        control = ControlLog.of(admin, config.control_topic, self._layout)
+        topic_id = control.check()
         positions, has_history = start_offsets(admin, config.control_topic, config.control_group_id)
-        topic_id = admin.topic_id(config.control_topic)
-        admin.close()
+        if not has_history:
+            first_read = {tp.partition: offset for tp, offset in positions.items()}
+            control = replace(control, first_read=first_read)
+        self._control = control
         inbox = self._inbox = Inbox(
             LogReader(wiring.kafka), positions, config.connect_group_id, self._on_malformed
         )
@@ -199,6 +210,7 @@ class _Session:
                 task_id=f"{config.name}-0",
                 commit_interval_ms=config.commit_interval_ms,
                 commit_timeout_ms=config.commit_timeout_ms,
+                ranges_from=dict(self._layout.ranges_from),
             )
         )
         outbox = Outbox(
@@ -210,7 +222,12 @@ class _Session:
         )
         catalog = self._catalog = open_catalog(config.catalog_name, config.catalog_properties)
         committer = Committer(
-            catalog, config, wiring.clock, control_topic_id=topic_id, has_history=has_history
+            catalog,
+            config,
+            wiring.clock,
+            control_topic_id=topic_id,
+            control=control,
+            has_history=has_history,
         )
         fan_out = self._fan_out = FanOut(
             committer,
@@ -227,6 +244,7 @@ class _Session:
         clock = self._wiring.clock
         self._receive(kernel, LayoutChanged(self._layout), outbox, fan_out)
         while not stopping.is_set():
+            self._look_at_control_topic()
             busy = kernel.phase is Phase.COMMITTING
             heard = inbox.poll(POLL_BUSY_MS if busy else POLL_IDLE_MS)
             for read in heard:
@@ -246,6 +264,16 @@ class _Session:
             if self._is_news:
                 self._is_news = False
                 self._tell_failed(failed_tables(kernel.failed_tables, kernel.kept))
+
+    def _look_at_control_topic(self) -> None:
+        now_ms = self._wiring.clock.monotonic_ms()
+        if now_ms < self._look_at_ms or self._control is None:
+            return
+        self._look_at_ms = now_ms + LOOK_MS
+        try:
+            self._control.check()
+        except RetriableError as e:  # reading and writing will say so themselves
+            log.info("the control topic could not be looked at", error=str(e))
 
     def _tell_failed(self, failed: list[dict[str, Any]]) -> None:
         if failed != self._failed_tables:
@@ -297,6 +325,8 @@ def _is_written(given: Input) -> bool:
 
 def _note(outcome: CommitOutcome) -> None:
     if isinstance(outcome, TableFailed):
+        if outcome.code in STOPS:  # nothing of this round may move the group's offsets
+            raise DataLost(outcome.message, code=outcome.code, table=str(outcome.table))
         log.error(
             "table not committed; its files wait",
             table=str(outcome.table),

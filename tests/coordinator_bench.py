@@ -107,7 +107,7 @@ class Bench:
 
     def messages(self, *payloads: Payload) -> list[Message]:
         group = self.config.connect_group_id
-        headers = encode_headers(EventHeaders(layout=1))
+        headers = encode_headers(EventHeaders(layout=self.layout.number))
         return [
             Message(self.control, group.encode(), encode(Event(uuid4(), 0, group, p)), headers)
             for p in payloads

@@ -19,6 +19,7 @@ from connect.errors import Fenced, RetriableError
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.herder.herder import Herder
 from connect.herder.moves import OffsetMoves
+from connect.herder.rebase import Rebase
 from connect.herder.state import ConnectorState
 from connect.herder.store import ConfigStore, StatusStore
 from connect.herder.views import Views, reachable
@@ -107,6 +108,7 @@ class NodeHerder:
         self._publish_level = publish_level
         self._on_fenced = on_fenced
         self._ask = ask
+        self._rebase = Rebase(store, admin, ask)
         self._views = views
         self._group_id = group_id
         self._changing = threading.Lock()
@@ -292,6 +294,14 @@ class NodeHerder:
         """Tell the coordinator that is to come; it takes a gap for a bug otherwise."""
         with reachable():
             self._moves.announce(self._store.get(name), moved)
+
+    def rebase(self, name: str, tables: Sequence[str], *, is_applied: bool) -> Mapping[str, Any]:
+        """Go on after the control log lost what the connector needs of it."""
+        with self._change():
+            self._ready_group(name)
+            state = self._store.get(name)
+            with reachable():
+                return self._rebase.run(state, self._moves.parsed(state), tables, is_applied)
 
     # ------------------------------------------------------------ extensions
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
@@ -240,8 +240,8 @@ class Deployer:
         if layout is None and not state.tasks_ever:
             return  # never ran
         if layout is None or layout.tasks:
-            topic_ids = layout.topic_ids if layout else ()
-            layout = Layout(state.name, state.number_max + 1, (), topic_ids)
+            before = layout or Layout(state.name, 0, ())
+            layout = replace(before, number=state.number_max + 1, tasks=())
             self._store.put_layout(layout, state.config or {})
         elif state.is_ready:
             return

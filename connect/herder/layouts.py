@@ -89,8 +89,11 @@ def next_layout(
 
     A changed configuration is a new layout too: tasks start from their stored configuration.
     """
+    made = layout_for(config, partitions, number=state.number_max + 1, nodes=nodes)
     wanted = replace(
-        layout_for(config, partitions, number=state.number_max + 1, nodes=nodes),
+        state.layout or made,
+        number=made.number,
+        tasks=made.tasks,
         topic_ids=tuple(sorted(topic_ids.items())),
     )
     if (

@@ -51,7 +51,7 @@ class OffsetMoves:
         self._admin = admin
         self._clock = clock
         self._group_id = group_id
-        self._parsed = parsed
+        self.parsed = parsed
         self._producer_properties = producer_properties
 
     def announce(self, state: ConnectorState, partitions: Iterable[TopicPartition]) -> None:
@@ -63,7 +63,7 @@ class OffsetMoves:
         """
         if not state.tasks_ever:
             return  # nothing was ever announced
-        config = self._parsed(state)
+        config = self.parsed(state)
         if self._admin.topic_id(config.control_topic) is None:
             return
         producer = TransactionalProducer(
@@ -85,7 +85,7 @@ class OffsetMoves:
         if layout is None:
             return
         known = dict(layout.topic_ids)
-        control = self._parsed(state).control_topic
+        control = self.parsed(state).control_topic
         chosen = [t for t in known if t != control and (topics is None or t in set(topics))]
         now = self._admin.topic_ids(chosen)
         kept = {t: i for t, i in known.items() if t not in chosen}

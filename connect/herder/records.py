@@ -4,9 +4,9 @@ Rules of this file:
 - Keys and JSON are Kafka Connect's own (config topic: ``connector-``, ``target-state-``,
   ``task-``, ``commit-``; status topic: ``status-connector-``, ``status-task-``,
   ``status-topic-``), so that either product reads what the other wrote. Ours are additions:
-  ``icefloe.layout`` and ``icefloe.topic-ids`` in the commit record, the layout in each task's
-  properties,
-  ``icefloe-ready-<connector>`` and ``icefloe-offsets-<connector>``.
+  ``icefloe.layout``, ``.topic-ids``, ``.abandoned``, ``.ranges-from`` in the commit record, the
+  layout in each task's properties, ``icefloe-ready-<connector>`` and
+  ``icefloe-offsets-<connector>``.
 - Values are stored as sent: a ``${provider:path:key}`` placeholder is never resolved here.
 """
 
@@ -34,6 +34,8 @@ STATUS_TOPIC = "status-topic-"
 LAYOUT_KEY = "icefloe.layout"
 PARTITIONS_KEY = "icefloe.partitions"
 TOPIC_IDS_KEY = "icefloe.topic-ids"
+ABANDONED_KEY = "icefloe.abandoned"
+RANGES_FROM_KEY = "icefloe.ranges-from"
 TASK_CLASS = "org.apache.iceberg.connect.IcebergSinkTask"  # what a Java worker would run
 
 Record = tuple[str, Mapping[str, Any] | None]
@@ -70,10 +72,18 @@ def layout_records(layout: Layout, config: Mapping[str, str]) -> Iterator[Record
                 }
             },
         )
-    ids = {TOPIC_IDS_KEY: dict(layout.topic_ids)} if layout.topic_ids else {}
+    more: dict[str, Any] = {
+        TOPIC_IDS_KEY: dict(layout.topic_ids),
+        ABANDONED_KEY: list(layout.abandoned),
+        RANGES_FROM_KEY: [list(item) for item in layout.ranges_from],
+    }
     yield (
         COMMIT + layout.connector,
-        {"tasks": len(layout.tasks), LAYOUT_KEY: layout.number, **ids},
+        {
+            "tasks": len(layout.tasks),
+            LAYOUT_KEY: layout.number,
+            **{k: v for k, v in more.items() if v},
+        },
     )
 
 

@@ -16,11 +16,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from connect.herder.records import (
+    ABANDONED_KEY,
     COMMIT,
     CONNECTOR,
     LAYOUT_KEY,
     OFFSETS,
     PARTITIONS_KEY,
+    RANGES_FROM_KEY,
     READY,
     STATUS_CONNECTOR,
     STATUS_TASK,
@@ -195,7 +197,9 @@ class ConfigState:
         count, number = value.get("tasks"), _number(value.get(LAYOUT_KEY))
         self._saw(building, number)
         configs = _whole(building.pending, count, number)
-        layout = _layout(name, number, configs, value.get(TOPIC_IDS_KEY))
+        layout = _layout(name, number, configs)
+        if layout is not None:
+            layout = _with_memory(layout, value)
         building.state = replace(
             building.state, layout=layout, task_configs=configs if layout and configs else ()
         )
@@ -319,7 +323,6 @@ def _layout(
     connector: str,
     number: int | None,
     configs: Sequence[Mapping[str, str]] | None,
-    topic_ids: Any,
 ) -> Layout | None:
     if number is None or configs is None:
         return None
@@ -330,8 +333,20 @@ def _layout(
         )
     except (KeyError, TypeError, ValueError):
         return None
-    ids = _strings(topic_ids) if isinstance(topic_ids, dict) else {}
-    return Layout(connector, number, tasks, tuple(sorted(ids.items())))
+    return Layout(connector, number, tasks)
+
+
+def _with_memory(layout: Layout, value: Mapping[str, Any]) -> Layout:
+    """What a layout remembers from those before it; nothing where that is not understood."""
+    try:
+        return replace(
+            layout,
+            topic_ids=tuple(sorted(_strings(value.get(TOPIC_IDS_KEY, {})).items())),
+            abandoned=tuple(str(topic_id) for topic_id in value.get(ABANDONED_KEY, ())),
+            ranges_from=tuple((int(p), int(at)) for p, at in value.get(RANGES_FROM_KEY, ())),
+        )
+    except (AttributeError, TypeError, ValueError):
+        return layout
 
 
 def _offsets(listed: Any) -> dict[TopicPartition, int]:

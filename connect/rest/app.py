@@ -15,9 +15,10 @@ from starlette.types import ASGIApp
 
 from connect.config.node import NodeConfig
 from connect.config.plugins import BUILT_IN, Plugins
+from connect.rest.bodies import as_object
 from connect.rest.connectors import Connectors
 from connect.rest.described import openapi
-from connect.rest.errors import not_found
+from connect.rest.errors import ApiError, not_found
 from connect.rest.gate import CrossOrigin, Gate, error_body
 from connect.rest.herder_api import VIEWS, HerderApi, NodeInfo, View
 from connect.rest.loggers import Loggers, LogLevels
@@ -124,6 +125,18 @@ class _Node:
 
         return act
 
+    def rebase(self, call: Call) -> Answer:
+        """``POST /icefloe/v1/connectors/<name>/control/rebase``."""
+        name = call.path["name"]
+        body = as_object(call.json(), "the request", ("apply", "tables"))
+        tables, is_applied = body.get("tables", []), body.get("apply", False)
+        if not isinstance(tables, list) or not all(type(t) is str for t in tables):
+            raise ApiError(400, '"tables" must be a list of names')
+        if type(is_applied) is not bool:
+            raise ApiError(400, '"apply" must be true or false')
+        with not_found(name):
+            return Answer(200, dict(self._herder.rebase(name, tables, is_applied=is_applied)))
+
 
 def create_app(
     herder: HerderApi,
@@ -187,6 +200,7 @@ def create_app(
         add_route(app, "GET", f"{own}/{view}", itself.view(view))
     add_route(app, "POST", own + "/tables/{table}/retry", itself.decide("retry"))
     add_route(app, "POST", own + "/tables/{table}/skip", itself.decide("skip"))
+    add_route(app, "POST", own + "/control/rebase", itself.rebase)
 
     def gate(inner: ASGIApp) -> Gate:
         return Gate(inner, _methods(app), chosen.cross_origin)

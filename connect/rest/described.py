@@ -165,6 +165,10 @@ _OURS: tuple[Described, ...] = (
         "POST", f"{_OWN}/tables/{{table}}/skip", "operate", "Give up what waits for a failed table",
         (200, 404, 409, 503), m.Decided,
     ),
+    Described(
+        "POST", f"{_OWN}/control/rebase", "operate", "Go on without what the control log lost",
+        (200, 404, 409, 503), m.Rebased, m.AskRebase,
+    ),
 )  # fmt: skip
 
 ENDPOINTS: Final[tuple[Described, ...]] = _CONNECT + _OURS

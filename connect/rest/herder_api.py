@@ -283,6 +283,24 @@ class HerderApi(Protocol):
         """
         ...
 
+    def rebase(self, name: str, tables: Sequence[str], *, is_applied: bool) -> Mapping[str, Any]:
+        """Say, or do, what lets a stopped connector go on without what its control log lost.
+
+        Args:
+            name: connector.
+            tables: to look at besides those its configuration names.
+            is_applied: False only says.
+
+        Returns:
+            A JSON object: control offsets, sentences on what is given up, what each table is.
+
+        Raises:
+            UnknownConnectorError: no such connector.
+            NotAllowedError: it is not stopped.
+            UnavailableError: broker or coordinator did not answer.
+        """
+        ...
+
     def cluster(self) -> Mapping[str, Any]:
         """Nodes of the cluster, leader and placements, as a JSON object."""
         ...

@@ -290,3 +290,19 @@ class Cluster(BaseModel):
 
 class Decided(BaseModel):
     """What the operator's word on a failed table came to."""
+
+
+class AskRebase(Body):
+    """``apply`` false, or nothing, only says what would be done."""
+
+    apply: bool = False
+    tables: list[str] = Field(default_factory=list, description="besides those configured")
+
+
+class Rebased(View):
+    """What a rebase gives up and does."""
+
+    applied: bool
+    says: list[str]
+    control_offsets: list[list[str | int]]
+    tables: list[dict[str, Any]]

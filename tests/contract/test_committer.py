@@ -46,7 +46,7 @@ def test_a_commit_adds_its_files_and_says_so(place: Place) -> None:
     assert said["added-data-files"] == said["total-data-files"] == "3"
     assert said["added-records"] == said["total-records"] == "30"
     assert table.properties["icefloe.offsets.control-iceberg.connect-c"] == '{"0":5}'
-    assert table.properties["icefloe.topic-id.control-iceberg"] == "topic-1"
+    assert table.properties["icefloe.topic-id.control-iceberg.connect-c"] == "topic-1"
     tag = table.metadata.refs["icefloe-c"]
     assert tag.snapshot_ref_type == SnapshotRefType.TAG
     assert tag.snapshot_id == head.snapshot_id

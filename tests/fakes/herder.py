@@ -253,6 +253,13 @@ class FakeHerder:
         self._get(name)
         raise ConflictError(f"Nothing of table {table} waits for a decision", action=action)
 
+    def rebase(self, name: str, tables: Sequence[str], *, is_applied: bool) -> Mapping[str, Any]:
+        """Echo."""
+        self._must_be_stopped(name)
+        looked = [{"table": table, "code": None} for table in tables]
+        told = {"says": [], "control_offsets": [], "tables": looked}
+        return {"connector": name, "applied": is_applied, **told}
+
     def cluster(self) -> Mapping[str, Any]:
         """One node."""
         return {"leader": WORKER_ID, "nodes": [WORKER_ID]}

@@ -119,7 +119,7 @@ def test_empty_layout_has_a_number() -> None:
 def test_a_layout_remembers_its_topics_identities() -> None:
     """They come back from the commit record, also where a stopped connector has no task."""
     for tasks in ((), ((TopicPartition("t", 0),),)):
-        made = Layout("c", 3, tasks, (("control", "i1"), ("t", "i2")))
+        made = Layout("c", 3, tasks, (("control", "i1"), ("t", "i2")), ("i0",), ((0, 7),))
         assert fold(list(stored.layout_records(made, CONFIG))).get("c").layout == made
         assert Layout.from_json(made.to_json()) == made
 

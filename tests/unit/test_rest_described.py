@@ -41,6 +41,7 @@ BODIES: Mapping[tuple[str, str], Any] = {
     ("PATCH", "/connectors/{name}/offsets"): OFFSETS,
     ("PUT", "/connector-plugins/{plugin}/config/validate"): CONFIG,
     ("PUT", "/admin/loggers/{logger}"): {"level": "warn"},
+    ("POST", "/icefloe/v1/connectors/{name}/control/rebase"): {"apply": True, "tables": ["db.t"]},
 }
 KNOWN = {"name": "one", "task": "0", "plugin": CONNECTOR_CLASS, "logger": "root", "table": "a.b"}
 UNKNOWN = {**KNOWN, "name": "nobody", "plugin": "Nobody", "logger": "nobody.at.all"}

@@ -1,0 +1,149 @@
+"""A control topic that lost something: the coordinator stops with a code and commits nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+from pyiceberg.table.update import AssertTableUUID, RemovePropertiesUpdate
+
+from connect.errors import DataLost
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.layout import TopicPartition
+from control_schemas.events import StartCommit
+from tests.coordinator_bench import Bench, Running, until
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def admin(kafka_properties: dict[str, str]) -> Iterator[KafkaAdmin]:
+    """The cluster."""
+    made = KafkaAdmin(kafka_properties)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def control(bench: Bench) -> TopicPartition:
+    """The control topic after two rounds; the table has rows 1 and 2."""
+    with Running(bench.coordinator()):
+        bench.answer(bench.start_commit(), 1)
+        bench.answer(bench.start_commit(), 2)
+        until(lambda: bench.rows() == [1, 2])
+        until(lambda: len(bench.rounds) >= 2)
+    return TopicPartition(bench.control, 0)
+
+
+def _stopped(bench: Bench) -> DataLost:
+    """How the coordinator ends; rounds are answered with new rows as long as it starts any."""
+    with Running(bench.coordinator()) as running:
+        for number in range(100, 140):
+            if running.error is not None:
+                break
+            asked = [e.payload for e in bench.read() if isinstance(e.payload, StartCommit)]
+            new = [p.commit_id for p in asked if p.commit_id not in bench.answered]
+            if new:
+                bench.answered.update(new)
+                bench.answer(new[-1], number)
+        error = until(lambda: running.error)
+    assert isinstance(error, DataLost)
+    return error
+
+
+def test_group_offsets_that_expired_repeat_nothing(
+    bench: Bench, control: TopicPartition, admin: KafkaAdmin
+) -> None:
+    """Reading begins at the earliest event; what the table has is filtered by its floor."""
+    admin.delete_group(bench.config.control_group_id)
+    with Running(bench.coordinator()):
+        bench.answer(bench.start_commit(), 3)
+        until(lambda: bench.rows() == [1, 2, 3])
+        until(lambda: admin.committed(bench.config.control_group_id, [control])[control])
+
+
+def test_without_group_offsets_a_hole_before_the_log_stops(
+    bench: Bench, control: TopicPartition, admin: KafkaAdmin
+) -> None:
+    """What was announced between floor and first event is unknown: it stops, with the range."""
+    admin.delete_group(bench.config.control_group_id)
+    bench.answer(next(iter(bench.answered)), 3)
+    end = admin.ends([control])[control]
+    admin.delete_records({control: end})
+    for _ in range(2):
+        error = _stopped(bench)
+        assert error.code == "control_log_lost"
+        assert f"..{end - 1} are gone" in error.message
+    assert bench.rows() == [1, 2]
+
+
+def test_a_floor_beyond_the_log_stops(
+    bench: Bench, control: TopicPartition, admin: KafkaAdmin
+) -> None:
+    """A topic created anew under a layout that remembers no identity, as Java's tables do not."""
+    _forget_identity(bench)
+    admin.delete_topic(control.topic)
+    until(lambda: control.topic not in admin.topics())
+    admin.ensure_topic(control.topic, 1, replication_factor=1)
+    bench.reader.assign({control: 0})
+    error = _stopped(bench)
+    assert error.code == "control_log_reset"
+    assert "ends at" in error.message
+    assert bench.rows() == [1, 2]
+
+
+def test_a_topic_that_was_given_up_no_longer_counts(
+    bench: Bench, control: TopicPartition, admin: KafkaAdmin
+) -> None:
+    """Created anew it stops the coordinator; once the operator has rebased, rows go on."""
+    old = admin.topic_id(control.topic)
+    assert old is not None
+    bench.layout = dataclasses.replace(bench.layout, topic_ids=((control.topic, old),))
+    admin.delete_topic(control.topic)
+    until(lambda: control.topic not in admin.topics())
+    admin.ensure_topic(control.topic, 1, replication_factor=1)
+    new = admin.topic_id(control.topic)
+    assert new is not None
+    bench.reader.assign({control: 0})
+    assert _stopped(bench).code == "control_log_reset"
+    bench.layout = dataclasses.replace(
+        bench.layout, number=2, topic_ids=((control.topic, new),), abandoned=(old,)
+    )
+    with Running(bench.coordinator()):
+        bench.answer(bench.start_commit(), 3)
+        until(lambda: bench.rows() == [1, 2, 3])
+        bench.answer(bench.start_commit(), 4)
+        until(lambda: bench.rows() == [1, 2, 3, 4])
+    with Running(bench.coordinator()):  # its floors are of the new topic by now
+        bench.answer(bench.start_commit(), 5)
+        until(lambda: bench.rows() == [1, 2, 3, 4, 5])
+
+
+def test_a_compacted_control_topic_is_refused(
+    bench: Bench, control: TopicPartition, admin: KafkaAdmin
+) -> None:
+    """All events of a connector share a key: compaction would leave one of them."""
+    entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, control.topic, incremental_configs=[entry])
+    client = AdminClient({**bench.kafka, "log_level": 0})
+    for future in client.incremental_alter_configs([resource]).values():
+        future.result(30)
+    until(lambda: admin.topic_config(control.topic)["cleanup.policy"] == "compact")
+    assert _stopped(bench).code == "control_log_compacted"
+
+
+def _forget_identity(bench: Bench) -> None:
+    """Remove what a table remembers of the control topic, as if Java had written it."""
+    table = bench.catalog.load(("db", "t"))
+    name = f"icefloe.topic-id.{bench.control}.{bench.config.connect_group_id}"
+    assert name in table.properties
+    uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
+    bench.catalog.commit(table, (uuid,), (RemovePropertiesUpdate(removals=[name]),))
