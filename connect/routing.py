@@ -3,6 +3,7 @@
 Rules of this file:
 - Static without a route field: every table gets every record. With one: the tables whose regex
   matches the whole text of the field. Dynamic: the table the field names, in lower case.
+- By topic or template: the table of the topic's entry, else the filled template, else none.
 - Tombstones go nowhere, and finding nothing for them is no fault. In a connector of row-level
   changes one with a key goes to every table, when no field of the value decides.
 - What else finds no table is dropped only when the configuration says so; otherwise it is a
@@ -21,6 +22,7 @@ from connect.conversion.text import java_text
 from connect.errors import RecordError
 from connect.java_regex import compile_java_regex
 from connect.records import SinkRecord, Struct
+from connect.table_names import NameTemplate
 
 UNMATCHED: Final = "unmatched"
 
@@ -40,6 +42,14 @@ class Router:
         self._path = tuple(config.route_field.split(".")) if config.route_field else ()
         self._dynamic = config.dynamic_enabled
         self._tables = tuple(dict.fromkeys(config.tables))
+        self._topic_tables = config.topic_tables
+        self._template = (
+            NameTemplate(config.name_template, config.topics_regex)
+            if config.name_template
+            else None
+        )
+        self._qualified = config.qualified
+        self._granted = compile_java_regex(config.granted_tables) if config.granted_tables else None
         self._drop = config.unmatched == "drop"
         self._deletes = config.is_row_level
         self._tables_max = config.max_tables
@@ -62,6 +72,8 @@ class Router:
             return self._tables if is_delete and not self._dynamic and not self._path else ()
         if self._dynamic:
             return self._route_dynamic(record.value)
+        if self._topic_tables or self._template is not None:
+            return self._route_named(record)
         if not self._path:
             return self._tables
         value = field_value(record.value, self._path)
@@ -76,10 +88,28 @@ class Router:
         value = field_value(record_value, self._path)
         if value is None:
             return self._unmatched("the record has no value in the route field")
-        name = java_text(value).lower()
+        return self._table(java_text(value).lower(), "the route field's value is no table name")
+
+    def _route_named(self, record: SinkRecord) -> tuple[str, ...]:
+        name = self._topic_tables.get(record.topic)
+        if name is None and self._template is not None:
+            name = self._template.name(record.topic, lambda path: field_value(record.value, path))
+        if name is None:
+            return self._unmatched("no table is named for the topic and the record")
+        return self._table(name, "the filled template is no table name")
+
+    def _table(self, name: str, complaint: str) -> tuple[str, ...]:
+        """A table that a record names, within the bounds of the connector."""
+        name = self._qualified(name)
         if name not in self._seen:
             if not all(name.split(".")):
-                return self._unmatched("the route field's value is no table name")
+                return self._unmatched(complaint)
+            if self._granted is not None and not self._granted.fullmatch(name):
+                raise RecordError(
+                    "the record names a table that is not granted to the connector",
+                    stage="ROUTE",
+                    code="not_granted",
+                )
             if len(self._seen) >= self._tables_max:
                 raise RecordError(
                     f"more than {self._tables_max} tables (iceberg.tables.max-tables)",

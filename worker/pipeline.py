@@ -24,7 +24,7 @@ from connect.clock import Clock, SystemClock
 from connect.errors import ConfigError, RecordError, RetriableError
 from connect.layout import TopicPartition
 from connect.reference import ReferencePath
-from worker.blocks import Block, blocks
+from worker.blocks import Block, blocks, one_chunk
 from worker.changes import Appends, Changes, Marks
 from worker.descriptors import (
     DESCRIPTOR_DDL,
@@ -115,7 +115,7 @@ class _Task:
         self._records = RecordPath(spec, self._tables, reference, self._changes)
         self._router = ColumnRouter(spec.config, reference.route)
         self._operations = ColumnOperations(spec.config)
-        paths = (self._router.path, self._operations.path)
+        paths = (*self._router.paths, self._operations.path)
         self._form = ColumnForm(spec, self._tables.values(), paths, reference)
         rows = self._form.block_rows(spec.limits.block_rows, spec.limits.block_cells)
         self.limits = dataclasses.replace(spec.limits, block_rows=rows)
@@ -170,7 +170,10 @@ class _Task:
         if not decoded.table.num_rows:
             slow[decoded.places] = True  # no table is known, so no column was decoded
             return
-        routed = self._router.route(decoded.table)
+        topics = None
+        if self._router.uses_topic:
+            topics = one_chunk(block.table.column("topic")).take(pa.array(decoded.places))
+        routed = self._router.route(decoded.table, topics)
         doubt = slow[decoded.places]
         codes = routed.codes
         if codes is None:

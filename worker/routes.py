@@ -14,9 +14,11 @@ import pyarrow.compute as pc
 from connect.config.connector import ConnectorConfig
 from connect.errors import RecordError
 from connect.records import SinkRecord
+from connect.table_names import NameTemplate
 
 Route = Callable[[SinkRecord], tuple[str, ...]]
 Codes = npt.NDArray[np.int64]
+Doubt = npt.NDArray[np.bool_]
 
 DOUBTFUL: Final = None
 _KEPT_MAX: Final = 100_000
@@ -45,49 +47,105 @@ class ColumnRouter:
     """
 
     def __init__(self, config: ConnectorConfig, route: Route) -> None:
-        self.path = tuple(config.route_field.split(".")) if config.route_field else ()
-        self._is_constant = not config.dynamic_enabled and not self.path
+        self.paths, self.uses_topic = _inputs(config)
+        self._is_constant = not self.paths and not self.uses_topic
         self._route = route
         self._known: dict[Any, tuple[str, ...] | None] = {}
 
-    def route(self, table: pa.Table) -> Routed:
-        """Route decoded rows."""
+    def route(self, table: pa.Table, topics: pa.Array | None = None) -> Routed:
+        """Route decoded rows.
+
+        Args:
+            table: the rows.
+            topics: their topics, where they count.
+        """
         if self._is_constant:
-            return Routed(None, (self._target(None),))
-        column = table.column(self.path[0]).combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
-        for name in self.path[1:]:
-            if not pa.types.is_struct(column.type):
-                return self._only_nulls(column)
-            column = pc.struct_field(column, [column.type.get_field_index(name)])
-        kind = column.type
-        if not (pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
-            return self._only_nulls(column)
-        encoded = column.dictionary_encode(null_encoding="encode")
-        codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-        return _merged(codes, [self._target(value) for value in encoded.dictionary.to_pylist()])
+            return Routed(None, (self._target(None, ()),))
+        columns: list[pa.Array] = [] if topics is None else [topics]
+        doubt: npt.NDArray[np.bool_] | None = None
+        for path in self.paths:
+            column, more = _leaf(table, path)
+            columns.append(column)
+            doubt = more if doubt is None else doubt if more is None else doubt | more
+        codes, values = _distinct(columns)
+        targets = [self._target(*self._told(row)) for row in values]
+        if doubt is not None and doubt.any():
+            codes = np.where(doubt, len(targets), codes)
+            targets.append(DOUBTFUL)
+        return _merged(codes, targets)
 
-    def _only_nulls(self, column: pa.Array) -> Routed:
-        """Values whose text only the reference knows."""
-        valid = column.is_valid().to_numpy(zero_copy_only=False)
-        return Routed(valid.astype(np.int64), (self._target(None), DOUBTFUL))
+    def _told(self, row: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+        return (row[0], row[1:]) if self.uses_topic else (None, row)
 
-    def _target(self, value: Any) -> tuple[str, ...] | None:
-        key = (type(value), value)
+    def _target(self, topic: Any, values: tuple[Any, ...]) -> tuple[str, ...] | None:
+        key = (topic, *((type(value), value) for value in values))
         if key not in self._known:
             if len(self._known) >= _KEPT_MAX:
                 self._known.clear()
-            nested = value
-            for name in reversed(self.path):
-                nested = {name: nested}
+            record_value: dict[str, Any] = {}
+            for path, value in zip(self.paths, values, strict=False):
+                _put(record_value, path, value)
             try:
                 self._known[key] = self._route(
-                    SinkRecord("", 0, 0, None, value={} if nested is None else nested)
+                    SinkRecord(topic or "", 0, 0, None, value=record_value)
                 )
             except RecordError:
                 self._known[key] = DOUBTFUL
         return self._known[key]
+
+
+def _inputs(config: ConnectorConfig) -> tuple[tuple[tuple[str, ...], ...], bool]:
+    """Fields that decide about tables, and whether topics do."""
+    if config.names_tables_by_record and not config.dynamic_enabled:
+        template = config.name_template and NameTemplate(config.name_template, config.topics_regex)
+        uses_topic = bool(config.topic_tables) or bool(template and template.uses_topic)
+        return template.fields if template else (), uses_topic
+    return ((tuple(config.route_field.split(".")),) if config.route_field else ()), False
+
+
+def _leaf(table: pa.Table, path: tuple[str, ...]) -> tuple[pa.Array, Doubt | None]:
+    """The column at a path, and the rows whose text only the reference knows."""
+    column = table.column(path[0]).combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
+    for name in path[1:]:
+        if not pa.types.is_struct(column.type):
+            return _unknown(column)
+        column = pc.struct_field(column, [column.type.get_field_index(name)])
+    kind = column.type
+    if not (pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+        return _unknown(column)
+    return column, None
+
+
+def _unknown(column: pa.Array) -> tuple[pa.Array, Doubt]:
+    valid: Doubt = column.is_valid().to_numpy(zero_copy_only=False)
+    return pa.nulls(len(column), pa.string()), valid
+
+
+def _distinct(columns: list[pa.Array]) -> tuple[Codes, list[tuple[Any, ...]]]:
+    """Each row's number of its combination of values, and the combinations."""
+    codes: Codes | None = None
+    values: list[tuple[Any, ...]] = [()]
+    for column in columns:
+        encoded = column.dictionary_encode(null_encoding="encode")
+        own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+        found = encoded.dictionary.to_pylist()
+        if codes is None:
+            codes, values = own, [(value,) for value in found]
+            continue
+        both, codes = np.unique(codes * len(found) + own, return_inverse=True)
+        values = [(*values[i // len(found)], found[i % len(found)]) for i in both.tolist()]
+    assert codes is not None
+    return codes, values
+
+
+def _put(value: dict[str, Any], path: tuple[str, ...], leaf: Any) -> None:
+    if leaf is None:
+        return
+    for name in path[:-1]:
+        value = value.setdefault(name, {})
+    value[path[-1]] = leaf
 
 
 def _merged(codes: Codes, targets: list[tuple[str, ...] | None]) -> Routed:

@@ -26,6 +26,7 @@ from connect.config.keys import Key, invalid, missing, shown, typed
 from connect.config.overrides import override_errors
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import catalog_kind
+from connect.table_names import NameTemplate, topic_map
 from connect.tables.partition_spec import parse_terms
 
 Raw = Mapping[str, "str | None"]
@@ -188,16 +189,27 @@ def _check_tables(raw: Raw, checked: Checked) -> None:
     tables = values["iceberg.tables"] or []
     is_dynamic = values["iceberg.tables.dynamic-enabled"]
     _check_catalog(raw, checked)
+    is_named = _check_names_of_tables(raw, checked)
     if tables and is_dynamic:
         checked.add("iceberg.tables", "Cannot specify both static and dynamic table names")
+    elif is_named and (tables or is_dynamic):
+        checked.add(
+            "iceberg.tables",
+            "iceberg.tables.topic-to-table-map and name-template stand in place of iceberg.tables "
+            "and iceberg.tables.dynamic-enabled",
+        )
     elif is_dynamic and not values["iceberg.tables.route-field"]:
         checked.add(
             "iceberg.tables.route-field", "Must specify a route field if using dynamic tables"
         )
-    elif not tables and not is_dynamic and "iceberg.tables.dynamic-enabled" not in checked.errors:
+    elif (
+        not (tables or is_dynamic or is_named)
+        and "iceberg.tables.dynamic-enabled" not in checked.errors
+    ):
         checked.add("iceberg.tables", "Must specify table name(s)")
+    namespace = values["iceberg.tables.default-namespace"]
     for table in tables:
-        levels = table.split(".")
+        levels = (f"{namespace}.{table}" if namespace and "." not in table else table).split(".")
         if len(levels) < 2 or not all(levels):
             checked.add(
                 "iceberg.tables",
@@ -209,6 +221,32 @@ def _check_tables(raw: Raw, checked: Checked) -> None:
                 re.compile(raw[name] or "")
             except re.error as error:
                 checked.add(name, invalid(name, raw[name], f"Invalid regex: {error}"))
+
+
+def _check_names_of_tables(raw: Raw, checked: Checked) -> bool:
+    """Judge the map and the template; whether there is one of them."""
+    values = checked.values
+    name = "iceberg.tables.topic-to-table-map"
+    entries = values[name]
+    try:
+        tables = list(topic_map(entries or []).values())
+    except ConfigError as error:
+        checked.add(name, invalid(name, shown(entries), error.message))
+        tables = []
+    named = {name: tables}
+    template = values["iceberg.tables.name-template"]
+    if template:
+        named["iceberg.tables.name-template"] = [template]
+        try:
+            NameTemplate(template, raw.get("topics.regex"))
+        except ConfigError as error:
+            checked.add("iceberg.tables.name-template", error.message)
+    for key, found in named.items():
+        for table in found:
+            if "." not in table and not values["iceberg.tables.default-namespace"]:
+                why = "a table is named <namespace>.<table>, or set default-namespace"
+                checked.add(key, invalid(key, table, why))
+    return bool(entries or template)
 
 
 def _check_catalog(raw: Raw, checked: Checked) -> None:

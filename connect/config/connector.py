@@ -129,11 +129,26 @@ class ConnectorConfig:
     kafka_overrides: Mapping[str, str]
     multi_table_commit: bool = False
     transforms: tuple[TransformConfig, ...] = ()
+    topic_tables: Mapping[str, str] = field(default_factory=dict)
+    name_template: str | None = None
+    default_namespace: str | None = None
+    granted_tables: str | None = None
 
     @property
     def is_row_level(self) -> bool:
         """Whether records replace and delete rows by key instead of only adding rows."""
         return self.upsert_enabled or self.cdc_field is not None
+
+    @property
+    def names_tables_by_record(self) -> bool:
+        """Whether records name their tables: dynamic, by topic or by template."""
+        return bool(self.dynamic_enabled or self.topic_tables or self.name_template)
+
+    def qualified(self, name: str) -> str:
+        """A table's name with its namespace."""
+        if "." in name or not self.default_namespace:
+            return name
+        return f"{self.default_namespace}.{name}"
 
     @property
     def connect_group_id(self) -> str:

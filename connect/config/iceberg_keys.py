@@ -241,11 +241,32 @@ OWN_KEYS: tuple[Key, ...] = (
     Key(
         "iceberg.tables.max-tables",
         "INT",
-        "Most tables a connector may write to by dynamic routing.",
+        "Most tables a connector may write to by dynamic routing, map and template.",
         "1000",
         "LOW",
         unit="tables",
         check=between(1, 100_000),
+    ),
+    Key(
+        "iceberg.tables.topic-to-table-map",
+        "LIST",
+        "Tables by topic, `topic:table,...`; in place of `iceberg.tables`.",
+        "",
+    ),
+    Key(
+        "iceberg.tables.name-template",
+        "STRING",
+        "Name of a record's table, in place of `iceberg.tables`: `${topic}`, `${1}` for a group of "
+        "`topics.regex`, `${field}` for a field of the record, dots for nesting. Characters other "
+        "than letters, digits, `_` and `-` of what is filled in become `_`. With a map, for the "
+        "topics it does not list.",
+        None,
+    ),
+    Key(
+        "iceberg.tables.default-namespace",
+        "STRING",
+        "Namespace of tables that are named without one.",
+        None,
     ),
     Key(
         "icefloe.owner",

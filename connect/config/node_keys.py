@@ -305,5 +305,11 @@ NODE_PREFIXES: tuple[Prefix, ...] = (
         "Class and parameters of a configuration provider.",
         "config.providers.file.param.allowed.paths",
     ),
+    Prefix(
+        "icefloe.grants.",
+        "Java regex of the tables that the connector of that name may write; `default` is for the "
+        "others. Without either a connector may write every table.",
+        "icefloe.grants.orders",
+    ),
     Prefix("spark.", "Property of the worker's Spark session.", "spark.executor.memory"),
 )

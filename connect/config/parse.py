@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from connect.config.check import (
@@ -33,8 +33,11 @@ from connect.config.keys import list_of
 from connect.config.overrides import split
 from connect.config.plugins import BUILT_IN
 from connect.errors import ConfigError
+from connect.java_regex import compile_java_regex
+from connect.table_names import topic_map
 
 _PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
+GRANTS = "icefloe.grants."
 _MULTI_TABLE = "multi-table-commit"
 
 
@@ -77,10 +80,19 @@ def parse(
     checked = check(readable)
     for kind in ("transformation", "predicate"):
         checked.merge(check_aliases(readable, kind, BUILT_IN).checked)
+    grant = granted_tables(raw, node or {})
+    for table in checked.values.get("iceberg.tables") or () if grant else ():
+        if not compile_java_regex(grant or "").fullmatch(table):
+            checked.add("iceberg.tables", f"{table} is not among the tables granted: {grant}")
     if checked.errors:
         raise InvalidConfigError(raw.get("name"), checked.errors)
     config = _build(readable, checked, node or {})
     return dataclasses.replace(config, raw=dict(raw))
+
+
+def granted_tables(raw: Raw, node: Mapping[str, str]) -> str | None:
+    """The regular expression of the tables that a connector may write; None: all."""
+    return node.get(GRANTS + str(raw.get("name")), node.get(GRANTS + "default"))
 
 
 def check(raw: Raw) -> Checked:
@@ -184,6 +196,15 @@ def _errors(checked: Checked) -> ErrorsConfig:
     )
 
 
+def _tables(names: Iterable[str], namespace: str | None) -> tuple[str, ...]:
+    """Tables once each, in a namespace."""
+    return tuple(
+        dict.fromkeys(
+            f"{namespace}.{name}" if namespace and "." not in name else name for name in names
+        )
+    )
+
+
 def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) -> ConnectorConfig:
     v = checked.values
     errors = _errors(checked)
@@ -193,7 +214,8 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         partition_by=split_terms(v["iceberg.tables.default-partition-by"]),
         commit_branch=v["iceberg.tables.default-commit-branch"] or None,
     )
-    tables = tuple(dict.fromkeys(v["iceberg.tables"] or ()))
+    namespace = v["iceberg.tables.default-namespace"] or None
+    tables = _tables(v["iceberg.tables"] or (), namespace)
     consumer = split(raw, "consumer.override.")
     catalog = split(raw, "iceberg.catalog.")
     catalog.pop(_MULTI_TABLE, None)
@@ -248,6 +270,10 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         producer_overrides=split(raw, "producer.override."),
         kafka_overrides=split(raw, "iceberg.kafka."),
         transforms=_transforms(raw),
+        topic_tables=topic_map(v["iceberg.tables.topic-to-table-map"]),
+        name_template=v["iceberg.tables.name-template"] or None,
+        default_namespace=namespace,
+        granted_tables=granted_tables(raw, node or {}),
     )
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from connect.config.connector import ConnectorConfig
 from connect.config.keys import list_of
-from connect.config.parse import parse
+from connect.config.parse import GRANTS, parse
 from connect.config.properties_file import parse_properties
 from connect.errors import ConfigError
 
@@ -113,13 +113,16 @@ def resolve(
         ConfigError: a placeholder cannot be resolved, or the resolved configuration is invalid.
     """
     resolved = parse(
-        providers.resolve_all(config.raw), node=providers.resolve_all(_converters(node or {}))
+        providers.resolve_all(config.raw), node=providers.resolve_all(_for_connectors(node or {}))
     )
     return dataclasses.replace(resolved, raw=config.raw)
 
 
-def _converters(node: Mapping[str, str]) -> dict[str, str]:
-    return {k: v for k, v in node.items() if k.split(".")[1:2] == ["converter"]}
+def _for_connectors(node: Mapping[str, str]) -> dict[str, str]:
+    """The node's properties that decide something for connectors."""
+    return {
+        k: v for k, v in node.items() if k.split(".")[1:2] == ["converter"] or k.startswith(GRANTS)
+    }
 
 
 def _environment(parameters: Mapping[str, str], environ: Mapping[str, str]) -> _Lookup:

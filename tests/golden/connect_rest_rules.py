@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from connect.config.declarations import CONNECTOR_KEYS
 
+OURS = ("icefloe.", "io.confluent.")  # classes that the recorded worker did not have
 ICEBERG = "org.apache.iceberg.connect.IcebergSinkConnector"
 
 
@@ -216,7 +217,25 @@ def _own_loggers(pair: Pair) -> bool:
 def _own_plugins(pair: Pair) -> bool:
     if pair.step["request"]["method"] == "HEAD" and pair.path == "/connector-plugins":
         return pair.statuses == (200, 200)
+    if _without_ours(pair.ours.get("body")):
+        pair.drop_lengths()
+        return True
     return False
+
+
+def _without_ours(value: Any) -> bool:
+    """Take classes that only we have out of lists; whether there were any."""
+    if isinstance(value, dict):
+        return sum(_without_ours(inner) for inner in value.values()) > 0
+    if not isinstance(value, list):
+        return False
+    count = len(value)
+    value[:] = [
+        item
+        for item in value
+        if not str(item.get("class", "") if isinstance(item, dict) else item).startswith(OURS)
+    ]
+    return sum(_without_ours(inner) for inner in value) > 0 or len(value) < count
 
 
 def _metrics(pair: Pair) -> bool:

@@ -112,3 +112,90 @@ def test_bad_regexes_are_configuration_errors() -> None:
     for java in ("(", r"\p{IsGreek}"):
         with pytest.raises(ConfigError):
             compile_java_regex(java)
+
+
+def named(**keys: str) -> Router:
+    """A router whose tables the records name."""
+    return Router(config(**keys))
+
+
+def at(topic: str, value: Any) -> SinkRecord:
+    return SinkRecord(topic, 0, 0, None, value=value)
+
+
+def test_topics_are_mapped_to_tables() -> None:
+    """A listed topic goes to its table, another finds none; the default namespace is put before."""
+    router = named(tables__topic_to_table_map="a:x.y, b: Z", tables__default_namespace="lake")
+    assert router.route(at("a", {})) == ("x.y",)
+    assert router.route(at("b", {})) == ("lake.Z",)
+    with pytest.raises(RecordError) as refused:
+        router.route(at("c", {}))
+    assert refused.value.code == UNMATCHED
+
+
+@pytest.mark.parametrize(
+    ("template", "topic", "value", "table"),
+    [
+        ("lake.${topic}", "EU.orders-1", {}, "lake.eu_orders-1"),
+        ("lake.${a.b}_${topic}", "t", {"a": {"b": "X.Y/../z"}}, "lake.x_y____z_t"),
+        ("lake.${n}", "t", {"n": 7}, "lake.7"),
+        ("lake.${n}", "t", {"n": None}, None),
+        ("lake.${n}", "t", {"n": ""}, None),
+        ("lake.${n}", "t", {"n": "x" * 201}, None),
+    ],
+)
+def test_names_are_filled_in(template: str, topic: str, value: Any, table: str | None) -> None:
+    """Topic and fields fill a template, and can neither choose the namespace nor be missing."""
+    router = named(tables__name_template=template, tables__unmatched="drop")
+    assert router.route(at(topic, value)) == ((table,) if table else ())
+
+
+def test_groups_of_the_topics_regex() -> None:
+    """Numbers stand for groups; a topic that transformations renamed may match none."""
+    keys = {"tables__name_template": "lake.${2}_${1}", "tables__unmatched": "drop"}
+    base = {"name": "c", "connector.class": "IcebergSink", "iceberg.catalog.type": "rest"}
+    raw = {f"iceberg.{k.replace('__', '.').replace('_', '-')}": v for k, v in keys.items()}
+    router = Router(parse({**base, "topics.regex": r"(\w+)\.(orders|refunds)", **raw}))
+    assert router.route(at("eu.orders", {})) == ("lake.orders_eu",)
+    assert router.route(at("other", {})) == ()
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"tables__name_template": "lake.${1}"},
+        {"tables__name_template": "lake.${}"},
+        {"tables__name_template": "lake.$x"},
+        {"tables__name_template": "${topic}"},
+        {"tables__topic_to_table_map": "a"},
+        {"tables__topic_to_table_map": "a:x.y,a:x.z"},
+        {"tables__topic_to_table_map": "a:x"},
+        {"tables__topic_to_table_map": "a:x.y", "tables": "x.y"},
+    ],
+)
+def test_bad_names_are_errors_of_the_configuration(keys: dict[str, str]) -> None:
+    """A hole that is none, a group without regex, a name without namespace, two ways at once."""
+    with pytest.raises(ConfigError):
+        config(**keys)
+
+
+def test_grants() -> None:
+    """A connector writes only granted tables, whether it or a record names them."""
+    raw = {
+        "name": "c",
+        "connector.class": "IcebergSink",
+        "topics": "t",
+        "iceberg.catalog.type": "rest",
+    }
+    node = {"icefloe.grants.c": r"lake\..*", "icefloe.grants.default": "none"}
+    dynamic = {"iceberg.tables.dynamic-enabled": "true", "iceberg.tables.route-field": "t"}
+    router = Router(parse({**raw, **dynamic}, node=node))
+    assert router.route(at("t", {"t": "lake.a"})) == ("lake.a",)
+    with pytest.raises(RecordError) as refused:
+        router.route(at("t", {"t": "other.a"}))
+    assert (refused.value.stage, refused.value.code) == ("ROUTE", "not_granted")
+    assert parse({**raw, "iceberg.tables": "lake.a"}, node=node).tables == ("lake.a",)
+    with pytest.raises(ConfigError, match="granted"):
+        parse({**raw, "iceberg.tables": "lake.a,other.b"}, node=node)
+    with pytest.raises(ConfigError, match="granted"):
+        parse({**raw, "name": "d", "iceberg.tables": "lake.a"}, node=node)

@@ -80,3 +80,29 @@ def test_a_refused_transformation_is_a_dead_letter(tmp_path: Path) -> None:
     assert (headers["__connect.errors.class.name"] or b"").endswith(b"Cast$Value")
     with pytest.raises(RecordError):
         raise run_batches(config(**keys), [plan(tmp_path, SCHEMA)], [batch]).error or KeyError
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"iceberg.tables.topic-to-table-map": "t:db.t1,u:db.t2"},
+        {"iceberg.tables.name-template": "db.${topic}"},
+        {"iceberg.tables.name-template": "db.${kind}_${topic}"},
+        {"iceberg.tables.name-template": "${kind}", "iceberg.tables.default-namespace": "db"},
+    ],
+)
+def test_tables_named_by_topic_and_field(keys: dict[str, str], tmp_path: Path) -> None:
+    """Both paths find the same tables by topic, template and field, and miss the same records."""
+    connector = config(**{"iceberg.tables": None, "errors.tolerance": "all", **keys})
+    names = ["db.t1", "db.t2", "db.t", "db.u", "db.a_t", "db.a_u", "db.a"]
+    plans = [plan(tmp_path, SCHEMA, name=name) for name in names]
+    batches = [source(lines("a", "b", None, "A", 5)), source(lines("a"), topic="u")]
+    absent = frozenset({"db.b", "db.b_t", "db.5", "db.5_t"})
+    found = [
+        run_batches(connector, plans, batches, absent=absent, reference_only=only)
+        for only in (False, True)
+    ]
+    rows = [{name: sorted(ids(result, name)) for name in names} for result in found]
+    assert rows[0] == rows[1]
+    assert any(rows[0].values())
+    assert found[0].progress == found[1].progress
