@@ -8,6 +8,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 UV ?= uv
 SEEDS ?= 10000
+FIRST_SEED ?= 0
+SCRIPT ?=
 RECORDS ?= 1000000
 PYTEST_ARGS ?=
 STAMP := $(VENV)/.complete
@@ -71,8 +73,8 @@ test: setup clients lint ## everything but kills and benches; pytest's summary i
 golden: setup ## the recordings of Java's behaviour
 	@$(BIN)/python -m tests.golden.run
 
-sim: $(STAMP) ## the deterministic simulation; SEEDS=1000000 for a night
-	@SEEDS=$(SEEDS) $(BIN)/pytest tests/simulation $(PYTEST_ARGS)
+sim: $(STAMP) ## the deterministic simulation; SEEDS=1000000, or FIRST_SEED=7 SEEDS=1, or SCRIPT=...
+	@SEEDS=$(SEEDS) FIRST_SEED=$(FIRST_SEED) SCRIPT=$(SCRIPT) $(BIN)/pytest tests/simulation $(PYTEST_ARGS)
 
 faults: setup ## every failpoint, kills and freezes of real processes
 	@$(BIN)/pytest tests/faults -m faults $(PYTEST_ARGS)

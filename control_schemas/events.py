@@ -229,7 +229,7 @@ class EventHeaders:
 
     Attributes:
         layout: layout number of the announcing task's configuration (DataComplete, DataWritten).
-        batch: micro-batch sequence within the round (DataWritten).
+        batch: place among the announcing task's steps, rising over its restarts (DataWritten).
         ranges: source ranges announced in this transaction (DataComplete).
         moved: topic and number of source partitions that will be read on from elsewhere, because
             their offsets were set or their topic is another one; none listed means all

@@ -121,6 +121,20 @@ class Advanced:
 
 
 @dataclass(frozen=True, slots=True)
+class LogFound:
+    """How far the control log went when this kernel began.
+
+    What lies below may be announced by predecessors, in any control partition (Java's keys are
+    random): until it is read, a round commits what is known and claims no VTTS.
+
+    Attributes:
+        ends: control partition -> next control offset to be written.
+    """
+
+    ends: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed.
 
@@ -167,7 +181,14 @@ class TableDecision:
 
 
 Input: TypeAlias = (
-    EnvelopeRead | Advanced | Tick | LayoutChanged | OutcomeKnown | CompletionSent | TableDecision
+    EnvelopeRead
+    | Advanced
+    | LogFound
+    | Tick
+    | LayoutChanged
+    | OutcomeKnown
+    | CompletionSent
+    | TableDecision
 )
 
 

@@ -40,6 +40,7 @@ from coordinator.effects import (
     EnvelopeRead,
     Input,
     LayoutChanged,
+    LogFound,
     OutcomeKnown,
     RoundEnded,
     SendCompletion,
@@ -51,7 +52,7 @@ from coordinator.effects import (
     TableFailed,
     Tick,
 )
-from coordinator.offsets import RangeLedger, group_offsets
+from coordinator.offsets import RangeLedger, group_offsets, is_for_table, is_read_to
 
 Identifier = tuple[str, ...]
 
@@ -91,6 +92,7 @@ class _Round:
     ranges: list[SourceRange] = field(default_factory=list)
     closed_at: Mapping[int, int] = field(default_factory=dict)
     is_partial: bool = False
+    leaves_tables_out: bool = False
     valid_through_us: int | None = None
     expected: frozenset[TopicPartition] = frozenset()
     in_flight: dict[Identifier, TableCommit] = field(default_factory=dict)
@@ -104,10 +106,12 @@ class Kernel:
         self.phase = Phase.IDLE
         self._settings = settings
         self._layout: Layout | None = None
+        self._expected: frozenset[TopicPartition] = frozenset()
         self._newest_layout_seen = 0
         self._round: _Round | None = None
         self._next_start_ms: int | None = None
         self._positions: dict[int, int] = {}
+        self._found_ends: Mapping[int, int] = {}
         self._pending: dict[Identifier, list[Envelope]] = {}
         self._failed: dict[Identifier, TableFailed] = {}
         self._ledger = RangeLedger()
@@ -151,6 +155,9 @@ class Kernel:
                 return self._on_tick(given, now_ms)
             case LayoutChanged(layout):
                 return self._on_layout(layout, now_ms)
+            case LogFound(ends):
+                self._found_ends = ends
+                return []
             case OutcomeKnown(outcome):
                 return self._on_outcome(outcome)
             case CompletionSent(commit_id):
@@ -215,14 +222,14 @@ class Kernel:
         layout = self._layout
         if layout is None or self._newest_layout_seen > layout.number:
             return False  # tasks already run a layout that we have not been told of
-        return layout.partitions <= valid_through.timestamps(current.completions).keys()
+        return self._expected <= valid_through.timestamps(current.completions).keys()
 
     # ------------------------------------------------------------------ rounds
 
     def _on_layout(self, layout: Layout, now_ms: int) -> list[Effect]:
         if self._layout is not None and layout.number <= self._layout.number:
             return []
-        self._layout = layout
+        self._layout, self._expected = layout, layout.partitions
         if self.phase is Phase.COLLECTING:
             self._round = None
             self.phase = Phase.IDLE
@@ -251,7 +258,7 @@ class Kernel:
     def _has_work(self) -> bool:
         if self._layout is None:
             return False
-        return bool(self._layout.partitions) or any(
+        return bool(self._expected) or any(
             self._may_try(identifier) for identifier in self._pending
         )
 
@@ -262,14 +269,15 @@ class Kernel:
     def _close(self, current: _Round, *, is_partial: bool) -> list[Effect]:
         current.closed_at = dict(self._positions)
         current.is_partial = is_partial
-        if not is_partial and self._layout is not None:
+        is_recovered = is_read_to(self._positions, self._found_ends)
+        if not is_partial and self._layout is not None and is_recovered:
             current.valid_through_us = valid_through.valid_through(
                 valid_through.timestamps(current.completions),
-                self._layout.partitions,
+                self._expected,
                 last_us=self._last_valid_through_us,
                 last_expected=self._last_expected,
             )
-            current.expected = self._layout.partitions
+            current.expected = self._expected
         for identifier, envelopes in self._pending.items():
             if self._may_try(identifier):
                 payload = envelopes[-1].event.payload
@@ -282,6 +290,8 @@ class Kernel:
                     valid_through_us=current.valid_through_us,
                     task_id=self._settings.task_id,
                 )
+            else:  # whatever the operator says until the round is complete
+                current.leaves_tables_out = True
         self.phase = Phase.COMMITTING
         if not current.in_flight:
             return self._complete(current)
@@ -327,7 +337,8 @@ class Kernel:
             del self._pending[identifier]
 
     def _complete(self, current: _Round) -> list[Effect]:
-        if any(isinstance(o, TableFailed) for o in current.outcomes) or self._failed:
+        has_failures = any(isinstance(o, TableFailed) for o in current.outcomes)
+        if has_failures or current.leaves_tables_out or self._failed:
             current.valid_through_us = None  # what is kept is in no table: claim nothing
         self.phase = Phase.COMPLETING
         committed = tuple(
@@ -381,15 +392,7 @@ class Kernel:
         kept = tuple(self._pending.get(identifier, ()))
         if decision.action == "retry":
             return [Decided(decision, "done", kept=kept)]
-        skipped = tuple(e for e in kept if not _is_for(failure.present_uuid, e))
+        skipped = tuple(e for e in kept if not is_for_table(failure.present_uuid, e))
         self._forget(identifier, skipped)
         kept = tuple(self._pending.get(identifier, ()))
         return [Decided(decision, "done", skipped, kept)]
-
-
-def _is_for(uuid: UUID | None, envelope: Envelope) -> bool:
-    """Whether an announcement is for the table of this identity."""
-    payload = envelope.event.payload
-    return (
-        uuid is not None and isinstance(payload, DataWritten) and payload.table.table_uuid == uuid
-    )

@@ -8,10 +8,11 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from uuid import UUID
 
 from connect.errors import InvariantViolation
 from connect.layout import TopicPartition
-from control_schemas.events import SourceRange
+from control_schemas.events import DataWritten, SourceRange
 from coordinator.effects import Envelope
 
 
@@ -30,6 +31,19 @@ def group_offsets(closed_at: Mapping[int, int], kept: Iterable[Envelope]) -> dic
         if envelope.offset < out.get(envelope.partition, 0):
             out[envelope.partition] = envelope.offset
     return out
+
+
+def is_read_to(positions: Mapping[int, int], ends: Mapping[int, int]) -> bool:
+    """Whether every control partition is read up to its end."""
+    return all(positions.get(partition, 0) >= end for partition, end in ends.items())
+
+
+def is_for_table(uuid: UUID | None, envelope: Envelope) -> bool:
+    """Whether an announcement is for the table of this identity."""
+    payload = envelope.event.payload
+    return (
+        uuid is not None and isinstance(payload, DataWritten) and payload.table.table_uuid == uuid
+    )
 
 
 class RangeLedger:

@@ -105,15 +105,25 @@ def select(
 def _ordered(
     announcements: Iterable[Envelope], floor: Mapping[int, int]
 ) -> Iterable[tuple[tuple[int, int], DataWritten]]:
-    """Announcements above the floor with their place: the round they belong to, then the batch."""
+    """Announcements above the floor with their place.
+
+    Tasks number their batches so that of two batches of one layout that may touch the same row
+    the later one has the higher number, whatever round they answer: a task that starts over may
+    answer its predecessor's round again, or a newer one before an older. Java's sink gives no
+    numbers; there a round is a step.
+    """
     rounds: dict[object, int] = {}
     for envelope in announcements:
         event = envelope.event.payload
         if not isinstance(event, DataWritten):
             continue
-        place = rounds.setdefault(event.commit_id, len(rounds))
+        headers = envelope.headers
+        if headers.layout is None or headers.batch is None:
+            place = (0, rounds.setdefault(event.commit_id, len(rounds)))
+        else:
+            place = (headers.layout, headers.batch)
         if envelope.offset >= floor.get(envelope.partition, 0):
-            yield (place, envelope.headers.batch or 0), event
+            yield place, event
 
 
 def _refuse_conflict(known: ContentFile, file: ContentFile) -> None:

@@ -39,6 +39,7 @@ from coordinator.effects import (
     EnvelopeRead,
     Input,
     LayoutChanged,
+    LogFound,
     OutcomeKnown,
     RoundEnded,
     SendCompletion,
@@ -202,6 +203,7 @@ class _Session:
             first_read = {tp.partition: offset for tp, offset in positions.items()}
             control = replace(control, first_read=first_read)
         self._control = control
+        ends = {tp.partition: end for tp, (_, end) in admin.watermarks(list(positions)).items()}
         inbox = self._inbox = Inbox(
             LogReader(wiring.kafka), positions, config.connect_group_id, self._on_malformed
         )
@@ -213,6 +215,7 @@ class _Session:
                 ranges_from=dict(self._layout.ranges_from),
             )
         )
+        kernel.receive(LogFound(ends), wiring.clock.monotonic_ms())
         outbox = Outbox(
             self._producer,
             wiring.clock,

@@ -84,17 +84,18 @@ def reference(table: Table, *, with_uuid: bool = True) -> TableReference:
 def announced(
     table: TableReference,
     files: Sequence[ContentFile],
+    deletes: Sequence[ContentFile] = (),
     *,
     offset: int,
     partition: int = 0,
-    deletes: Sequence[ContentFile] = (),
+    layout: int | None = 1,
     batch: int | None = None,
     commit_id: UUID | None = None,
 ) -> Envelope:
     """One DataWritten event as the inbox hands it on."""
     payload = DataWritten(commit_id or UUID(int=1), table, tuple(files), tuple(deletes))
     event = Event(uuid4(), 0, "connect-c", payload)
-    return Envelope(event, EventHeaders(batch=batch), partition, offset)
+    return Envelope(event, EventHeaders(layout=layout, batch=batch), partition, offset)
 
 
 def table_commit(

@@ -91,9 +91,16 @@ class Announcer:
         self.producer.transact([], group_id=self.connect_group_id, offsets=offsets)
 
     def events(self, commit_id: UUID, answer: Answer) -> Iterator[Message]:
-        """The control events of an answer in their order on the topic."""
+        """The control events of an answer in their order on the topic.
+
+        Steps are numbered from the sum of the source offsets that the answer starts at: a
+        successor that answers the same round starts where its predecessor ended, and no step is
+        without a record, so that its numbers are higher.
+        """
+        ends = sum(a.offset or 0 for a in answer.assignments)
+        first = ends - sum(r.end_offset - r.start_offset for r in answer.ranges)
         steps = (files for batch in answer.batches for files in batch.steps)
-        for sequence, step in enumerate(steps):
+        for sequence, step in enumerate(steps, first):
             headers = EventHeaders(layout=self.layout, batch=sequence)
             for table, files in step:
                 for group in _by_spec(files):

@@ -1,83 +1,194 @@
-"""A simulated catalog: compare-and-swap per table, answers that may be lost, foreign writers."""
+"""A simulated catalog: compare-and-swap per table, and what others do to tables.
+
+Rules of this file:
+- A table and its snapshots have the attributes of PyIceberg's metadata that
+  ``coordinator.floor`` reads, so that the production code judges them.
+- ``added`` and ``visible`` of a snapshot are sets of records as bits of an integer, known whatever
+  was expired: that is what the checkers look at, and no actor.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
-Record = tuple[int, int]  # source partition, source offset
+from coordinator.floor import VALID_THROUGH_PROPERTY, FloorKeys
+
+SUMMARY, MIRROR, TAG, TOPIC_ID = "offsets", "mirror", "icefloe-c", "topic-id"
 
 
 class ConflictError(Exception):
-    """The branch moved: certainly not applied."""
+    """A requirement failed: certainly not applied."""
 
 
 class UnknownError(Exception):
     """No readable answer: perhaps applied."""
 
 
-class MissingError(Exception):
-    """The catalog does not find the table (now)."""
+class Summary:
+    """A snapshot's summary."""
+
+    __slots__ = ("additional_properties",)
+
+    def __init__(self, properties: dict[str, object]) -> None:
+        self.additional_properties = properties
 
 
-@dataclass(slots=True)
 class Snapshot:
-    """One snapshot; ``offsets`` is None for foreign ones."""
+    """One snapshot; ``offsets`` are the connector's highest up to it."""
 
-    id: int
-    parent: int | None
-    files: tuple[tuple[str, frozenset[Record]], ...]
-    offsets: int | None
-    valid_through_us: int | None
-    covers: frozenset[tuple[str, int]] = frozenset()
+    __slots__ = (
+        "added",
+        "offsets",
+        "parent_snapshot_id",
+        "sequence_number",
+        "snapshot_id",
+        "summary",
+        "valid_through_us",
+        "visible",
+    )
+
+    def __init__(self, snapshot_id: int, parent: Snapshot | None, summary: Summary) -> None:
+        self.snapshot_id = snapshot_id
+        self.summary = summary
+        self.sequence_number = 1
+        self.parent_snapshot_id: int | None = None
+        self.added = self.visible = 0
+        self.offsets: dict[int, int] = {}
+        self.valid_through_us: int | None = None
+        if parent is not None:
+            self.parent_snapshot_id = parent.snapshot_id
+            self.sequence_number = parent.sequence_number + 1
+            self.added, self.visible = parent.added, parent.visible
+            self.offsets = parent.offsets
 
 
-@dataclass(slots=True)
+class Ref:
+    """A branch or a tag."""
+
+    __slots__ = ("snapshot_id", "snapshot_ref_type")
+
+    def __init__(self, snapshot_id: int, kind: SnapshotRefType) -> None:
+        self.snapshot_id = snapshot_id
+        self.snapshot_ref_type = kind
+
+
 class Table:
-    """A table's metadata as far as the protocol looks at it."""
+    """A table's metadata as far as the protocol looks at it.
 
-    name: str
-    snapshots: dict[int, Snapshot] = field(default_factory=dict)
-    head: int | None = None
-    mirror: int | None = None
-    tag: int | None = None
-    is_missing: bool = False
-    history: list[Snapshot] = field(default_factory=list)
+    Args:
+        name: of the table.
+        uuid: changes when the table is replaced.
+        branch: the branch the connector commits to.
+        is_upsert: records are changes of keys, not rows of their own.
+    """
 
-    def ancestry(self) -> list[Snapshot]:
-        """Snapshots from the head back, as far as they are not expired."""
-        out = []
-        current = self.head
-        while current is not None and current in self.snapshots:
-            snapshot = self.snapshots[current]
-            out.append(snapshot)
-            current = snapshot.parent
-        return out
+    def __init__(self, name: str, uuid: int, branch: str, *, is_upsert: bool = False) -> None:
+        self.name = name
+        self.uuid = uuid
+        self.branch = branch
+        self.is_upsert = is_upsert
+        self.keys = FloorKeys(SUMMARY, MIRROR, TAG, branch)
+        self.fresh_keys = FloorKeys(SUMMARY, MIRROR, TAG, branch, has_history=False)
+        self.refs: dict[str, Ref] = {}
+        self.by_id: dict[int, Snapshot] = {}
+        self.properties: dict[str, str] = {}
+        self.is_missing = False
+        self.is_expired = False  # snapshots are gone: an ancestry may end early
 
-    def floor(self) -> int | None:
-        """Highest control offset any of ancestry, tag and mirror carries."""
-        found = [s.offsets for s in self.ancestry() if s.offsets is not None]
-        if self.tag is not None and self.tag in self.snapshots:
-            tagged = self.snapshots[self.tag].offsets
-            if tagged is not None:
-                found.append(tagged)
-        if self.mirror is not None:
-            found.append(self.mirror)
-        return max(found) if found else None
+    @property
+    def snapshots(self) -> list[Snapshot]:
+        """Every kept snapshot."""
+        return list(self.by_id.values())
 
-    def commit(self, base: int | None, snapshot: Snapshot, *, mirror: int | None = None) -> None:
-        """Conditional: the head must still be ``base``."""
-        if self.is_missing:
-            raise MissingError
-        if self.head != base:
+    @property
+    def current_snapshot_id(self) -> int | None:
+        """Head of the main branch."""
+        main = self.refs.get(MAIN_BRANCH)
+        return None if main is None else main.snapshot_id
+
+    @property
+    def head_id(self) -> int | None:
+        """What ``assert-ref-snapshot-id`` compares: the branch's snapshot."""
+        ref = self.refs.get(self.branch)
+        return None if ref is None else ref.snapshot_id
+
+    @property
+    def head(self) -> Snapshot | None:
+        """Where the next commit is put: the branch's head, or main's for a branch to be made."""
+        found = self.head_id
+        if found is None:
+            found = self.current_snapshot_id
+        return None if found is None else self.by_id[found]
+
+    @property
+    def added(self) -> int:
+        """Records that ever came into the branch."""
+        head = None if self.head_id is None else self.by_id[self.head_id]
+        return 0 if head is None else head.added
+
+    def require(self, uuid: int, base_id: int | None, snapshot_id: int) -> None:
+        """The conditions of a commit.
+
+        Raises:
+            ConflictError: one does not hold.
+        """
+        if self.is_missing or self.uuid != uuid or self.head_id != base_id:
             raise ConflictError
-        self.snapshots[snapshot.id] = snapshot
-        self.history.append(snapshot)
-        self.head = snapshot.id
-        if mirror is not None:
-            self.mirror = mirror
-            self.tag = snapshot.id
+        if snapshot_id in self.by_id:
+            raise ConflictError
 
-    def expire(self, *, with_tagged: bool) -> None:
-        """Forget all snapshots but the head (and the tagged one unless the tag was removed)."""
-        kept = {self.head, None if with_tagged else self.tag}
-        self.snapshots = {i: s for i, s in self.snapshots.items() if i in kept}
+    def put(self, snapshot: Snapshot) -> None:
+        """Make it the branch's head."""
+        self.by_id[snapshot.snapshot_id] = snapshot
+        self.refs[self.branch] = Ref(snapshot.snapshot_id, SnapshotRefType.BRANCH)
+
+    def put_own(self, snapshot: Snapshot, mirror: str, topic_id: int) -> None:
+        """A commit of the connector: tag and properties move with the branch."""
+        self.put(snapshot)
+        self.refs[TAG] = Ref(snapshot.snapshot_id, SnapshotRefType.TAG)
+        self.properties[MIRROR] = mirror
+        self.properties[TOPIC_ID] = str(topic_id)
+
+    # ------------------------------------------------------------------ others
+
+    def put_foreign(self, snapshot_id: int) -> None:
+        """Somebody else appends or compacts."""
+        self.put(Snapshot(snapshot_id, self.head, Summary({})))
+
+    def expire(self, *, with_tag: bool, with_mirror: bool) -> None:
+        """Forget every snapshot that no ref holds."""
+        if with_tag:
+            self.refs.pop(TAG, None)
+        if with_mirror:
+            self.properties.pop(MIRROR, None)
+        kept = {ref.snapshot_id for ref in self.refs.values()}
+        if len(kept) < len(self.by_id):
+            self.is_expired = True
+            self.by_id = {i: s for i, s in self.by_id.items() if i in kept}
+
+    def older(self, steps: int) -> Snapshot | None:
+        """An ancestor of the head, as far as they are kept."""
+        found = None if self.head_id is None else self.by_id[self.head_id]
+        for _ in range(steps):
+            if found is None or found.parent_snapshot_id is None:
+                return None
+            found = self.by_id.get(found.parent_snapshot_id)
+        return found
+
+    def point(self, snapshot: Snapshot) -> None:
+        """An operator sets the branch to a snapshot."""
+        self.refs[self.branch] = Ref(snapshot.snapshot_id, SnapshotRefType.BRANCH)
+
+    def replace(self, uuid: int) -> None:
+        """Dropped, and made again under the same name."""
+        self.uuid = uuid
+        self.refs, self.by_id, self.properties = {}, {}, {}
+        self.is_missing = self.is_expired = False
+
+
+def own_summary(offsets: str, valid_through_us: int | None) -> Summary:
+    """The properties of a commit of ours that ``coordinator.floor`` looks at."""
+    properties: dict[str, object] = {SUMMARY: offsets}
+    if valid_through_us is not None:
+        properties[VALID_THROUGH_PROPERTY] = valid_through_us
+    return Summary(properties)

@@ -1,75 +1,124 @@
-"""A simulated broker: one control topic with transactions, source partitions, group offsets.
+"""A simulated broker: control topic with transactions, group offsets, source partitions.
 
 Rules of this file:
 - What a read_committed reader may see of it is what Kafka lets it see: nothing at or past the
   first offset of an open transaction, nothing aborted, markers take an offset each.
 - The transactional id is the only fence: a producer of an older epoch can do nothing visible.
+- A record's envelope is made once, when it is written; every reader gets the same object.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"
+from connect.layout import TopicPartition
+from control_schemas.events import EventHeaders
+from coordinator.effects import Envelope, EnvelopeRead
+
+CONTROL_TOPIC = "control"
+GROUP, CONTROL_GROUP = "connect-c", "connect-c-coord"
+OPEN, COMMITTED, ABORTED = 0, 1, 2
 
 
 class FencedError(Exception):
     """A newer producer of the same transactional id exists."""
 
 
+class LostAnswerError(Exception):
+    """The broker's answer did not come: the producer must be thrown away."""
+
+
+class OutOfRangeError(Exception):
+    """The position is not in the log (any more)."""
+
+
+class FakeEvent:
+    """What the kernel looks at of an event; the envelope around it is of no interest here."""
+
+    __slots__ = ("payload",)
+
+    def __init__(self, payload: Any) -> None:
+        self.payload = payload
+
+
 class Transaction:
-    """One transaction: where it began and what became of it."""
+    """One transaction: where it began in each control partition and what became of it."""
 
-    __slots__ = ("first", "offsets", "state")
+    __slots__ = ("first", "state", "touched")
 
-    def __init__(self, first: int) -> None:
+    def __init__(self, first: list[int]) -> None:
         self.first = first
         self.state = OPEN
-        self.offsets: dict[tuple[str, int], int] = {}
+        self.touched: set[int] = set()
+
+
+Entry = tuple[Transaction, EnvelopeRead | None]
 
 
 class Log:
-    """The control topic (one partition) and the group offsets that live beside it."""
+    """The control topic and the group offsets that live beside it.
 
-    def __init__(self) -> None:
-        self.entries: list[tuple[Transaction, Any]] = []  # payload None is a marker
-        self.start = 0
+    Args:
+        partitions: of the control topic.
+        home: the partition to which the connector's key belongs.
+    """
+
+    def __init__(self, partitions: int, home: int) -> None:
+        self.entries: list[list[Entry]] = [[] for _ in range(partitions)]
+        self.starts = [0] * partitions
+        self.home = home
+        self.topic_id = 1
         self.epochs: dict[str, int] = {}
         self.open: dict[str, Transaction] = {}
-        self.groups: dict[str, dict[Any, int]] = {}
-        self.unfenced: tuple[str, ...] = ()  # planted bugs: prefixes of ids that nobody fences
+        self._seen_open: list[Transaction] = []
+        self.groups: dict[str, dict[int, int]] = {GROUP: {}, CONTROL_GROUP: {}}
+        self.unfenced = "/"  # a planted bug: ids with this beginning are fenced by nobody
 
     # ------------------------------------------------------------------ producers
 
     def init(self, transactional_id: str) -> int:
         """Take the id over; what its last owner left open is aborted."""
-        if not transactional_id.startswith(self.unfenced or ("/",)):
-            self.epochs[transactional_id] = self.epochs.get(transactional_id, 0) + 1
+        epoch = self.epochs.get(transactional_id, 0)
+        if not transactional_id.startswith(self.unfenced):
+            epoch += 1
+            self.epochs[transactional_id] = epoch
             self.abort(transactional_id)
-        return self.epochs.get(transactional_id, 0)
+        return epoch
 
     def abort(self, transactional_id: str) -> None:
         """End an open transaction without effect (a successor, or the broker's timeout)."""
         transaction = self.open.pop(transactional_id, None)
         if transaction is not None:
             transaction.state = ABORTED
-            self.entries.append((transaction, None))
+            self._mark(transaction)
 
     def begin(self, transactional_id: str, epoch: int) -> Transaction:
         """Open a transaction."""
-        self._check(transactional_id, epoch)
-        transaction = Transaction(len(self.entries))
+        if self.epochs.get(transactional_id, 0) != epoch:
+            raise FencedError
+        transaction = Transaction([len(p) for p in self.entries])
         self.open[transactional_id] = transaction
         return transaction
 
     def produce(
-        self, transactional_id: str, epoch: int, transaction: Transaction, value: object
+        self,
+        transactional_id: str,
+        epoch: int,
+        transaction: Transaction,
+        payload: object,
+        headers: EventHeaders,
+        *,
+        partition: int | None = None,
     ) -> None:
-        """Append a record to the open transaction."""
-        self._check(transactional_id, epoch)
-        if transaction.state != OPEN:
+        """Append an event to the open transaction; by the key, unless a partition is given."""
+        if self.epochs.get(transactional_id, 0) != epoch or transaction.state != OPEN:
             raise FencedError
-        self.entries.append((transaction, value))
+        where = self.home if partition is None else partition
+        log = self.entries[where]
+        transaction.touched.add(where)
+        envelope = Envelope(FakeEvent(payload), headers, where, len(log))  # type: ignore[arg-type] # see FakeEvent
+        log.append((transaction, EnvelopeRead(envelope)))
 
     def commit(
         self,
@@ -77,57 +126,89 @@ class Log:
         epoch: int,
         transaction: Transaction,
         group: str | None = None,
-        offsets: dict[Any, int] | None = None,
+        offsets: Mapping[int, int] | None = None,
     ) -> None:
         """Make it visible, with the offsets, at once."""
-        self._check(transactional_id, epoch)
-        if transaction.state != OPEN:
+        if self.epochs.get(transactional_id, 0) != epoch or transaction.state != OPEN:
             raise FencedError
         transaction.state = COMMITTED
-        self.entries.append((transaction, None))
+        self._mark(transaction)
         self.open.pop(transactional_id, None)
         if group is not None and offsets:
-            self.groups.setdefault(group, {}).update(offsets)
+            self.groups[group].update(offsets)
 
-    def _check(self, transactional_id: str, epoch: int) -> None:
-        if self.epochs.get(transactional_id, 0) != epoch:
-            raise FencedError
+    def _mark(self, transaction: Transaction) -> None:
+        for partition in transaction.touched:
+            self.entries[partition].append((transaction, None))
+
+    def store(self, group: str, offsets: Mapping[int, int]) -> None:
+        """Group offsets outside a transaction, fenced by nothing."""
+        self.groups[group].update(offsets)
+
+    def time_out(self) -> None:
+        """Abort the transactions that were open at the last call already."""
+        for transactional_id, transaction in list(self.open.items()):
+            if transaction in self._seen_open:
+                self.abort(transactional_id)
+        self._seen_open = list(self.open.values())
 
     # ------------------------------------------------------------------ readers
 
-    @property
-    def stable_end(self) -> int:
+    def stable_end(self, partition: int) -> int:
         """Last stable offset: the end for read_committed."""
-        if not self.open:
-            return len(self.entries)
-        return min(t.first for t in self.open.values())
+        end = len(self.entries[partition])
+        for transaction in self.open.values():
+            end = min(end, transaction.first[partition])
+        return end
 
-    def read(self, position: int, limit: int) -> tuple[list[tuple[int, Any]], int]:
-        """Up to ``limit`` committed records from ``position``, and the position after them."""
-        out: list[tuple[int, Any]] = []
-        end = self.stable_end
+    def read(self, partition: int, position: int, limit: int) -> tuple[list[EnvelopeRead], int]:
+        """Up to ``limit`` committed events from ``position``, and the position after them.
+
+        Raises:
+            OutOfRangeError: retention passed the position, or the log ends before it.
+        """
+        log = self.entries[partition]
+        if position < self.starts[partition] or position > len(log):
+            raise OutOfRangeError
+        out: list[EnvelopeRead] = []
+        end = self.stable_end(partition) if self.open else len(log)
         while position < end and len(out) < limit:
-            transaction, value = self.entries[position]
-            if value is not None and transaction.state == COMMITTED:
-                out.append((position, value))
+            transaction, read = log[position]
+            if read is not None and transaction.state == COMMITTED:
+                out.append(read)
             position += 1
         return out, position
 
+    # ------------------------------------------------------------------ what start_offsets asks
 
-class Source:
-    """Source partitions; a record is its offset and its timestamp, which rises with arrival."""
+    def topics(self) -> dict[str, int]:
+        """Topic -> number of partitions."""
+        return {CONTROL_TOPIC: len(self.entries)}
 
-    def __init__(self, partitions: int) -> None:
-        self.timestamps_us: list[list[int]] = [[] for _ in range(partitions)]
+    def committed(
+        self, group: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        """The group's offsets, None where it has none."""
+        stored = self.groups[group]
+        return {tp: stored.get(tp.partition) for tp in partitions}
 
-    def produce(self, partition: int, timestamp_us: int) -> None:
-        """One record."""
-        self.timestamps_us[partition].append(timestamp_us)
+    def watermarks(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """First retained offset and end."""
+        return {
+            tp: (self.starts[tp.partition], len(self.entries[tp.partition])) for tp in partitions
+        }
 
-    def end(self, partition: int) -> int:
-        """Next offset to be produced."""
-        return len(self.timestamps_us[partition])
+    # ------------------------------------------------------------------ what happens to topics
 
-    def add_partition(self) -> None:
-        """The topic grows."""
-        self.timestamps_us.append([])
+    def truncate(self, partition: int, start: int) -> None:
+        """Retention deletes everything below ``start``."""
+        self.starts[partition] = max(self.starts[partition], start)
+
+    def create_again(self) -> None:
+        """The topic is deleted and made anew; open transactions end with it."""
+        self.open.clear()
+        self.entries = [[] for _ in self.entries]
+        self.starts = [0] * len(self.starts)
+        self.topic_id += 1

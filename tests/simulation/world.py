@@ -1,13 +1,12 @@
-"""One simulated run: a seed, a schedule of faults, then healing, then the checkers.
+"""One simulated run: a script of moves, then perhaps healing, then the checkers.
 
 Rules of this file:
-- All time, chance and identities come from the seed; one seed is one run.
-- Faults stop at the end of the chaos; from there on everything must reach its table.
+- All time, chance and identities come from the script; one script is one run.
+- Faults stop with the script; from there on everything must reach its table.
 """
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -15,14 +14,17 @@ from typing import Any
 from connect.errors import InvariantViolation
 from connect.layout import Layout, TopicPartition
 from control_schemas.events import TableReference
+from coordinator.effects import Envelope, LayoutChanged
 from coordinator.kernel import Kernel
-from tests.simulation.actors import TOPIC, Coordinator, Leader, LostAnswerError, Task
+from tests.simulation import checks, faults, script, table_faults
 from tests.simulation.catalog import ConflictError, Snapshot, Table, UnknownError
-from tests.simulation.kafka import Log, Source
+from tests.simulation.coordinator import Coordinator
+from tests.simulation.kafka import Log, LostAnswerError
+from tests.simulation.task import TOPIC, Actor, Leader, Task
 
-CHAOS_STEPS = 320
-HEAL_STEPS_MAX = 4_000
-TABLES = ("a", "b")
+HEAL_TURNS_MAX = 400
+TABLES = ("a", "b", "c")
+_A, _C, _MASK = 6364136223846793005, 1442695040888963407, (1 << 64) - 1
 
 
 class ViolationError(AssertionError):
@@ -33,43 +35,75 @@ class World:
     """Everything outside the actors, and the schedule.
 
     Args:
-        seed: decides the whole run.
-        bugs: planted bugs by name; none in a real run.
+        moves: the script.
+        bugs: planted bugs and protections switched off, by name; none in a real run.
         kernel_class: the kernel, or one with a planted bug.
+        has_trace: keep the event log.
     """
 
     def __init__(
         self,
-        seed: int,
+        moves: script.Script,
         *,
         bugs: frozenset[str] = frozenset(),
         kernel_class: type[Kernel] = Kernel,
+        has_trace: bool = False,
     ) -> None:
-        self.seed = seed
-        self.rng = random.Random(seed)
+        self.moves = moves
+        self.flags = flags = moves[0]
+        self.state = flags >> 23
         self.bugs = bugs
         self.kernel_class = kernel_class
-        self.log = Log()
-        self.log.unfenced = ("g-c-coordinator",) if "two coordinators" in bugs else ()
-        self.source = Source(self.rng.randrange(1, 4))
-        self.tables = {name: Table(name) for name in TABLES}
-        self.references = {n: TableReference("i", ("db",), n) for n in TABLES}
-        self.now_ms = 1_000
-        self.ids = 0
-        self.rounds = 0
-        self.is_healing = False
-        self.is_restless = self.rng.random() < 0.3  # tasks restart several times a round
         self.counts: Counter[str] = Counter()
-        self.deleted: set[str] = set()
-        self.late: list[tuple[Table, int | None, Snapshot, int]] = []
-        partitions = [TopicPartition(TOPIC, p) for p in range(len(self.source.timestamps_us))]
-        self.config_log = [Layout("c", 1, (tuple(partitions),))]
-        self.ready_layout = 1
-        self.told_layout = 1
+        self.trace: list[str] | None = [] if has_trace else None
+        self.now_ms = 1_000
+        self.ids = self.rounds = 0
+        self.is_healing = False
+        self.timeout_ms = 200 if flags & script.RESTLESS else 60
+        self.disorder_us = self.pick(3) * 10_000
+        self.stopped: str | None = None
+
+        self.source: list[list[tuple[int, int, int]]] = [[] for _ in range(self.pick(3) + 1)]
+        self.source_starts = [0] * 4
+        # a partition that is read slowly, perhaps one that will be added
+        self.slow_partition = self.pick(8) if self.pick(2) else len(self.source)
+        self.bits = 0
+        self.place_of_bit: list[tuple[int, int]] = []
+        self.routed = [0, 0, 0]
+        self.key_bits: dict[int, int] = {}
+        self.given_up = dict.fromkeys(TABLES, 0)
+        self.gone = dict.fromkeys(TABLES, 0)  # announced, and the announcement destroyed
+        self.happened: set[str] = set()  # what justifies a stop
+        self.rolled_from: dict[str, tuple[Snapshot, Snapshot]] = {}
+        self.left_missing = ""
+        self.reset_tables: set[str] = set()  # that remember the control topic's first id
+        self.deleted_paths: set[int] = set()
+
+        is_wide = bool(flags & script.TWO_PARTITIONS)
+        self.log = Log(2 if is_wide else 1, self.pick(2) if is_wide else 0)
+        self.log.unfenced = "g-c-coordinator" if "two coordinators" in bugs else "/"
+        upsert = "c" if flags & script.UPSERT else ""
+        branch = "audit" if flags & script.BRANCH else "main"
+        self.tables = {
+            n: Table(n, self.new_id(), branch if n == "b" else "main", is_upsert=n == upsert)
+            for n in TABLES
+        }
+        self.references = {
+            n: TableReference("i", ("db",), n, t.uuid)  # type: ignore[arg-type] # any identity will do
+            for n, t in self.tables.items()
+        }
+        self.late: list[tuple[int, Table, int, int | None, int, Any]] = []
+        self.config_log = [self._layout(1)]
+        self.ready_layout = self.told_layout = 1
         self.tasks: list[Task] = []
         self.coordinators: list[Coordinator] = []
         self.leader: Leader | None = None
-        self.trace: list[str] = []
+        faults.set_up(self)
+
+    def _layout(self, number: int) -> Layout:
+        partitions = tuple(TopicPartition(TOPIC, p) for p in range(len(self.source)))
+        half = self.pick(len(partitions)) + 1
+        return Layout("c", number, tuple(partitions[i::half] for i in range(half)))
 
     # ------------------------------------------------------------------ what actors use
 
@@ -78,84 +112,150 @@ class World:
         """Wall clock; here the same as the monotonic one."""
         return self.now_ms * 1000
 
-    def new_id(self) -> Any:
+    def pick(self, count: int) -> int:
+        """A number below ``count``, from the chance of the current move."""
+        self.state = (self.state * _A + _C) & _MASK
+        return (self.state >> 33) % count
+
+    def new_id(self) -> int:
         """A fresh identity."""
         self.ids += 1
         return self.ids
 
-    def new_path(self) -> str:
-        """A fresh file."""
-        return f"f{self.new_id()}"
+    def produce(self, partition: int) -> None:
+        """One source record; it may be a little older than those before it."""
+        at_us = self.now_us - (self.pick(self.disorder_us) if self.disorder_us else 0)
+        table = self.pick(3)
+        bit = 1 << self.bits
+        self.bits += 1
+        self.place_of_bit.append((partition, len(self.source[partition])))
+        self.source[partition].append((at_us, bit, table))
+        self.routed[table] |= bit
+        if self.tables[TABLES[table]].is_upsert:
+            key = partition * 2 + self.pick(2)
+            self.key_bits[key] = self.key_bits.get(key, 0) | bit
 
-    def route(self, partition: int, offset: int) -> TableReference:
-        """Which table a record belongs to."""
-        return self.references[TABLES[(partition * 7 + offset) % 3 % 2]]
+    def write_file(self, table: int, bits: list[int]) -> tuple[Any, Any, Any]:
+        """What a task announces for records of one table: reference, data files, delete files."""
+        name = TABLES[table]
+        added = 0
+        for bit in bits:
+            added |= bit
+        if not self.tables[name].is_upsert:
+            return self.references[name], ((self.new_id(), added, added),), ()
+        visible = 0
+        keys = [key for key, known in self.key_bits.items() if known & added]
+        for key in keys:  # the last change of each key
+            visible |= 1 << ((self.key_bits[key] & added).bit_length() - 1)
+        return self.references[name], ((self.new_id(), added, visible),), tuple(keys)
 
-    def count(self, fault: str) -> None:
-        """Say that a fault really happened."""
-        self.counts[fault] += 1
-        self.trace.append(f"{self.now_ms} {fault}")
+    def count(self, fault: str, actor: Actor | None = None) -> None:
+        """Say that something really happened."""
+        name = f"{fault} {actor.kind}" if actor is not None else fault
+        self.counts[name] += 1
+        if self.trace is not None:
+            self.say(name)
+
+    def say(self, message: str) -> None:
+        """Write into the event log."""
+        if self.trace is not None:
+            self.trace.append(f"{self.now_ms:>6} {message}")
 
     def violation(self, message: str) -> None:
         """Stop the run."""
         raise ViolationError(message)
 
+    def stop(self, code: str) -> None:
+        """The connector stops for good, with a code."""
+        if code not in self.happened:
+            self.violation(f"stopped as {code}, but nothing of the kind happened")
+        self.count(f"stopped: {code}")
+        self.stopped = code
+
+    def table_failed(self, name: str, code: str) -> None:
+        """A table could not be committed; only for a reason that is one."""
+        self.count(f"table failed: {code}")
+        is_known = code in {"commit_conflict", "floor_moved"} or code in self.happened
+        if not is_known and f"{code} {name}" not in self.happened:
+            self.violation(f"table {name} failed as {code}, but nothing of the kind happened")
+
+    def named(self, bits: int) -> str:
+        """The first records of a set."""
+        found = [str(p) for i, p in enumerate(self.place_of_bit) if bits >> i & 1]
+        return ", ".join(found[:5])
+
     def lossy(self, action: Callable[[], None]) -> None:
         """Do it, or not, and sometimes do not tell."""
-        chance = 1.0 if self.is_healing else self.rng.random()
-        if chance < 0.03:
+        chance = 99 if self.is_healing or not self.flags & script.TRANSACTIONS else self.pick(100)
+        if chance < 4:
             self.count("lost before the broker")
             raise LostAnswerError
         action()
-        if chance < 0.08:
+        if chance < 10:
             self.count("applied, answer lost")
             raise LostAnswerError
 
-    def attempt(self, table: Table, base: int | None, snapshot: Snapshot, stored: int) -> None:
-        """One conditional commit, whose answer may be lost and which may land late."""
-        chance = 1.0 if self.is_healing else self.rng.random()
-        if chance < 0.08:
+    def attempt(
+        self, table: Table, uuid: int, base_id: int | None, snapshot_id: int, content: Any
+    ) -> None:
+        """One conditional commit, whose answer may be lost and which may land late.
+
+        Raises:
+            ConflictError: refused; or, rarely, repeated by the client after it was applied.
+            UnknownError: no answer.
+        """
+        chance = 99 if self.is_healing or not self.flags & script.UNKNOWN else self.pick(60)
+        if chance < 5:
             self.count("commit unknown, not applied")
             raise UnknownError
-        if chance < 0.16:
+        if chance < 10:
             self.count("commit unknown, lands late")
-            self.late.append((table, base, snapshot, stored))
+            self.late.append((self.now_ms, table, uuid, base_id, snapshot_id, content))
             raise UnknownError
-        self._land(table, base, snapshot, stored)
-        if chance < 0.28:
+        self.land(table, uuid, base_id, snapshot_id, content)
+        if chance < 18:
             self.count("commit unknown, applied")
             raise UnknownError
-
-    def attempt_surely(self, table: Table, snapshot: Snapshot, stored: int) -> None:
-        """What a client that retries by itself does: commit on whatever the head is."""
-        self._land(table, table.head, snapshot, stored)
-
-    def _land(self, table: Table, base: int | None, snapshot: Snapshot, stored: int) -> None:
-        if snapshot.id in table.snapshots:
+        if chance < 22:
+            self.count("conflict after it was applied")
             raise ConflictError
-        before = table.floor()
-        table.commit(base, snapshot, mirror=stored)
-        if before is not None and stored < before:
-            self.violation(f"control offsets of {table.name} went back {before} -> {stored}")
-        self._check_valid_through(table, snapshot)
 
-    def _check_valid_through(self, table: Table, snapshot: Snapshot) -> None:
-        vtts = snapshot.valid_through_us
-        claims = [
-            s.valid_through_us for s in table.ancestry()[1:] if s.valid_through_us is not None
-        ]
-        if vtts is None:
-            return
-        if claims and vtts < claims[0]:
-            self.violation(f"VTTS of {table.name} went back {claims[0]} -> {vtts}")
-        there = {r for s in table.history for _, records in s.files for r in records}
-        for partition, times in enumerate(self.source.timestamps_us):
-            if TopicPartition(TOPIC, partition) not in snapshot.covers:
-                continue
-            for offset, at in enumerate(times):
-                mine = self.route(partition, offset).name == table.name
-                if mine and at <= vtts and (partition, offset) not in there:
-                    self.violation(f"VTTS {vtts} of {table.name} but {(partition, offset)} missing")
+    def land(
+        self, table: Table, uuid: int, base_id: int | None, snapshot_id: int, content: Any
+    ) -> None:
+        """The catalog applies a commit whose conditions hold."""
+        table.require(uuid, base_id, snapshot_id)
+        if self.deleted_paths and self.deleted_paths & content.paths:
+            self.violation(f"a commit of {table.name} adds files that were deleted")
+        if not content.uuids <= {table.uuid}:
+            self.violation(f"files of another table came into {table.name}")
+        parent = table.head
+        snapshot = content.snapshot(snapshot_id, parent)
+        checks.check_commit(self, table, parent, snapshot, content)
+        table.put_own(snapshot, content.offsets_text, content.topic_id)
+        self.counts["commits"] += 1
+        self.say(f"commit of {table.name}: {self.named(snapshot.added)}")
+
+    def check_claim(self, vtts: int, partitions: frozenset[int]) -> None:
+        """A CommitComplete claims a VTTS for all tables."""
+        for index, table in enumerate(self.tables.values()):
+            missing = checks.unreadable(self, index, table.added, vtts, partitions)
+            if missing:
+                self.violation(f"round claims {vtts}, {table.name} lacks {self.named(missing)}")
+
+    def delete_files(self, table: Table, content: Any) -> None:
+        """A planted bug deletes files that a commit may own."""
+        if content.added & table.added:
+            self.violation(f"files deleted that {table.name} holds: {self.named(content.added)}")
+        self.deleted_paths |= content.paths
+
+    def skip(self, name: str, announcements: tuple[Envelope, ...]) -> None:
+        """An operator gave up what was announced; it is named."""
+        if announcements:
+            self.count("announcements skipped")
+        for envelope in announcements:
+            for _, added, _ in envelope.event.payload.data_files:  # type: ignore[union-attr] # DataWritten
+                self.given_up[name] |= added
 
     # ------------------------------------------------------------------ schedule
 
@@ -166,51 +266,52 @@ class World:
             ViolationError: a promise was broken.
         """
         try:
-            for _ in range(CHAOS_STEPS):
-                self._chaos()
-            self._heal()
+            names = script.moves_of(self.flags)
+            moves = faults.MOVES
+            for number in self.moves[1:]:
+                self.state = number
+                self.now_ms += number >> 56 & 7
+                name = names[number & 255]
+                if self.trace is not None:
+                    self.say(f"-- {name}")
+                if name == "step":
+                    self._step((number >> 16 & 31) + 1, number >> 24 & 0xFFFF)
+                else:
+                    moves[name](self)
+                if self.stopped is not None:
+                    break
+            if self.flags & script.HEAL and self.stopped is None:
+                self._heal()
         except InvariantViolation as e:
-            raise ViolationError(f"kernel: {e}") from e
-        self._check()
+            if not self.happened & {"control_log_lost", "control_log_reset"}:
+                raise ViolationError(f"kernel: {e}") from e
+            self.stopped = e.code
+            self.count("stopped: invariant, for control events are gone")
+        checks.check_end(self)
 
-    def _chaos(self) -> None:
-        r = self.rng.random()
-        self.now_ms += 1
-        if self.is_restless and r < 0.06:
-            self._restart_a_task()
-        elif r < 0.70:
-            self._step_someone()
-        elif r < 0.82:
-            partition = self.rng.randrange(len(self.source.timestamps_us))
-            for extra_us in range(self.rng.randrange(1, 4)):  # no ties: see docs/guarantees.md
-                self.source.produce(partition, self.now_us + extra_us)
-        elif r < 0.86:
-            self._supervise()
-        elif r < 0.90:
-            self._crash_or_pause()
-        elif r < 0.92:
-            self._resume()
-        elif r < 0.94:
-            self._change_layout()
+    def _step(self, effects: int, who: int) -> None:
+        actors = self.actors()
+        if actors:
+            actor = actors[who % len(actors)]
+            actor.step(effects if actor is not self.leader else 1)
         else:
-            self._disturb(r)
+            self.supervise()
 
-    def _step_someone(self) -> None:
-        actors: list[Any] = [
-            x
-            for x in (*self.tasks, *self.coordinators, *self.coordinators, self.leader)
-            if x is not None and x.is_alive and not x.is_paused
-        ]
-        if not actors:
-            self._supervise()
-            return
-        self.rng.choice(actors).step()
+    def actors(self) -> list[Actor]:
+        """Who can do something."""
+        everyone: list[Actor] = [*self.tasks, *self.coordinators]
+        if self.leader is not None:
+            everyone.append(self.leader)
+        return [a for a in everyone if a.is_alive and not a.is_paused]
 
-    def _supervise(self) -> None:
+    def supervise(self) -> None:
         """Start what should run and does not; what is paused counts as gone."""
+        if self.log.topic_id != 1 and "control topic re-created unnoticed" not in self.bugs:
+            self.stop("control_log_reset")  # the node remembers the identity it first met
+            return
         self.tasks = [t for t in self.tasks if t.is_alive]
         self.coordinators = [c for c in self.coordinators if c.is_alive]
-        ready = next(x for x in self.config_log if x.number == self.ready_layout)
+        ready = self.config_log[self.ready_layout - 1]
         running = {
             t.number for t in self.tasks if not t.is_paused and t.layout.number == ready.number
         }
@@ -220,129 +321,34 @@ class World:
         if not any(not c.is_paused for c in self.coordinators):
             self.coordinators.append(Coordinator(self, ready))
         if self.told_layout != ready.number:
-            from coordinator.effects import LayoutChanged
-
             self.told_layout = ready.number
             for coordinator in self.coordinators:
                 coordinator.given.append(LayoutChanged(ready))
 
-    def _restart_a_task(self) -> None:
-        answered = [t for t in self.tasks if t.is_alive and t.answered]
-        if answered:
-            self.count("restart after an answer")
-            self.rng.choice(answered).is_alive = False
-            self._supervise()
-
-    def _crash_or_pause(self) -> None:
-        actors: list[Any] = [x for x in (*self.tasks, *self.coordinators, self.leader) if x]
-        if not actors:
-            return
-        victim = self.rng.choice(actors)
-        if self.rng.random() < 0.6 or victim is self.leader:
-            self.count(f"crash {type(victim).__name__}")
-            victim.is_alive = False
-        else:
-            self.count(f"pause {type(victim).__name__}")
-            victim.is_paused = True
-            self._supervise()
-
-    def _resume(self) -> None:
-        paused = [x for x in (*self.tasks, *self.coordinators) if x.is_paused and x.is_alive]
-        if paused:
-            zombie: Any = self.rng.choice(paused)
-            self.count(f"zombie {type(zombie).__name__}")
-            zombie.is_paused = False
-
-    def _change_layout(self) -> None:
-        if self.leader is None or not self.leader.is_alive:
-            if self.rng.random() < 0.3 and len(self.source.timestamps_us) < 4:
-                self.count("partition added")
-                self.source.add_partition()
-            self.count("layout change")
-            self.leader = Leader(self)
-
-    def _disturb(self, r: float) -> None:
-        table = self.rng.choice(list(self.tables.values()))
-        if r < 0.955:
-            self.count("foreign commit")
-            snapshot = Snapshot(self.new_id(), table.head, (), None, None)
-            table.commit(table.head, snapshot) if not table.is_missing else None
-        elif r < 0.965:
-            self.count("expiry")
-            table.expire(with_tagged=self.rng.random() < 0.5)
-        elif r < 0.975:
-            table.is_missing = not table.is_missing
-            self.count("table missing" if table.is_missing else "table back")
-        elif r < 0.985 and self.log.open:
-            self.count("transaction timed out")
-            self.log.abort(self.rng.choice(sorted(self.log.open)))
-        elif self.late:
-            self._land_late()
-
-    def _land_late(self) -> None:
-        table, base, snapshot, stored = self.late.pop(0)
-        if table.head == base and not table.is_missing:
-            self.count("late commit landed")
-            self._land(table, base, snapshot, stored)
-
-    # ------------------------------------------------------------------ healing and checks
-
     def _heal(self) -> None:
         self.is_healing = True
-        for table in self.tables.values():
-            table.is_missing = False
         while self.late:
-            self._land_late()
+            table_faults.land_late(self)
+        table_faults.mend_all(self)
         for zombie in (*self.tasks, *self.coordinators):
             zombie.is_paused = False
-        for _ in range(HEAL_STEPS_MAX):
-            self.now_ms += 1
-            self._step_someone()
-            if self.rng.random() < 0.1:
-                self._finish_layout()
-                self._supervise()
-                for left in list(self.log.open):  # the broker's transaction timeout
-                    if self.rng.random() < 0.1:
-                        self.log.abort(left)
-                if self._is_done():
-                    return
-        self.violation(f"no progress after healing: {self._missing()[:5]}")
+        for turn in range(HEAL_TURNS_MAX):
+            self.now_ms += 4
+            self.state = turn
+            for actor in self.actors():
+                actor.step(40)
+            faults.finish_layout(self)
+            if not turn % 4:
+                self.log.time_out()
+                table_faults.decide_all(self)
+            self.supervise()
+            if self.stopped is not None or self._is_reset_known(turn):
+                return
+            if not checks.missing(self) and turn > 2:
+                return
+        if "control_log_reset" not in self.happened:
+            self.violation(f"no progress after healing: {checks.missing_named(self)}")
 
-    def _finish_layout(self) -> None:
-        ready = self.config_log[-1].number == self.ready_layout
-        covered = len(self.config_log[-1].partitions) == len(self.source.timestamps_us)
-        if (not ready or not covered) and (self.leader is None or not self.leader.is_alive):
-            self.leader = Leader(self)
-
-    def _visible(self) -> Counter[tuple[int, int]]:
-        seen: Counter[tuple[int, int]] = Counter()
-        for table in self.tables.values():
-            for snapshot in table.history:
-                for path, records in snapshot.files:
-                    if path not in self.deleted:
-                        seen.update(records)
-        return seen
-
-    def _missing(self) -> list[tuple[int, int]]:
-        seen = self._visible()
-        return [
-            (p, o)
-            for p in range(len(self.source.timestamps_us))
-            for o in range(self.source.end(p))
-            if not seen[p, o]
-        ]
-
-    def _is_done(self) -> bool:
-        return not self._missing()
-
-    def _check(self) -> None:
-        seen = self._visible()
-        twice = [r for r, n in seen.items() if n > 1]
-        if twice:
-            self.violation(f"twice: {twice[:5]}")
-        if self._missing():
-            self.violation(f"lost: {self._missing()[:5]}")
-        for table in self.tables.values():
-            paths = [path for s in table.history for path, _ in s.files]
-            if len(paths) != len(set(paths)):
-                self.violation(f"a path is in two snapshots of {table.name}")
+    def _is_reset_known(self, turn: int) -> bool:
+        """A control topic that was made anew while running is noticed table by table."""
+        return turn > 40 and self.counts["table failed: control_log_reset"] > 0

@@ -83,18 +83,31 @@ def test_other_places_of_data_count() -> None:
     assert _select(announced(TABLE, [file], offset=0), write_data_path="s3://cold/t").files == 1
 
 
-def test_steps_follow_rounds_then_batches() -> None:
-    """An older round comes first, whatever its batch numbers; tasks share a batch."""
-    old, new = UUID(int=1), UUID(int=2)
-    envelopes = [
-        announced(TABLE, [_file("1")], offset=0, batch=5, commit_id=old),
-        announced(TABLE, [_file("4")], offset=1, batch=2, commit_id=new),
-        announced(TABLE, [_file("2")], deletes=[_delete("3")], offset=2, batch=1, commit_id=new),
-        announced(TABLE, [_file("5")], offset=3, batch=2, commit_id=new),
-    ]
+def _names(*envelopes: Envelope) -> list[list[str]]:
     steps = _select(*envelopes).steps
-    names = [[f.file_path[-1] for f in (*s.data_files, *s.delete_files)] for s in steps]
-    assert names == [["1"], ["2", "3"], ["4", "5"]]
+    return [[f.file_path[-1] for f in (*s.data_files, *s.delete_files)] for s in steps]
+
+
+def test_steps_follow_layouts_then_batches() -> None:
+    """A newer layout comes later, whatever its batch numbers; the round does not matter."""
+    old, new = UUID(int=1), UUID(int=2)
+    assert _names(
+        announced(TABLE, [_file("1")], offset=0, batch=2, commit_id=new, layout=1),
+        announced(TABLE, [_file("2")], offset=1, batch=5, commit_id=old, layout=1),
+        announced(TABLE, [_file("4")], offset=2, batch=1, commit_id=new, layout=2),
+        announced(TABLE, [_file("3")], [_delete("x")], offset=3, batch=0, commit_id=new, layout=2),
+        announced(TABLE, [_file("5")], offset=4, batch=1, commit_id=old, layout=2),
+    ) == [["1"], ["2"], ["3", "x"], ["4", "5"]]
+
+
+def test_a_round_without_batches_is_a_step() -> None:
+    """Java's sink numbers nothing: its rounds keep the order in which they were announced."""
+    old, new = UUID(int=1), UUID(int=2)
+    assert _names(
+        announced(TABLE, [_file("1")], offset=0, commit_id=old),
+        announced(TABLE, [_file("3")], [_delete("x")], offset=1, commit_id=new),
+        announced(TABLE, [_file("2")], offset=2, commit_id=old),
+    ) == [["1", "2"], ["3", "x"]]
 
 
 def test_without_deletes_there_is_one_step() -> None:

@@ -11,10 +11,8 @@ from control_schemas.events import (
     CommitComplete,
     StartCommit,
 )
-from coordinator.effects import (
-    SendCompletion,
-)
-from tests.kernel_driver import P0, P1, Driver
+from coordinator.effects import Advanced, LogFound, SendCompletion, TableDecision
+from tests.kernel_driver import P0, P1, T1, T2, Driver
 
 
 @pytest.fixture
@@ -78,3 +76,37 @@ def test_vtts_is_not_repeated_for_a_partition_that_came_later(driver: Driver) ->
     (effect,) = driver.complete(commit, (P0, 12_000), (P1, 12_000), (late, 5_000), layout=2)
     assert isinstance(effect, SendCompletion)
     assert effect.valid_through_us is None
+
+
+def test_a_retry_in_the_middle_of_a_round_does_not_hide_whom_it_left_out(driver: Driver) -> None:
+    """What a failed table waits for is in no table, whatever the operator says meanwhile."""
+    commit = driver.start()
+    driver.written(commit, T1)
+    driver.complete(commit, (P0, 9_000), (P1, 9_000))
+    driver.failed(commit, T1, retriable=False)
+    driver.sent(commit)
+    driver.now_ms += 10_000
+    commit = driver.start()
+    driver.written(commit, T2)
+    driver.complete(commit, (P0, 19_000), (P1, 19_000))
+    driver.kernel.receive(TableDecision(T1, "retry"), driver.now_ms)
+    (effect,) = driver.committed(commit, T2)
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us is None
+
+
+def test_nothing_is_claimed_before_the_old_announcements_are_read(driver: Driver) -> None:
+    """Predecessors may have announced in any control partition, and none of it is in a table."""
+    driver.kernel.receive(LogFound({0: 0, 1: 5}), driver.now_ms)
+    driver.kernel.receive(Advanced({0: 0, 1: 4}), driver.now_ms)
+    commit = driver.start()
+    (effect,) = driver.complete(commit, (P0, 9_000), (P1, 9_000))
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us is None
+    driver.sent(commit)
+    driver.kernel.receive(Advanced({1: 5}), driver.now_ms)
+    driver.now_ms += 10_000
+    commit = driver.start()
+    (effect,) = driver.complete(commit, (P0, 9_000), (P1, 9_000))
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us == 9_000

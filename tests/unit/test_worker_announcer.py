@@ -95,6 +95,25 @@ def test_events_come_batch_by_batch_and_end_with_data_complete() -> None:
     assert [(r.start_offset, r.end_offset) for r in headers.ranges or ()] == [(0, 2)]
 
 
+def test_a_successors_batches_have_higher_numbers() -> None:
+    """Whoever goes on where another ended may answer the same round: its batches come later."""
+    ledger = Ledger({TP: 0}, out_of_order_ms=0, idle_lag_ms=0)
+    table = TableReference("c", ("db",), "a", UUID(int=1))
+    numbers = []
+    for start in (0, 2, 4):
+        if start == 4:  # a new incarnation, from the committed offsets
+            ledger = Ledger({TP: 4}, out_of_order_ms=0, idle_lag_ms=0)
+        for at in (start, start + 1):
+            part = Slice({TP: at}, {TP: at + 1})
+            files = ((table, (data_file(at),)),)
+            ledger.add(WrittenBatch(part, {TP: Progress(1, 0, 0, 1, 7)}, (files,)))
+        answered = ledger.answer()
+        ledger.announced(answered)
+        found = events(list(announcer().events(COMMIT, answered)))
+        numbers += [h.batch for p, h in found if isinstance(p, DataWritten)]
+    assert numbers == sorted(set(numbers))
+
+
 @given(st.integers(1, 300), st.integers(12_000, 60_000))
 def test_no_event_exceeds_its_share_and_no_file_is_lost(files: int, limit: int) -> None:
     """Whatever the number of files, each is announced once, under the limit, in order."""

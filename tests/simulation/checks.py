@@ -1,0 +1,173 @@
+"""What must hold: at every commit, and at the end of every run.
+
+Rules of this file:
+- Nothing here asks an actor; only tables, logs and group offsets count.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from control_schemas.events import DataWritten
+from coordinator.floor import merged, parse_offsets
+from tests.simulation.catalog import MIRROR, SUMMARY, TAG, Snapshot, Table
+from tests.simulation.kafka import COMMITTED, CONTROL_GROUP, GROUP
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+RESET_FAILURE = "table failed: control_log_reset"
+
+
+def unreadable(
+    world: World, table_index: int, added: int, vtts: int, partitions: frozenset[int]
+) -> int:
+    """Records with a timestamp at or below a VTTS that are not among ``added``."""
+    required = 0
+    if "control_log_reset" in world.happened:  # checked at the end, see _check_reset
+        return 0
+    for partition in partitions:
+        for at_us, bit, table in world.source[partition]:
+            if table == table_index and at_us <= vtts:
+                required |= bit
+    name = "abc"[table_index]
+    return required & ~(added | world.given_up[name])
+
+
+def check_commit(
+    world: World, table: Table, parent: Snapshot | None, snapshot: Snapshot, content: Any
+) -> None:
+    """One commit of ours on its parent."""
+    if "control_log_reset" not in world.happened:
+        mirror = parse_offsets(table.properties.get(MIRROR))
+        before = mirror if parent is None else merged(mirror, parent.offsets)
+        for partition, offset in before.items():
+            if content.offsets.get(partition, 0) < offset:
+                world.violation(
+                    f"control offsets of {table.name} went back {before} -> {content.offsets}"
+                )
+    _check_valid_through(world, table, parent, snapshot, content)
+    if table.is_upsert:
+        _check_keys(world, snapshot)
+
+
+def _check_valid_through(
+    world: World, table: Table, parent: Snapshot | None, snapshot: Snapshot, content: Any
+) -> None:
+    """The VTTS of a commit is not below the last one, and true."""
+    vtts = content.valid_through_us
+    if vtts is not None:
+        last = parent
+        while last is not None and last.valid_through_us is None:
+            older = last.parent_snapshot_id
+            last = None if older is None else table.by_id.get(older)
+        if last is not None and vtts < (last.valid_through_us or 0):
+            world.violation(f"VTTS of {table.name} went back {last.valid_through_us} -> {vtts}")
+        index = "abc".index(table.name)
+        missing = unreadable(world, index, snapshot.added, vtts, content.partitions)
+        if missing:
+            world.violation(f"VTTS {vtts} of {table.name}, but {world.named(missing)} missing")
+
+
+def _check_keys(world: World, snapshot: Snapshot) -> None:
+    """Of each key at most its newest row can be seen."""
+    for bits in world.key_bits.values():
+        seen = snapshot.visible & bits
+        last_added = snapshot.added & bits
+        if seen and seen != 1 << (last_added.bit_length() - 1):
+            world.violation(f"rows of one key: {world.named(seen)} of {world.named(bits)}")
+
+
+def missing(world: World) -> int:
+    """Records that are in no table and that nobody gave up."""
+    out = 0
+    for index, (name, table) in enumerate(world.tables.items()):
+        if name != world.left_missing:
+            out |= world.routed[index] & ~(table.added | world.given_up[name])
+    return out
+
+
+def missing_named(world: World) -> str:
+    """The first of them."""
+    return world.named(missing(world))
+
+
+def floor(table: Table) -> dict[int, int]:
+    """Floor of a table, however the branch stands."""
+    found = [parse_offsets(table.properties.get(MIRROR))]
+    tag = table.refs.get(TAG)
+    ids = [tag.snapshot_id] if tag is not None else []
+    current = None if table.head_id is None else table.by_id.get(table.head_id)
+    while current is not None:
+        ids.append(current.snapshot_id)
+        parent = current.parent_snapshot_id
+        current = None if parent is None else table.by_id.get(parent)
+    for snapshot_id in ids:
+        known = table.by_id[snapshot_id].summary.additional_properties.get(SUMMARY)
+        if isinstance(known, str):
+            found.append(parse_offsets(known))
+            if len(found) > 2:
+                break
+    return merged(*found)
+
+
+def waiting(world: World) -> dict[str, int]:
+    """Per table the announced records that a new coordinator would commit."""
+    log = world.log
+    stored = log.groups[CONTROL_GROUP]
+    out = dict.fromkeys(world.tables, 0)
+    floors = {name: floor(table) for name, table in world.tables.items()}
+    for partition, entries in enumerate(log.entries):
+        start = max(stored.get(partition, 0), log.starts[partition])
+        for offset in range(start, len(entries)):
+            transaction, read = entries[offset]
+            if read is None or transaction.state != COMMITTED:
+                continue
+            payload = read.envelope.event.payload
+            if isinstance(payload, DataWritten):
+                name = payload.table.name
+                if offset >= floors[name].get(partition, 0):
+                    for _, added, _ in payload.data_files or ():  # type: ignore[misc] # files in small
+                        out[name] |= added
+    return out
+
+
+def check_end(world: World) -> None:
+    """What is announced is in its table, or waits where a new coordinator will find it."""
+    if "control_log_reset" in world.happened:
+        if world.is_healing and world.stopped is None and not world.counts[RESET_FAILURE]:
+            _check_reset(world)
+        return
+    stored = world.log.groups[GROUP]
+    announced = 0
+    for partition, records in enumerate(world.source):
+        for _, bit, _ in records[: stored.get(partition, 0)]:
+            announced |= bit
+    there = waiting(world)
+    for index, (name, table) in enumerate(world.tables.items()):
+        accounted = table.added | there[name] | world.given_up[name] | world.gone[name]
+        lost = world.routed[index] & announced & ~accounted
+        if lost:
+            world.violation(f"lost for ever: {world.named(lost)} of {name}")
+        twice = there[name] & table.added & ~world.given_up[name]
+        if twice:
+            world.violation(f"will be twice: {world.named(twice)} of {name}")
+
+
+def _check_reset(world: World) -> None:
+    """Nobody noticed that the control topic was made anew: then nothing may be missing.
+
+    A table that was never committed to cannot know, and neither can its coordinator.
+    """
+    for index, (name, table) in enumerate(world.tables.items()):
+        if name in world.reset_tables and name != world.left_missing:
+            lost = world.routed[index] & ~(table.added | world.given_up[name])
+            if lost:
+                world.violation(f"control topic made anew, lost in silence: {world.named(lost)}")
+
+
+def floor_text(table: Table) -> str:
+    """What an operator writes into the mirror who knows what the table holds."""
+    head = None if table.head_id is None else table.by_id[table.head_id]
+    offsets = {} if head is None else head.offsets
+    return "{" + ",".join(f'"{p}":{o}' for p, o in offsets.items()) + "}"

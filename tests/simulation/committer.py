@@ -1,0 +1,283 @@
+"""The committer in small: what ``coordinator.committer`` and ``landing`` do, step by step.
+
+Rules of this file:
+- The floor, its refusals and the order of files are judged by the production code
+  (``table_state``, ``merged``, ``covers``, ``_ordered``); only loops and I/O are written again,
+  because here others must be able to act between any two of their steps.
+- A commit yields None at each step and then its outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from connect.errors import CommitRefused
+from coordinator.effects import (
+    CommitOutcome,
+    CoordinatorFenced,
+    TableCommit,
+    TableCommitted,
+    TableFailed,
+)
+from coordinator.floor import FloorKeys, TableState, covers, merged, table_state
+from coordinator.selection import _ordered
+from tests.simulation.catalog import (
+    TOPIC_ID,
+    ConflictError,
+    Snapshot,
+    Table,
+    UnknownError,
+    own_summary,
+)
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+ATTEMPTS_MAX = 6
+RESTARTS_MAX = 3
+
+
+class _FloorMovedError(Exception):
+    """An earlier attempt of ours landed meanwhile."""
+
+
+class _FencedError(Exception):
+    """Somebody else moved the floor."""
+
+
+class _Memory:
+    """What is known of a table between rounds."""
+
+    __slots__ = ("floor", "pending")
+
+    def __init__(self) -> None:
+        self.floor: dict[int, int] | None = None
+        self.pending: dict[int, Mapping[int, int]] = {}
+
+
+class Committer:
+    """Commits of one session."""
+
+    def __init__(self, world: World, topic_id: int, *, has_history: bool) -> None:
+        self.world = world
+        self.topic_id = topic_id
+        self.has_history = has_history
+        self.memories = {name: _Memory() for name in world.tables}
+
+    def commit(self, commit: TableCommit, partitions: frozenset[int]) -> Iterator[Any]:
+        """None at each step, the outcome at last."""
+        bugs = self.world.bugs
+        outcome: CommitOutcome
+        try:
+            for _ in range(RESTARTS_MAX + 1):
+                try:
+                    outcome = yield from self._commit(commit, partitions)
+                    break
+                except _FloorMovedError:
+                    continue
+            else:
+                outcome = _failed(commit, "floor_moved", is_retriable=True)
+        except _FencedError:
+            outcome = CoordinatorFenced(commit.table, commit.commit_id, "the floor moved")
+        except CommitRefused as e:
+            outcome = _failed(commit, e.code, is_retriable=False)
+            if e.code == "table_replaced":
+                present = self.world.tables[commit.table.name].uuid
+                outcome = replace(outcome, present_uuid=present)
+            if e.code == "table_missing" and "missing table treated as success" in bugs:
+                outcome = TableCommitted(commit.table, commit.commit_id, None)
+        except (ConflictError, UnknownError):
+            outcome = _failed(commit, "commit_conflict", is_retriable=True)
+        if isinstance(outcome, TableFailed) and "commit failure swallowed" in bugs:
+            outcome = TableCommitted(commit.table, commit.commit_id, None)
+        yield outcome
+
+    def _commit(self, commit: TableCommit, partitions: frozenset[int]) -> Iterator[Any]:
+        world = self.world
+        table = world.tables[commit.table.name]
+        memory = self.memories[table.name]
+        yield None
+        state = self._checked(table, commit, memory)
+        floor = self._floor(state, memory)
+        steps: dict[tuple[int, int], list[Any]] = {}
+        for place, written in _ordered(commit.announcements, floor):
+            where = (0, 0) if "stale and current rounds in one step" in world.bugs else place
+            steps.setdefault(where, []).append(written)
+        if not steps:
+            return TableCommitted(commit.table, commit.commit_id, None)
+        offsets = merged(floor, commit.control_offsets)
+        if "control offsets by put" in world.bugs:
+            last = commit.announcements[-1]
+            offsets = {**floor, last.partition: last.offset + 1}
+            offsets[commit.announcements[0].partition] = commit.announcements[0].offset + 1
+        last_vtts: Any = state.valid_through_text
+        vtts = commit.valid_through_us
+        if (
+            vtts is not None
+            and last_vtts is not None
+            and vtts < last_vtts
+            and "VTTS below the table's last" not in world.bugs
+        ):
+            vtts = None
+        ordered = [steps[place] for place in sorted(steps)]
+        snapshot_id = yield from self._land(
+            table,
+            commit,
+            memory,
+            _Content(
+                world,
+                steps=ordered,
+                offsets=offsets,
+                vtts=vtts,
+                partitions=partitions,
+                floor=floor,
+                topic_id=self.topic_id,
+            ),
+        )
+        memory.floor = offsets
+        memory.pending.clear()
+        return TableCommitted(commit.table, commit.commit_id, snapshot_id)
+
+    def _floor(self, state: TableState, memory: _Memory) -> dict[int, int]:
+        bugs = self.world.bugs
+        if "no floor" in bugs:
+            return {}
+        return merged(state.floor, {} if "no floor of its own" in bugs else memory.floor or {})
+
+    def _keys(self, table: Table) -> FloorKeys:
+        keys = table.keys if self.has_history else table.fresh_keys
+        bugs = self.world.bugs
+        if bugs:
+            keys = replace(
+                keys,
+                summary="?" if "no floor in snapshots" in bugs else keys.summary,
+                mirror="?" if "no mirror of the floor" in bugs else keys.mirror,
+                tag="?" if "no tag" in bugs else keys.tag,
+            )
+        return keys
+
+    def _checked(self, table: Table, commit: TableCommit, memory: _Memory) -> TableState:
+        world = self.world
+        if table.is_missing:
+            raise CommitRefused("missing", code="table_missing")
+        if "replaced table taken for the old one" not in world.bugs and any(
+            e.event.payload.table.table_uuid != table.uuid  # type: ignore[union-attr] # DataWritten
+            for e in commit.announcements
+        ):
+            raise CommitRefused("replaced", code="table_replaced")
+        known_topic = table.properties.get(TOPIC_ID)
+        if (
+            known_topic
+            and known_topic != str(self.topic_id)
+            and "control topic re-created unnoticed" not in world.bugs
+        ):
+            raise CommitRefused("another topic", code="control_log_reset")
+        state = table_state(table, self._keys(table))  # type: ignore[arg-type] # the table has what is read of metadata
+        if memory.floor is None:
+            memory.floor = dict(state.floor)
+        for snapshot_id in [s for s in memory.pending if s in table.by_id]:
+            memory.floor = merged(memory.floor, memory.pending.pop(snapshot_id))
+        if (
+            not covers(memory.floor, state.floor)
+            and "moved floor unnoticed" not in world.bugs
+            and "automatic rebase of a lost commit" not in world.bugs
+        ):
+            raise _FencedError
+        return state
+
+    def _land(  # noqa: C901 - planted bugs sit where they would
+        self, table: Table, commit: TableCommit, memory: _Memory, content: _Content
+    ) -> Iterator[Any]:
+        world = self.world
+        snapshot_id = world.new_id()
+        base_id, uuid, is_uncertain = table.head_id, table.uuid, False
+        try:
+            for _ in range(ATTEMPTS_MAX):
+                yield None
+                try:
+                    if "no precondition on the branch" in world.bugs:
+                        base_id = table.head_id
+                    world.attempt(table, uuid, base_id, snapshot_id, content)
+                except ConflictError:
+                    pass
+                except UnknownError:
+                    is_uncertain = True
+                    if "files deleted on unknown" in world.bugs:
+                        world.delete_files(table, content)
+                    if "blind retry on unknown" in world.bugs:
+                        snapshot_id, base_id = world.new_id(), table.head_id
+                        continue
+                else:
+                    return snapshot_id
+                yield None
+                if snapshot_id in table.by_id and "no look after an error" not in world.bugs:
+                    return snapshot_id
+                state = self._checked(table, commit, memory)
+                if self._floor(state, memory) != content.floor and not (
+                    world.bugs & {"moved floor unnoticed", "automatic rebase of a lost commit"}
+                ):
+                    raise _FloorMovedError
+                base_id, uuid = table.head_id, table.uuid
+            raise ConflictError
+        finally:
+            if is_uncertain:
+                memory.pending[snapshot_id] = content.offsets
+
+
+def _failed(commit: TableCommit, code: str, *, is_retriable: bool) -> TableFailed:
+    return TableFailed(commit.table, commit.commit_id, code, "", is_retriable)
+
+
+class _Content:
+    """What one commit adds, whatever it is put on."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        steps: list[list[Any]],
+        offsets: dict[int, int],
+        vtts: int | None,
+        partitions: frozenset[int],
+        floor: dict[int, int],
+        topic_id: int,
+    ) -> None:
+        self.world = world
+        self.steps = steps
+        self.offsets = offsets
+        self.valid_through_us = vtts
+        self.partitions = partitions
+        self.floor = floor
+        self.topic_id = topic_id
+        files = [f for step in steps for written in step for f in written.data_files]
+        self.paths = {path for path, _, _ in files}
+        self.uuids = {written.table.table_uuid for step in steps for written in step}
+        self.added = 0
+        for _, added, _ in files:
+            self.added |= added
+
+    def snapshot(self, snapshot_id: int, parent: Snapshot | None) -> Snapshot:
+        """The snapshot on a parent: deletes reach rows of earlier steps, data is added."""
+        text = "{" + ",".join(f'"{p}":{o}' for p, o in self.offsets.items()) + "}"
+        made = Snapshot(snapshot_id, parent, own_summary(text, self.valid_through_us))
+        world = self.world
+        for step in self.steps:
+            for written in step:
+                for key in written.delete_files:
+                    made.visible &= ~world.key_bits[key]
+            for written in step:
+                for _, added, visible in written.data_files:
+                    if made.added & added:
+                        world.violation(f"twice: {world.named(made.added & added)}")
+                    made.added |= added
+                    made.visible |= visible
+        made.offsets = {**made.offsets, **self.offsets}
+        made.valid_through_us = self.valid_through_us
+        return made
+
+    @property
+    def offsets_text(self) -> str:
+        """The mirror property."""
+        return "{" + ",".join(f'"{p}":{o}' for p, o in self.offsets.items()) + "}"

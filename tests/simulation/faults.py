@@ -1,0 +1,279 @@
+"""Everything that happens to the actors, the log and the tables, one function per move.
+
+Rules of this file:
+- A function does nothing when there is nothing to do it to, and counts what really happened.
+- What makes a stop or a failed table legitimate is noted in ``world.happened`` here and nowhere
+  else; what an operator's act takes out of a table is given up here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from control_schemas.events import (
+    DataComplete,
+    DataWritten,
+    EventHeaders,
+    TopicPartitionOffset,
+)
+from coordinator.kernel import Phase
+from tests.simulation import checks, script, table_faults
+from tests.simulation.catalog import TOPIC_ID
+from tests.simulation.kafka import COMMITTED, CONTROL_GROUP, GROUP, Transaction
+from tests.simulation.task import TOPIC, Leader
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+_COMMITTING = (Phase.COMMITTING, Phase.COMPLETING)
+
+
+def set_up(world: World) -> None:
+    """What is there before the first actor: tables with a past, what a Java sink left behind."""
+    for name, table in world.tables.items():
+        if name == "b" or world.pick(2):
+            table.put_foreign(world.new_id())
+            if table.branch != "main":
+                table.refs = {"main": table.refs[table.branch]}
+    if world.flags & script.JAVA:
+        _leave_announcements(world)
+
+
+def _leave_announcements(world: World) -> None:
+    """A killed Java sink: announced, never committed, keys at random, no headers."""
+    log = world.log
+    epoch = log.init("java-0")
+    transaction = log.begin("java-0", epoch)
+    assignments = []
+    for partition in range(len(world.source)):
+        for _ in range(world.pick(6) + 1):
+            world.produce(partition)
+        end = len(world.source[partition])
+        at_us = world.source[partition][-1][0]
+        assignments.append(TopicPartitionOffset(TOPIC, partition, end, at_us))
+        log.groups[GROUP][partition] = end
+        for _, bit, table in world.source[partition]:
+            written = DataWritten(0, *world.write_file(table, [bit]))  # type: ignore[arg-type] # any identity will do
+            where = world.pick(len(log.entries))
+            log.produce("java-0", epoch, transaction, written, EventHeaders(), partition=where)
+    complete = DataComplete(0, tuple(assignments))  # type: ignore[arg-type] # any identity will do
+    where = world.pick(len(log.entries))
+    log.produce("java-0", epoch, transaction, complete, EventHeaders(), partition=where)
+    log.commit("java-0", epoch, transaction)
+    world.count("taken over from Java")
+
+
+# ------------------------------------------------------------------ actors
+
+
+def produce(world: World) -> None:
+    """Records arrive."""
+    partition = world.pick(len(world.source))
+    for _ in range(world.pick(3) + 1):
+        world.produce(partition)
+
+
+def supervise(world: World) -> None:
+    """The node looks after its processes."""
+    world.supervise()
+
+
+def crash(world: World) -> None:
+    """Somebody is killed."""
+    actors = world.actors()
+    if actors:
+        ending = [c for c in world.coordinators if c in actors and c.kernel.phase in _COMMITTING]
+        victim = ending[0] if ending and world.pick(2) else actors[world.pick(len(actors))]
+        world.count("crash", victim)
+        victim.is_alive = False
+
+
+def freeze(world: World) -> None:
+    """Somebody is stopped in the middle; the node starts another one."""
+    actors = [a for a in world.actors() if not isinstance(a, Leader)]
+    if actors:
+        busy = [c for c in world.coordinators if c in actors and c.commits]
+        victim = busy[0] if busy and world.pick(4) else actors[world.pick(len(actors))]
+        world.count("freeze", victim)
+        victim.is_paused = True
+        world.supervise()
+
+
+def thaw(world: World) -> None:
+    """A frozen one goes on where it was."""
+    frozen = [a for a in (*world.tasks, *world.coordinators) if a.is_paused and a.is_alive]
+    if frozen:
+        zombie = frozen[world.pick(len(frozen))]
+        world.count("zombie", zombie)
+        zombie.is_paused = False
+
+
+def restart_task(world: World) -> None:
+    """A task that has answered starts over and will answer the same round again."""
+    answered = [t for t in world.tasks if t.is_alive and not t.is_paused and t.answered is not None]
+    if answered:
+        world.count("restart after an answer")
+        answered[world.pick(len(answered))].is_alive = False
+        world.supervise()
+
+
+def change_layout(world: World) -> None:
+    """Tasks are dealt anew, perhaps because a partition was added."""
+    if world.leader is None or not world.leader.is_alive:
+        if world.pick(3) == 0 and len(world.source) < len(world.source_starts):
+            world.count("partition added")
+            world.source.append([])
+            for _ in range(world.pick(8) + 2):
+                world.produce(len(world.source) - 1)
+            if world.pick(2):  # it is noticed later
+                return
+        world.count("layout change")
+        world.leader = Leader(world)
+
+
+def crash_leader(world: World) -> None:
+    """The leader dies between any two of its steps."""
+    if world.leader is not None and world.leader.is_alive:
+        world.count("crash", world.leader)
+        world.leader.is_alive = False
+
+
+def finish_layout(world: World) -> None:
+    """The node ends what a dead leader began."""
+    newest = world.config_log[-1]
+    is_whole = newest.number == world.ready_layout and len(newest.partitions) == len(world.source)
+    if not is_whole and (world.leader is None or not world.leader.is_alive):
+        world.leader = Leader(world)
+
+
+# ------------------------------------------------------------------ control topic, source
+
+
+def time_out_transaction(world: World) -> None:
+    """The broker aborts a transaction that took too long."""
+    if world.log.open:
+        ids = list(world.log.open)
+        world.count("transaction timed out")
+        world.log.abort(ids[world.pick(len(ids))])
+
+
+def hang_transaction(world: World) -> None:
+    """Another connector's transaction stays open and holds readers back."""
+    if "foreign" not in world.log.open:
+        world.count("foreign transaction hangs")
+        transaction = world.log.begin("foreign", 0)
+        partition = world.pick(len(world.log.entries))
+        transaction.touched.add(partition)
+        world.log.entries[partition].append((transaction, None))
+
+
+def foreign_events(world: World) -> None:
+    """Other connectors' events, which the inbox passes over."""
+    world.count("foreign control events")
+    transaction = Transaction([])
+    transaction.state = COMMITTED
+    entries = world.log.entries[world.pick(len(world.log.entries))]
+    entries += [(transaction, None)] * (world.pick(5) + 1)
+
+
+def retain(world: World) -> None:
+    """Retention deletes control events that the group has passed."""
+    partition = world.pick(len(world.log.entries))
+    offset = world.log.groups[CONTROL_GROUP].get(partition, 0)
+    if offset > world.log.starts[partition]:
+        world.count("control events deleted, done with")
+        world.log.truncate(partition, offset)
+
+
+def lose_control_events(world: World) -> None:
+    """Retention deletes control events that somebody still needs."""
+    log = world.log
+    partition = world.pick(len(log.entries))
+    stored = log.groups[CONTROL_GROUP].get(partition)
+    end = log.stable_end(partition)
+    low = max(stored or 0, log.starts[partition])
+    if end <= low or world.pick(3):
+        return
+    before = checks.waiting(world)
+    log.truncate(partition, low + 1 + world.pick(end - low))
+    after = checks.waiting(world)
+    for name, announced in before.items():
+        world.gone[name] |= announced & ~after[name]
+        if stored is None:  # no round was ever completed: nobody can know of it
+            world.given_up[name] |= announced & ~after[name]
+    world.happened.add("control_log_lost")
+    world.count("control events lost")
+
+
+def create_topic_again(world: World) -> None:
+    """The control topic is deleted and made anew."""
+    if "control_log_reset" in world.happened or world.pick(2):
+        return
+    for name, announced in checks.waiting(world).items():
+        world.gone[name] |= announced
+        # without a completed round, or a commit to the table, nobody can know of it
+        if world.log.groups[CONTROL_GROUP] and TOPIC_ID in world.tables[name].properties:
+            world.reset_tables.add(name)
+        else:
+            world.given_up[name] |= announced
+    world.log.create_again()
+    world.happened.add("control_log_reset")
+    world.count("control topic re-created")
+
+
+def expire_offsets(world: World) -> None:
+    """The broker forgets the control group's offsets."""
+    if world.log.groups[CONTROL_GROUP] and not world.happened & {
+        "control_log_lost",
+        "control_log_reset",
+    }:
+        world.count("control group expired")
+        world.log.groups[CONTROL_GROUP] = {}
+
+
+def lose_source_records(world: World) -> None:
+    """Source retention passes the reader."""
+    partition = world.pick(len(world.source))
+    records = world.source[partition]
+    stored = world.log.groups[GROUP].get(partition, 0)
+    if len(records) <= stored or world.pick(3):
+        return
+    start = stored + 1 + world.pick(len(records) - stored)
+    world.source_starts[partition] = max(start, world.source_starts[partition])
+    for _, bit, table in records[stored:start]:
+        world.given_up["abc"[table]] |= bit
+    world.happened.add("source_data_lost")
+    world.count("source records lost")
+
+
+MOVES: dict[str, Callable[[World], None]] = {
+    function.__name__: function
+    for function in (
+        produce,
+        supervise,
+        crash,
+        freeze,
+        thaw,
+        restart_task,
+        change_layout,
+        crash_leader,
+        time_out_transaction,
+        hang_transaction,
+        foreign_events,
+        retain,
+        lose_control_events,
+        create_topic_again,
+        expire_offsets,
+        lose_source_records,
+        table_faults.foreign_commit,
+        table_faults.expire,
+        table_faults.go_missing,
+        table_faults.roll_back,
+        table_faults.delete_branch,
+        table_faults.replace_table,
+        table_faults.land_late,
+        table_faults.decide,
+        table_faults.mend,
+    )
+}

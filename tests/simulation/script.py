@@ -1,0 +1,156 @@
+"""What makes a run: a script of moves, made from a seed, made small when it fails.
+
+Rules of this file:
+- The first number of a script says which kinds of faults there are; every other one is a move.
+- A move carries all the chance it needs, so that the others mean the same without it.
+"""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections.abc import Callable, Sequence
+
+MOVES = 64
+SHRINK_RUNS_MAX = 4_000
+
+# Kinds of faults, each on in about half of the seeds (those that lose data: fewer).
+CRASH = 1 << 0
+FREEZE = 1 << 1
+LAYOUT = 1 << 2
+TRANSACTIONS = 1 << 3
+UNKNOWN = 1 << 4
+FOREIGN = 1 << 5
+EXPIRY = 1 << 6
+MISSING = 1 << 7
+RESTLESS = 1 << 8
+ROLLBACK = 1 << 9
+REPLACE = 1 << 10
+BRANCH = 1 << 11
+OPERATOR = 1 << 12
+RETENTION = 1 << 13
+TWO_PARTITIONS = 1 << 14
+UPSERT = 1 << 15
+JAVA = 1 << 16
+HEAL = 1 << 17
+OFFSETS_EXPIRE = 1 << 18
+DATA_LOSS = 1 << 19
+TOPIC_AGAIN = 1 << 20
+BARE_TABLE = 1 << 21
+FOREIGN_GROUP = 1 << 22
+_RARE = DATA_LOSS | TOPIC_AGAIN | ROLLBACK | REPLACE | BARE_TABLE
+
+# (name, of 256, the kind it needs)
+_WEIGHTS: tuple[tuple[str, int, int], ...] = (
+    ("produce", 32, 0),
+    ("supervise", 10, 0),
+    ("crash", 8, CRASH),
+    ("freeze", 5, FREEZE),
+    ("thaw", 6, FREEZE),
+    ("restart_task", 10, RESTLESS),
+    ("change_layout", 8, LAYOUT),
+    ("crash_leader", 8, LAYOUT),
+    ("time_out_transaction", 3, TRANSACTIONS),
+    ("hang_transaction", 2, FOREIGN_GROUP),
+    ("foreign_events", 2, FOREIGN_GROUP),
+    ("land_late", 4, UNKNOWN),
+    ("foreign_commit", 4, FOREIGN),
+    ("expire", 4, EXPIRY),
+    ("go_missing", 3, MISSING),
+    ("roll_back", 3, ROLLBACK),
+    ("replace_table", 2, REPLACE),
+    ("delete_branch", 2, BRANCH),
+    ("decide", 5, OPERATOR),
+    ("mend", 4, OPERATOR),
+    ("retain", 3, RETENTION),
+    ("expire_offsets", 2, OFFSETS_EXPIRE),
+    ("lose_control_events", 6, DATA_LOSS),
+    ("lose_source_records", 3, DATA_LOSS),
+    ("create_topic_again", 4, TOPIC_AGAIN),
+)
+_BY_BYTE: list[tuple[str, int]] = [(n, kind) for n, weight, kind in _WEIGHTS for _ in range(weight)]
+_BY_BYTE += [("step", 0)] * (256 - len(_BY_BYTE))
+Script = Sequence[int]
+
+
+def script_of(seed: int) -> Script:
+    """The script of a seed."""
+    rng = random.Random(seed)
+    words = array("Q", rng.randbytes(8 * (MOVES + 1)))
+    flags = words[0]
+    if flags >> 40 & 3:  # three of four runs keep all their data
+        flags &= ~_RARE
+    if flags & BARE_TABLE:  # nobody can know a floor that every memory has lost
+        flags &= ~OFFSETS_EXPIRE
+    if flags & JAVA:  # its sink only appends
+        flags &= ~UPSERT
+    words[0] = flags & 0xFFFFFFF
+    return words
+
+
+def moves_of(flags: int) -> list[str]:
+    """What each of the 256 low bytes asks for, given the kinds of faults there are."""
+    return [name if not kind or flags & kind else "step" for name, kind in _BY_BYTE]
+
+
+def smallest(script: Script, fails: Callable[[Script], bool]) -> Script:
+    """Take moves and kinds of faults out of a failing script while it goes on to fail.
+
+    Args:
+        script: fails.
+        fails: whether a script still fails in the same way.
+    """
+    runs = 0
+
+    def try_it(candidate: list[int]) -> bool:
+        nonlocal runs
+        runs += 1
+        return runs <= SHRINK_RUNS_MAX and fails(candidate)
+
+    current = list(script)
+    is_smaller = True
+    while is_smaller:
+        before = list(current)
+        current = _without_moves(current, try_it)
+        for bit in range(28):
+            without = [current[0] & ~(1 << bit), *current[1:]]
+            if without != current and try_it(without):
+                current = without
+        current = _simpler_moves(current, try_it)
+        is_smaller = current != before and runs < SHRINK_RUNS_MAX
+    return current
+
+
+def _without_moves(current: list[int], fails: Callable[[list[int]], bool]) -> list[int]:
+    size = max(1, (len(current) - 1) // 2)
+    while True:
+        at = len(current) - size
+        while at >= 1:
+            without = current[:at] + current[at + size :]
+            if fails(without):
+                current = without
+            at -= size
+        if size == 1:
+            return current
+        size //= 2
+
+
+def _simpler_moves(current: list[int], fails: Callable[[list[int]], bool]) -> list[int]:
+    for at in range(1, len(current)):
+        for simple in (current[at] & 0xFF, current[at] & 0xFFFF):
+            if simple != current[at]:
+                candidate = [*current[:at], simple, *current[at + 1 :]]
+                if fails(candidate):
+                    current = candidate
+                    break
+    return current
+
+
+def text(script: Script) -> str:
+    """A script as one word, for the environment."""
+    return "-".join(f"{number:x}" for number in script)
+
+
+def parsed(word: str) -> Script:
+    """The inverse of ``text``."""
+    return [int(number, 16) for number in word.split("-")]

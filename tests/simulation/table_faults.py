@@ -1,0 +1,185 @@
+"""What happens to the tables, and what operators do about it.
+
+Rules of this file: those of ``faults``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyiceberg.table.refs import SnapshotRefType
+
+from coordinator.effects import TableDecision
+from tests.simulation import checks, script
+from tests.simulation.catalog import MIRROR, TAG, ConflictError, Ref, Table
+from tests.simulation.kafka import CONTROL_GROUP
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+LATE_MS_MAX = 60  # a request does not outlive its timeout
+
+
+def _table(world: World) -> Table:
+    return list(world.tables.values())[world.pick(3)]
+
+
+def foreign_commit(world: World) -> None:
+    """Somebody appends to a table, or compacts it."""
+    table = _table(world)
+    if not table.is_missing and (table.branch == "main" or table.head_id is not None):
+        world.count("foreign commit")
+        table.put_foreign(world.new_id())
+
+
+def expire(world: World) -> None:
+    """Snapshots expire; sometimes the tag goes first, sometimes the mirror property."""
+    table = _table(world)
+    if not table.is_missing:
+        is_bare = world.flags & script.BARE_TABLE and world.log.groups[CONTROL_GROUP]
+        with_tag = world.pick(3) == 0
+        with_mirror = bool(is_bare) and world.pick(2) == 0
+        kept = len(table.by_id)
+        table.expire(with_tag=with_tag, with_mirror=with_mirror)
+        if len(table.by_id) < kept:
+            world.count("expiry, tag and all" if with_tag else "expiry")
+        if MIRROR not in table.properties:  # a table that we never committed to, or laid bare
+            world.happened.add(f"floor_lost {table.name}")
+
+
+def go_missing(world: World) -> None:
+    """The catalog does not find a table for a while."""
+    table = _table(world)
+    table.is_missing = not table.is_missing
+    world.happened.add(f"table_missing {table.name}")
+    world.count("table missing" if table.is_missing else "table back")
+
+
+def roll_back(world: World) -> None:
+    """An operator sets a branch to an older snapshot."""
+    table = _table(world)
+    target = table.older(world.pick(3) + 1)
+    head = table.older(0)
+    if target is None or head is None or table.is_missing:
+        return
+    world.count("roll back")
+    _drop_late(world, table)
+    world.given_up[table.name] |= head.added & ~target.added
+    world.rolled_from[table.name] = (head, target)
+    world.happened |= {f"table_rolled_back {table.name}", f"floor_lost {table.name}"}
+    table.point(target)
+
+
+def delete_branch(world: World) -> None:
+    """An operator deletes the branch that the connector commits to."""
+    table = world.tables["b"]
+    if table.branch != "main" and table.head_id is not None and not table.is_missing:
+        world.count("branch deleted")
+        _drop_late(world, table)
+        world.given_up["b"] |= table.added
+        world.happened |= {"branch_missing b", "table_rolled_back b", "floor_lost b"}
+        del table.refs[table.branch]
+
+
+def replace_table(world: World) -> None:
+    """A table is dropped and another one made under its name."""
+    table = _table(world)
+    world.count("table replaced")
+    world.given_up[table.name] |= table.added
+    world.rolled_from.pop(table.name, None)
+    table.replace(world.new_id())
+    old = world.references[table.name]
+    world.references[table.name] = type(old)(old.catalog, old.namespace, old.name, table.uuid)  # type: ignore[arg-type] # any identity will do
+    world.happened |= {f"table_replaced {table.name}", f"table_missing {table.name}"}
+
+
+def _drop_late(world: World, table: Table) -> None:
+    world.late = [late for late in world.late if late[1] is not table]
+
+
+def land_late(world: World) -> None:
+    """A commit whose sender gave it up reaches the catalog."""
+    if not world.late:
+        return
+    sent_ms, table, uuid, base_id, snapshot_id, content = world.late.pop(
+        world.pick(len(world.late))
+    )
+    if world.now_ms - sent_ms <= LATE_MS_MAX:
+        try:
+            world.land(table, uuid, base_id, snapshot_id, content)
+        except ConflictError:
+            world.count("late commit refused")
+        else:
+            world.count("late commit landed")
+
+
+# ------------------------------------------------------------------ operators
+
+
+def decide(world: World) -> None:
+    """An operator tells the coordinator to try a table again, or to give up what waits for it."""
+    name = "abc"[world.pick(3)]
+    action = "skip" if world.pick(4) == 0 else "retry"
+    _tell(world, name, action)
+
+
+def _tell(world: World, name: str, action: str) -> None:
+    for coordinator in world.coordinators:
+        is_failed = ("db", name) in coordinator.kernel.failed_tables
+        if is_failed and coordinator.is_alive and not coordinator.is_paused:
+            world.count(f"operator: {action}")
+            coordinator.given.append(TableDecision(world.references[name], action))
+
+
+def mend(world: World) -> None:
+    """An operator puts a table in order."""
+    _mend(world, _table(world), is_forward=world.pick(2) == 0)
+
+
+def _mend(world: World, table: Table, *, is_forward: bool) -> None:
+    if table.is_missing:
+        world.count("table back")
+        table.is_missing = False
+    rolled = world.rolled_from.pop(table.name, None)
+    if rolled is not None:
+        head, target = rolled
+        is_untouched = table.head_id == target.snapshot_id and head.snapshot_id in table.by_id
+        if is_forward and is_untouched:
+            world.count("rolled forward again")
+            world.given_up[table.name] &= ~head.added
+            table.point(head)
+        else:
+            world.count("roll back accepted")
+            table.refs.pop(TAG, None)
+    tag = table.refs.get(TAG)
+    is_known = tag is not None or MIRROR in table.properties
+    if table.branch != "main" and table.head_id is None and is_known:
+        world.count("branch made again")  # where it was, or what is left
+        at = table.refs["main"] if tag is None else tag
+        table.refs[table.branch] = Ref(at.snapshot_id, SnapshotRefType.BRANCH)
+        world.given_up[table.name] &= ~table.added
+
+
+def mend_all(world: World) -> None:
+    """Everything is put in order, but perhaps for one table that is left as it is."""
+    left = "abc"[world.pick(3)] if world.pick(2) else ""
+    for name, table in world.tables.items():
+        if name == left and table.is_missing:
+            world.count("a table stays missing")
+            world.left_missing = name
+        else:
+            _mend(world, table, is_forward=world.pick(2) == 0)
+
+
+def decide_all(world: World) -> None:
+    """An operator answers for every failed table."""
+    for coordinator in world.coordinators:
+        for identifier, failure in list(coordinator.kernel.failed_tables.items()):
+            name = identifier[-1]
+            if failure.code == "floor_lost":  # "nothing of ours is in it", or what was, is known
+                mirror = checks.floor_text(world.tables[name])
+                world.tables[name].properties["mirror"] = mirror
+            if failure.code not in {"control_log_reset", "table_missing"} or (
+                failure.code == "table_missing" and name != world.left_missing
+            ):
+                _tell(world, name, "skip" if failure.code == "table_replaced" else "retry")

@@ -1,0 +1,225 @@
+"""Tasks and the leader. Each ``next`` of their programs is one effect on the outside.
+
+Rules of this file:
+- An actor does one thing with the outside per step, so that a crash, a pause or another actor can
+  come between any two. It yields True when it found nothing to do.
+- An actor that is paused and goes on later is a zombie; only the broker's epochs and the
+  catalog's preconditions may stop it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from connect.layout import Layout, TopicPartition
+from control_schemas.events import (
+    CommitComplete,
+    DataComplete,
+    DataWritten,
+    EventHeaders,
+    SourceRange,
+    StartCommit,
+    TableReference,
+    TopicPartitionOffset,
+)
+from tests.simulation.kafka import GROUP, FencedError, LostAnswerError, OutOfRangeError
+from worker.rounds import Backlog
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+TOPIC = "s"
+UNCOMMITTED_ROUNDS_MAX = 3
+SILENCE_MS_MAX = 10_000_000
+Files = tuple[TableReference, tuple[Any, ...], tuple[Any, ...]]  # data and delete files, in small
+
+
+class Actor:
+    """Something that runs, dies, freezes."""
+
+    kind = "actor"
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.is_alive = True
+        self.is_paused = False
+        self.program = self._run()
+
+    def _run(self) -> Iterator[bool]:
+        raise NotImplementedError
+
+    def step(self, effects: int) -> int:
+        """Do up to ``effects`` things; returns how many were done before it fell idle."""
+        try:
+            for done in range(effects):
+                if next(self.program):
+                    return done
+        except (FencedError, LostAnswerError) as e:
+            self.world.count("fenced" if isinstance(e, FencedError) else "answer lost", self)
+            self.is_alive = False
+        except (StopIteration, OutOfRangeError):
+            self.is_alive = False
+        return effects
+
+
+class Task(Actor):
+    """One incarnation of one task."""
+
+    kind = "task"
+
+    def __init__(self, world: World, layout: Layout, number: int) -> None:
+        super().__init__(world)
+        self.layout = layout
+        self.number = number
+        self.transactional_id = f"g-c-{number}"
+        self.position: dict[int, int] = {}
+        self.announced: dict[int, int] = {}
+        self.claims: dict[int, int | None] = {}
+        self.batch = 0
+        self.files: list[tuple[int, Files]] = []
+        self.answered: Any = None
+        self.backlog = Backlog(rounds_max=UNCOMMITTED_ROUNDS_MAX, silence_ms_max=SILENCE_MS_MAX)
+
+    def _run(self) -> Iterator[bool]:  # noqa: C901 - one loop, a yield after each effect
+        world, log = self.world, self.world.log
+        epoch = log.init(self.transactional_id)
+        yield False
+        if "task does not look at the layout" not in world.bugs and (
+            world.config_log[-1].number != self.layout.number
+            or world.ready_layout != self.layout.number
+        ):
+            return
+        if not self._take_positions():
+            return
+        topic_id, backlog = log.topic_id, self.backlog
+        control = [log.stable_end(p) for p in range(len(log.entries))]
+        yield False
+        while True:
+            is_idle = True
+            if not backlog.is_full(0, has_pending=False) and world.pick(2):
+                is_idle = not self._read(world.pick(3) + 1)
+            if topic_id != log.topic_id:
+                raise OutOfRangeError
+            for partition, position in enumerate(control):
+                if position == len(log.entries[partition]):
+                    continue
+                heard, control[partition] = log.read(partition, position, 6)
+                for read in heard:
+                    payload = read.envelope.event.payload
+                    if isinstance(payload, StartCommit):
+                        if payload.commit_id != self.answered:
+                            is_idle = False
+                            yield from self._answer(epoch, payload.commit_id)
+                    elif isinstance(payload, CommitComplete):
+                        self.backlog.completed(payload.commit_id)
+            yield is_idle
+
+    def _take_positions(self) -> bool:
+        """Read the committed source offsets; False when the log does not hold them."""
+        world = self.world
+        offsets = world.log.groups[GROUP]
+        for tp in self.layout.tasks[self.number]:
+            at = self.position[tp.partition] = offsets.get(tp.partition, 0)
+            if at < world.source_starts[tp.partition]:
+                world.stop("source_data_lost")
+                return False
+            self.claims[tp.partition] = None
+        self.announced = dict(self.position)
+        return True
+
+    def _read(self, limit: int | None) -> bool:
+        """One micro-batch over all partitions; a file per table."""
+        world = self.world
+        rows: dict[int, list[int]] = {}
+        for partition, start in self.position.items():
+            records = world.source[partition]
+            if start < world.source_starts[partition]:
+                world.stop("source_data_lost")
+                raise OutOfRangeError
+            end = len(records) if limit is None else min(len(records), start + limit)
+            if partition == world.slow_partition and not world.is_healing:
+                end = min(end, start + (limit is None))
+            for _, bit, table in records[start:end]:
+                rows.setdefault(table, []).append(bit)
+            self.position[partition] = end
+        for table, bits in rows.items():
+            self.files.append((self.batch, world.write_file(table, bits)))
+        self.batch += bool(rows)
+        return bool(rows)
+
+    def _answer(self, epoch: int, commit_id: Any) -> Iterator[bool]:
+        world, log, tid = self.world, self.world.log, self.transactional_id
+        is_held_back = self.backlog.is_full(0, has_pending=False)
+        asked_at_us = world.now_us
+        ends = [len(records) for records in world.source]
+        yield False
+        if not is_held_back:  # a last read to the end; not all of it when it is interrupted
+            self._read(None if world.is_healing or world.pick(4) else 1 + world.pick(2))
+        self.answered = commit_id
+        ranges, assignments = [], []
+        for partition, end in self.position.items():
+            start = self.announced[partition]
+            at_us = self._claim(partition, None if end < ends[partition] else asked_at_us)
+            assignments.append(TopicPartitionOffset(TOPIC, partition, end, at_us))
+            if end > start:
+                n = end - start
+                ranges.append(SourceRange(TOPIC, partition, start, end, n, 0, 0, n, None))
+        # batches rise over restarts: the same round may be answered by a successor
+        first = 0 if "batches numbered from nought" in world.bugs else sum(self.announced.values())
+        transaction = log.begin(tid, epoch)
+        yield False
+        for batch, (table, data_files, delete_files) in self.files:
+            headers = EventHeaders(layout=self.layout.number, batch=first + batch)
+            written = DataWritten(commit_id, table, data_files, delete_files)
+            log.produce(tid, epoch, transaction, written, headers)
+            yield False
+        headers = EventHeaders(layout=self.layout.number, ranges=tuple(ranges))
+        complete = DataComplete(commit_id, tuple(assignments))
+        log.produce(tid, epoch, transaction, complete, headers)
+        yield False
+        world.lossy(lambda: log.commit(tid, epoch, transaction, GROUP, dict(self.position)))
+        if self.files:
+            self.backlog.announced(commit_id)
+        self.announced = dict(self.position)
+        self.files = []
+        self.batch = 0
+
+    def _claim(self, partition: int, end_seen_us: int | None) -> int | None:
+        """Up to when the partition is read, as ``worker.rounds.Ledger`` has it."""
+        world = self.world
+        known = self.claims[partition]
+        start, end = self.announced[partition], self.position[partition]
+        for at_us, _, _ in world.source[partition][start:end]:
+            if known is None or at_us - world.disorder_us > known:
+                known = at_us - world.disorder_us
+        if end_seen_us is not None and (known is None or end_seen_us - world.disorder_us > known):
+            known = end_seen_us - world.disorder_us
+        self.claims[partition] = known
+        return known
+
+
+class Leader(Actor):
+    """Changes layouts in three steps: write, fence, ready."""
+
+    kind = "leader"
+
+    def _run(self) -> Iterator[bool]:
+        world = self.world
+        old = world.config_log[-1]
+        partitions = [TopicPartition(TOPIC, p) for p in range(len(world.source))]
+        count = world.pick(len(partitions)) + 1
+        tasks = tuple(tuple(partitions[i::count]) for i in range(count))
+        layout = Layout("c", old.number + 1, tasks)
+        world.config_log.append(layout)
+        yield False
+        if "layout change fences no task" not in world.bugs:
+            # a leader that crashed in the middle leaves layouts that were written and never
+            # fenced: every id of every layout must be taken over
+            known = world.config_log
+            if "layout change fences only the last layout" in world.bugs:
+                known = [old, layout]
+            for number in range(max(len(x.tasks) for x in known)):
+                world.log.init(f"g-c-{number}")
+                yield False
+        world.ready_layout = layout.number
