@@ -27,6 +27,8 @@ FETCH = {
     "max.poll.records": "5000",
     # half a second per partition at the log's end otherwise; with data there it never matters
     "fetch.max.wait.ms": "10",
+    "request.timeout.ms": "30000",
+    "default.api.timeout.ms": "60000",
 }
 _SET_BY_SPARK = frozenset({
     "auto.offset.reset", "enable.auto.commit", "group.id", "group.instance.id",

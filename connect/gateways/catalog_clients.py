@@ -219,6 +219,8 @@ def open_metastore(name: str, kind: CatalogKind, properties: Mapping[str, Any]) 
     Raises:
         ConfigError: the client needs a library that is not installed.
     """
+    if str(properties.get("uri", "")).startswith("postgresql"):
+        importlib.import_module("connect.gateways.postgres_wait").limit_waiting()
     module, class_name = _CLASSES[kind]
     try:
         found = getattr(importlib.import_module(module), class_name)

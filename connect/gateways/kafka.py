@@ -46,6 +46,7 @@ __all__ = [
 
 Stage: TypeAlias = Literal["begin", "begun", "producing", "produced", "committing", "committed"]
 REQUEST_TIMEOUT_S = 30.0
+SOCKET_TIMEOUT_MS = 30_000
 TRANSACTION_TIMEOUT_MS = 60_000
 OFFSETS_TIMEOUT_S = REQUEST_TIMEOUT_S + 5.0  # later than the client's own, where that works
 
@@ -114,8 +115,15 @@ def _ignore_error(_: KafkaError) -> None:
 
 def librdkafka_config(properties: Mapping[str, str], role: str, **own: Any) -> dict[str, Any]:
     """Configuration for librdkafka with ``own`` settings on top."""
+    given = to_librdkafka(properties, role=role)
+    limits: dict[str, Any] = {}
+    if role != "producer":  # the client bounds a producer's by the transaction's
+        fetch_ms = str(given.get("fetch.wait.max.ms", ""))
+        longest_ms = int(fetch_ms) if fetch_ms.isdecimal() else 0
+        limits["socket.timeout.ms"] = max(SOCKET_TIMEOUT_MS, longest_ms + 2_000)
     return {
-        **to_librdkafka(properties, role=role),
+        **limits,
+        **given,
         "error_cb": _ignore_error,
         "log_level": 0,
         **own,

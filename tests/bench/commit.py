@@ -1,6 +1,8 @@
 """What a commit costs: our own work and the catalog's, measured apart.
 
-Run: ``python -m tests.bench.commit [--snapshots 500] [--files 100] [--tables 50] [--rest]``
+Run: ``python -m tests.bench.commit [--snapshots 500] [--files 100] [--tables 50] [--rest]``, or
+with ``--latency-ms 150`` for a round of many tables against a catalog that answers so late, each
+table alone and all in one request. That catalog is in memory, in a process of its own.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,11 +23,13 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
 
 from connect.clock import SystemClock
+from connect.embedded.child import ChildProcess, free_port
 from connect.gateways.catalog import CatalogGateway, open_catalog
 from control_schemas.events import ContentFile
 from coordinator.committer import Committer
 from coordinator.effects import TableCommit, TableCommitted
-from tests.stack import RestCatalog
+from coordinator.fan_out import FanOut
+from tests.stack import RestCatalog, answers
 from tests.tables import announced, connector, made_up_file, reference, table_commit
 
 COLUMNS = 10
@@ -111,6 +116,51 @@ def many_tables(gateway: CatalogGateway, tables: int) -> None:
         print(f"{tables} tables, {threads} threads: {ms:.0f} ms")
 
 
+def late_catalog(tables: int, latency_ms: int, folder: str) -> None:
+    """A round of ten files per table against a catalog that takes its time."""
+    port = free_port()
+    command = [sys.executable, "-m", "tests.fakes.rest_catalog", str(port), f"file://{folder}"]
+    server = ChildProcess(
+        "the late catalog", [*command, str(latency_ms)], log_file=Path(folder) / "catalog.log"
+    )
+    uri = f"http://127.0.0.1:{port}"
+    server.wait_until(lambda: answers(f"{uri}/v1/config"), timeout_ms=30_000)
+    gateway = open_catalog("iceberg", {"type": "rest", "uri": uri})
+    names = [f"bench.many_{n}" for n in range(tables)]
+    made = [gateway.create(tuple(name.split(".")), SCHEMA) for name in names]
+    offset = 0
+    for threads in (4, 16, 32, 50):
+        for is_atomic in (False, True):
+            committer = Committer(gateway, connector("c", names), SystemClock())
+            fan_out = FanOut(committer, gateway, threads=threads, is_atomic=is_atomic, name="bench")
+            spent = []
+            for _ in range(6):
+                commits = [_round(table, offset, 10) for table in made]
+                offset += 1
+                spent.append(_fan_out_ms(fan_out, commits))
+            fan_out.close()
+            how = "in one request" if is_atomic else "each alone"
+            wall, cpu = (statistics.median(figures) for figures in zip(*spent[1:], strict=True))
+            print(
+                f"{tables} tables {how}, {threads} threads, answers after {latency_ms} ms: "
+                f"p50 {wall:.0f} ms, own CPU {cpu:.0f} ms"
+            )
+    gateway.close()
+    server.stop(timeout_ms=5_000)
+
+
+def _fan_out_ms(fan_out: FanOut, commits: list[TableCommit]) -> tuple[float, float]:
+    start, cpu = time.perf_counter(), time.process_time()
+    fan_out.start(commits)
+    left = len(commits)
+    while left:
+        for outcome in fan_out.outcomes():
+            assert isinstance(outcome, TableCommitted), outcome
+            left -= 1
+        time.sleep(0.005)
+    return (time.perf_counter() - start) * 1000, (time.process_time() - cpu) * 1000
+
+
 def main() -> None:
     """Measure on SQLite, or on the REST catalog."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -118,8 +168,12 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=100)
     parser.add_argument("--tables", type=int, default=50)
     parser.add_argument("--rest", action="store_true")
+    parser.add_argument("--latency-ms", type=int)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
+        if given.latency_ms is not None:
+            late_catalog(given.tables, given.latency_ms, folder)
+            return
         server = RestCatalog(Path(folder)) if given.rest else None
         if server:
             server.start()
