@@ -30,6 +30,7 @@ _GROUPS = {
     "control": ("connect.control_tool", "Look into the control topic."),
     "migrate": ("connect.migrate_tool", "Take a connector over from another sink."),
     "tables": ("connect.tables_tool", "Tables whose files wait for a commit."),
+    "user": ("connect.rest.user_tool", "Entries of a node's users file."),
     "offsets": ("connect.gitops.connectors", "Source offsets of a connector."),
 }
 _COMMANDS = {

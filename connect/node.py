@@ -47,8 +47,10 @@ from connect.herder.views import Views
 from connect.logs import logger
 from connect.metrics import Exposition
 from connect.rest.app import ApiSettings, create_app
+from connect.rest.auth import Users
 from connect.rest.herder_api import Health, NodeInfo
 from connect.rest.loggers import LEVELS, LogLevels
+from connect.rest.transport import GuardedProtocol, tls
 
 COMMANDS: Mapping[str, Sequence[str]] = {
     # -P: a file named like a child in the working folder must not be run in its place
@@ -88,7 +90,7 @@ class Node:
         self._state_lock = DirLock("a node")
         self._state_lock.acquire(writable_dir(config.state_dir, name="icefloe.state.dir"))
         self._listener = _listen(config)
-        host, port = config.advertised
+        host, port, _ = config.advertised
         bound_port: int = self._listener.getsockname()[1]
         self.worker_id = f"{host}:{port or bound_port}"
         self._log_levels = LogLevels(self._clock)
@@ -207,17 +209,22 @@ class Node:
         }
 
     def _serve_api(self) -> uvicorn.Server:
-        info = NodeInfo(f"http://{self.worker_id}", self._config.group_id)
+        config = self._config
+        info = NodeInfo(f"{config.listener.scheme}://{self.worker_id}", config.group_id)
+        users, context = config.users_file, tls(config)
         app = create_app(
             self._api,
             info,
             self._log_levels,
             resolve=self._providers.resolve,
-            settings=ApiSettings.of(self._config),
+            settings=ApiSettings.of(config),
+            users=Users(users, self._clock) if users else None,
         )
         return uvicorn.Server(
             uvicorn.Config(
                 app,
+                http=GuardedProtocol,
+                ssl_context_factory=None if context is None else lambda *_: context,
                 log_config=None,
                 access_log=False,
                 lifespan="off",
@@ -310,7 +317,7 @@ def _store_settings(config: NodeConfig, node: Mapping[str, str], worker_id: str)
 
 
 def _listen(config: NodeConfig) -> socket.socket:
-    host, port = config.listener
+    host, port, _ = config.listener
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=512)

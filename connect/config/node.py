@@ -35,12 +35,13 @@ class Address(NamedTuple):
 
     host: str
     port: int
+    scheme: str = "http"
 
     @property
     def url(self) -> str:
         """The address as the base of URLs."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"{self.scheme}://{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ class NodeConfig:
             else:
                 warnings.append(f"{name} is not known to this node and has no effect")
         for listener in values.get("listeners") or ():
-            _check_listener(listener, errors)
+            _check_listener(listener, values, errors)
         if errors:
             raise InvalidConfigError(None, errors)
         return cls(dict(properties), values, tuple(warnings))
@@ -164,7 +165,14 @@ class NodeConfig:
         return Address(
             self.values["rest.advertised.host.name"] or listener.host,
             self.values["rest.advertised.port"] or listener.port,
+            listener.scheme,
         )
+
+    @property
+    def users_file(self) -> Path | None:
+        """Who may use the API; None lets everybody, at loopback."""
+        file = self.values["icefloe.rest.users.file"]
+        return Path(file) if file else None
 
     @property
     def state_dir(self) -> Path:
@@ -210,7 +218,7 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def parse_listener(text: str) -> Address:
-    """Read ``http://host:port``.
+    """Read ``http://host:port`` or ``https://host:port``.
 
     Raises:
         ConfigError: another scheme, no port, or no address at all.
@@ -219,10 +227,12 @@ def parse_listener(text: str) -> Address:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as error:
-        raise ConfigError(f"listener {text!r} is not http://host:port: {error}") from error
-    if parts.scheme.lower() != "http" or port is None:
-        raise ConfigError(f"listener {text!r} is not http://host:port")
-    return Address(parts.hostname or "0.0.0.0", port)  # noqa: S104 - an empty host means all
+        raise ConfigError(f"listener {text!r} is not http(s)://host:port: {error}") from error
+    scheme = parts.scheme.lower()
+    if scheme not in {"http", "https"} or port is None:
+        raise ConfigError(f"listener {text!r} is not http(s)://host:port")
+    host = parts.hostname or "0.0.0.0"  # noqa: S104 - an empty host means all
+    return Address(host, port, scheme)
 
 
 def is_loopback(host: str) -> bool:
@@ -235,14 +245,26 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _check_listener(text: str, errors: dict[str, list[str]]) -> None:
+def _check_listener(text: str, values: Mapping[str, Any], errors: dict[str, list[str]]) -> None:
+    """Refuse to be open to others without knowing who they are, or with passwords in the clear."""
+    found = errors.setdefault
     try:
         address = parse_listener(text)
     except ConfigError as error:
-        errors.setdefault("listeners", []).append(error.message)
+        found("listeners", []).append(error.message)
         return
-    if not is_loopback(address.host):
-        errors.setdefault("listeners", []).append(
-            f"listener {text} is reachable from other machines, and the API has no authentication; "
-            "listen at 127.0.0.1"
+    keystore = "listeners.https.ssl.keystore.location"
+    if address.scheme == "https" and not values.get(keystore):
+        found(keystore, []).append(f"listener {text} needs a certificate and its key in this")
+    if is_loopback(address.host):
+        return
+    if not values.get("icefloe.rest.users.file"):
+        found("listeners", []).append(
+            f"listener {text} is reachable from other machines and everybody may do everything: "
+            "listen at 127.0.0.1, or say who may do what with icefloe.rest.users.file"
+        )
+    elif address.scheme == "http" and not values.get("icefloe.rest.plaintext.allowed"):
+        found("listeners", []).append(
+            f"listener {text} takes passwords in the clear: use https, or set "
+            "icefloe.rest.plaintext.allowed=true where something else encrypts"
         )

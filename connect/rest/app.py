@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from connect.config.node import NodeConfig
 from connect.config.plugins import BUILT_IN, Plugins
+from connect.rest.auth import Users
 from connect.rest.bodies import as_object
 from connect.rest.connectors import Connectors
 from connect.rest.described import openapi
@@ -146,6 +147,7 @@ def create_app(
     plugins: Plugins = BUILT_IN,
     resolve: Callable[[str], str] | None = None,
     settings: ApiSettings | None = None,
+    users: Users | None = None,
 ) -> FastAPI:
     """Build the application.
 
@@ -156,6 +158,7 @@ def create_app(
         plugins: what configurations may name.
         resolve: turns placeholders into values, for judging configurations only.
         settings: CORS, topic tracking, admin endpoints.
+        users: who may do what; None lets everybody do everything.
 
     Returns:
         An ASGI application.
@@ -163,6 +166,7 @@ def create_app(
     chosen = settings or ApiSettings()
     app = FastAPI(title="Icefloe", docs_url=None, redoc_url=None, openapi_url=None)
     app.router.redirect_slashes = False
+    app.state.users = users
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _failed)
     connectors = Connectors(

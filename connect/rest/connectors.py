@@ -159,9 +159,9 @@ class Connectors:
 
     def list(self, call: Call) -> Answer:
         """``GET /connectors``, with ``expand``."""
-        names = self._herder.connectors()
+        names = [n for n in self._herder.connectors() if call.caller.may("read", n)]
         if not any(key == "expand" for key, _ in call.query):
-            return Answer(200, [*names])
+            return Answer(200, names)
         wanted = dict.fromkeys(call.values("expand"))
         found: dict[str, Any] = {}
         for name in names:
@@ -185,6 +185,8 @@ class Connectors:
         """``POST /connectors``."""
         body = as_object(call.json(), "the request", ("name", "config", "initial_state"))
         name = (as_text(body.get("name"), '"name"') or "").strip(_JAVA_BLANKS)
+        if not call.caller.may("admin", name):
+            raise ApiError(403, f"{call.caller.name} lacks the role admin for connector {name}")
         config = as_config(body.get("config"), '"config"')
         given = as_text(body.get("initial_state"), '"initial_state"')
         if given is not None and given.upper() not in _INITIAL:

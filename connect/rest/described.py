@@ -3,6 +3,7 @@
 Rules of this file:
 - An endpoint that is not described here cannot be registered (``routes.add_route``), and one that
   is described must be there; both are tested.
+- Judging a configuration is for ``admin``: it resolves secrets and calls what it names.
 - ``read`` looks, ``operate`` acts on what is there (pause, restart, offsets), ``admin`` changes
   what exists and how it is set up.
 """
@@ -19,20 +20,23 @@ from connect.rest import models as m
 
 Role: TypeAlias = Literal["read", "operate", "admin"]
 Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+Reach: TypeAlias = Literal["connector", "any", "node"]
 Kind: TypeAlias = Literal["string", "boolean"]
 Query: TypeAlias = tuple[tuple[str, Kind, str], ...]
 
-ANYWHERE: Final = (400, 406, 413, 415)
-"""Refusals that every endpoint has: bad path or body, Accept, size, Content-Type."""
+ANYWHERE: Final = (400, 401, 403, 406, 408, 413, 415)
+"""Refusals that every endpoint has: bad path or body, caller, Accept, time, size, Content-Type."""
 _REASONS: Final = {
     200: "done",
     201: "created",
     202: "accepted",
     204: "done, nothing to say",
     400: "not understood, or not valid",
-    403: "switched off in the node's properties",
+    401: "nobody known",
+    403: "the caller may not, or it is switched off in the node's properties",
     404: "not there",
     406: "only JSON is spoken",
+    408: "the body took too long",
     409: "not in this state",
     413: "the body is too large",
     415: "the body must be JSON",
@@ -65,6 +69,14 @@ class Described:
     body: type[BaseModel] | None = None
     query: Query = ()
     media_type: str = "application/json"
+
+    @property
+    def reach(self) -> Reach:
+        """What a caller's grant must cover: the connector of the path, any, or the whole node."""
+        if "{name}" in self.path:
+            return "connector"
+        is_node = self.path.startswith(("/admin", "/metrics", "/icefloe/v1/cluster"))
+        return "node" if is_node else "any"
 
     @property
     def all_statuses(self) -> tuple[int, ...]:
@@ -138,7 +150,7 @@ _CONNECT: tuple[Described, ...] = (
         m.KeyDefinitions, None, _VERSION,
     ),
     Described(
-        "PUT", "/connector-plugins/{plugin}/config/validate", "read", "Judge a configuration",
+        "PUT", "/connector-plugins/{plugin}/config/validate", "admin", "Judge a configuration",
         (200,), m.ValidationResult, m.Configuration,
     ),
     Described("GET", "/admin/loggers", "admin", "Log levels", (200,), m.LoggerLevels),

@@ -3,12 +3,14 @@
 Rules of this file:
 - A path reaches the router only in one spelling: no empty segments, no encoded separators, no
   control characters, no trailing slash, path parameters (``;x=y``) cut off, dots resolved.
-- A body is read whole, up to ``BODY_BYTES_MAX``, before anything else happens.
+- A body is read whole, up to ``BODY_BYTES_MAX`` and within ``BODY_S``, before anything else.
+- No more than ``REQUESTS_MAX`` requests are served at a time; others are told to come again.
 - Every refusal has Kafka Connect's error body, also where its HTTP server answers in HTML.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Iterable
@@ -19,6 +21,8 @@ from urllib.parse import unquote_to_bytes
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 BODY_BYTES_MAX = 1024 * 1024
+BODY_S = 30.0
+REQUESTS_MAX = 500
 _METHOD_ORDER = ("HEAD", "DELETE", "POST", "GET", "OPTIONS", "PUT", "PATCH")
 _BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
@@ -133,12 +137,25 @@ class Gate:
         self._app = app
         self._methods_of = methods_of
         self._cross_origin = cross_origin or CrossOrigin()
+        self._served = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if self._served >= REQUESTS_MAX:
+            message = f"More than {REQUESTS_MAX} requests at a time"
+            again = [("retry-after", "1")]
+            await _answer(send, 503, error_body(503, message), "application/json", again)
+            return
+        self._served += 1
+        try:
+            await self._serve(scope, receive, send)
+        finally:
+            self._served -= 1
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
         extra = self._cross_origin.headers(headers, is_preflight=scope["method"] == "OPTIONS")
         send = _adding(send, extra)
@@ -148,7 +165,14 @@ class Gate:
         except PathError as error:
             await _answer(send, 400, error_body(400, str(error)), "application/json")
             return
-        body = await _read_body(receive, headers)
+        try:
+            async with asyncio.timeout(BODY_S):
+                body = await _read_body(receive, headers)
+        except TimeoutError:
+            message = f"The request body took longer than {BODY_S:.0f} s"
+            closing = [("connection", "close")]
+            await _answer(send, 408, error_body(408, message), "application/json", closing)
+            return
         if body is None:
             message = f"The request body is larger than {BODY_BYTES_MAX} bytes"
             await _answer(send, 413, error_body(413, message), "application/json")

@@ -2,7 +2,8 @@
 
 Rules of this file:
 - Endpoints are plain functions that may block; they run on a thread.
-- In order: path and method (404, 405), ``Content-Type`` (415), ``Accept`` (406), the endpoint.
+- In order: path and method (404, 405), the caller (401, 403), ``Content-Type`` (415), ``Accept``
+  (406), the endpoint.
   Refusals before the endpoint carry no ``Content-Type``, as Kafka Connect's do not.
 """
 
@@ -21,12 +22,15 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from connect.errors import IcefloeError, InvariantViolation
+from connect.rest.auth import EVERYBODY, Caller, Users
 from connect.rest.bodies import parse_json
-from connect.rest.described import BY_ROUTE, Method
+from connect.rest.described import BY_ROUTE, Described, Method
 from connect.rest.errors import ApiError, status_of
 from connect.rest.gate import error_body
 
 JSON_TYPE = "application/json"
+CERTIFICATE = "icefloe.certificate"  # in the ASGI scope: common name, checked by TLS
+HEALTH = "/health"
 ANY_TYPE = "*/*"
 _LOG = logging.getLogger(__name__)
 
@@ -40,12 +44,14 @@ class Call:
         query: query parameters in order, values decoded; all values of a repeated one.
         body: the body as sent.
         has_content_type: whether the request named one (it is JSON then).
+        caller: who asks.
     """
 
     path: Mapping[str, str]
     query: tuple[tuple[str, str], ...]
     body: bytes
     has_content_type: bool
+    caller: Caller = EVERYBODY
 
     def json(self) -> Any:
         """The body as JSON.
@@ -93,6 +99,9 @@ def add_route(app: FastAPI, method: Method, path: str, endpoint: Endpoint) -> No
     produces = described.media_type
 
     async def serve(request: Request) -> Response:
+        caller = await _caller(request, described)
+        if isinstance(caller, Response):
+            return caller
         refusal = _refusal(request, produces)
         if refusal is not None:
             return refused(refusal)
@@ -101,6 +110,7 @@ def add_route(app: FastAPI, method: Method, path: str, endpoint: Endpoint) -> No
             query=tuple(request.query_params.multi_items()),
             body=request.scope.get("icefloe.body", b""),
             has_content_type=request.headers.get("content-type", ANY_TYPE) != ANY_TYPE,
+            caller=caller,
         )
         try:
             answer = await run_in_threadpool(endpoint, call)
@@ -113,6 +123,31 @@ def add_route(app: FastAPI, method: Method, path: str, endpoint: Endpoint) -> No
         return _response(answer, request.headers.get("accept"))
 
     app.router.routes.append(Route(path, serve, methods=[method]))
+
+
+async def _caller(request: Request, described: Described) -> Caller | Response:
+    """Who asks; the refusal of somebody unknown, or who may not."""
+    users: Users | None = getattr(request.app.state, "users", None)
+    if users is None or described.path == HEALTH:
+        return EVERYBODY
+    authorization = request.headers.get("authorization")
+    certificate = request.scope.get(CERTIFICATE)
+    caller = await run_in_threadpool(users.caller, authorization, certificate)
+    if caller is None:
+        content = error_body(401, "User cannot access the resource.")
+        headers = {"www-authenticate": 'Basic realm="icefloe", Bearer realm="icefloe"'}
+        return Response(content, 401, headers, JSON_TYPE)
+    name = request.path_params.get("name") if described.reach == "connector" else None
+    is_any = described.reach == "any"
+    role = described.role
+    if caller.may_somewhere(role) if is_any else caller.may(role, name):
+        return caller
+    what = "the whole node" if name is None else f"connector {name}"
+    return Response(
+        error_body(403, f"{caller.name} lacks the role {role} for {what}"),
+        403,
+        media_type=JSON_TYPE,
+    )
 
 
 def methods_of(routes: Iterable[Any], path: str) -> set[str]:

@@ -28,12 +28,19 @@ class Reply(NamedTuple):
 
 
 class RestServer:
-    """uvicorn on a free loopback port, for a ``with`` block."""
+    """uvicorn on a free loopback port, for a ``with`` block.
 
-    def __init__(self, app: ASGIApp) -> None:
+    Args:
+        app: what it serves.
+        more: further settings of uvicorn's.
+    """
+
+    def __init__(self, app: ASGIApp, **more: Any) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._socket.getsockname()[1])
-        config = uvicorn.Config(app, log_level="warning", server_header=False, lifespan="off")
+        config = uvicorn.Config(
+            app, log_level="warning", server_header=False, lifespan="off", **more
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True

@@ -1,0 +1,265 @@
+"""Who calls, and what they may do.
+
+Rules of this file:
+- Without a users file nobody is asked who they are, and the node listens at loopback only.
+- ``GET /health`` answers everybody: whoever watches a process needs no password for it.
+- A caller who may not is told so before anything of the request is looked at.
+- Passwords are kept as scrypt, tokens as SHA-256 (they are long and random); comparing takes the
+  same time for every wrong one. Nothing of them is ever shown or logged.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+import secrets
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import yaml
+
+from connect.clock import Clock
+from connect.errors import ConfigError
+from connect.logs import logger
+
+Role = Literal["read", "operate", "admin"]
+_RANKS: Final[dict[str, int]] = {"read": 0, "operate": 1, "admin": 2}
+_USER_KEYS = frozenset({"name", "password", "token", "certificate", "grants"})
+_GRANT_KEYS = frozenset({"role", "connectors"})
+_SCRYPT: Final = {"n": 2**14, "r": 8, "p": 1}
+_HEX = re.compile(r"(?:[0-9a-f]{2})+", re.ASCII)
+_TOKEN_BYTES = 32
+_LOOK_AGAIN_MS = 1_000
+_HASHES_AT_ONCE = 2
+_KNOWN_MAX = 1_000
+_FILE_BYTES_MAX = 2**20
+
+_log = logger("auth")
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A role for the connectors whose names match one of the patterns (``*`` is any text)."""
+
+    role: Role
+    connectors: tuple[str, ...]
+
+    def covers(self, role: Role, connector: str | None) -> bool:
+        """Whether it lets somebody in ``role`` act on a connector; None is the whole node."""
+        if _RANKS[self.role] < _RANKS[role]:
+            return False
+        if connector is None:
+            return "*" in self.connectors
+        return any(fnmatchcase(connector, pattern) for pattern in self.connectors)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Somebody known, with their grants."""
+
+    name: str
+    grants: tuple[Grant, ...]
+
+    def may(self, role: Role, connector: str | None) -> bool:
+        """Whether they may act on a connector; None is the whole node."""
+        return any(grant.covers(role, connector) for grant in self.grants)
+
+    def may_somewhere(self, role: Role) -> bool:
+        """Whether there is any connector that they may act on."""
+        return any(_RANKS[grant.role] >= _RANKS[role] for grant in self.grants)
+
+
+EVERYBODY: Final = Caller("everybody", (Grant("admin", ("*",)),))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _User:
+    caller: Caller
+    password: tuple[bytes, bytes] | None = None  # salt, hash
+    token: bytes | None = None
+    certificate: str | None = None
+
+
+class Users:
+    """Everybody of a users file, looked at again when the file changes.
+
+    Args:
+        file: YAML or JSON; its form is in docs/security.md.
+        clock: for how often the file is looked at.
+
+    Raises:
+        ConfigError: ``users_file``, it cannot be read or does not hold users.
+    """
+
+    def __init__(self, file: Path, clock: Clock) -> None:
+        self._file = file
+        self._clock = clock
+        self._looked_ms = clock.monotonic_ms()
+        self._stamp = _stamp(file)
+        self._users = _read(file)
+        self._hashing = threading.Semaphore(_HASHES_AT_ONCE)
+        self._secret = secrets.token_bytes(_TOKEN_BYTES)
+        self._known: dict[bytes, Caller] = {}
+        self._lock = threading.Lock()
+
+    def caller(self, authorization: str | None, certificate: str | None) -> Caller | None:
+        """Who a request comes from; None for nobody known. May block for some 50 ms.
+
+        Args:
+            authorization: the header ``Authorization``.
+            certificate: common name of the client's certificate, checked by TLS.
+        """
+        users = self._current()
+        if certificate is not None:
+            found = next((u.caller for u in users if u.certificate == certificate), None)
+            if found is not None:
+                return found
+        scheme, _, credentials = (authorization or "").partition(" ")
+        if scheme.lower() == "bearer":
+            digest = hashlib.sha256(credentials.strip().encode()).digest()
+            matches = [u.caller for u in users if u.token and hmac.compare_digest(u.token, digest)]
+            return matches[0] if matches else None
+        if scheme.lower() == "basic":
+            return self._by_password(users, credentials.strip())
+        return None
+
+    def _by_password(self, users: tuple[_User, ...], credentials: str) -> Caller | None:
+        seen = hmac.digest(self._secret, credentials.encode(), "sha256")
+        with self._lock:
+            known = self._known.get(seen)
+        if known is not None:
+            return known
+        try:
+            name, _, password = base64.b64decode(credentials, validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            return None
+        user = next((u for u in users if u.caller.name == name and u.password), None)
+        salt, expected = user.password if user and user.password else (b"nobody", b"")
+        with self._hashing:  # a flood of guesses takes no more than this of the machine
+            found = hashlib.scrypt(password.encode(), salt=salt, **_SCRYPT)
+        if user is None or not hmac.compare_digest(found, expected):
+            return None
+        with self._lock:
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            self._known[seen] = user.caller
+        return user.caller
+
+    def _current(self) -> tuple[_User, ...]:
+        """The users, read again when the file changed; a wrong file leaves them as they are."""
+        with self._lock:
+            now_ms = self._clock.monotonic_ms()
+            if now_ms - self._looked_ms < _LOOK_AGAIN_MS:
+                return self._users
+            self._looked_ms = now_ms
+            stamp = _stamp(self._file)
+            if stamp != self._stamp:
+                self._stamp = stamp
+                try:
+                    self._users = _read(self._file)
+                except ConfigError as e:
+                    _log.error("users file is wrong; the users stay as they were", error=str(e))
+                else:
+                    self._known.clear()
+                    _log.info("users file read again", users=len(self._users))
+            return self._users
+
+
+def hashed_password(password: str, salt: bytes | None = None) -> str:
+    """A password as the users file holds it."""
+    salt = salt or secrets.token_bytes(16)
+    digest = hashlib.scrypt(password.encode(), salt=salt, **_SCRYPT)
+    return f"scrypt:{salt.hex()}:{digest.hex()}"
+
+
+def new_token() -> tuple[str, str]:
+    """A fresh bearer token, and the same as the users file holds it."""
+    token = secrets.token_urlsafe(_TOKEN_BYTES)
+    return token, f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
+
+
+def _stamp(file: Path) -> tuple[int, int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _read(file: Path) -> tuple[_User, ...]:
+    try:
+        if file.stat().st_size > _FILE_BYTES_MAX:
+            raise _wrong(file, f"it is larger than {_FILE_BYTES_MAX} bytes")
+        content = yaml.safe_load(file.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as e:
+        raise _wrong(file, f"it cannot be read: {e}") from e
+    except yaml.YAMLError:
+        raise _wrong(file, "it is no YAML") from None  # its words would show the content
+    listed = content.get("users") if isinstance(content, dict) else None
+    if not isinstance(listed, list) or not listed:
+        raise _wrong(file, "it has no list `users`")
+    users = tuple(_user(file, number, item) for number, item in enumerate(listed, 1))
+    names = [user.caller.name for user in users]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise _wrong(file, f"the user {twice!r} is there twice")
+    return users
+
+
+def _user(file: Path, number: int, item: Any) -> _User:
+    name = item.get("name") if isinstance(item, dict) else None
+    if not isinstance(name, str) or not name or ":" in name:
+        raise _wrong(file, f"user {number} has no name (text without a colon)")
+    _refuse_unknown(file, f"user {name!r}", item, _USER_KEYS)
+    grants = item.get("grants")
+    if not isinstance(grants, list) or not grants:
+        raise _wrong(file, f"user {name!r} has no list `grants`")
+    caller = Caller(name, tuple(_grant(file, name, grant) for grant in grants))
+    password, token = item.get("password"), item.get("token")
+    certificate = item.get("certificate")
+    if password is None and token is None and certificate is None:
+        raise _wrong(file, f"user {name!r} has neither password, token nor certificate")
+    return _User(
+        caller,
+        None if password is None else _digest(file, name, password, "scrypt", 2),
+        None if token is None else _digest(file, name, token, "sha256", 1)[0],
+        None if certificate is None else str(certificate),
+    )
+
+
+def _grant(file: Path, user: str, item: Any) -> Grant:
+    role = item.get("role") if isinstance(item, dict) else None
+    if role not in _RANKS:
+        raise _wrong(file, f"user {user!r}: a grant's role is one of {', '.join(_RANKS)}")
+    _refuse_unknown(file, f"a grant of user {user!r}", item, _GRANT_KEYS)
+    patterns = item.get("connectors", "*")
+    listed = [patterns] if isinstance(patterns, str) else patterns
+    if not isinstance(listed, list) or not listed or not all(isinstance(p, str) for p in listed):
+        raise _wrong(file, f"user {user!r}: connectors are a pattern or a list of patterns")
+    return Grant(role, tuple(listed))
+
+
+def _digest(file: Path, user: str, text: Any, kind: str, parts: int) -> Any:
+    found = str(text).split(":")
+    is_hex = all(_HEX.fullmatch(part) for part in found[1:])
+    if found[0] != kind or len(found) != parts + 1 or not is_hex:
+        command = "icefloe user password" if kind == "scrypt" else "icefloe user token"
+        raise _wrong(file, f"user {user!r}: write what `{command}` prints, no plain text")
+    return tuple(bytes.fromhex(part) for part in found[1:])
+
+
+def _refuse_unknown(file: Path, what: str, item: Mapping[str, Any], known: Iterable[str]) -> None:
+    unknown = sorted(set(map(str, item)) - set(known))
+    if unknown:
+        raise _wrong(file, f"{what} has an unknown key {unknown[0]!r}")
+
+
+def _wrong(file: Path, why: str) -> ConfigError:
+    return ConfigError(f"users file {file}: {why}", code="users_file")

@@ -1,0 +1,220 @@
+"""Who may call: users files, roles, and every endpoint's rule, from the OpenAPI document."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from connect.clock import SystemClock
+from connect.errors import ConfigError
+from connect.rest.app import create_app
+from connect.rest.auth import Users, hashed_password, new_token
+from connect.rest.described import ENDPOINTS, openapi
+from connect.rest.herder_api import NodeInfo
+from connect.rest.loggers import LogLevels
+from tests.fakes.herder import FakeHerder
+from tests.fakes.rest_server import Reply, RestServer
+
+CONFIG = {
+    "connector.class": "IcebergSink",
+    "topics": "orders",
+    "iceberg.tables": "shop.orders",
+    "iceberg.catalog.type": "rest",
+}
+NAMES = ("red-1", "red-2", "blue-1")
+TOKENS = {name: new_token() for name in ("root", "reader", "red", "blue", "nobody")}
+GRANTS: dict[str, list[dict[str, Any]]] = {
+    "root": [{"role": "admin", "connectors": "*"}],
+    "reader": [{"role": "read"}],
+    "red": [{"role": "admin", "connectors": ["red-*"]}],
+    "blue": [
+        {"role": "operate", "connectors": ["blue-*"]},
+        {"role": "read", "connectors": "red-1"},
+    ],
+}
+PASSWORD = "correct horse: battery"
+
+
+class TimeFlies(SystemClock):
+    """A clock on which a second is over at every look."""
+
+    seconds = 0
+
+    def monotonic_ms(self) -> int:
+        """A second later than before."""
+        self.seconds += 1
+        return self.seconds * 1000
+
+
+def users_file(folder: Path) -> Path:
+    """Every kind of user."""
+    users: list[dict[str, Any]] = [
+        {"name": name, "token": TOKENS[name][1], "grants": grants}
+        for name, grants in GRANTS.items()
+    ]
+    users[0]["password"] = hashed_password(PASSWORD)
+    users.append({"name": "machine", "certificate": "ci.example", "grants": [{"role": "read"}]})
+    file = folder / "users.yaml"
+    file.write_text(yaml.safe_dump({"users": users}))
+    return file
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RestServer]:
+    """The API with users, and three connectors."""
+    levels = LogLevels(SystemClock())
+    herder = FakeHerder(levels)
+    for name in NAMES:
+        herder.create_connector(name, {**CONFIG, "name": name}, initial_state=None)
+    users = Users(users_file(tmp_path), SystemClock())
+    app = create_app(herder, NodeInfo("http://n:1", "cluster"), levels, users=users)
+    with RestServer(app) as running:
+        yield running
+
+
+def ask(server: RestServer, user: str | None, method: str, path: str, body: Any = None) -> Reply:
+    """As one of the users, by token."""
+    headers = {} if user is None else {"Authorization": f"Bearer {TOKENS[user][0]}"}
+    if body is not None:
+        headers["Content-Type"] = "application/json"
+    content = b"" if body is None else json.dumps(body).encode()
+    return server.send(method, path, content, headers)
+
+
+OPERATIONS = [
+    (method.upper(), path, operation["x-icefloe-role"])
+    for path, operations in openapi("1")["paths"].items()
+    for method, operation in operations.items()
+]
+
+
+@pytest.mark.parametrize(("method", "path", "role"), OPERATIONS)
+def test_every_route_has_its_rule(server: RestServer, method: str, path: str, role: str) -> None:
+    """Nobody unknown gets in; lower roles and other connectors' people are kept out."""
+    concrete = (
+        path.replace("{name}", "red-1").replace("{task}", "0").replace("{table}", "db.t")
+        .replace("{plugin}", "IcebergSink").replace("{logger}", "root")
+    )  # fmt: skip
+    if path == "/health":
+        assert ask(server, None, method, concrete).status == 200
+        return
+    for user in (None, "nobody"):
+        refused = ask(server, user, method, concrete)
+        assert refused.status == 401
+        assert refused.json() == {
+            "error_code": 401,
+            "message": "User cannot access the resource.",
+        }
+        assert "Basic" in refused.headers["www-authenticate"]
+    if role != "read":
+        assert ask(server, "reader", method, concrete).status == 403
+    if "{name}" in path:
+        theirs = concrete.replace("red-1", "blue-1")
+        refused = ask(server, "red", method, theirs)
+        assert refused.status == 403
+        assert refused.json()["message"] == f"red lacks the role {role} for connector blue-1"
+    if path.startswith(("/admin", "/metrics", "/icefloe/v1/cluster")):
+        assert ask(server, "red", method, concrete).status == 403
+    assert ask(server, "root", method, concrete).status not in {401, 403}
+
+
+def test_every_described_endpoint_is_in_the_document() -> None:
+    """The test above leaves none out."""
+    assert len(OPERATIONS) == len(ENDPOINTS) > 30
+
+
+def test_lists_show_what_may_be_read(server: RestServer) -> None:
+    """Names of other people's connectors are not told."""
+    assert ask(server, "root", "GET", "/connectors").json() == sorted(NAMES)
+    assert ask(server, "red", "GET", "/connectors").json() == ["red-1", "red-2"]
+    expanded = ask(server, "blue", "GET", "/connectors?expand=info").json()
+    assert sorted(expanded) == ["blue-1", "red-1"]
+
+
+def test_creating_needs_the_name(server: RestServer) -> None:
+    """The name in the body decides; a prefix does not reach beyond itself."""
+    body = {"name": "blue-9", "config": CONFIG}
+    assert ask(server, "red", "POST", "/connectors", body).status == 403
+    assert ask(server, "blue", "POST", "/connectors", body).status == 403
+    body["name"] = "red-9"
+    assert ask(server, "red", "POST", "/connectors", body).status == 201
+    assert ask(server, "red", "PUT", "/connectors/blue-9/config", CONFIG).status == 403
+
+
+def test_passwords(server: RestServer) -> None:
+    """Basic authentication, again and again; wrong ones and broken ones are nobody."""
+
+    def status(user: str, password: str) -> int:
+        pair = base64.b64encode(f"{user}:{password}".encode()).decode()
+        return server.send("GET", "/connectors", b"", {"Authorization": f"Basic {pair}"}).status
+
+    assert [status("root", PASSWORD) for _ in range(20)] == [200] * 20
+    assert status("root", PASSWORD + " ") == status("red", PASSWORD) == status("x", "") == 401
+    for broken in ("Basic", "Basic !!!", "Basic //8=", "Digest x", "Bearer", ""):
+        assert server.send("GET", "/", b"", {"Authorization": broken}).status == 401
+
+
+def test_certificates(tmp_path: Path) -> None:
+    """A common name that TLS has checked is a user; an unknown one is nobody."""
+    users = Users(users_file(tmp_path), SystemClock())
+    known = users.caller(None, "ci.example")
+    assert known is not None
+    assert known.name == "machine"
+    assert users.caller(None, "other.example") is None
+
+
+def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    """New users get in and old ones out; a wrong file changes nothing."""
+    file = users_file(tmp_path)
+    users = Users(file, TimeFlies())
+    bearer = f"Bearer {TOKENS['red'][0]}"
+    assert users.caller(bearer, None) is not None
+    good = file.read_text()
+    file.write_text("users: [")
+    assert users.caller(bearer, None) is not None
+    file.write_text(good.replace(TOKENS["red"][1], TOKENS["nobody"][1]))
+    assert users.caller(bearer, None) is None
+    assert users.caller(f"Bearer {TOKENS['nobody'][0]}", None) is not None
+    file.unlink()
+    assert users.caller(f"Bearer {TOKENS['nobody'][0]}", None) is not None
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "no list `users`"),
+        ("users: []", "no list `users`"),
+        ("users: [", "is no YAML"),
+        ("users: [1]", "user 1 has no name"),
+        ("users: [{name: 'a:b'}]", "user 1 has no name"),
+        ("users: [{name: a}]", "no list `grants`"),
+        ("users: [{name: a, grants: [{role: read}]}]", "neither password, token nor certificate"),
+        ("users: [{name: a, grants: [{role: king}]}]", "role is one of read, operate, admin"),
+        ("users: [{name: a, grants: [{role: read, conectors: x}]}]", "unknown key 'conectors'"),
+        ("users: [{name: a, grants: [{role: read, connectors: []}]}]", "a pattern or a list"),
+        ("users: [{name: a, pass: x, grants: [{role: read}]}]", "unknown key 'pass'"),
+        ("users: [{name: a, password: hunter2, grants: [{role: read}]}]", "icefloe user password"),
+        ("users: [{name: a, token: sha256:xyz, grants: [{role: read}]}]", "icefloe user token"),
+        (
+            (
+                "users: [{name: a, certificate: c, grants: [{role: read}]},"
+                " {name: a, certificate: d, grants: [{role: read}]}]"
+            ),
+            "'a' is there twice",
+        ),
+    ],
+)
+def test_wrong_files(tmp_path: Path, content: str, words: str) -> None:
+    """The file and what is wrong in it are named, what may be a secret is not."""
+    file = tmp_path / "users.yaml"
+    file.write_text(content)
+    with pytest.raises(ConfigError, match=words) as refused:
+        Users(file, SystemClock())
+    assert str(file) in str(refused.value)
+    assert "hunter2" not in str(refused.value)

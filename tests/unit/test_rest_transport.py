@@ -1,0 +1,187 @@
+"""The server below the API: TLS, client certificates, slow and too many clients."""
+
+from __future__ import annotations
+
+import datetime as dt
+import socket
+import ssl
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from connect.clock import SystemClock
+from connect.config.node import NodeConfig
+from connect.config.parse import InvalidConfigError
+from connect.errors import ConfigError
+from connect.rest import gate, transport
+from connect.rest.app import create_app
+from connect.rest.auth import Users
+from connect.rest.herder_api import NodeInfo
+from connect.rest.loggers import LogLevels
+from connect.rest.transport import GuardedProtocol, tls
+from tests.fakes.herder import FakeHerder
+from tests.fakes.rest_server import RestServer
+
+NODE = {
+    "bootstrap.servers": "127.0.0.1:1",
+    "group.id": "g",
+    "config.storage.topic": "c",
+    "status.storage.topic": "s",
+}
+
+
+def certificate(folder: Path, name: str, issuer: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
+    """A key and a certificate as one PEM file ``<name>.pem``; signed by itself without issuer."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = dt.datetime.now(dt.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer[1].subject if issuer else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(issuer[0] if issuer else key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (folder / f"{name}.pem").write_bytes(private + made.public_bytes(pem))
+    return key, made
+
+
+def guarded(context: ssl.SSLContext | None = None, users: Users | None = None) -> RestServer:
+    """The API as a node serves it."""
+    levels = LogLevels(SystemClock())
+    app = create_app(FakeHerder(levels), NodeInfo("http://n:1", "c"), levels, users=users)
+    factory = None if context is None else lambda *_: context
+    return RestServer(app, http=GuardedProtocol, ssl_context_factory=factory)
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the other side ends it without an answer."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def test_a_client_certificate_is_a_user(tmp_path: Path) -> None:
+    """TLS checks it, its common name says who it is; without one nobody gets in."""
+    authority = certificate(tmp_path, "authority")
+    for name in ("localhost", "ci.example", "stranger"):
+        certificate(tmp_path, name, authority)
+    file = tmp_path / "users.yaml"
+    file.write_text("users: [{name: ci, certificate: ci.example, grants: [{role: read}]}]")
+    config = NodeConfig.from_properties(
+        {
+            **NODE,
+            "listeners": "https://0.0.0.0:8443",
+            "icefloe.rest.users.file": str(file),
+            "listeners.https.ssl.keystore.location": str(tmp_path / "localhost.pem"),
+            "listeners.https.ssl.truststore.location": str(tmp_path / "authority.pem"),
+            "listeners.https.ssl.client.auth": "requested",
+        }
+    )
+    trusting = ssl.create_default_context(cafile=str(tmp_path / "authority.pem"))
+
+    def status(port: int, name: str | None) -> int:
+        context = ssl.create_default_context(cafile=str(tmp_path / "authority.pem"))
+        if name is not None:
+            context.load_cert_chain(tmp_path / f"{name}.pem")
+        with httpx.Client(verify=context) as client:
+            return client.get(f"https://localhost:{port}/connectors").status_code
+
+    with guarded(tls(config), Users(file, SystemClock())) as server:
+        assert status(server.port, "ci.example") == 200
+        assert status(server.port, "stranger") == 401
+        assert status(server.port, None) == 401
+        with httpx.Client(verify=trusting) as client:
+            assert client.get(f"https://localhost:{server.port}/health").status_code == 200
+
+
+def test_a_slow_head_and_a_slow_body_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow clients cannot hold connections; others are served meanwhile."""
+    monkeypatch.setattr(transport, "HEAD_S", 0.3)
+    monkeypatch.setattr(gate, "BODY_S", 0.3)
+    with guarded() as server:
+        for begin in (b"", b"GET /health HT", b"GET / HTTP/1.1\r\nHost: x\r\n"):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=10) as slow:
+                slow.sendall(begin)
+                assert server.send("GET", "/health").status == 200
+                assert slow.recv(1024) == b""
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as slow:
+            slow.sendall(
+                b"PUT /connectors/a/config HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
+            )
+            assert slow.recv(1024).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_connection_is_used_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a head that has begun is in a hurry; a kept connection may rest."""
+    monkeypatch.setattr(transport, "HEAD_S", 0.3)
+    with guarded() as server, httpx.Client(base_url=f"http://127.0.0.1:{server.port}") as client:
+        for _ in range(2):
+            assert client.get("/health").status_code == 200
+            time.sleep(0.6)
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as slow:
+            slow.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert slow.recv(4096).startswith(b"HTTP/1.1 200 ")
+            slow.sendall(b"GET /hea")
+            assert slow.recv(1024) == b""
+
+
+def test_too_many_requests_and_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the bounds requests are told to come again, connections are closed."""
+    with guarded() as server:
+        monkeypatch.setattr(gate, "REQUESTS_MAX", 0)
+        refused = server.send("GET", "/health")
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        monkeypatch.setattr(gate, "REQUESTS_MAX", 10)
+        monkeypatch.setattr(transport, "CONNECTIONS_MAX", 0)
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as extra:
+            assert is_closed(extra)
+        monkeypatch.setattr(transport, "CONNECTIONS_MAX", 10)
+        assert server.send("GET", "/health").status == 200
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"listeners": "http://0.0.0.0:1"}, "icefloe.rest.users.file"),
+        ({"listeners": "http://10.0.0.1:1", "icefloe.rest.users.file": "u"}, "in the clear"),
+        ({"listeners": "https://127.0.0.1:1"}, "listeners.https.ssl.keystore.location"),
+        ({"listeners": "ftp://127.0.0.1:1"}, r"is not http\(s\)://host:port"),
+    ],
+)
+def test_open_doors_are_refused(more: dict[str, str], words: str) -> None:
+    """A node does not listen where strangers could act or overhear."""
+    with pytest.raises(InvalidConfigError, match=words):
+        NodeConfig.from_properties({**NODE, **more})
+
+
+def test_keys_that_cannot_be_used(tmp_path: Path) -> None:
+    """A keystore that is missing or no PEM is named with its key."""
+    (tmp_path / "bad.pem").write_text("nothing")
+    for file in ("bad.pem", "missing.pem"):
+        config = NodeConfig.from_properties(
+            {
+                **NODE,
+                "listeners": "https://127.0.0.1:1",
+                "listeners.https.ssl.keystore.location": str(tmp_path / file),
+            }
+        )
+        with pytest.raises(ConfigError, match=r"listeners\.https\.ssl\.keystore\.location="):
+            tls(config)
