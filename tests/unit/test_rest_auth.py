@@ -196,7 +196,7 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
         ("users: [{name: a}]", "no list `grants`"),
         ("users: [{name: a, grants: [{role: read}]}]", "neither password, token nor certificate"),
         ("users: [{name: a, grants: [{role: king}]}]", "role is one of read, operate, admin"),
-        ("users: [{name: a, grants: [{role: read, conectors: x}]}]", "unknown key 'conectors'"),
+        ("users: [{name: a, grants: [{role: read, connectorz: x}]}]", "unknown key 'connectorz'"),
         ("users: [{name: a, grants: [{role: read, connectors: []}]}]", "a pattern or a list"),
         ("users: [{name: a, pass: x, grants: [{role: read}]}]", "unknown key 'pass'"),
         ("users: [{name: a, password: hunter2, grants: [{role: read}]}]", "icefloe user password"),
