@@ -61,7 +61,7 @@ def test_control_commands_are_there_when_asked_for() -> None:
                 "bootstrap.servers=127.0.0.1:1\ngroup.id=g\nconfig.storage.topic=c\n"
                 "status.storage.topic=s\nlisteners=http://0.0.0.0:0\n"
             ),
-            "authentication",
+            "users.file",
         ),
     ],
 )
