@@ -24,8 +24,10 @@ Reach: TypeAlias = Literal["connector", "any", "node"]
 Kind: TypeAlias = Literal["string", "boolean"]
 Query: TypeAlias = tuple[tuple[str, Kind, str], ...]
 
-ANYWHERE: Final = (400, 401, 403, 406, 408, 413, 415)
-"""Refusals that every endpoint has: bad path or body, caller, Accept, time, size, Content-Type."""
+ANYWHERE: Final = (400, 406, 408, 413, 415)
+"""Refusals that every endpoint has: bad path or body, Accept, slow, large, Content-Type."""
+OPEN_TO_ALL: Final = "/health"
+"""Whoever watches a process needs no password for it."""
 _REASONS: Final = {
     200: "done",
     201: "created",
@@ -81,7 +83,10 @@ class Described:
     @property
     def all_statuses(self) -> tuple[int, ...]:
         """Every status it answers with."""
-        return tuple(sorted({*self.statuses, *ANYWHERE}))
+        callers = {401} if self.path != OPEN_TO_ALL else set()
+        if callers and (self.role != "read" or self.reach != "any"):  # all may read something
+            callers.add(403)
+        return tuple(sorted({*self.statuses, *ANYWHERE, *callers}))
 
 
 _ONE = "/connectors/{name}"

@@ -24,13 +24,12 @@ from starlette.routing import Match, Route
 from connect.errors import IcefloeError, InvariantViolation
 from connect.rest.auth import EVERYBODY, Caller, Users
 from connect.rest.bodies import parse_json
-from connect.rest.described import BY_ROUTE, Described, Method
+from connect.rest.described import BY_ROUTE, OPEN_TO_ALL, Described, Method
 from connect.rest.errors import ApiError, status_of
 from connect.rest.gate import error_body
 
 JSON_TYPE = "application/json"
 CERTIFICATE = "icefloe.certificate"  # in the ASGI scope: common name, checked by TLS
-HEALTH = "/health"
 ANY_TYPE = "*/*"
 _LOG = logging.getLogger(__name__)
 
@@ -128,7 +127,7 @@ def add_route(app: FastAPI, method: Method, path: str, endpoint: Endpoint) -> No
 async def _caller(request: Request, described: Described) -> Caller | Response:
     """Who asks; the refusal of somebody unknown, or who may not."""
     users: Users | None = getattr(request.app.state, "users", None)
-    if users is None or described.path == HEALTH:
+    if users is None or described.path == OPEN_TO_ALL:
         return EVERYBODY
     authorization = request.headers.get("authorization")
     certificate = request.scope.get(CERTIFICATE)

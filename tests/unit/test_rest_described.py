@@ -7,14 +7,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import TypeAdapter
 from starlette.routing import Route
 
 from connect.clock import SystemClock
 from connect.config.declarations import CONNECTOR_CLASS
 from connect.errors import InvariantViolation
-from connect.rest import described
+from connect.rest import described, gate
 from connect.rest.app import ApiSettings, create_app
+from connect.rest.auth import Users, new_token
 from connect.rest.described import BY_ROUTE, ENDPOINTS, Described
 from connect.rest.gate import BODY_BYTES_MAX
 from connect.rest.herder_api import ConflictError, Health, NodeInfo, UnavailableError
@@ -43,6 +45,7 @@ BODIES: Mapping[tuple[str, str], Any] = {
     ("PUT", "/admin/loggers/{logger}"): {"level": "warn"},
     ("POST", "/icefloe/v1/connectors/{name}/control/rebase"): {"apply": True, "tables": ["db.t"]},
 }
+TOKEN, ENTRY = new_token()
 KNOWN = {"name": "one", "task": "0", "plugin": CONNECTOR_CLASS, "logger": "root", "table": "a.b"}
 UNKNOWN = {**KNOWN, "name": "nobody", "plugin": "Nobody", "logger": "nobody.at.all"}
 
@@ -81,10 +84,18 @@ class Deciding(FakeHerder):
         return {"connector": name, "table": table, "action": action}
 
 
-def _server(herder: Any, **settings: bool) -> RestServer:
+def _server(herder: Any, users: Users | None = None, **settings: bool) -> RestServer:
     node = NodeInfo("http://127.0.0.1:8083", "cluster")
     levels = LogLevels(SystemClock())
-    return RestServer(create_app(herder, node, levels, settings=ApiSettings(**settings)))
+    app = create_app(herder, node, levels, settings=ApiSettings(**settings), users=users)
+    return RestServer(app)
+
+
+def _slowly(server: RestServer, endpoint: Described, path: str) -> Reply:
+    """A body that never comes whole."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gate, "BODY_S", 0.05)
+        return server.send(endpoint.method, path, None, {"content-length": "9"})
 
 
 def _ask(server: RestServer, endpoint: Described, path: str, **headers: str) -> Reply:
@@ -96,16 +107,22 @@ def _ask(server: RestServer, endpoint: Described, path: str, **headers: str) -> 
 
 
 @pytest.fixture(scope="module")
-def servers() -> Iterator[Mapping[str, RestServer]]:
-    """APIs over herders in every state an endpoint can meet."""
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, RestServer]]:
+    """APIs over herders in every state an endpoint can meet, and one that asks who calls."""
+    grants = [{"role": "read", "connectors": "other-*"}]
+    file = tmp_path_factory.mktemp("users") / "users.yaml"
+    file.write_text(yaml.safe_dump({"users": [{"name": "u", "token": ENTRY, "grants": grants}]}))
     herders = {name: Deciding(LogLevels(SystemClock())) for name in ("up", "untracked")}
     herders["busy"] = Busy(LogLevels(SystemClock()))  # type: ignore[assignment]
     for herder in herders.values():
         herder.create_connector("one", CONFIG)
     up, busy, down = (_server(h) for h in (herders["up"], herders["busy"], Down()))
     untracked = _server(herders["untracked"], is_tracking_topics=False)
-    with up, untracked, busy, down:
-        yield {"up": up, "untracked": untracked, "busy": busy, "down": down}
+    guarded = _server(herders["untracked"], Users(file, SystemClock()))
+    with up, untracked, busy, down, guarded:
+        yield {
+            "up": up, "untracked": untracked, "busy": busy, "down": down, "guarded": guarded,
+        }  # fmt: skip
 
 
 def _replies(endpoint: Described, servers: Mapping[str, RestServer]) -> Iterator[Reply]:
@@ -117,6 +134,10 @@ def _replies(endpoint: Described, servers: Mapping[str, RestServer]) -> Iterator
     yield _ask(up, endpoint, path, **{"content-type": "text/xml"})
     yield _ask(up, endpoint, path, accept="image/png")
     yield up.send(endpoint.method, path, b"x" * (BODY_BYTES_MAX + 1))
+    yield _slowly(up, endpoint, path)
+    yield _ask(servers["guarded"], endpoint, path)
+    if endpoint.role != "read" or endpoint.reach != "any":
+        yield _ask(servers["guarded"], endpoint, path, authorization=f"Bearer {TOKEN}")
     for query in ("", "?includeTasks=true&onlyFailed=true&scope=cluster"):
         yield _ask(up, endpoint, path + query)
     for places in (UNKNOWN, {**KNOWN, "name": "new"}):
@@ -169,10 +190,7 @@ def test_every_route_is_described_and_every_description_has_a_route() -> None:
 def test_roles_follow_the_methods() -> None:
     """Looking needs ``read``; nobody who may only read can change anything."""
     looking = [e for e in ENDPOINTS if e.role == "read"]
-    assert {e.method for e in looking} == {"GET", "PUT"}
-    assert [e.path for e in looking if e.method == "PUT"] == [
-        "/connector-plugins/{plugin}/config/validate"
-    ]
+    assert {e.method for e in looking} == {"GET"}
 
 
 def test_the_document_is_whole(servers: Mapping[str, RestServer]) -> None:
