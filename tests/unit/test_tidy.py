@@ -31,6 +31,7 @@ FILE_BYTES_MAX = 1_000_000
 CLOCK_READERS = {
     "connect/clock.py": "it is the clock",
     "connect/failpoints.py": "a delay on purpose, off in production",
+    "connect/rest/auth.py": "salts and tokens, which nothing may foresee",
 }
 CLOCK_CALLS = re.compile(
     r"^(time\.(time|time_ns|monotonic|monotonic_ns|perf_counter|perf_counter_ns|sleep)"
