@@ -48,9 +48,13 @@ class Time(NamedTuple):
 
 
 class Timestamp(NamedTuple):
-    """Connect's logical Timestamp: milliseconds since 1970-01-01 UTC; any year."""
+    """Connect's logical Timestamp: milliseconds since 1970-01-01 UTC; any year.
+
+    ``nanos`` are the nanoseconds within the millisecond, which Java's has not.
+    """
 
     millis: int
+    nanos: int = 0
 
 
 @dataclass(frozen=True, slots=True)

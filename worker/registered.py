@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from connect.config.connector import ConnectorConfig
 from connect.converters.avro_converter import AvroConverter
 from connect.converters.base import Converter, Role
+from connect.converters.protobuf_converter import ProtobufConverter
 from connect.converters.registered import REFUSALS, RegisteredConverter
 from connect.converters.wire import GUID_BYTES, GUID_MAGIC, HEADERS, ID_BYTES, Framed
 from connect.errors import RecordError
@@ -32,6 +33,7 @@ from worker.avro_columns import avro_scanner
 from worker.blocks import Block
 from worker.cursor import Cursor, Mask
 from worker.gathered import Gathered, misencoded
+from worker.protobuf_columns import protobuf_scanner
 from worker.tables import TableWriter
 
 Rows = npt.NDArray[np.int64]
@@ -234,18 +236,38 @@ def _avro(compiled: Any, _: tuple[int, ...]) -> tuple[ConnectSchema, Scanner]:
     return compiled.schema, avro_scanner(compiled)
 
 
+def _protobuf(compiled: Any, indexes: tuple[int, ...]) -> tuple[ConnectSchema, Scanner]:
+    reader = compiled.reader(indexes)
+    return reader.schema, protobuf_scanner(reader)
+
+
 _SCANNERS: Final[Mapping[str, Callable[[Any, tuple[int, ...]], tuple[ConnectSchema, Scanner]]]] = {
     "AVRO": _avro,
+    "PROTOBUF": _protobuf,
 }
 
 
 def _heads(values: pa.Array, has_indexes: bool) -> pa.Array:
     """The first bytes of each value, as many as name its schema."""
-    more = 1 if has_indexes else 0
-    heads = pc.binary_slice(values, 0, ID_BYTES + more)
-    is_long = pc.starts_with(heads, bytes([GUID_MAGIC]))
+    short = pc.binary_slice(values, 0, ID_BYTES)
+    heads = _with_indexes(values, ID_BYTES) if has_indexes else short
+    is_long = pc.starts_with(short, bytes([GUID_MAGIC]))
     if pc.any(is_long).as_py():
-        heads = pc.if_else(is_long, pc.binary_slice(values, 0, GUID_BYTES + more), heads)
+        long = pc.binary_slice(values, 0, GUID_BYTES)
+        heads = pc.if_else(
+            is_long, _with_indexes(values, GUID_BYTES) if has_indexes else long, heads
+        )
+    return heads
+
+
+def _with_indexes(values: pa.Array, size: int) -> pa.Array:
+    """Heads with the place of a message type of one or two levels, each below 64."""
+    heads = pc.binary_slice(values, 0, size + 1)
+    counts = pc.binary_slice(values, size, size + 1)
+    for count, encoded in ((1, b"\x02"), (2, b"\x04")):
+        is_such = pc.equal(counts, encoded)
+        if pc.any(is_such).as_py():
+            heads = pc.if_else(is_such, pc.binary_slice(values, 0, size + 1 + count), heads)
     return heads
 
 
@@ -258,6 +280,7 @@ def registered_form(
     converter: Converter, role: Role, config: ConnectorConfig, tables: Iterable[TableWriter] = ()
 ) -> RegisteredForm | None:
     """The form of a converter; None when it has none."""
-    if isinstance(converter, AvroConverter) and not converter.is_resolving:
+    kinds = (AvroConverter, ProtobufConverter)
+    if isinstance(converter, kinds) and not converter.is_resolving:
         return RegisteredForm(converter, role, config, tuple(tables))
     return None

@@ -105,9 +105,21 @@ def _millis_to_micros(target: Target) -> Conversion:
     return convert
 
 
+def _micros(target: Target) -> Conversion:
+    return lambda column: (column.cast(pa.int64()).cast(target.arrow), None)
+
+
 def _millis_to_days(target: Target) -> Conversion:
+    return _to_days(target, _DAY_MS)
+
+
+def _micros_to_days(target: Target) -> Conversion:
+    return _to_days(target, _DAY_US)
+
+
+def _to_days(target: Target, day: int) -> Conversion:
     def convert(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
-        days = integers(column.cast(pa.int64())) // _DAY_MS
+        days = integers(column.cast(pa.int64())) // day
         doubt = (days < -(2**31)) | (days > 2**31 - 1)
         days = np.where(doubt, 0, days).astype(np.int32)
         return masked(days, column, pa.int32()).cast(target.arrow), some(doubt)
@@ -172,6 +184,11 @@ _TABLE: Final[Mapping[str, Mapping[type[IcebergType], Build]]] = {
         TimeType: _time_to_micros,
         TimestampType: _time_to_micros,
         TimestamptzType: _time_to_micros,
+    },
+    "timestamp[us, tz=UTC]": {
+        TimestampType: _micros,
+        TimestamptzType: _cast,
+        DateType: _micros_to_days,
     },
     "timestamp[ms, tz=UTC]": {
         TimestampType: _millis_to_micros,

@@ -20,7 +20,13 @@ from connect.config.declarations import (
     FRAMEWORK_KEYS,
 )
 from connect.config.keys import Key, invalid, one_of
-from connect.config.registry_keys import AVRO_KEYS, COMPRESSION, CONVERTER_TYPE
+from connect.config.registry_keys import (
+    AVRO_KEYS,
+    COMPRESSION,
+    CONVERTER_TYPE,
+    JSON_SCHEMA_KEYS,
+    PROTOBUF_KEYS,
+)
 from connect.errors import ConfigError
 from connect.transforms.base import KAFKA, OWN, Declaration, Side, typed_options
 from connect.transforms.custom import installed
@@ -207,6 +213,8 @@ _BOTH = {
 _CONFLUENT = "io.confluent.connect"
 REGISTRY_CONVERTERS: Mapping[str, tuple[Key, ...]] = {
     f"{_CONFLUENT}.avro.AvroConverter": AVRO_KEYS,
+    f"{_CONFLUENT}.json.JsonSchemaConverter": JSON_SCHEMA_KEYS,
+    f"{_CONFLUENT}.protobuf.ProtobufConverter": PROTOBUF_KEYS,
 }
 
 # Ours, for every converter; shown where they are given, as Kafka's converters do not declare them.

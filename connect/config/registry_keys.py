@@ -201,3 +201,60 @@ AVRO_KEYS: Final[tuple[Key, ...]] = (
     _unused("scrub.invalid.names", "false", "BOOLEAN", "it changes what is written only"),
     COMPRESSION,
 )
+JSON_SCHEMA_KEYS: Final[tuple[Key, ...]] = (
+    CONVERTER_TYPE,
+    *REGISTRY_KEYS,
+    _key(
+        "schema.file",
+        "File with the JSON Schema of every record (a path on every worker), in place of a "
+        "registry: records are bare JSON.",
+    ),
+    _key(
+        "use.optional.for.nonrequired",
+        "A property that is not `required` may be missing or null; else only one that allows "
+        "`null` may.",
+        "false",
+        "BOOLEAN",
+    ),
+    _unused("decimal.format", "BASE64", "STRING", "reading takes both forms"),
+    _unused("json.fail.invalid.schema", "true", "BOOLEAN", "values are held to their types only"),
+    COMPRESSION,
+)
+PROTOBUF_KEYS: Final[tuple[Key, ...]] = (
+    CONVERTER_TYPE,
+    *REGISTRY_KEYS,
+    _key(
+        "enhanced.protobuf.schema.support",
+        "Name structs and enums by their full names.",
+        "false",
+        "BOOLEAN",
+    ),
+    _key(
+        "generate.index.for.unions",
+        "Put an index behind the name of a oneof: `choice_0`.",
+        "true",
+        "BOOLEAN",
+    ),
+    _key(
+        "flatten.unions",
+        "Give the members of a oneof as fields of the message, not as a struct.",
+        "false",
+        "BOOLEAN",
+    ),
+    _key("int.for.enums", "Give the numbers of enums, not their names.", "false", "BOOLEAN"),
+    _key(
+        "wrapper.for.nullables",
+        "Messages such as `google.protobuf.StringValue` are nullable values; plain ones are never "
+        "null.",
+        "false",
+        "BOOLEAN",
+    ),
+    _key(
+        "optional.for.nullables",
+        "An `optional` field that is not set is null, not its default.",
+        "false",
+        "BOOLEAN",
+    ),
+    _unused("scrub.invalid.names", "false", "BOOLEAN", "it changes what is written only"),
+    COMPRESSION,
+)

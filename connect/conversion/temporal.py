@@ -184,7 +184,10 @@ def timestamp_converter(
             micros = _parse_timestamp(value, zoned=zoned, losses=losses)
         elif kind in _NUMBERS:
             micros = _from_number(value, unit, losses)
-        elif kind is Timestamp or kind is Time:
+        elif kind is Timestamp:
+            micros = value.millis * 1000 + value.nanos // 1000
+            losses.sub_micro += value.nanos % 1000 != 0
+        elif kind is Time:
             micros = value.millis * 1000
         elif kind is Date:
             micros = value.days * _DAY_US

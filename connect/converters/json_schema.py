@@ -104,7 +104,7 @@ def readable_schema(
     if source.get("default") is not None:
         default = reader(schema)(source["default"])
         schema = replace(schema, default=default, has_default=True)
-    read = _with_nulls(schema, reader(schema), default_for_null=default_for_null)
+    read = with_nulls(schema, reader(schema), default_for_null=default_for_null)
     return ReadableSchema(schema, read)
 
 
@@ -128,7 +128,8 @@ def _common(source: Mapping[str, Any]) -> dict[str, Any]:
     return parts
 
 
-def _with_nulls(schema: ConnectSchema, read: Reader, *, default_for_null: bool) -> Reader:
+def with_nulls(schema: ConnectSchema, read: Reader, *, default_for_null: bool) -> Reader:
+    """The same reader for values that may be null: default, null, or refused."""
     default, optional, kind = schema.default, schema.optional, schema.type
     fill = default_for_null and default is not None
 
@@ -282,6 +283,16 @@ _SCALARS: Final[Mapping[str, Reader]] = {
     "string": _string,
     "bytes": _bytes,
 }
+
+
+def scalar_reader(kind: str) -> Reader:
+    """Reader of payloads of a primitive type."""
+    return _SCALARS[kind]
+
+
+def logical_reader(schema: ConnectSchema) -> Reader | None:
+    """Reader of payloads of a logical type; None when it is none."""
+    return _logical({"name": schema.name, "parameters": schema.parameters})
 
 
 def _logical(parts: Mapping[str, Any]) -> Reader | None:

@@ -11,7 +11,9 @@ from connect.converters.avro_converter import AvroConverter
 from connect.converters.base import Converter, Role
 from connect.converters.compressed import unpacked
 from connect.converters.json_converter import JsonConverter
+from connect.converters.json_schema_converter import JsonSchemaConverter
 from connect.converters.plain import ByteArrayConverter, NumericConverter, StringConverter
+from connect.converters.protobuf_converter import ProtobufConverter
 from connect.errors import ConfigError
 
 Factory = Callable[[Mapping[str, str], Role], Converter]
@@ -33,6 +35,8 @@ _FACTORIES: Final[Mapping[str, Factory]] = {
     "org.apache.kafka.connect.converters.DoubleConverter": partial(_numeric, "float64", ">d"),
     "org.apache.kafka.connect.converters.BooleanConverter": partial(_numeric, "boolean", ">?"),
     "io.confluent.connect.avro.AvroConverter": AvroConverter,
+    "io.confluent.connect.json.JsonSchemaConverter": JsonSchemaConverter,
+    "io.confluent.connect.protobuf.ProtobufConverter": ProtobufConverter,
 }
 _SHORT: Final[Mapping[str, str]] = {name.rpartition(".")[2]: name for name in _FACTORIES}
 # Kafka Connect's plugin aliases drop the ending

@@ -74,9 +74,12 @@ def _schema(data: bytes) -> tuple[int | str, int]:
 
 def _indexes(data: bytes, start: int) -> tuple[tuple[int, ...], int]:
     source = Input(data, start)
-    count = source.varint()
-    if count == 0:
-        return (0,), source.position
-    if not 0 < count <= INDEXES_MAX:
-        raise Malformed("the place of the message type is malformed", "bad_framing")
-    return tuple(source.varint() for _ in range(count)), source.position
+    try:
+        count = source.varint()
+        if count == 0:
+            return (0,), source.position
+        if 0 < count <= INDEXES_MAX:
+            return tuple(source.varint() for _ in range(count)), source.position
+    except Malformed:
+        pass  # cut short
+    raise Malformed("the place of the message type is malformed", "bad_framing")

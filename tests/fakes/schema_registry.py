@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from connect.converters.protobuf_schema import pool_of
 from tests.fakes.rest_server import RestServer
 
 _CONTENT = "application/vnd.schemaregistry.v1+json"
@@ -30,12 +31,14 @@ class SchemaRegistryServer(RestServer):
         faults: statuses to answer next in place of the answer; ``0`` cuts the body short.
         requests: paths asked for, with their headers.
         credentials: the ``Authorization`` header to insist on.
+        knows_formats: whether ``format=serialized`` is followed.
     """
 
     def __init__(self) -> None:
         self.faults: deque[int] = deque()
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.credentials: str | None = None
+        self.knows_formats = True
         self._schemas: dict[int, dict[str, Any]] = {}
         self._subjects: dict[str, list[int]] = {}
         routes = [
@@ -135,15 +138,20 @@ class SchemaRegistryServer(RestServer):
             answer["schemaType"] = entry["schemaType"]
         if entry["references"]:
             answer["references"] = entry["references"]
-        if (
-            request.query_params.get("format") == "serialized"
-            and entry.get("schemaType") == "PROTOBUF"
-        ):
+        wants = request.query_params.get("format") == "serialized" and self.knows_formats
+        if wants and entry["schemaType"] == "PROTOBUF":
             answer["schema"] = base64.b64encode(self._descriptor(schema_id)).decode()
         return answer
 
     def _descriptor(self, schema_id: int) -> bytes:
-        raise NotImplementedError(schema_id)
+        entry = self._schemas[schema_id]
+        named = {
+            r["name"]: self._schemas[self._subjects[r["subject"]][r["version"] - 1]]["schema"]
+            for r in entry["references"]
+        }
+        _, file = pool_of(entry["schema"], named)
+        data: bytes = file.serialized_pb
+        return data
 
 
 def _error(status: int, code: int, message: str) -> Response:

@@ -41,9 +41,13 @@ _KEYS: dict[str, tuple[Key, ...]] = {
 
 
 def recorded_plugins(folder: Path) -> Plugins:
-    """Icefloe's plugins but the converters with schemas, and the recorded worker's others."""
+    """Icefloe's plugins that a worker like the recorded one has, and that worker's others."""
     listed = _listed(folder)
-    shared = Plugins(p for p in BUILT_IN.all() if p.class_name not in REGISTRY_CONVERTERS)
+    shared = Plugins(
+        p
+        for p in BUILT_IN.all()
+        if p.class_name not in REGISTRY_CONVERTERS and not p.class_name.startswith("icefloe.")
+    )
     return shared + [
         Plugin(
             entry["class"],
