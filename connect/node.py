@@ -39,6 +39,7 @@ from connect.herder.api import HEALTHY, NodeHerder
 from connect.herder.backoff import BackoffPolicy
 from connect.herder.deploy import Deployer
 from connect.herder.herder import Herder
+from connect.herder.offset_changes import OffsetChanges
 from connect.herder.questions import Questions
 from connect.herder.state import ConnectorState
 from connect.herder.store import ConfigStore, StatusStore, StoreSettings
@@ -168,9 +169,13 @@ class Node:
             statuses=self._statuses,
             admin=self._admin,
             exposition=exposition,
-            group_of=self._group_of,
-            settle_offsets=self._deployer.settle_offsets,
-            moves=self._deployer.moves,
+            offsets=OffsetChanges(
+                self._store,
+                self._admin,
+                self._deployer.moves,
+                group_of=self._group_of,
+                settle=self._deployer.settle_offsets,
+            ),
             publish_level=self._publish_level,
             on_fenced=self._on_fatal,
             ask=self._questions.ask,

@@ -10,8 +10,8 @@ _DAY_MS = 86_400_000
 _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
-def _topic_name(value: str) -> str | None:
-    """Kafka's rule: what breaks it can never be created."""
+def topic_name(value: str) -> str | None:
+    """What is wrong with a topic's name by Kafka's rule, or None: what breaks it cannot exist."""
     if _TOPIC.fullmatch(value):
         return None
     return "a topic's name has 1 to 249 letters, digits, dots, underscores and dashes"
@@ -87,7 +87,7 @@ JAVA_KEYS: tuple[Key, ...] = (
         "STRING",
         "Topic of the control events.",
         "control-iceberg",
-        check=_topic_name,
+        check=topic_name,
     ),
     Key(
         "iceberg.control.group-id-prefix",

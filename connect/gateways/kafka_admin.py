@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, cast
 
@@ -39,6 +40,11 @@ _REFUSALS = {
     KafkaError.POLICY_VIOLATION,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+}
+_GROUP_HAS_MEMBERS = {
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.NON_EMPTY_GROUP,
+    KafkaError.GROUP_SUBSCRIBED_TO_TOPIC,
 }
 _COORDINATOR_MOVES = {
     KafkaError.NOT_COORDINATOR,
@@ -270,19 +276,28 @@ class KafkaAdmin:
         return [f"{member.client_id} at {member.host.lstrip('/')}" for member in found]
 
     def alter_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set committed offsets of a group without members."""
+        """Set committed offsets of a group without members.
+
+        Raises:
+            RetriableError: ``group_in_use``.
+        """
         request = ConsumerGroupTopicPartitions(group, to_client(offsets))
         with mapped(f"altering offsets of group {group}"):
             futures = self._admin.alter_consumer_group_offsets(
                 [request], request_timeout=REQUEST_TIMEOUT_S
             )
-            for tp in _result(futures[group]).topic_partitions:
-                if tp.error is not None:
-                    raise KafkaException(tp.error)
+            with _without_members(group):
+                for tp in _result(futures[group]).topic_partitions:
+                    if tp.error is not None:
+                        raise KafkaException(tp.error)
 
     def delete_group(self, group: str) -> None:
-        """Forget a group and its offsets; no error when it is not there."""
-        with mapped(f"deleting group {group}"):
+        """Forget a group and its offsets; no error when it is not there.
+
+        Raises:
+            RetriableError: ``group_in_use``.
+        """
+        with mapped(f"deleting group {group}"), _without_members(group):
             try:
                 _result(self._admin.delete_consumer_groups([group])[group])
             except KafkaException as e:
@@ -292,6 +307,20 @@ class KafkaAdmin:
     def close(self) -> None:
         """Let go of the connections."""
         self._admin.poll(0)
+
+
+@contextlib.contextmanager
+def _without_members(group: str) -> Iterator[None]:
+    try:
+        yield
+    except KafkaException as e:
+        if e.args[0].code() not in _GROUP_HAS_MEMBERS:
+            raise
+        raise RetriableError(
+            f"consumer group {group} has members: its offsets cannot be changed while others "
+            "consume with it; end them and try again",
+            code="group_in_use",
+        ) from e
 
 
 def _result(future: Future[Any]) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from typing import Any, Literal
 from connect.errors import Fenced, RetriableError
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.herder.herder import Herder
-from connect.herder.moves import OffsetMoves
+from connect.herder.offset_changes import OffsetChanges
 from connect.herder.rebase import Rebase
 from connect.herder.state import ConnectorState
 from connect.herder.store import ConfigStore, StatusStore
@@ -68,11 +68,9 @@ class NodeHerder:
         herder: what runs.
         store: configurations.
         statuses: active topics.
-        admin: offsets of groups.
+        admin: the cluster's id.
         exposition: metrics.
-        group_of: consumer group of a connector's source offsets.
-        settle_offsets: sets the offsets that the store says are to be set for a group.
-        moves: tells the coordinator that to come of offsets that are set.
+        offsets: committed source offsets.
         publish_level: sets a log level in this process and its children.
         on_fenced: called when another node writes in our place: this one must end.
         ask: sends a command to a child and returns its answer.
@@ -88,9 +86,7 @@ class NodeHerder:
         statuses: StatusStore,
         admin: KafkaAdmin,
         exposition: Exposition,
-        group_of: Callable[[ConnectorState], str],
-        settle_offsets: Callable[[ConnectorState, str], None],
-        moves: OffsetMoves,
+        offsets: OffsetChanges,
         publish_level: Callable[[str, str], None],
         on_fenced: Callable[[BaseException], None],
         ask: Callable[[str, Mapping[str, Any]], Mapping[str, Any]],
@@ -102,9 +98,7 @@ class NodeHerder:
         self._statuses = statuses
         self._admin = admin
         self._exposition = exposition
-        self._group_of = group_of
-        self._settle_offsets = settle_offsets
-        self._moves = moves
+        self._offsets = offsets
         self._publish_level = publish_level
         self._on_fenced = on_fenced
         self._ask = ask
@@ -256,52 +250,31 @@ class NodeHerder:
 
     def offsets(self, name: str) -> Offsets:
         """Committed source offsets of the connector's group."""
-        with reachable():
-            found = self._admin.committed_all(self._group_of(self._get(name)))
+        found = self._offsets.committed(self._get(name))
         return {(tp.topic, tp.partition): offset for tp, offset in found.items()}
 
     def alter_offsets(self, name: str, offsets: Offsets) -> None:
         """Move committed source offsets."""
         self._await_stopped(name)
         with self._change():
-            group = self._ready_group(name)
-            given = {TopicPartition(*at): offset for at, offset in offsets.items()}
-            moved = {tp: offset for tp, offset in given.items() if offset is not None}
-            self._say(name, given)
-            with reachable():
-                if len(moved) == len(given):
-                    self._admin.alter_offsets(group, moved)
-                    self._moves.accept(self._store.get(name), {tp.topic for tp in given})
-                    return
-                # no request forgets single partitions: the group is forgotten and set anew
-                kept = self._admin.committed_all(group)
-                left = {tp: offset for tp, offset in kept.items() if tp not in given}
-                self._store.put_offsets(name, {**left, **moved})
-                self._settle_offsets(self._store.get(name), group)
-                self._moves.accept(self._store.get(name), {tp.topic for tp in given})
+            self._must_be_stopped(name)
+            self._offsets.alter(name, {TopicPartition(*at): to for at, to in offsets.items()})
 
     def reset_offsets(self, name: str) -> None:
         """Forget all committed source offsets."""
         self._await_stopped(name)
         with self._change():
-            group = self._ready_group(name)
-            self._say(name, ())
-            with reachable():
-                self._admin.delete_group(group)
-                self._moves.accept(self._store.get(name))
-
-    def _say(self, name: str, moved: Iterable[TopicPartition]) -> None:
-        """Tell the coordinator that is to come; it takes a gap for a bug otherwise."""
-        with reachable():
-            self._moves.announce(self._store.get(name), moved)
+            self._must_be_stopped(name)
+            self._offsets.reset(name)
 
     def rebase(self, name: str, tables: Sequence[str], *, is_applied: bool) -> Mapping[str, Any]:
         """Go on after the control log lost what the connector needs of it."""
         with self._change():
-            self._ready_group(name)
-            state = self._store.get(name)
+            self._must_be_stopped(name)
             with reachable():
-                return self._rebase.run(state, self._moves.parsed(state), tables, is_applied)
+                self._offsets.settle(name)
+                state = self._store.get(name)
+                return self._rebase.run(state, self._offsets.parsed(state), tables, is_applied)
 
     # ------------------------------------------------------------ extensions
 
@@ -345,14 +318,6 @@ class NodeHerder:
             raise UnknownConnectorError("no such connector", connector=name)
         return state
 
-    def _ready_group(self, name: str) -> str:
-        """The group of a stopped connector, nothing left to be done on it."""
-        state = self._must_be_stopped(name)
-        group = self._group_of(state)
-        with reachable():
-            self._settle_offsets(state, group)
-        return group
-
     def _await_stopped(self, name: str) -> None:
         """Give a connector that was just told to stop the time it needs."""
         pause = threading.Event()
@@ -362,7 +327,7 @@ class NodeHerder:
                 return
             pause.wait(STOP_PAUSE_S)
 
-    def _must_be_stopped(self, name: str) -> ConnectorState:
+    def _must_be_stopped(self, name: str) -> None:
         state = self._get(name)
         if state.target != "STOPPED":
             raise NotAllowedError(STOP_FIRST.format(name=name))
@@ -370,7 +335,6 @@ class NodeHerder:
             raise ConflictError(
                 f"Connector {name} is still being stopped; try again in a moment", connector=name
             )
-        return state
 
     @contextmanager
     def _change(self) -> Iterator[None]:

@@ -161,6 +161,8 @@ def reachable() -> Iterator[None]:
     except ConfigError as e:
         raise NotAllowedError(e.message) from e
     except RetriableError as e:
+        if e.code == "group_in_use":  # for the caller to put right
+            raise NotAllowedError(e.message, code=e.code) from e
         raise UnavailableError(e.message, code=e.code) from e
 
 

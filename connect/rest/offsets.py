@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from connect.config.iceberg_keys import topic_name
 from connect.rest.bodies import NumberText, as_object
 from connect.rest.errors import ApiError, not_found
 from connect.rest.herder_api import HerderApi
 from connect.rest.routes import Answer, Call
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_LARGEST = {"partition": 2**31 - 1, "offset": 2**63 - 1}
 _EXTERNAL = (
     "The Connect framework-managed offsets for this connector have been {done} successfully. "
     "However, if this connector manages offsets externally, they will need to be manually {done} "
@@ -103,6 +105,9 @@ def _entry(value: Any) -> tuple[tuple[str, int], int | None]:
     topic, number = fields["kafka_topic"], fields["kafka_partition"]
     if not isinstance(topic, str) or isinstance(topic, NumberText):
         raise ApiError(400, "Kafka topic names must be valid strings and may not be null")
+    why = topic_name(topic)
+    if why is not None:
+        raise ApiError(400, f"{topic!r} is no Kafka topic: {why}")
     if number is None:
         raise ApiError(400, "Kafka partitions must be valid numbers and may not be null")
     at = (topic, _integer(number, "partition", "Partition"))
@@ -127,6 +132,7 @@ def _integer(value: Any, what: str, title: str) -> int:
             f"Failed to parse the following Kafka {what} value in the provided offsets: "
             f"'{shown}'. {title} values for sink connectors need to be integers.",
         )
-    if int(value) < 0:
-        raise ApiError(400, f"A Kafka {what} cannot be negative: {value}")
+    largest = _LARGEST[what]
+    if not 0 <= int(value) <= largest:
+        raise ApiError(400, f"A Kafka {what} is a number from 0 to {largest}, not {value}")
     return int(value)

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from confluent_kafka import Consumer
 
 from connect.errors import Fenced
 from connect.gateways.kafka import Message, TransactionalProducer
@@ -142,6 +143,37 @@ def test_offsets_of_a_stopped_connector_can_be_changed(
     if not dies:
         assert node.call("DELETE", "/connectors/c/offsets").status_code == 200
         assert node.call("GET", "/connectors/c/offsets").json() == {"offsets": []}
+
+
+def test_offsets_of_a_group_in_use_or_of_no_partition_are_refused(
+    node: RunningNode, topics: Topics
+) -> None:
+    """400 that says what stands in the way; nothing is changed then, and nothing later."""
+    topic = topics.create("used", partitions=2)
+    node.start()
+    node.put("in-use", topic)
+    node.call("PUT", "/connectors/in-use/stop")
+    change = partial(node.call, "PATCH", "/connectors/in-use/offsets")
+    assert change(json=_offsets(topic, (0, 5), (1, 6))).status_code == 200
+    both = {"offsets": [*_offsets(topic, (0, None))["offsets"], *_offsets("no", (0, 1))["offsets"]]}
+    for wrong in (_offsets("no-such-topic", (0, 1)), _offsets(topic, (7, 1)), both):
+        answer = change(json=wrong)
+        assert (answer.status_code, "does not exist" in answer.json()["message"]) == (400, True)
+    member = Consumer({**node.kafka, "group.id": "connect-in-use", "log_level": 0})
+    member.subscribe([topic])
+    node.until(lambda: member.poll(0.1) is None and member.assignment())
+    refused = [
+        change(json=_offsets(topic, (0, 1))),
+        change(json=_offsets(topic, (0, None))),
+        node.call("DELETE", "/connectors/in-use/offsets"),
+    ]
+    assert [answer.status_code for answer in refused] == [400, 400, 400]
+    assert all("in-use has members" in answer.json()["message"] for answer in refused)
+    member.close()
+    node.call("PUT", "/connectors/in-use/resume")
+    node.running("in-use", 1)
+    told = node.call("GET", "/connectors/in-use/offsets").json()
+    assert told == _offsets(topic, (0, 5), (1, 6))
 
 
 def test_partition_and_topic_changes_are_followed(

@@ -1,0 +1,166 @@
+"""Programs of others for Kafka Connect drive a node: its answers are what they expect."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from connect.embedded.child import free_port
+from tests.running_stack import RunningStack
+from tests.stack import unique_name
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+ROOT = Path(__file__).parents[2]
+CLIENTS = Path(os.environ.get("CLIENTS") or ROOT / ".venv-clients") / "bin"
+PROGRAMS = ROOT / "tests" / "clients"
+TIMEOUT_S = 120
+
+
+@pytest.fixture(scope="module", autouse=True)
+def clients() -> None:
+    """They have an environment of their own."""
+    if not (CLIENTS / "kc").exists():
+        pytest.fail("the clients are not installed: make clients")
+
+
+def _run(*command: object) -> str:
+    done = subprocess.run(
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def config(running: RunningStack) -> dict[str, str]:
+    """A connector to a table of its own."""
+    table = f"clients.{unique_name('t').replace('-', '_')}"
+    running.table(table)
+    topic = running.topic("clients")
+    return running.connector(topics=topic, iceberg__tables=table)
+
+
+def test_kc(running: RunningStack, config: dict[str, str]) -> None:
+    """kafka-connect-py from the command line: create, look, pause, restart, change, delete."""
+    name, url = unique_name("kc"), running.stack.rest_url
+
+    def kc(*arguments: str) -> Any:
+        printed = _run(CLIENTS / "kc", "--url", url, *arguments)
+        return json.loads(printed) if printed.strip() else None
+
+    def until(state: str) -> None:
+        running.until(lambda: _states(running, name) == {state}, lambda: f"{name} {state}")
+
+    assert kc("info")["version"].startswith("4.3.")
+    given = json.dumps({"name": name, "config": config})
+    assert kc("create", "--config-data", given)["name"] == name
+    running.until(lambda: running.status(name)["tasks"], lambda: name)
+    until("RUNNING")
+    running.produce(config["topics"], {"id": 1, "name": "a"}, {"id": 2, "name": "b"})
+    assert len(running.rows(config["iceberg.tables"], 2, name)) == 2
+    assert kc("list-topics", name) == {name: {"topics": [config["topics"]]}}
+    assert kc("list", "--expand", "status", "--state", "running", "--pattern", name)
+    kc("pause", name)
+    assert kc("status", name)["tasks"][0]["state"] == "PAUSED"
+    kc("resume", name)
+    until("RUNNING")
+    kc("restart", name, "--include-tasks")
+    until("RUNNING")
+    kc("restart-task", name, "0")
+    until("RUNNING")
+    assert kc("task-status", name, "0")["state"] == "RUNNING"
+    assert len(kc("list-tasks", name)) == 1
+    changed = {**config, "iceberg.control.commit.interval-ms": "1500"}
+    assert kc("update", name, "--config-data", json.dumps(changed))["config"]["name"] == name
+    assert kc("config", name) == {**changed, "name": name}
+    assert config["connector.class"] in json.dumps(kc("list-plugins"))
+    kc("reset-topics", name)
+    kc("delete", name)
+    assert name not in kc("list")
+
+
+def _states(running: RunningStack, name: str) -> set[str]:
+    status = running.status(name)
+    return {status["connector"]["state"], *(task["state"] for task in status["tasks"])}
+
+
+def test_kafka_connect_api(running: RunningStack, config: dict[str, str]) -> None:
+    """The library's objects see a connector come, run and go."""
+    name = unique_name("api")
+    program = PROGRAMS / "kafka_connect_api_life.py"
+    arguments = (running.stack.rest_url, name, json.dumps(config))
+    seen = json.loads(_run(CLIENTS / "python", program, *arguments).splitlines()[-1])
+    assert seen.pop("config") == {**config, "name": name}
+    assert seen.pop("version").startswith("4.3.")
+    assert seen.pop("cluster")
+    assert not seen.pop("existed")
+    assert all(seen.values()), seen
+
+
+def test_kpops(running: RunningStack, config: dict[str, str]) -> None:
+    """Its strict models take every answer, from a paused creation to the reset of offsets."""
+    name, update = unique_name("kpops"), {"iceberg.control.commit.interval-ms": "1500"}
+    arguments = (running.stack.rest_url, name, json.dumps(config), json.dumps(update))
+    seen = json.loads(
+        _run(CLIENTS / "python", PROGRAMS / "kpops_life.py", *arguments).splitlines()[-1]
+    )
+    assert seen["created"] == name
+    assert seen["running_tasks"] == 1
+    assert seen["config"] == {**config, **update, "name": name}
+    assert seen["valid"] == []
+    assert "tasks.max" in json.dumps(seen["wrong"])
+    assert seen["deleted"]
+
+
+def test_kafka_connect_healthcheck(running: RunningStack, config: dict[str, str]) -> None:
+    """It calls a node with running connectors healthy, and names the one that has failed."""
+    well, ill = unique_name("well"), unique_name("ill")
+    running.create(well, config)
+    running.until(lambda: running.status(well)["tasks"], lambda: well)
+    with _healthcheck(running) as url:
+        seen = running.until(
+            lambda: (r := httpx.get(url)).status_code == 200 and r, lambda: "health"
+        )
+        assert seen.json()["healthy"]
+        missing = {**config, "iceberg.tables": "clients.not_there"}
+        running.create(ill, missing)
+        running.produce(config["topics"], {"id": 3, "name": "c"})
+        running.trace(ill)
+        answer = running.until(
+            lambda: (r := httpx.get(url)).status_code == 503 and r, lambda: "unhealthy"
+        )
+        assert {failure["connector"] for failure in answer.json()["failures"]} == {ill}
+    running.delete(well, ill)
+
+
+@contextmanager
+def _healthcheck(running: RunningStack) -> Iterator[str]:
+    port = free_port()
+    worker_id = running.stack.rest_url.removeprefix("http://")
+    process = subprocess.Popen(
+        [
+            *(CLIENTS / "kafka-connect-healthcheck", "--port", str(port)),
+            *("--connect-url", running.stack.rest_url, "--connect-worker-id", worker_id),
+            *("--failure-threshold-percentage", "0", "--log-level", "ERROR"),
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        process.kill()
+        process.wait()
