@@ -138,6 +138,10 @@ class Host:
                 metrics.counter(
                     "coordinator_restarts", connector=connector, code=str(where["code"])
                 ).inc()
+            case "opened":
+                self._child.state(connector, "RUNNING")
+            case "failing":
+                self._child.state(connector, "FAILED", error=where["error"])
             case "kept":
                 metrics.gauge("records_uncommitted", connector=connector).set(where["records"])
             case "failed_tables":
@@ -232,7 +236,6 @@ class _Hosted:
             self._predecessor.coordinator.stop()
             self._predecessor.join(PREDECESSOR_WAIT_MS)
             self._predecessor = None
-        self._child.state(self._name, "RUNNING")
         try:
             self.coordinator.run()
         except Exception as e:  # the boundary of the thread: one failure must not end the others

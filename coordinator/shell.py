@@ -60,6 +60,7 @@ POLL_BUSY_MS = 5
 LOOK_MS = 60_000
 RESTART_MIN_MS = 200
 RESTART_MAX_MS = 30_000
+FAILING_MS_MAX = 30_000  # after so long without a round the connector shows why
 
 log = structlog.get_logger("coordinator")
 
@@ -74,8 +75,9 @@ class Wiring:
         clock: time and identities.
         on_round: told of each finished round.
         on_event: told of ``malformed``, ``restart`` with their coordinates, of ``kept`` with the
-            records that are in files and in no table yet, of ``failed_tables``, and of
-            ``decided`` with what became of the operator's word.
+            records that are in files and in no table yet, of ``failed_tables``, of ``decided``
+            with what became of the operator's word, of ``opened`` when it begins to work, and of
+            ``failing`` with the error it has been trying to get over.
     """
 
     kafka: Mapping[str, str]
@@ -94,6 +96,7 @@ class ConnectorCoordinator:
         self._layout = layout
         self._given: queue.SimpleQueue[Input] = queue.SimpleQueue()
         self._stopping = threading.Event()
+        self._failing_since_ms: int | None = None
 
     @property
     def transactional_id(self) -> str:
@@ -123,6 +126,17 @@ class ConnectorCoordinator:
         """End after what is being done now; may be called from any thread."""
         self._stopping.set()
 
+    def round_ended(self) -> None:
+        """It works: what failed before is over."""
+        self._failing_since_ms = None
+
+    def _tell_if_it_goes_on(self, error: RetriableError) -> None:
+        now_ms = self._wiring.clock.monotonic_ms()
+        if self._failing_since_ms is None:
+            self._failing_since_ms = now_ms
+        if now_ms - self._failing_since_ms >= FAILING_MS_MAX:
+            self._wiring.on_event("failing", {"error": error})
+
     def run(self) -> None:
         """Coordinate until stopped.
 
@@ -135,6 +149,8 @@ class ConnectorCoordinator:
         delay_ms = RESTART_MIN_MS
         while not self._stopping.is_set():
             started_ms = self._wiring.clock.monotonic_ms()
+            if self._failing_since_ms is None:
+                self._failing_since_ms = started_ms
             try:
                 with _Session(self._config, self._layout, self._wiring, self) as session:
                     session.run(self._given, self._stopping)
@@ -143,6 +159,7 @@ class ConnectorCoordinator:
                     delay_ms = RESTART_MIN_MS
                 log.warning("coordinator starts over", error=str(e), code=e.code, delay_ms=delay_ms)
                 self._wiring.on_event("restart", {"code": e.code})
+                self._tell_if_it_goes_on(e)
                 self.pause(delay_ms)
                 delay_ms = min(delay_ms * 2, RESTART_MAX_MS)
 
@@ -244,6 +261,7 @@ class _Session:
     def run(self, given: queue.SimpleQueue[Input], stopping: threading.Event) -> None:
         """The loop: read, decide, act."""
         kernel, inbox, outbox, fan_out = self._open()
+        self._wiring.on_event("opened", {})
         clock = self._wiring.clock
         self._receive(kernel, LayoutChanged(self._layout), outbox, fan_out)
         while not stopping.is_set():
@@ -300,6 +318,7 @@ class _Session:
                 return [CompletionSent(effect.commit_id)]
             case RoundEnded():
                 self._wiring.on_round(effect)
+                self._owner.round_ended()
                 self._is_news = True
             case Decided(decision):
                 answer = {"request": decision.request, **answer_to(effect)}

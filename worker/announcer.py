@@ -20,7 +20,7 @@ from uuid import UUID
 from connect import failpoints
 from connect.clock import Clock
 from connect.errors import ConfigError
-from connect.gateways.kafka import Message, Stage, TransactionalProducer
+from connect.gateways.kafka import TOO_LARGE, Message, Stage, TransactionalProducer
 from connect.layout import TopicPartition
 from control_schemas.codec import encode
 from control_schemas.events import (
@@ -37,6 +37,7 @@ from control_schemas.headers import encode_headers
 from worker.rounds import Answer
 
 EVENT_SHARE = 0.9
+MESSAGE_OVERHEAD_BYTES = 512  # of a record and its batch, more than they ever take
 _FAILPOINTS: Mapping[Stage, str] = {
     "begin": "W5",
     "begun": "W6",
@@ -73,16 +74,23 @@ class Announcer:
 
         Raises:
             ConfigError: a single file's metrics, or the partitions of the task, do not fit an
-                event.
+                event; a dead letter does not fit a request (``dead_letter_too_large``).
             Fenced, RetriableError: as ``TransactionalProducer.transact``.
         """
         events = list(self.events(commit_id, answer))
-        self.producer.transact(
-            [*self._letters(answer), *events],
-            group_id=self.connect_group_id,
-            offsets=answer.offsets,
-            on_stage=_hit,
-        )
+        letters = list(self._letters(answer))
+        try:
+            self.producer.transact(
+                [*(message for _, message in letters), *events],
+                group_id=self.connect_group_id,
+                offsets=answer.offsets,
+                on_stage=_hit,
+            )
+        except ConfigError as e:
+            if e.code == TOO_LARGE and letters:  # it is the largest, or that one is too large too
+                record = max(letters, key=lambda letter: _size(letter[1]))[0].record
+                e.at(topic=record.topic, partition=record.partition, offset=record.offset)
+            raise
         failpoints.hit("W11")
         return len(events)
 
@@ -110,12 +118,28 @@ class Announcer:
             EventHeaders(layout=self.layout, ranges=answer.ranges),
         )
 
-    def _letters(self, answer: Answer) -> Iterator[Message]:
+    def _letters(self, answer: Answer) -> Iterator[tuple[Any, Message]]:
         for batch in answer.batches:
             for letter in batch.dead_letters:
                 message = self.dead_letter(letter)
                 if message is not None:
-                    yield message
+                    self._refuse_too_large(letter, message)
+                    yield letter, message
+
+    def _refuse_too_large(self, letter: Any, message: Message) -> None:
+        """A dead letter keeps every byte of its record: it is sent whole or not at all."""
+        size = _size(message) + MESSAGE_OVERHEAD_BYTES
+        if size > self.producer.request_bytes_max:
+            record = letter.record
+            raise ConfigError(
+                f"a dead letter of {size} bytes is larger than max.request.size "
+                f"({self.producer.request_bytes_max}): raise producer.override.max.request.size, "
+                f"and max.message.bytes of topic {message.topic}, to {size} at least",
+                code="dead_letter_too_large",
+                topic=record.topic,
+                partition=record.partition,
+                offset=record.offset,
+            )
 
     def _written(
         self,

@@ -43,6 +43,7 @@ FIRST_RECORDS = 10_000
 RESTART_MIN_MS = 500
 RESTART_MAX_MS = 30_000
 FAILURES_UNTIL_REPORTED = 5
+FAILING_MS_MAX = 30_000  # a broker that does not answer takes this long to fail once
 ANSWER_SHARE = 0.25  # of interval and timeout: how long an answer may wait for a drain's end
 RESET_LOOKS = 5  # a new leader may for a moment not know how far its log is committed
 
@@ -94,23 +95,28 @@ class ConnectorTask:
             InvariantViolation: a bug.
         """
         clock = self.wiring.clock
-        failures = 0
+        failures = since_ms = 0
         while not self._stopping.is_set():
             announced = self.figures.announcements
+            if not failures:
+                since_ms = clock.monotonic_ms()
             try:
                 with contextlib.closing(_Life(self)) as life:
                     life.live()
             except (RetriableError, CommitError) as e:
                 if isinstance(e, CommitRefused):
                     raise
-                failures = 1 if self.figures.announcements > announced else failures + 1
+                if self.figures.announcements > announced:
+                    failures, since_ms = 0, clock.monotonic_ms()
+                failures += 1
+                is_long = clock.monotonic_ms() - since_ms >= FAILING_MS_MAX
                 self.figures.retries += 1
                 delay_ms = min(RESTART_MIN_MS * 2 ** (failures - 1), RESTART_MAX_MS)
                 log.warning(
                     "task starts over", error=str(e), code=e.code, delay_ms=delay_ms,
                     connector=self.config.name, task=self.assignment.task, at_ms=clock.now_ms(),
                 )  # fmt: skip
-                if failures == FAILURES_UNTIL_REPORTED or e.code == "group_in_use":
+                if failures >= FAILURES_UNTIL_REPORTED or is_long or e.code == "group_in_use":
                     self.wiring.report("FAILED", e)
                 self.pause(delay_ms)
 
@@ -251,9 +257,8 @@ class _Life:
 
     def _verify(self, positions: Offsets) -> None:
         """Raise DataLost when the log does not hold the positions, and goes on not to."""
-        self._until_sure(
-            lambda: check_positions(positions, self._admin.watermarks(self._partitions))
-        )
+        ours = self._partitions
+        self._until_sure(lambda: check_positions(positions, self._admin.watermarks(ours)))
 
     def _until_sure(self, check: Callable[[], None]) -> None:
         """A broker that has just started may not know everything yet."""

@@ -3,8 +3,10 @@
 Rules of this file:
 - What is known of a table may be old: files for an older schema or spec stay right. A table that
   was replaced is refused by the coordinator, not here.
-- A table that is missing is an error where the configuration names it, and unmatched where a
-  record names it; with auto-create the first record for it makes it.
+- A table that the configuration names and that was there keeps its place when it is dropped: its
+  files wait with the coordinator, which says so, and the other tables go on.
+- A table that is missing from the start is an error where the configuration names it, and
+  unmatched where a record names it; with auto-create the first record for it makes it.
 - Creating and widening race with other tasks and other writers: the winner's table is taken, and
   the difference is worked out again from it.
 """
@@ -144,6 +146,9 @@ class TaskTables:
         except CommitRefused as e:
             if e.code != "table_missing":
                 raise e.at(connector=self.config.name) from e
+            if is_named and name in self._tables and not self.config.auto_create_enabled:
+                log.warning("table gone; its files wait", connector=self.config.name, table=name)
+                return
             self._tables.pop(name, None)
             self._spec = None
             if self.config.auto_create_enabled:

@@ -28,6 +28,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
+from sqlalchemy.exc import IntegrityError
 
 from connect.errors import CommitRefused, CommitStateUnknown, IcefloeError
 from connect.gateways.catalog_clients import (
@@ -41,6 +42,7 @@ from connect.gateways.catalog_properties import ClientConfig, client_config
 
 __all__ = ["CatalogGateway", "TableChange", "open_catalog"]
 
+NAMESPACE_TRIES = 3
 Identifier = tuple[str, ...]
 
 
@@ -122,7 +124,7 @@ class CatalogGateway:
                     return create()
                 except (NoSuchNamespaceError, NoSuchTableError):
                     for level in range(1, len(key)):
-                        client.create_namespace_if_not_exists(key[:level])
+                        _create_namespace(client, key[:level])
                     return create()
             except TableAlreadyExistsError:
                 return client.load_table(key)
@@ -257,6 +259,16 @@ def open_catalog(name: str, properties: Mapping[str, str]) -> CatalogGateway:
     with _mapped(()):
         gateway._client()  # noqa: SLF001 - same module: fail now rather than in the first round
     return gateway
+
+
+def _create_namespace(client: Catalog, namespace: Identifier) -> None:
+    """Create a namespace; somebody else may be doing it at this moment."""
+    for _ in range(NAMESPACE_TRIES):
+        try:
+            client.create_namespace_if_not_exists(namespace)
+        except IntegrityError:  # what a SQL catalog raises for the one who came second
+            continue
+        return
 
 
 @contextlib.contextmanager

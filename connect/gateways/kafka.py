@@ -45,6 +45,7 @@ __all__ = [
 ]
 
 Stage: TypeAlias = Literal["begin", "begun", "producing", "produced", "committing", "committed"]
+TOO_LARGE = "message_too_large"
 REQUEST_TIMEOUT_S = 30.0
 SOCKET_TIMEOUT_MS = 30_000
 TRANSACTION_TIMEOUT_MS = 60_000
@@ -65,6 +66,7 @@ _CONFIG = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError._INVALID_ARG,  # noqa: SLF001
 }
+_TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ def map_error(
     text = f"{doing}: {kafka.str()}"
     if kafka.code() in _FENCED:
         return Fenced(text, code="fenced")
+    if kafka.code() in _TOO_LARGE:
+        return ConfigError(f"{text}; raise max.message.bytes of the topic", code=TOO_LARGE)
     if kafka.code() in _CONFIG:
         return ConfigError(text, code="kafka_refused")
     return RetriableError(text, code=code)

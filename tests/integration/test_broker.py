@@ -14,6 +14,7 @@ import pytest
 from connect.embedded.broker import Broker
 from connect.embedded.child import free_port
 from connect.errors import ConfigError
+from connect.gateways.kafka import Message, TransactionalProducer
 from tests.stack import Topics
 
 pytestmark = pytest.mark.kafka
@@ -107,3 +108,16 @@ def test_broker_ends_with_its_parent(tmp_path: Path) -> None:
         parent.wait(10)
     gone, alive = psutil.wait_procs([child], timeout=10)
     assert gone or all(process.status() == psutil.STATUS_ZOMBIE for process in alive)
+
+
+def test_a_message_that_the_broker_refuses_is_no_outage(
+    kafka_properties: dict[str, str], topics: Topics
+) -> None:
+    """Larger than its topic allows: an error of the configuration that names the setting."""
+    topic = topics.create("small", max_message_bytes="1000")
+    producer = TransactionalProducer(kafka_properties, f"sends-{topic}")
+    producer.init()
+    with pytest.raises(ConfigError, match=r"raise max\.message\.bytes") as e:
+        producer.transact([Message(topic, None, b"x" * 5_000)])
+    assert e.value.code == "message_too_large"
+    producer.close()

@@ -270,6 +270,17 @@ def test_repeated_failures_are_reported_and_gone_over(rig: Rig) -> None:
         assert task.figures.retries == 1
 
 
+def test_what_is_not_gone_over_soon_is_shown(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that fails for longer than a broker may need to answer says why, then goes on."""
+    monkeypatch.setattr("worker.task.FAILING_MS_MAX", 0)
+    rig.runner.error = RetriableError("the store is away", code="storage_unavailable")
+    rig.feed(3)
+    with rig.running():
+        rig.send(StartCommit(uuid4()))
+        until(lambda: [s for s, _ in rig.states] == ["RUNNING", "FAILED", "RUNNING"])
+        assert paths(rig.round()[1]) == ["0:0-2"]
+
+
 def test_lost_records_are_named(rig: Rig) -> None:
     """Committed offsets below the log's start end the task with the range."""
     from confluent_kafka import TopicPartition as ClientPartition

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connect.clock import SystemClock
-from connect.errors import ConfigError
+from connect.errors import ConfigError, RecordError
 from connect.gateways.kafka import Message, TransactionalProducer
 from connect.layout import TopicPartition
+from connect.records import KafkaRecord
 from control_schemas.codec import decode
 from control_schemas.events import (
     ContentFile,
@@ -24,7 +25,7 @@ from control_schemas.events import (
 )
 from control_schemas.headers import decode_headers
 from worker.announcer import EVENT_SHARE, Announcer
-from worker.descriptors import Progress
+from worker.descriptors import DeadLetter, Progress
 from worker.rounds import Answer, Ledger, Slice, WrittenBatch
 
 COMMIT = UUID(int=9)
@@ -48,6 +49,23 @@ def announcer(request_bytes_max: int = 1_048_576) -> Announcer:
         clock=SystemClock(),
         dead_letter=lambda _: None,
     )
+
+
+def test_a_dead_letter_that_does_not_fit_is_named() -> None:
+    """It is not cut: the task stops, with the record's place and the setting to raise."""
+    record = KafkaRecord("orders", 3, 77, None, -1, None, b"x" * 1_000, ())
+    letter = DeadLetter(record, RecordError("bad"))
+    batch = WrittenBatch(Slice({TP: 0}, {TP: 1}), {}, (), (letter,))
+    made = replace(
+        announcer(request_bytes_max=1_400),
+        dead_letter=lambda given: Message("dead", None, given.record.value),
+    )
+    with pytest.raises(
+        ConfigError, match=r"max\.request\.size.*max\.message\.bytes of topic dead"
+    ) as e:
+        made.announce(COMMIT, Answer((batch,), (), (), {}))
+    assert e.value.code == "dead_letter_too_large"
+    assert e.value.coordinates == {"topic": "orders", "partition": 3, "offset": 77}
 
 
 def data_file(number: int, *, bound: bytes = b"a", content: FileContent = FileContent.DATA) -> Any:
