@@ -21,14 +21,16 @@ from pyiceberg.table.name_mapping import parse_mapping_from_json
 from connect.config.connector import ConverterConfig
 from connect.converters.base import Converter
 from connect.converters.compressed import NotGzip, Unpacked, inflate
+from connect.converters.json_converter import JsonConverter
 from connect.reference import ReferencePath
 from worker.blocks import Block
 from worker.decode import JsonDecoder
 from worker.plan import PipelineSpec, converter_name, is_total
 from worker.records import NAME_MAPPING
-from worker.registered import RegisteredForm, registered_form
+from worker.registered import RegisteredForm, registered_form, unfit_tables
 from worker.shapes import guessed_fields, leaf_count
 from worker.tables import TableWriter
+from worker.typed_json import Envelopes
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
@@ -88,11 +90,13 @@ class ColumnForm:
         self._has_headers = not is_total(config.header_converter)
         self._decoder: JsonDecoder | None = None
         self._registered: RegisteredForm | None = None
+        self._envelopes: Envelopes | None = None
+        self._config = config
         self._registered_keys = registered_form(_bare(reference.key), "key", config)
         self._is_gzip = isinstance(reference.value, Unpacked)
         self._is_gzip_key = isinstance(reference.key, Unpacked)
         self._fields = 0
-        listed = list(tables)
+        listed = self._listed = list(tables)
         if (
             spec.reference_only
             or config.transforms
@@ -108,6 +112,8 @@ class ColumnForm:
         else:
             value = _bare(reference.value)
             self._registered = registered_form(value, "value", config, listed)
+            if isinstance(value, JsonConverter) and value.is_enveloped:
+                self._envelopes = Envelopes(value)
 
     def block_rows(self, rows: int, cells_max: int) -> int:
         """How many rows to decode at once, when every row has a cell for every table's fields."""
@@ -119,7 +125,7 @@ class ColumnForm:
         Raises:
             RetriableError, ConfigError: a schema registry does not answer, or refuses us.
         """
-        if self._decoder is None and self._registered is None:
+        if self._decoder is None and self._registered is None and self._envelopes is None:
             return
         skip = block.tombstones
         skip = skip | self._refused_keys(block)
@@ -144,6 +150,12 @@ class ColumnForm:
             for found in self._registered.decode(values, block, places):
                 table = _with_names(found.table, self._names)
                 yield Columns(table, places[found.rows], nothing, found.unfit)
+        elif self._envelopes is not None:
+            nothing = np.empty(0, np.int64)
+            for schema, payloads, rows in self._envelopes.decode(values):
+                unfit = unfit_tables(schema, self._config, self._listed)
+                table = _with_names(payloads, self._names)
+                yield Columns(table, places[rows], nothing, unfit)
 
     def _refused_keys(self, block: Block) -> Mask:
         """Rows whose key the converter refuses, or may refuse."""

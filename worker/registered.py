@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +24,7 @@ import pyarrow.compute as pc
 from connect.config.connector import ConnectorConfig
 from connect.converters.avro_converter import AvroConverter
 from connect.converters.base import Converter, Role
+from connect.converters.json_schema_converter import JsonSchemaConverter
 from connect.converters.protobuf_converter import ProtobufConverter
 from connect.converters.registered import REFUSALS, RegisteredConverter
 from connect.converters.wire import GUID_BYTES, GUID_MAGIC, HEADERS, ID_BYTES, Framed
@@ -35,13 +37,17 @@ from worker.cursor import Cursor, Mask
 from worker.gathered import Gathered, misencoded
 from worker.protobuf_columns import protobuf_scanner
 from worker.tables import TableWriter
+from worker.typed_json import TypedJson
 
 Rows = npt.NDArray[np.int64]
 Scanner = Callable[[Cursor], Gathered]
+Scan = Callable[[pa.Array, int], tuple["pa.Table | None", Rows]]
+"""Gets messages and where their data begin; the fields, and positions of the rows decoded."""
 
 _GROUPS_MAX: Final = 64
 _ROWS_MIN: Final = 32
 _SCANNERS_KEPT: Final = 1000
+_SLICE_MAX: Final = 2**30  # no message is longer; without an end pyarrow 26 miscounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,7 @@ class _Form:
 
     compiled: Any
     schema: ConnectSchema
-    scan: Scanner | None
+    scan: Scan | None
     unfit: frozenset[str]
 
 
@@ -108,9 +114,9 @@ class RegisteredForm:
             if form is None or form.scan is None:
                 continue
             part = values if len(rows) == len(values) else values.take(pa.array(rows))
-            array, good = _scanned(form.scan, Cursor.over(part, place.start))
-            if array is not None:
-                yield Decoded(_table(array), rows[good], form.unfit)
+            table, good = form.scan(part, place.start)
+            if table is not None:
+                yield Decoded(table, rows[good], form.unfit)
 
     def refused(self, values: pa.Array, block: Block, places: Rows) -> Mask:
         """Rows that are not known to be read; for sides whose value nobody asks for."""
@@ -205,20 +211,29 @@ class RegisteredForm:
         return _Form(compiled, schema, scan, self._unfit(schema))
 
     def _unfit(self, schema: ConnectSchema) -> frozenset[str]:
-        if not self._config.evolve_schema_enabled:
-            return frozenset()
-        record = SinkRecord("", 0, 0, None, value_schema=schema)
-        return frozenset(t.plan.name for t in self._tables if self._asks(t, record))
-
-    def _asks(self, table: TableWriter, record: SinkRecord) -> bool:
-        try:
-            return bool(changes(table.schema, record, self._config))
-        except RecordError:
-            return True
+        return unfit_tables(schema, self._config, self._tables)
 
 
-def _scanned(scan: Scanner, cursor: Cursor) -> tuple[pa.Array | None, Rows]:
+def unfit_tables(
+    schema: ConnectSchema, config: ConnectorConfig, tables: Iterable[TableWriter]
+) -> frozenset[str]:
+    """Tables that records of a schema ask to change; none without schema evolution."""
+    if not config.evolve_schema_enabled:
+        return frozenset()
+    record = SinkRecord("", 0, 0, None, value_schema=schema)
+    return frozenset(t.plan.name for t in tables if _asks(t, record, config))
+
+
+def _asks(table: TableWriter, record: SinkRecord, config: ConnectorConfig) -> bool:
+    try:
+        return bool(changes(table.schema, record, config))
+    except RecordError:
+        return True
+
+
+def _scanned(scan: Scanner, values: pa.Array, start: int) -> tuple[pa.Table | None, Rows]:
     """What was scanned to its end, and the positions of it; None for nothing."""
+    cursor = Cursor.over(values, start)
     gathered = scan(cursor)
     good = np.flatnonzero((cursor.at == cursor.end) & ~cursor.bad)
     if len(good) < len(cursor):
@@ -229,21 +244,31 @@ def _scanned(scan: Scanner, cursor: Cursor) -> tuple[pa.Array | None, Rows]:
     bad = misencoded(array)
     if bad is not None:
         good, array = good[~bad], array.filter(pa.array(~bad))
-    return (array if len(good) and pa.types.is_struct(array.type) else None), good
+    return (_table(array) if len(good) and pa.types.is_struct(array.type) else None), good
 
 
-def _avro(compiled: Any, _: tuple[int, ...]) -> tuple[ConnectSchema, Scanner]:
-    return compiled.schema, avro_scanner(compiled)
+def _avro(compiled: Any, _: tuple[int, ...]) -> tuple[ConnectSchema, Scan]:
+    return compiled.schema, partial(_scanned, avro_scanner(compiled))
 
 
-def _protobuf(compiled: Any, indexes: tuple[int, ...]) -> tuple[ConnectSchema, Scanner]:
+def _protobuf(compiled: Any, indexes: tuple[int, ...]) -> tuple[ConnectSchema, Scan]:
     reader = compiled.reader(indexes)
-    return reader.schema, protobuf_scanner(reader)
+    return reader.schema, partial(_scanned, protobuf_scanner(reader))
 
 
-_SCANNERS: Final[Mapping[str, Callable[[Any, tuple[int, ...]], tuple[ConnectSchema, Scanner]]]] = {
+def _json(compiled: Any, _: tuple[int, ...]) -> tuple[ConnectSchema, Scan]:
+    typed = TypedJson(compiled.schema)
+
+    def scan(values: pa.Array, start: int) -> tuple[pa.Table | None, Rows]:
+        return typed.decode(pc.binary_slice(values, start, _SLICE_MAX) if start else values)
+
+    return compiled.schema, scan
+
+
+_SCANNERS: Final[Mapping[str, Callable[[Any, tuple[int, ...]], tuple[ConnectSchema, Scan]]]] = {
     "AVRO": _avro,
     "PROTOBUF": _protobuf,
+    "JSON": _json,
 }
 
 
@@ -280,7 +305,7 @@ def registered_form(
     converter: Converter, role: Role, config: ConnectorConfig, tables: Iterable[TableWriter] = ()
 ) -> RegisteredForm | None:
     """The form of a converter; None when it has none."""
-    kinds = (AvroConverter, ProtobufConverter)
+    kinds = (AvroConverter, ProtobufConverter, JsonSchemaConverter)
     if isinstance(converter, kinds) and not converter.is_resolving:
         return RegisteredForm(converter, role, config, tuple(tables))
     return None

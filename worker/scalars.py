@@ -181,7 +181,7 @@ def _int_to_date(target: Target) -> Conversion:
 # ------------------------------------------------------------------ from doubles
 
 
-def _double_doubt(values: npt.NDArray[np.float64]) -> Doubt:
+def double_doubt(values: npt.NDArray[np.float64]) -> Doubt:
     """Rows whose text the double does not tell: too large, -0 (an integer or not), NaN."""
     doubt: Doubt = ~(np.abs(values) < _EXACT_MAX) | ((values == 0.0) & np.signbit(values))
     return doubt
@@ -196,7 +196,7 @@ def _is_whole(values: npt.NDArray[np.float64]) -> Doubt:
 def _double_to_double(target: Target) -> Conversion:
     def check(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
         values = numbers(column, 1.0)
-        doubt = some(_double_doubt(values))
+        doubt = some(double_doubt(values))
         if target.arrow == pa.float64():
             return column, doubt
         with np.errstate(over="ignore"):
@@ -213,7 +213,7 @@ def _double_to_whole(target: Target) -> Conversion:
 
     def whole(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
         values = numbers(column, 1.0)
-        doubt = _double_doubt(values) | ~_is_whole(values)
+        doubt = double_doubt(values) | ~_is_whole(values)
         integers = np.where(doubt, 0.0, values).astype(np.int64)
         converted, more = then(masked(integers, column, pa.int64()))
         return converted, join(some(doubt), more)

@@ -51,6 +51,11 @@ class JsonConverter:
         # schemas by the text of their envelopes up to the payload: most records repeat it
         self._known: OrderedDict[str, ReadableSchema | None] = OrderedDict()
 
+    @property
+    def is_enveloped(self) -> bool:
+        """Whether each record brings its schema."""
+        return self._enveloped and self._fixed is None
+
     def _configured_schema(self, content: str) -> ReadableSchema | None:
         try:
             return readable_schema(
@@ -83,6 +88,25 @@ class JsonConverter:
             raise refusal(self._role, "bad_envelope", str(error)) from None
         except RecursionError:
             raise refusal(self._role, "too_deep", "nested too deeply for a schema") from None
+
+    def envelope(self, data: bytes) -> tuple[bytes, ConnectSchema | None]:
+        """What a record's payload stands behind, and its schema; no bytes when that is not plain.
+
+        Args:
+            data: UTF-8, the schema before the payload, as writers do.
+        """
+        try:
+            text = decode(data)
+            self._envelope(text)
+        except (IcefloeError, NotJson, Unconvertible, Misfit, RecursionError):
+            if not data.startswith(b"{"):
+                return b"", None  # else the payload alone may be wrong
+        for prefix in reversed(self._known):
+            encoded = prefix.encode("utf-8", "replace")
+            if data.startswith(encoded):
+                readable = self._known[prefix]
+                return encoded, None if readable is None else readable.schema
+        return b"", None
 
     def _envelope(self, text: str) -> tuple[ConnectSchema | None, Any]:
         if self._known:

@@ -1,0 +1,179 @@
+"""No message kills the process: known bombs and random bytes, read in a child of bounded memory."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHILD = """
+import base64, json, random, sys
+from connect.config.connector import ConverterConfig
+from connect.converters import converter
+from connect.errors import RecordError
+
+job = json.loads(sys.stdin.readline())
+reader = converter(ConverterConfig(job["class"], job["options"]), "value")
+told = []
+def read(data):
+    try:
+        reader.to_connect("t", (), data)
+        return "read"
+    except RecordError as error:
+        return error.code
+for text in job["messages"]:
+    told.append(read(base64.b64decode(text)))
+chance = random.Random(7)
+for seed in job["messages"][-1:]:
+    whole = base64.b64decode(seed)
+    for _ in range(job["random"]):
+        data = bytearray(whole[:4096])
+        for _ in range(chance.randrange(1, 6)):
+            if data:
+                data[chance.randrange(len(data))] = chance.randrange(256)
+        read(bytes(data[: chance.randrange(len(data) + 1)] if chance.random() < 0.3 else data))
+print(json.dumps(told))
+"""
+MEMORY_BYTES = 3 * 2**30
+HUGE = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"  # the longest zig-zag length there is
+AVRO = {
+    "type": "record",
+    "name": "R",
+    "fields": [
+        {"name": "s", "type": "string"},
+        {"name": "n", "type": {"type": "array", "items": "null"}},
+        {"name": "m", "type": {"type": "map", "values": "bytes"}},
+    ],
+}
+
+
+def told(
+    class_name: str, options: dict[str, str], messages: list[bytes], *, count: int = 3_000
+) -> list[str]:
+    """What a child with bounded memory and time says of messages; the last one is also mutated."""
+    import base64
+
+    job = {
+        "class": class_name,
+        "options": options,
+        "messages": [base64.b64encode(m).decode() for m in messages],
+        "random": count,
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD],
+        input=json.dumps(job),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES)),
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: list[str] = json.loads(done.stdout)
+    return found
+
+
+def test_avro_bombs(tmp_path: Path) -> None:
+    """Lengths beyond the message and items without bytes are refused before anything is made."""
+    file = tmp_path / "r.avsc"
+    file.write_text(json.dumps(AVRO))
+    good = b"\2a" + b"\4\0" + b"\2\2k\2\1\0"
+    messages = [
+        HUGE,
+        b"\2a" + HUGE,
+        b"\2a" + b"\xfe\xff\xff\xff\x0f" + b"\0" * 10,
+        b"\2a\0" + HUGE,
+        b"\2a\0\2" + HUGE,
+        b"\2a\1" + HUGE,
+        b"\xff" * 100,
+        good,
+    ]
+    options = {"schema.file": str(file)}
+    codes = told("io.confluent.connect.avro.AvroConverter", options, messages)
+    assert codes[-1] == "read"
+    assert set(codes[:-1]) <= {"bad_avro", "too_large"}
+
+
+def deep(levels: int) -> Any:
+    schema: Any = "int"
+    for i in range(levels):
+        schema = {"type": "record", "name": f"R{i}", "fields": [{"name": "f", "type": schema}]}
+    return schema
+
+
+LAUGHS = [
+    *({"type": "record", "name": "L0", "fields": [{"name": "f", "type": "int"}]},),
+    *(
+        {
+            "type": "record",
+            "name": f"L{i}",
+            "fields": [{"name": f"f{j}", "type": f"L{i - 1}"} for j in range(10)],
+        }
+        for i in range(1, 12)
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "record", "name": "R", "fields": [{"name": "n", "type": ["null", "R"]}]},
+        deep(200),
+        deep(20_000),
+        {"type": "record", "name": "All", "fields": [
+            {"name": f"l{i}", "type": kind} for i, kind in enumerate(LAUGHS)]},
+        {"type": "fixed", "name": "F", "size": 2**40},
+        {"type": "array"},
+    ],
+    ids=["recursive", "deep", "very deep", "laughs", "fixed", "no items"],
+)  # fmt: skip
+def test_schema_bombs(schema: Any) -> None:
+    """Schemas that contain themselves, are deep or grow without bound are refused with a reason."""
+    from connect.converters.avro_schema import BadSchema, parse_avro
+
+    sys.setrecursionlimit(100_000)
+    try:
+        text = json.dumps(schema)
+    finally:
+        sys.setrecursionlimit(1_000)
+    with pytest.raises(BadSchema):
+        parse_avro(text)
+
+
+def test_json_schema_bombs(tmp_path: Path) -> None:
+    """Deep and long documents are refused or read, never fatal."""
+    file = tmp_path / "s.json"
+    file.write_text('{"type":"object","properties":{"a":{"type":"integer"}}}')
+    messages = [
+        b'{"a":' + b"[" * 1_000_000,
+        b'{"b":' + b"[" * 900 + b"]" * 900 + b',"a":1}',
+        b'{"a":' + b"9" * 1_000_000 + b"}",
+        b'{"a":1e999999999}',
+        b'{"a":1}',
+    ]
+    options = {"schema.file": str(file)}
+    codes = told("io.confluent.connect.json.JsonSchemaConverter", options, messages)
+    assert codes[-1] == "read"
+    assert codes[0] == "too_deep"
+    assert "read" not in (codes[2], codes[3])
+
+
+def test_gzip_bombs() -> None:
+    """What inflates beyond the bound is refused while it inflates."""
+    squeeze = zlib.compressobj(9, wbits=31)
+    parts = [squeeze.compress(bytes(2**24)) for _ in range(40)]
+    bomb = b"".join(parts) + squeeze.flush()
+    good = zlib.compress(b'{"a":1}', wbits=31)
+    options = {"payload.compression": "gzip", "schemas.enable": "false"}
+    codes = told(
+        "org.apache.kafka.connect.json.JsonConverter",
+        options,
+        [bomb, bomb[:1000], b"plain", b"", good + b"more", good],
+    )
+    assert codes == ["too_large", "bad_gzip", "bad_gzip", "bad_gzip", "bad_gzip", "read"]

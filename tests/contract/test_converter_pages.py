@@ -1,0 +1,53 @@
+"""The pages of the converters: written from their declarations, their examples true."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connect.config.connector import ConverterConfig
+from connect.config.converter_pages import EXAMPLES, Example, render
+from connect.config.plugins import REGISTRY_CONVERTERS
+from connect.converters import converter
+from connect.records import Struct
+from tests.fakes.schema_registry import SchemaRegistryServer
+
+FOLDER = Path(__file__).parents[2] / "docs" / "converters"
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.page)
+def test_pages_are_as_declared(example: Example) -> None:
+    """`make docs` would change nothing."""
+    assert (FOLDER / example.page).read_text("utf-8") == render(example)
+
+
+def test_every_converter_with_schemas_has_a_page() -> None:
+    """Nothing is declared without being explained."""
+    assert REGISTRY_CONVERTERS.keys() <= {example.class_name for example in EXAMPLES}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.page)
+def test_examples_are_true(example: Example) -> None:
+    """The record of the page becomes the value of the page."""
+    if example.schema is None:
+        assert shown(converted(example, example.options)) == example.value
+        return
+    with SchemaRegistryServer() as server:
+        assert server.register("t-value", example.schema, example.kind) == 1
+        options = {**example.options, "schema.registry.url": server.url}
+        assert shown(converted(example, options)) == example.value
+
+
+def converted(example: Example, options: Mapping[str, str]) -> Any:
+    built = converter(ConverterConfig(example.class_name, options), "value")
+    return built.to_connect("t", (), example.record)[1]
+
+
+def shown(value: Any) -> Any:
+    if isinstance(value, Struct):
+        return {name: shown(inner) for name, inner in value.values.items()}
+    return {"bytes": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
