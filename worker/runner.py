@@ -21,6 +21,7 @@ from connect.deadletter import message
 from connect.errors import InvariantViolation, RecordError, RetriableError
 from connect.gateways.catalog import open_catalog
 from connect.gateways.kafka import Message
+from connect.reference import ReferencePath
 from connect.routing import UNMATCHED
 from worker.descriptors import DESCRIPTOR_DDL, BatchResult, DeadLetter, collect
 from worker.drain import as_arrow
@@ -140,8 +141,10 @@ def make_runner(
     """The runner of a task, with a catalog client of its own.
 
     Raises:
-        ConfigError, CommitRefused, RetriableError: as ``open_catalog``.
+        ConfigError: an option of a converter or transformation is not usable; as ``open_catalog``.
+        CommitRefused, RetriableError: as ``open_catalog``.
     """
+    ReferencePath(config)  # an executor's refusal would look like an outage of Spark
     catalog = open_catalog(config.catalog_name, config.catalog_properties)
     tables = TaskTables(config, catalog, clock or SystemClock())
     return PipelineRunner(config, tables, assignment.task)
