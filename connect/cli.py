@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 
 _GROUPS = {
+    "audit": ("connect.audit_tool", "Prove that every record is accounted for."),
     "catalog": ("connect.catalog_tool", "Ask a catalog what it does."),
     "control": ("connect.control_tool", "Look into the control topic."),
     "migrate": ("connect.migrate_tool", "Take a connector over from another sink."),

@@ -20,6 +20,7 @@ import socket
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from connect import logs
 from connect.clock import Clock, SystemClock
 from connect.config.node import NodeConfig
 from connect.config.providers import Providers
+from connect.direct import opened
 from connect.embedded.child import DirLock, writable_dir
 from connect.embedded.java import find_java
 from connect.errors import ConfigError, IcefloeError, RetriableError
@@ -185,6 +187,7 @@ class Node:
                 group_of=self._group_of,
                 admin=self._admin,
                 reader_properties=settings.reader_properties,
+                opened=partial(opened, node=config.properties, environ=self._environ),
                 exposition=exposition,
                 clock=clock,
             ),

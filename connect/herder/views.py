@@ -9,12 +9,14 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from connect.audit.auditor import audit
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.deadletter import PREFIX, TABLE_HEADER
+from connect.direct import Direct
 from connect.errors import ConfigError, RetriableError
 from connect.gateways.kafka import LogReader
 from connect.gateways.kafka_admin import KafkaAdmin
@@ -39,6 +41,7 @@ class Views:
         group_of: consumer group of a connector's source offsets.
         admin: offsets.
         reader_properties: Java-named consumer properties, for the dead letter topic.
+        opened: clients for a connector's configuration, its catalog among them.
         exposition: metrics.
         clock: for time limits.
     """
@@ -51,6 +54,7 @@ class Views:
         group_of: Callable[[ConnectorState], str],
         admin: KafkaAdmin,
         reader_properties: Mapping[str, str],
+        opened: Callable[[Mapping[str, str]], AbstractContextManager[Direct]],
         exposition: Exposition,
         clock: Clock,
     ) -> None:
@@ -59,6 +63,7 @@ class Views:
         self._group_of = group_of
         self._admin = admin
         self._reader_properties = reader_properties
+        self._opened = opened
         self._exposition = exposition
         self._clock = clock
 
@@ -80,7 +85,14 @@ class Views:
                 found = self._lag(state)
             case "dead-letters":
                 found = self._dead_letters(state)
+            case "audit":
+                found = self._audit(state)
         return {"connector": state.name, **found}
+
+    def _audit(self, state: ConnectorState) -> Mapping[str, Any]:
+        """Rows in against rows out; reads the whole control topic and every manifest."""
+        with reachable(), self._opened(state.config or {}) as direct:
+            return audit(direct, self._clock).as_json()
 
     def _lag(self, state: ConnectorState) -> Mapping[str, Any]:
         """The two lags: not yet in files, per partition; in files and not yet in a table."""

@@ -174,6 +174,7 @@ _OURS: tuple[Described, ...] = (
     Described("GET", f"{_OWN}/rounds", "read", "The last commit rounds", _FOUND, m.Rounds),
     Described("GET", f"{_OWN}/lag", "read", "What is not in tables yet", _FOUND, m.Lag),
     Described("GET", f"{_OWN}/dead-letters", "read", "Dead letters", _FOUND, m.DeadLetters),
+    Described("GET", f"{_OWN}/audit", "read", "Rows in against rows out", _FOUND, m.Audit),
     Described(
         "POST", f"{_OWN}/tables/{{table}}/retry", "operate", "Try a failed table again",
         (200, 404, 409, 503), m.Decided,

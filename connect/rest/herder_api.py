@@ -20,8 +20,8 @@ from connect.errors import IcefloeError
 
 TargetState = Literal["STARTED", "PAUSED", "STOPPED"]
 State = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"]
-View = Literal["tables", "rounds", "lag", "dead-letters"]
-VIEWS: tuple[View, ...] = ("tables", "rounds", "lag", "dead-letters")
+View = Literal["tables", "rounds", "lag", "dead-letters", "audit"]
+VIEWS: tuple[View, ...] = ("tables", "rounds", "lag", "dead-letters", "audit")
 Offsets = Mapping[tuple[str, int], int | None]  # (topic, partition) -> next offset; None resets
 
 

@@ -281,6 +281,17 @@ class DeadLetters(View):
     last: list[dict[str, Any]]
 
 
+class Audit(View):
+    """Sums of sources and tables, and the places that do not add up, the first one first."""
+
+    sound: bool
+    changed_by_others: bool
+    sources: list[dict[str, Any]]
+    tables: list[dict[str, Any]]
+    mismatches: list[dict[str, Any]]
+    notes: list[str]
+
+
 class Cluster(BaseModel):
     """Nodes of the cluster, leader and placements."""
 

@@ -1,0 +1,104 @@
+"""``icefloe audit CONNECTOR``: rows in = tables + dead letters + dropped, or where not."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from connect.audit.auditor import audit
+from connect.clock import SystemClock
+from connect.direct import opened, read_connector, read_properties
+from connect.errors import ConfigError
+from connect.rest_client import DEFAULT_URL, Url, ask
+
+audit_app = typer.Typer(
+    name="audit",
+    help="Prove that every record is accounted for.",
+    context_settings={"allow_interspersed_args": True},  # a group's options else come first
+)
+_SOURCE = ("read", "written", "dropped", "dead_lettered", "unread")
+_TABLE = ("announced", "committed", "waiting", "unproved", "others", "now")
+
+
+@audit_app.callback(invoke_without_command=True, no_args_is_help=True)
+def audit_connector(
+    connector: Annotated[str, typer.Argument(help="Name of the connector.")],
+    url: Url = DEFAULT_URL,
+    *,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", help="The connector's JSON: ask broker and catalog oneself."),
+    ] = None,
+    bootstrap_server: Annotated[
+        str | None, typer.Option("--bootstrap-server", help="With --file: host:port of a broker.")
+    ] = None,
+    properties: Annotated[
+        Path | None, typer.Option("--properties", "-p", help="With --file: node properties.")
+    ] = None,
+    output: Annotated[Literal["table", "json"], typer.Option("--output", "-o")] = "table",
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Rows that others added or removed are a mismatch.")
+    ] = False,
+) -> None:
+    """Prove that rows in are tables, dead letters and dropped; name the first range where not.
+
+    Exit status: 0 it adds up, 1 it does not, or could not be asked.
+    """
+    if file is None:
+        if bootstrap_server or properties:
+            raise ConfigError("--bootstrap-server and --properties need --file", code="usage")
+        found = ask(url, "GET", connector, "audit")
+    else:
+        raw = read_connector(file, connector)
+        node = read_properties(properties, bootstrap_server)
+        with opened(raw, node, os.environ) as direct:
+            found = audit(direct, SystemClock()).as_json()
+    if output == "json":
+        typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
+    else:
+        for line in lines(found):
+            typer.echo(line)
+    if not found["sound"] or (strict and found["changed_by_others"]):
+        raise typer.Exit(1)
+
+
+def lines(found: dict[str, Any]) -> Iterator[str]:
+    """An audit, to be read: the first mismatch comes last but one."""
+    yield from _columns(
+        ["source", "offsets", *_SOURCE],
+        [
+            [
+                f"{s['topic']}-{s['partition']}",
+                f"[{s['from_offset']}, {s['to_offset']})",
+                *(str(s[key]) for key in _SOURCE),
+            ]
+            for s in found["sources"]
+        ],
+    )
+    yield ""
+    yield from _columns(
+        ["table", *_TABLE],
+        [[t["name"], *(str(t[key]) for key in _TABLE)] for t in found["tables"]],
+    )
+    yield ""
+    for note in found["notes"]:
+        yield f"note: {note}"
+    for mismatch in found["mismatches"]:
+        where = ", ".join(f"{key}={value}" for key, value in mismatch["where"].items())
+        yield f"MISMATCH {mismatch['code']}: {mismatch['text']} [{where}]"
+    if found["sound"]:
+        yield "everything that can be proved adds up"
+    else:
+        yield f"{len(found['mismatches'])} places do not add up; look at the first"
+
+
+def _columns(head: list[str], rows: list[list[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    for row in (head, *rows):
+        first, *others = zip(row, widths, strict=True)
+        yield "  ".join([first[0].ljust(first[1]), *(text.rjust(width) for text, width in others)])

@@ -1,0 +1,144 @@
+"""``icefloe audit`` of a connector that ran: a sound history passes, a tampered one is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.table import Table
+from typer.testing import CliRunner
+
+from connect.audit_tool import audit_app
+from tests.running_stack import RunningStack
+from tests.stack import unique_name
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """A connector with two commits, and how to audit it."""
+
+    running: RunningStack
+    name: str
+    table_name: str
+    file: Path
+
+    @property
+    def table(self) -> Table:
+        """The table as it is now."""
+        return self.running.catalog.load_table(self.table_name)
+
+    def audit(self, *options: str) -> tuple[int, dict[str, Any]]:
+        """Exit status and findings, asked of the node."""
+        where = ["--url", self.running.stack.rest_url, "-o", "json"]
+        done = CliRunner().invoke(audit_app, [self.name, *where, *options])
+        assert done.exit_code in {0, 1}, done.exception
+        assert done.stdout, done.exception
+        found: dict[str, Any] = json.loads(done.stdout)
+        return done.exit_code, found
+
+
+@pytest.fixture
+def audited(running: RunningStack, tmp_path: Path) -> Iterator[Audited]:
+    """Two commits of records in two partitions, one dead letter, one record dropped."""
+    name = unique_name("audited")
+    table = f"audits.{name.replace('-', '_')}"
+    running.table(table)
+    topic = running.topic("audited", partitions=2)
+    config = running.connector(
+        topics=topic,
+        iceberg__tables=table,
+        errors__tolerance="all",
+        errors__deadletterqueue__topic__name=f"dead-{name}",
+        errors__deadletterqueue__topic__replication__factor="1",
+    )
+    file = tmp_path / "connector.json"
+    file.write_text(json.dumps({"name": name, "config": config}))
+    for partition in (0, 1):
+        running.produce(topic, *({"id": n, "name": "a"} for n in range(10)), partition=partition)
+    running.create(name, config)
+    running.rows(table, 20, name)
+    running.produce(topic, {"id": 10, "name": "b"}, b"{not json", {"id": 11, "name": "b"})
+    running.rows(table, 22, name)
+    # stopped, so that tampering meets no commit
+    assert running.api.put(f"/connectors/{name}/stop").status_code == 204
+    running.until(
+        lambda: running.status(name)["connector"]["state"] == "STOPPED",
+        lambda: f"{name} to stop",
+    )
+    yield Audited(running, name, table, file)
+    running.delete(name)
+
+
+def test_a_sound_history_adds_up(audited: Audited) -> None:
+    """Asked of the node and of broker and catalog: every record is accounted for."""
+    status, found = audited.audit()
+    assert (status, found["sound"], found["mismatches"]) == (0, True, [])
+    assert [s["read"] for s in found["sources"]] == [13, 10]
+    assert [s["written"] for s in found["sources"]] == [12, 10]
+    assert sum(s["dead_lettered"] for s in found["sources"]) == 1
+    (table,) = found["tables"]
+    assert (table["announced"], table["committed"], table["now"]) == (22, 22, 22)
+    assert (table["waiting"], table["unproved"], table["others"]) == (0, 0, 0)
+    where = ["--bootstrap-server", audited.running.stack.bootstrap_servers]
+    arguments = [audited.name, "-f", str(audited.file), *where]
+    done = CliRunner().invoke(audit_app, [*arguments, "-o", "json"])
+    assert json.loads(done.stdout) == {**found}
+    shown = CliRunner().invoke(audit_app, arguments).stdout.splitlines()
+    assert shown[-1] == "everything that can be proved adds up"
+
+
+def delete_rows(table: Table) -> None:
+    """Somebody deletes rows."""
+    table.delete("id < 3")
+
+
+def list_a_file_twice(table: Table) -> None:
+    """Somebody adds a file that is there."""
+    path = next(iter(table.scan().plan_files())).file.file_path
+    table.add_files([path], check_duplicate_files=False)
+
+
+def roll_back(table: Table) -> None:
+    """Somebody rolls the table back by one snapshot."""
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.parent_snapshot_id is not None
+    table.manage_snapshots().set_current_snapshot(snapshot.parent_snapshot_id).commit()
+
+
+@pytest.mark.parametrize(
+    ("tamper", "code"),
+    [(list_a_file_twice, "file_twice"), (roll_back, "announcement_lost")],
+)
+def test_a_tampered_history_is_named(
+    audited: Audited, tamper: Callable[[Table], None], code: str
+) -> None:
+    """The exit status is 1, and the first mismatch says where to look."""
+    tamper(audited.table)
+    status, found = audited.audit()
+    assert (status, found["sound"]) == (1, False)
+    first = found["mismatches"][0]
+    assert first["code"] == code
+    assert first["where"]["table"] == audited.table_name
+    if code == "announcement_lost":
+        assert first["text"].startswith("2 announced rows")
+        assert (first["where"]["partition"], first["where"]["start_offset"]) == (0, 10)
+
+
+def test_deleted_rows_are_named(audited: Audited) -> None:
+    """Others may delete rows: it is said who did and how many, and is a mismatch if asked for."""
+    delete_rows(audited.table)
+    status, found = audited.audit()
+    assert (status, found["changed_by_others"]) == (0, True)
+    (table,) = found["tables"]
+    assert (table["committed"], table["others"], table["now"]) == (22, -6, 16)
+    head = audited.table.current_snapshot()
+    assert head is not None
+    assert any(str(head.snapshot_id) in note for note in found["notes"])
+    assert audited.audit("--strict")[0] == 1
