@@ -10,23 +10,17 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from connect.audit.auditor import audit
+from connect.audit import auditor
 from connect.clock import SystemClock
 from connect.direct import opened, read_connector, read_properties
 from connect.errors import ConfigError
 from connect.rest_client import DEFAULT_URL, Url, ask
 
-audit_app = typer.Typer(
-    name="audit",
-    help="Prove that every record is accounted for.",
-    context_settings={"allow_interspersed_args": True},  # a group's options else come first
-)
 _SOURCE = ("read", "written", "dropped", "dead_lettered", "unread")
 _TABLE = ("announced", "committed", "waiting", "unproved", "others", "now")
 
 
-@audit_app.callback(invoke_without_command=True, no_args_is_help=True)
-def audit_connector(
+def audit(
     connector: Annotated[str, typer.Argument(help="Name of the connector.")],
     url: Url = DEFAULT_URL,
     *,
@@ -57,7 +51,7 @@ def audit_connector(
         raw = read_connector(file, connector)
         node = read_properties(properties, bootstrap_server)
         with opened(raw, node, os.environ) as direct:
-            found = audit(direct, SystemClock()).as_json()
+            found = auditor.audit(direct, SystemClock()).as_json()
     if output == "json":
         typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
     else:

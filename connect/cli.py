@@ -26,7 +26,6 @@ app = typer.Typer(
 )
 
 _GROUPS = {
-    "audit": ("connect.audit_tool", "Prove that every record is accounted for."),
     "catalog": ("connect.catalog_tool", "Ask a catalog what it does."),
     "control": ("connect.control_tool", "Look into the control topic."),
     "migrate": ("connect.migrate_tool", "Take a connector over from another sink."),
@@ -35,6 +34,7 @@ _GROUPS = {
     "offsets": ("connect.gitops.connectors", "Source offsets of a connector."),
 }
 _COMMANDS = {
+    "audit": ("connect.audit_tool", "Prove that every record is accounted for."),
     "diff": ("connect.gitops.commands", "Show what apply would change."),
     "apply": ("connect.gitops.commands", "Make a node run what files say."),
     "validate": ("connect.gitops.commands", "Check connectors in files."),

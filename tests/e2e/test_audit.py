@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from pyiceberg.table import Table
 from typer.testing import CliRunner
 
-from connect.audit_tool import audit_app
+from connect.audit_tool import audit
 from tests.running_stack import RunningStack
 from tests.stack import unique_name
 
+AUDIT = typer.Typer()
+AUDIT.command()(audit)
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
@@ -35,8 +38,8 @@ class Audited:
 
     def audit(self, *options: str) -> tuple[int, dict[str, Any]]:
         """Exit status and findings, asked of the node."""
-        where = ["--url", self.running.stack.rest_url, "-o", "json"]
-        done = CliRunner().invoke(audit_app, [self.name, *where, *options])
+        where = ["--server", self.running.stack.rest_url, "-o", "json"]
+        done = CliRunner().invoke(AUDIT, [self.name, *where, *options])
         assert done.exit_code in {0, 1}, done.exception
         assert done.stdout, done.exception
         found: dict[str, Any] = json.loads(done.stdout)
@@ -87,9 +90,9 @@ def test_a_sound_history_adds_up(audited: Audited) -> None:
     assert (table["waiting"], table["unproved"], table["others"]) == (0, 0, 0)
     where = ["--bootstrap-server", audited.running.stack.bootstrap_servers]
     arguments = [audited.name, "-f", str(audited.file), *where]
-    done = CliRunner().invoke(audit_app, [*arguments, "-o", "json"])
-    assert json.loads(done.stdout) == {**found}
-    shown = CliRunner().invoke(audit_app, arguments).stdout.splitlines()
+    done = CliRunner().invoke(AUDIT, [*arguments, "-o", "json"])
+    assert {"connector": audited.name, **json.loads(done.stdout)} == found
+    shown = CliRunner().invoke(AUDIT, arguments).stdout.splitlines()
     assert shown[-1] == "everything that can be proved adds up"
 
 

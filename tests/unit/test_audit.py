@@ -1,0 +1,154 @@
+"""Sums over a control topic: what hand-made histories say, sound ones and bad ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID, uuid4
+
+from connect.audit.announced import Announced
+from connect.audit.report import Audit
+from connect.control_log import ControlRecord
+from connect.layout import TopicPartition
+from control_schemas.events import (
+    CommitComplete,
+    DataComplete,
+    DataWritten,
+    Event,
+    EventHeaders,
+    Payload,
+    SourceRange,
+    TableReference,
+    TopicPartitionOffset,
+)
+from tests.frames import FILE
+
+GROUP = "connect-orders"
+TABLE = TableReference("iceberg", ("db",), "orders", None)
+PLACE = TopicPartition("orders", 0)
+
+
+class History:
+    """A control topic with one partition, written event by event."""
+
+    def __init__(self) -> None:
+        self.records: list[ControlRecord] = []
+
+    def add(
+        self, payload: Payload, headers: EventHeaders | None = None, partition: int = 0
+    ) -> None:
+        """Append an event; the next one is a microsecond younger."""
+        offset = len(self.records)
+        event = Event(uuid4(), offset, GROUP, payload)
+        self.records.append(ControlRecord(partition, offset, event, headers or EventHeaders()))
+
+    def announce(
+        self, start: int, end: int, *, rows: int | None = None, dropped: int = 0, dead: int = 0
+    ) -> UUID:
+        """One answer: a file, and the range it comes from."""
+        commit_id, read = uuid4(), end - start
+        written = read - dropped - dead
+        file = replace(
+            FILE, file_path=f"s3://lake/{uuid4()}", record_count=written if rows is None else rows
+        )
+        self.add(DataWritten(commit_id, TABLE, (file,), ()))
+        found = SourceRange("orders", 0, start, end, read, dropped, dead, written, None)
+        self.add(DataComplete(commit_id, ()), EventHeaders(ranges=(found,)))
+        return commit_id
+
+
+def judged(history: History, *, log_start: int = 0, is_one_row: bool = True) -> Audit:
+    """What the sums say."""
+    audit = Audit("orders")
+    announced = Announced(audit, GROUP, {0: log_start}, is_one_row=is_one_row)
+    announced.take(history.records)
+    announced.check_rounds()
+    return audit
+
+
+def codes(audit: Audit) -> list[str]:
+    return [mismatch.code for mismatch in audit.mismatches]
+
+
+def test_a_sound_history() -> None:
+    """Ranges that follow each other, each with its rows."""
+    history = History()
+    history.announce(5, 15, dropped=2, dead=1)
+    history.announce(15, 20)
+    audit = judged(history)
+    assert audit.is_sound
+    found = audit.sources[PLACE]
+    assert (found.from_offset, found.to_offset, found.read) == (5, 20, 15)
+    assert (found.written, found.dropped, found.dead_lettered) == (12, 2, 1)
+
+
+def test_gaps_and_overlaps_are_named_in_their_order() -> None:
+    """What nobody announced, and what was announced twice."""
+    history = History()
+    history.announce(0, 10)
+    history.announce(12, 20)
+    history.announce(15, 30)
+    audit = judged(history)
+    assert codes(audit) == ["source_gap", "source_overlap"]
+    gap, overlap = (mismatch.where for mismatch in audit.mismatches)
+    assert (gap["start_offset"], gap["end_offset"], gap["control_offset"]) == (10, 12, 3)
+    assert (overlap["start_offset"], overlap["end_offset"]) == (15, 20)
+
+
+def test_records_without_a_fate_are_named() -> None:
+    """Read, and neither written nor dropped nor dead."""
+    history = History()
+    bad = SourceRange("orders", 0, 0, 10, 10, 1, 1, 7, None)
+    history.add(DataComplete(uuid4(), ()), EventHeaders(ranges=(bad,)))
+    assert codes(judged(history)) == ["range_differs", "round_differs"]
+
+
+def test_rounds_must_hold_what_was_written() -> None:
+    """Fewer rows than records never; more only where a record may leave several."""
+    history = History()
+    history.announce(0, 10, rows=9)
+    history.announce(10, 20, rows=11)
+    assert codes(judged(history)) == ["round_differs", "round_differs"]
+    assert codes(judged(history, is_one_row=False)) == ["round_differs"]
+
+
+def test_a_file_announced_twice_counts_once() -> None:
+    """As the committer takes it once."""
+    history = History()
+    history.announce(0, 10)
+    first = history.records[0].event
+    assert first is not None
+    history.add(first.payload)
+    assert judged(history).is_sound
+
+
+def test_another_sink_in_between_is_no_gap() -> None:
+    """The Java sink gives no ranges and spreads its events: its part is not proved, and said."""
+    history = History()
+    history.announce(0, 10)
+    java = TopicPartitionOffset("orders", 0, 20, None)
+    history.add(DataComplete(uuid4(), (java,)), partition=1)
+    history.announce(20, 30)
+    history.announce(31, 40)
+    audit = judged(history)
+    assert codes(audit) == ["source_gap"]
+    assert audit.mismatches[0].where["start_offset"] == 30
+    assert "read on from 20 instead of 10" in audit.notes[0]
+
+
+def test_offsets_that_were_set_are_no_gap() -> None:
+    """The node says on the control topic when an operator moved them."""
+    history = History()
+    history.announce(0, 10)
+    history.add(CommitComplete(uuid4(), None), EventHeaders(moved=()))
+    history.announce(3, 10)
+    assert judged(history).is_sound
+
+
+def test_what_retention_cut_is_not_judged() -> None:
+    """The first answer's files may have gone with the log's beginning."""
+    history = History()
+    history.announce(0, 10)
+    history.announce(10, 20)
+    del history.records[0]
+    assert codes(judged(history)) == ["round_differs"]
+    assert judged(history, log_start=1).is_sound

@@ -1,0 +1,138 @@
+"""A table against what was announced for it, on a catalog in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
+
+from connect.audit.announced import Announcement
+from connect.audit.report import Audit, TableSum
+from connect.audit.table import TableAudit
+from control_schemas.events import SourceRange
+
+KEY = "kafka.connect.offsets.control-iceberg.connect-orders"
+ROUND = UUID(int=1)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[Table]:
+    """A table of numbers."""
+    catalog = load_catalog(
+        "c", type="sql", uri=f"sqlite:///{tmp_path / 'c.db'}", warehouse=f"file://{tmp_path}"
+    )
+    catalog.create_namespace("db")
+    yield catalog.create_table("db.orders", pa.schema([("id", pa.int64())]))
+    catalog.close()
+
+
+def commit(table: Table, rows: int, offset: int | None) -> None:
+    """A snapshot with rows; of the sink when it has a control offset."""
+    properties = {} if offset is None else {KEY: f'{{"0":{offset}}}'}
+    table.append(
+        pa.table({"id": pa.array(range(rows), pa.int64())}), snapshot_properties=properties
+    )
+
+
+def announced(*rows: tuple[int, int], uuid: UUID | None = None) -> list[Announcement]:
+    """Announcements as (control offset, rows)."""
+    return [Announcement(0, offset, ROUND, uuid, count) for offset, count in rows]
+
+
+def judged(
+    table: Table,
+    announcements: list[Announcement],
+    *,
+    log_starts: Mapping[int, int] | None = None,
+    log_end: int = 100,
+    passed: int = 0,
+) -> tuple[Audit, TableSum]:
+    """The audit of the table alone."""
+    audit = Audit("orders")
+    found = SourceRange("orders", 2, 7, 9, 2, 0, 0, 2, None)
+    one = TableAudit(
+        audit,
+        KEY,
+        "main",
+        log_starts or {},
+        {0: log_end},
+        {0: passed},
+        lambda ids: [found] * len([*ids]),
+    )
+    return audit, one.check("db.orders", table, announcements)
+
+
+def test_each_snapshot_holds_what_was_announced_for_it(table: Table) -> None:
+    """By control offsets; what is above the last ones waits."""
+    commit(table, 3, 5)
+    commit(table, 2, 8)
+    audit, found = judged(table, announced((1, 1), (4, 2), (5, 2), (9, 6)), passed=8)
+    assert audit.is_sound
+    assert (found.announced, found.committed, found.now, found.waiting) == (5, 5, 5, 6)
+
+
+@pytest.mark.parametrize("rows", [2, 4])
+def test_a_snapshot_with_other_rows_is_named_with_its_source(table: Table, rows: int) -> None:
+    """Too few and too many, with the first source range and control event in question."""
+    commit(table, 3, 5)
+    commit(table, rows, 8)
+    audit, _ = judged(table, announced((1, 3), (6, 3)))
+    (mismatch,) = audit.mismatches
+    assert mismatch.code == "snapshot_differs"
+    head = table.current_snapshot()
+    assert head is not None
+    assert mismatch.where == {
+        "table": "db.orders",
+        "snapshot_id": head.snapshot_id,
+        "topic": "orders",
+        "partition": 2,
+        "start_offset": 7,
+        "end_offset": 9,
+        "control_partition": 0,
+        "control_offset": 6,
+    }
+
+
+def test_what_the_group_has_passed_must_be_in_a_snapshot(table: Table) -> None:
+    """The coordinator stored offsets beyond it, and the table does not hold it."""
+    commit(table, 3, 5)
+    audit, found = judged(table, announced((1, 3), (6, 3), (9, 1)), passed=8)
+    assert [m.code for m in audit.mismatches] == ["announcement_lost"]
+    assert found.waiting == 1
+
+
+def test_what_is_not_retained_or_not_read_yet_is_not_judged(table: Table) -> None:
+    """Announcements gone by retention, and snapshots younger than the reading of the log."""
+    commit(table, 3, 5)
+    commit(table, 2, 8)
+    commit(table, 2, 20)
+    audit, found = judged(table, announced((6, 2)), log_starts={0: 3}, log_end=10)
+    assert audit.is_sound
+    assert (found.unproved, found.committed) == (5, 2)
+
+
+def test_others_are_counted_apart(table: Table) -> None:
+    """Rows that somebody else adds; announcements for a table that is gone."""
+    commit(table, 3, 5)
+    commit(table, 4, None)
+    gone = announced((2, 9), uuid=UUID(int=9))
+    audit, found = judged(table, [*announced((1, 3)), *gone])
+    assert audit.is_sound
+    assert audit.changed_by_others
+    assert (found.committed, found.others, found.now) == (3, 4, 7)
+    assert any(
+        "9 rows were announced for a table of that name that is gone" in n for n in audit.notes
+    )
+
+
+def test_a_table_without_snapshots(table: Table) -> None:
+    """Everything waits, unless the group has passed it."""
+    assert judged(table, announced((1, 3)))[0].is_sound
+    assert [m.code for m in judged(table, announced((1, 3)), passed=2)[0].mismatches] == [
+        "announcement_lost"
+    ]
