@@ -245,6 +245,14 @@ class FakeHerder:
                 "partitions": [],
             },
             "dead-letters": {"topic": None, "records": 0, "last": []},
+            "audit": {
+                "sound": True,
+                "changed_by_others": False,
+                "sources": [],
+                "tables": [],
+                "mismatches": [],
+                "notes": [],
+            },
         }
         return {"connector": name, **empty[what]}
 
