@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 from uuid import UUID, uuid4
 
 from confluent_kafka import Producer
@@ -15,9 +14,11 @@ from pyspark.sql import DataFrame
 
 from connect.clock import SystemClock
 from connect.config.parse import parse
+from connect.errors import RecordError
 from connect.gateways.kafka import LogReader, Message
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.layout import TopicPartition
+from connect.records import KafkaRecord
 from control_schemas.codec import decode, encode
 from control_schemas.events import (
     CommitComplete,
@@ -32,7 +33,7 @@ from control_schemas.events import (
     TableReference,
 )
 from control_schemas.headers import decode_headers
-from worker.descriptors import Progress
+from worker.descriptors import DeadLetter, Progress
 from worker.drain import as_arrow
 from worker.rounds import Slice, WrittenBatch
 from worker.session import Session
@@ -73,11 +74,15 @@ class Records:
             )
             for p, o in sorted(offsets.items())
         )
-        return WrittenBatch(part, progress, (((TABLE, files),),), tuple(range(self.letters)))
+        letters = tuple(
+            DeadLetter(KafkaRecord(topic, 0, n, 5, 0, None, b""), RecordError("bad", code="bad"))
+            for n in range(self.letters)
+        )
+        return WrittenBatch(part, progress, (((TABLE, files),),), letters)
 
-    def dead_letter(self, letter: Any) -> Message | None:
-        """Dead letters are numbers here."""
-        return Message("dead", None, str(letter).encode())
+    def dead_letter(self, letter: DeadLetter) -> Message | None:
+        """Dead letters are their numbers here."""
+        return Message("dead", None, str(letter.record.offset).encode())
 
     def refresh(self) -> None:
         """There are no tables."""

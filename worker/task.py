@@ -32,6 +32,7 @@ from worker.announcer import Announcer
 from worker.control import ControlLog, Heard
 from worker.drain import Drain
 from worker.figures import TaskFigures
+from worker.ratio import DeadLetterRatio
 from worker.rounds import Backlog, Ledger, Offsets, Slice
 from worker.source import check_positions, source_options
 from worker.topics import SourceTopics
@@ -136,6 +137,7 @@ class _Life:
         self._looked_ms = 0
         self._reading_to: Offsets = {}
         self._closing: list[Callable[[], None]] = []
+        self._ratio = DeadLetterRatio(owner.config.errors.dead_letter_ratio_max)
 
     def close(self) -> None:
         """Let go of all connections; pending batches are forgotten."""
@@ -359,6 +361,7 @@ class _Life:
     def _batch(self, rows: DataFrame, part: Slice) -> None:
         started_ms = self._clock.monotonic_ms()
         batch = self._runner.run(rows, part)
+        self._ratio.add(batch)
         self._ledger.add(batch)
         self._figures.add(batch, self._clock.monotonic_ms() - started_ms)
         self._figures.lag_records = max(0, self._figures.lag_records - part.record_count_max)

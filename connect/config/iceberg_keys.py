@@ -269,6 +269,14 @@ OWN_KEYS: tuple[Key, ...] = (
         None,
     ),
     Key(
+        "errors.deadletterqueue.max-ratio",
+        "DOUBLE",
+        "Largest share of dead letters among the last 1,000 records or more that a task read; more "
+        "of them stop the task before their batch is announced. 1 is no limit.",
+        "0.5",
+        check=between(0, 1),
+    ),
+    Key(
         "icefloe.owner",
         "STRING",
         "Who applies this connector from files; `icefloe apply --prune` deletes only its own.",

@@ -341,3 +341,23 @@ def test_dead_letters_travel_with_the_answer(rig: Rig) -> None:
     assert (said.records_read, said.records_dead_lettered, said.records_written) == (6, 2, 4)
     assert [r.value for r in reader.poll(5_000)] == [b"0", b"1"]
     reader.close()
+
+
+def test_too_many_dead_letters_stop_the_task_and_lose_nothing(rig: Rig) -> None:
+    """The batch is announced to nobody; mended, the task reads it again and writes all of it."""
+    rig.feed(1_000)
+    rig.runner.letters = 501
+    with rig.running():
+        rig.send(StartCommit(uuid4()))
+        until(lambda: bool(rig.ended))
+    error = rig.ended[0]
+    assert isinstance(error, RecordError)
+    assert error.code == "too_many_dead_letters"
+    assert rig.committed() == {0: 0, 1: 0}
+    rig.runner.letters = 500
+    rig.ended.clear()
+    with rig.running():
+        _, answer = rig.round()
+    (said,) = answer[-1][1].ranges or ()
+    assert (said.start_offset, said.end_offset) == (0, 1_000)
+    assert (said.records_dead_lettered, said.records_written) == (500, 500)
