@@ -23,15 +23,15 @@ from pyspark.sql import DataFrame
 
 from connect import failpoints
 from connect.config.connector import ConnectorConfig
-from connect.errors import CommitError, CommitRefused, DataLost, Fenced, RetriableError
+from connect.errors import CommitError, CommitRefused, DataLost, RetriableError
 from connect.gateways.kafka import LogReader, TransactionalProducer, client_properties
 from connect.gateways.kafka_admin import KafkaAdmin
-from connect.herder.store import read_layouts
 from connect.predecessors import committed_offsets, wait_until_left
 from worker.announcer import Announcer
 from worker.control import ControlLog, Heard
 from worker.drain import Drain
 from worker.figures import TaskFigures
+from worker.newest_layout import check_layout
 from worker.ratio import DeadLetterRatio
 from worker.rounds import Backlog, Ledger, Offsets, Slice
 from worker.source import check_positions, source_options
@@ -49,12 +49,6 @@ ANSWER_SHARE = 0.25  # of interval and timeout: how long an answer may wait for 
 RESET_LOOKS = 5  # a new leader may for a moment not know how far its log is committed
 
 log = structlog.get_logger("worker.task")
-
-
-class LayoutSuperseded(Fenced):
-    """A newer layout is in the config topic: this task must not begin."""
-
-    default_code = "layout_superseded"
 
 
 @dataclass(slots=True)
@@ -169,7 +163,7 @@ class _Life:
         self._closing.append(producer.close)
         failpoints.hit("W13")
         producer.init()
-        self._check_layout()
+        check_layout(self._wiring, config, self._owner.assignment)
         self._admin = KafkaAdmin(
             client_properties(
                 node, config.consumer_overrides, config.kafka_overrides, prefix="admin."
@@ -224,21 +218,6 @@ class _Life:
             reader, self._admin, topic=config.control_topic, group_id=config.connect_group_id
         )
         self._control.start_at_end()
-
-    def _check_layout(self) -> None:
-        topic, own = self._wiring.config_topic, self._owner.assignment.layout
-        if topic is None:
-            return
-        newest, _ready = read_layouts(
-            client_properties(self._wiring.node), topic, self._config.name
-        )
-        if newest is None or newest.number > own:
-            raise LayoutSuperseded(
-                f"the task was given layout {own}, the config topic holds "
-                f"{'none' if newest is None else newest.number}",
-                connector=self._config.name,
-                task=self._owner.assignment.task,
-            )
 
     def _positions(self) -> Offsets:
         """Committed source offsets; where there is none, what ``auto.offset.reset`` says.

@@ -1,0 +1,34 @@
+"""Whether a task's layout is still the newest: a task of an older one must not begin."""
+
+from __future__ import annotations
+
+from connect.config.connector import ConnectorConfig
+from connect.errors import Fenced
+from connect.gateways.kafka import client_properties
+from connect.herder.store import read_layouts
+from worker.wiring import TaskAssignment, Wiring
+
+
+class LayoutSuperseded(Fenced):
+    """A newer layout is in the config topic: this task must not begin."""
+
+    default_code = "layout_superseded"
+
+
+def check_layout(wiring: Wiring, config: ConnectorConfig, assignment: TaskAssignment) -> None:
+    """Compare a task's layout with the config topic's, where the wiring names one.
+
+    Raises:
+        LayoutSuperseded: there is a newer one, or none at all.
+        RetriableError: the broker is away.
+    """
+    if wiring.config_topic is None:
+        return
+    newest, _ready = read_layouts(client_properties(wiring.node), wiring.config_topic, config.name)
+    if newest is None or newest.number > assignment.layout:
+        raise LayoutSuperseded(
+            f"the task was given layout {assignment.layout}, the config topic holds "
+            f"{'none' if newest is None else newest.number}",
+            connector=config.name,
+            task=assignment.task,
+        )
