@@ -29,7 +29,7 @@ def _put(running: RunningStack, name: str, wish: str) -> None:
 
 
 def _icefloe(running: RunningStack, *arguments: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "connect.cli", *arguments, "--url", running.stack.rest_url]
+    command = [sys.executable, "-m", "connect.cli", *arguments, "--server", running.stack.rest_url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stdout + done.stderr
 
