@@ -319,6 +319,7 @@ class Committer:
         return FloorKeys(
             summary=config.offsets_property,
             mirror=config.offsets_mirror_property,
+            valid_through_mirror=config.valid_through_mirror_property,
             tag=f"icefloe-{config.name}",
             branch=config.table(str(commit.table)).commit_branch or MAIN_BRANCH,
             has_history=self._has_history,
@@ -338,13 +339,15 @@ class Committer:
             "engine-name": "icefloe",
             "engine-version": self._version,
         }
-        last_us = instant_us(state.valid_through_text)
+        known = [instant_us(text) for text in state.valid_through_texts]
+        last_us = max((us for us in known if us is not None), default=None)
         given_us = commit.valid_through_us
         # lower than the last claim: the kernel does not know for which partitions that one was
         # made, so nothing is claimed until this one has caught up
+        properties = {self._config.offsets_mirror_property: offsets_text(offsets)}
         if given_us is not None and (last_us is None or given_us >= last_us):
             summary[VALID_THROUGH_PROPERTY] = instant_text(given_us)
-        properties = {self._config.offsets_mirror_property: offsets_text(offsets)}
+            properties[self._config.valid_through_mirror_property] = instant_text(given_us)
         if self._topic_id:
             properties[self.topic_id_property] = self._topic_id
         return Content(

@@ -4,6 +4,7 @@ Rules of this file:
 - Per control partition the floor is the maximum over the newest sink snapshot in the branch's
   ancestry, the snapshot our tag holds, the mirror in the table's properties, and what this
   coordinator committed itself (given by the caller).
+- The last VTTS is in a mirror property, too: expiry must not let a claim go back.
 - An ancestry that is cut off without any of these is ``floor_lost``: the table may hold what we
   would write again. An operator who knows better sets the mirror property, ``{}`` for "nothing".
 - A tag that holds a snapshot which the branch has left means that the table was rolled back:
@@ -39,7 +40,8 @@ class FloorKeys:
 
     Attributes:
         summary: snapshot summary key.
-        mirror: table property.
+        mirror: table property of the control offsets.
+        valid_through_mirror: table property of the VTTS.
         tag: name of the tag that is moved with every commit.
         branch: the branch that is committed to.
         has_history: False for a connector that never completed a round: a table it meets may
@@ -48,6 +50,7 @@ class FloorKeys:
 
     summary: str
     mirror: str
+    valid_through_mirror: str
     tag: str
     branch: str = MAIN_BRANCH
     has_history: bool = True
@@ -61,14 +64,15 @@ class TableState:
         head: the branch's snapshot, or the one a missing branch starts from; None without any.
         is_branch_missing: the branch is created by the first commit.
         floor: control partition -> next control offset.
-        valid_through_text: last VTTS of this connector as it stands there; None when unknown.
+        valid_through_texts: what is known of the last VTTS of this connector, as it stands there:
+            of the newest snapshot that has one, and of the mirror, which outlives snapshots.
         ancestors: ids of the head and its ancestors, as far as they are kept.
     """
 
     head: Snapshot | None
     is_branch_missing: bool
     floor: Mapping[int, int]
-    valid_through_text: str | None = None
+    valid_through_texts: tuple[str, ...] = ()
     ancestors: frozenset[int] = field(default_factory=frozenset)
 
 
@@ -107,7 +111,9 @@ def table_state(metadata: TableMetadata, keys: FloorKeys) -> TableState:
         head=head,
         is_branch_missing=ref is None,
         floor=merged(in_ancestry, elsewhere),
-        valid_through_text=vtts,
+        valid_through_texts=tuple(
+            text for text in (vtts, metadata.properties.get(keys.valid_through_mirror)) if text
+        ),
         ancestors=frozenset(s.snapshot_id for s in chain),
     )
 

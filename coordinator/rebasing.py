@@ -55,6 +55,7 @@ def _mend(
     keys = FloorKeys(
         summary=config.offsets_property,
         mirror=config.offsets_mirror_property,
+        valid_through_mirror=config.valid_through_mirror_property,
         tag=f"icefloe-{config.name}",
         branch=config.table(name).commit_branch or MAIN_BRANCH,
     )

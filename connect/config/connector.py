@@ -187,6 +187,11 @@ class ConnectorConfig:
         """Table property that mirrors the newest control offsets."""
         return f"icefloe.offsets.{self.control_topic}.{self.connect_group_id}"
 
+    @property
+    def valid_through_mirror_property(self) -> str:
+        """Table property that mirrors the newest VTTS."""
+        return f"icefloe.valid-through.{self.control_topic}.{self.connect_group_id}"
+
     def table(self, name: str) -> TableConfig:
         """The table's own settings over the connector's defaults."""
         found = self.table_configs.get(name)

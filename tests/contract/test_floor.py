@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
 import pytest
+from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import (
     RemovePropertiesUpdate,
@@ -12,10 +17,11 @@ from pyiceberg.table.update import (
     SetSnapshotRefUpdate,
 )
 
+from connect.gateways.catalog import CatalogGateway
 from coordinator.effects import TableCommitted, TableFailed
 from coordinator.floor import FloorKeys, table_state
 from coordinator.snapshots import instant_us
-from tests.places import MIRROR, Place
+from tests.places import MIRROR, Place, paths_of
 from tests.tables import announced, reference, table_commit
 
 OFFSETS = "kafka.connect.offsets.control-iceberg.connect-c"
@@ -63,9 +69,57 @@ def test_the_floor_outlives_expiry(place: Place, left: str) -> None:
     assert fresh.files == 1
 
 
+def test_the_valid_through_time_outlives_expiry(place: Place) -> None:
+    """A claim lower than one whose snapshot is gone is not made."""
+    claimed_us, lower_us = 1_767_323_045_678_000, 1_767_323_045_677_000
+    assert isinstance(
+        place.committer().commit(place.round(0, valid_through_us=claimed_us)), TableCommitted
+    )
+    _bury(place)
+    place.change(RemoveSnapshotRefUpdate.model_validate({"ref-name": "icefloe-c"}))
+    _expire(place)
+    for offset, through_us, is_claimed in ((1, lower_us, False), (2, claimed_us, True)):
+        commit = place.round(offset, valid_through_us=through_us)
+        assert isinstance(place.committer().commit(commit), TableCommitted)
+        summary = place.now().current_snapshot().summary
+        assert ("kafka.connect.valid-through-ts" in summary.additional_properties) == is_claimed
+
+
+class Stale:
+    """A catalog gateway whose first look at a table is an old one."""
+
+    def __init__(self, catalog: CatalogGateway, old: Table) -> None:
+        self._catalog = catalog
+        self._old: Table | None = old
+
+    def load(self, identifier: Sequence[str]) -> Table:
+        """The old look, once."""
+        old, self._old = self._old, None
+        return old or self._catalog.load(identifier)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)
+
+
+def test_a_commit_made_before_a_rollback_does_not_land_after_it(place: Place) -> None:
+    """The branch is where it was, but not the table's sequence number: catalogs refuse that."""
+    assert isinstance(place.committer().commit(place.round(0)), TableCommitted)
+    old = place.now()
+    assert isinstance(place.committer().commit(place.round(1)), TableCommitted)
+    head_id = old.metadata.current_snapshot_id
+    to_old = {"ref-name": "main", "type": "branch", "snapshot-id": head_id}
+    place.change(SetSnapshotRefUpdate.model_validate(to_old))
+    before = paths_of(place.now())
+    frozen = replace(place, catalog=cast("CatalogGateway", Stale(place.catalog, old)))
+    outcome = frozen.committer().commit(place.round(2))
+    assert isinstance(outcome, TableFailed)
+    assert outcome.code == "table_rolled_back"
+    assert paths_of(place.now()) == before
+
+
 def test_what_the_older_sink_left_is_understood(place: Place) -> None:
     """Its floor has the same name, its valid-through time another name and form."""
-    keys = FloorKeys(summary=OFFSETS, mirror=MIRROR, tag="icefloe-c")
+    keys = FloorKeys(OFFSETS, MIRROR, "no-such-property", tag="icefloe-c")
     table = place.now()
     table.append(
         table.schema().as_arrow().empty_table(),
@@ -73,12 +127,12 @@ def test_what_the_older_sink_left_is_understood(place: Place) -> None:
     )
     state = table_state(place.now().metadata, keys)
     assert state.floor == {0: 7, 2: 9}
-    assert instant_us(state.valid_through_text) == 1_767_323_045_678_000
+    assert [instant_us(t) for t in state.valid_through_texts] == [1_767_323_045_678_000]
     table.append(
         table.schema().as_arrow().empty_table(),
         snapshot_properties={OFFSETS: '{"0":8}', "kafka.connect.vtts": "9" * 30},
     )
-    assert instant_us(table_state(place.now().metadata, keys).valid_through_text) is not None
+    assert table_state(place.now().metadata, keys).valid_through_texts
 
 
 def test_a_rollback_stops_the_connector(place: Place) -> None:

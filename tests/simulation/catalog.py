@@ -14,6 +14,10 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from coordinator.floor import VALID_THROUGH_PROPERTY, FloorKeys
 
 SUMMARY, MIRROR, TAG, TOPIC_ID = "offsets", "mirror", "icefloe-c", "topic-id"
+VALID_THROUGH_MIRROR = "valid-through"
+
+
+Base = tuple[int | None, int]  # the branch's snapshot, the table's last sequence number
 
 
 class ConflictError(Exception):
@@ -50,14 +54,13 @@ class Snapshot:
     def __init__(self, snapshot_id: int, parent: Snapshot | None, summary: Summary) -> None:
         self.snapshot_id = snapshot_id
         self.summary = summary
-        self.sequence_number = 1
+        self.sequence_number = 0
         self.parent_snapshot_id: int | None = None
         self.added = self.visible = 0
         self.offsets: dict[int, int] = {}
         self.valid_through_us: int | None = None
         if parent is not None:
             self.parent_snapshot_id = parent.snapshot_id
-            self.sequence_number = parent.sequence_number + 1
             self.added, self.visible = parent.added, parent.visible
             self.offsets = parent.offsets
 
@@ -87,8 +90,12 @@ class Table:
         self.uuid = uuid
         self.branch = branch
         self.is_upsert = is_upsert
-        self.keys = FloorKeys(SUMMARY, MIRROR, TAG, branch)
-        self.fresh_keys = FloorKeys(SUMMARY, MIRROR, TAG, branch, has_history=False)
+        self.keys = FloorKeys(SUMMARY, MIRROR, VALID_THROUGH_MIRROR, TAG, branch)
+        self.fresh_keys = FloorKeys(
+            SUMMARY, MIRROR, VALID_THROUGH_MIRROR, TAG, branch, has_history=False
+        )
+        self.last_sequence_number = 0
+        self.claimed_us = 0  # the highest VTTS that anybody could see in the branch
         self.refs: dict[str, Ref] = {}
         self.by_id: dict[int, Snapshot] = {}
         self.properties: dict[str, str] = {}
@@ -113,6 +120,11 @@ class Table:
         return None if ref is None else ref.snapshot_id
 
     @property
+    def base(self) -> Base:
+        """What a commit is made on, as it is now."""
+        return self.head_id, self.last_sequence_number
+
+    @property
     def head(self) -> Snapshot | None:
         """Where the next commit is put: the branch's head, or main's for a branch to be made."""
         found = self.head_id
@@ -126,19 +138,27 @@ class Table:
         head = None if self.head_id is None else self.by_id[self.head_id]
         return 0 if head is None else head.added
 
-    def require(self, uuid: int, base_id: int | None, snapshot_id: int) -> None:
+    def require(self, uuid: int, base: Base, snapshot_id: int) -> None:
         """The conditions of a commit.
+
+        Catalogs refuse a snapshot whose sequence number is not above the table's last one, which
+        no rollback takes back.
 
         Raises:
             ConflictError: one does not hold.
         """
-        if self.is_missing or self.uuid != uuid or self.head_id != base_id:
+        head_id, last_sequence_number = base
+        if self.is_missing or self.uuid != uuid or self.head_id != head_id:
+            raise ConflictError
+        if last_sequence_number < self.last_sequence_number:
             raise ConflictError
         if snapshot_id in self.by_id:
             raise ConflictError
 
     def put(self, snapshot: Snapshot) -> None:
         """Make it the branch's head."""
+        self.last_sequence_number += 1
+        snapshot.sequence_number = self.last_sequence_number
         self.by_id[snapshot.snapshot_id] = snapshot
         self.refs[self.branch] = Ref(snapshot.snapshot_id, SnapshotRefType.BRANCH)
 
@@ -148,6 +168,9 @@ class Table:
         self.refs[TAG] = Ref(snapshot.snapshot_id, SnapshotRefType.TAG)
         self.properties[MIRROR] = mirror
         self.properties[TOPIC_ID] = str(topic_id)
+        if snapshot.valid_through_us is not None:
+            self.properties[VALID_THROUGH_MIRROR] = snapshot.valid_through_us  # type: ignore[assignment] # compared as it is
+            self.claimed_us = snapshot.valid_through_us
 
     # ------------------------------------------------------------------ others
 
@@ -161,6 +184,8 @@ class Table:
             self.refs.pop(TAG, None)
         if with_mirror:
             self.properties.pop(MIRROR, None)
+            self.properties.pop(VALID_THROUGH_MIRROR, None)
+            self.claimed_us = 0
         kept = {ref.snapshot_id for ref in self.refs.values()}
         if len(kept) < len(self.by_id):
             self.is_expired = True
@@ -183,6 +208,7 @@ class Table:
         """Dropped, and made again under the same name."""
         self.uuid = uuid
         self.refs, self.by_id, self.properties = {}, {}, {}
+        self.last_sequence_number = self.claimed_us = 0
         self.is_missing = self.is_expired = False
 
 

@@ -46,23 +46,17 @@ def check_commit(
                 world.violation(
                     f"control offsets of {table.name} went back {before} -> {content.offsets}"
                 )
-    _check_valid_through(world, table, parent, snapshot, content)
+    _check_valid_through(world, table, snapshot, content)
     if table.is_upsert:
         _check_keys(world, snapshot)
 
 
-def _check_valid_through(
-    world: World, table: Table, parent: Snapshot | None, snapshot: Snapshot, content: Any
-) -> None:
+def _check_valid_through(world: World, table: Table, snapshot: Snapshot, content: Any) -> None:
     """The VTTS of a commit is not below the last one, and true."""
     vtts = content.valid_through_us
     if vtts is not None:
-        last = parent
-        while last is not None and last.valid_through_us is None:
-            older = last.parent_snapshot_id
-            last = None if older is None else table.by_id.get(older)
-        if last is not None and vtts < (last.valid_through_us or 0):
-            world.violation(f"VTTS of {table.name} went back {last.valid_through_us} -> {vtts}")
+        if vtts < table.claimed_us:
+            world.violation(f"VTTS of {table.name} went back {table.claimed_us} -> {vtts}")
         index = "abc".index(table.name)
         missing = unreadable(world, index, snapshot.added, vtts, content.partitions)
         if missing:

@@ -112,7 +112,8 @@ class Committer:
             last = commit.announcements[-1]
             offsets = {**floor, last.partition: last.offset + 1}
             offsets[commit.announcements[0].partition] = commit.announcements[0].offset + 1
-        last_vtts: Any = state.valid_through_text
+        known: Any = state.valid_through_texts
+        last_vtts = max(known, default=None)
         vtts = commit.valid_through_us
         if (
             vtts is not None
@@ -192,14 +193,14 @@ class Committer:
     ) -> Iterator[Any]:
         world = self.world
         snapshot_id = world.new_id()
-        base_id, uuid, is_uncertain = table.head_id, table.uuid, False
+        base, uuid, is_uncertain = table.base, table.uuid, False
         try:
             for _ in range(ATTEMPTS_MAX):
                 yield None
                 try:
                     if "no precondition on the branch" in world.bugs:
-                        base_id = table.head_id
-                    world.attempt(table, uuid, base_id, snapshot_id, content)
+                        base = table.base
+                    world.attempt(table, uuid, base, snapshot_id, content)
                 except ConflictError:
                     pass
                 except UnknownError:
@@ -207,7 +208,7 @@ class Committer:
                     if "files deleted on unknown" in world.bugs:
                         world.delete_files(table, content)
                     if "blind retry on unknown" in world.bugs:
-                        snapshot_id, base_id = world.new_id(), table.head_id
+                        snapshot_id, base = world.new_id(), table.base
                         continue
                 else:
                     return snapshot_id
@@ -219,7 +220,7 @@ class Committer:
                     world.bugs & {"moved floor unnoticed", "automatic rebase of a lost commit"}
                 ):
                     raise _FloorMovedError
-                base_id, uuid = table.head_id, table.uuid
+                base, uuid = table.base, table.uuid
             raise ConflictError
         finally:
             if is_uncertain:

@@ -101,12 +101,10 @@ def land_late(world: World) -> None:
     """A commit whose sender gave it up reaches the catalog."""
     if not world.late:
         return
-    sent_ms, table, uuid, base_id, snapshot_id, content = world.late.pop(
-        world.pick(len(world.late))
-    )
+    sent_ms, table, uuid, base, snapshot_id, content = world.late.pop(world.pick(len(world.late)))
     if world.now_ms - sent_ms <= LATE_MS_MAX:
         try:
-            world.land(table, uuid, base_id, snapshot_id, content)
+            world.land(table, uuid, base, snapshot_id, content)
         except ConflictError:
             world.count("late commit refused")
         else:

@@ -17,7 +17,7 @@ from control_schemas.events import TableReference
 from coordinator.effects import Envelope, LayoutChanged
 from coordinator.kernel import Kernel
 from tests.simulation import checks, faults, script, table_faults
-from tests.simulation.catalog import ConflictError, Snapshot, Table, UnknownError
+from tests.simulation.catalog import Base, ConflictError, Snapshot, Table, UnknownError
 from tests.simulation.coordinator import Coordinator
 from tests.simulation.kafka import Log, LostAnswerError
 from tests.simulation.task import TOPIC, Actor, Leader, Task
@@ -195,9 +195,7 @@ class World:
             self.count("applied, answer lost")
             raise LostAnswerError
 
-    def attempt(
-        self, table: Table, uuid: int, base_id: int | None, snapshot_id: int, content: Any
-    ) -> None:
+    def attempt(self, table: Table, uuid: int, base: Base, snapshot_id: int, content: Any) -> None:
         """One conditional commit, whose answer may be lost and which may land late.
 
         Raises:
@@ -210,9 +208,9 @@ class World:
             raise UnknownError
         if chance < 10:
             self.count("commit unknown, lands late")
-            self.late.append((self.now_ms, table, uuid, base_id, snapshot_id, content))
+            self.late.append((self.now_ms, table, uuid, base, snapshot_id, content))
             raise UnknownError
-        self.land(table, uuid, base_id, snapshot_id, content)
+        self.land(table, uuid, base, snapshot_id, content)
         if chance < 18:
             self.count("commit unknown, applied")
             raise UnknownError
@@ -220,11 +218,9 @@ class World:
             self.count("conflict after it was applied")
             raise ConflictError
 
-    def land(
-        self, table: Table, uuid: int, base_id: int | None, snapshot_id: int, content: Any
-    ) -> None:
+    def land(self, table: Table, uuid: int, base: Base, snapshot_id: int, content: Any) -> None:
         """The catalog applies a commit whose conditions hold."""
-        table.require(uuid, base_id, snapshot_id)
+        table.require(uuid, base, snapshot_id)
         if self.deleted_paths and self.deleted_paths & content.paths:
             self.violation(f"a commit of {table.name} adds files that were deleted")
         if not content.uuids <= {table.uuid}:
