@@ -85,6 +85,7 @@ bench: setup ## the figures of docs/performance, as a table and JSON
 docs: $(STAMP) ## write the generated pages anew
 	@$(BIN)/python -m connect.config.docs docs/configuration.md
 	@$(BIN)/python -m connect.config.converter_pages docs/converters
+	@$(BIN)/python -m connect.config.json_schema > docs/connector.schema.json
 	@$(BIN)/python -m connect.transforms.docs docs/transforms
 	@$(BIN)/python -m connect.metrics > docs/metrics.md
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pytest
+from jsonschema import Draft202012Validator
+
+from connect.config import json_schema
 from connect.config.declarations import CONNECTOR_KEYS, FRAMEWORK_KEYS, TABLE_KEYS
 from connect.config.docs import render
 from connect.config.node_keys import NODE_KEYS
@@ -25,6 +30,47 @@ def sources() -> str:
 def test_the_page_is_current() -> None:
     """``docs/configuration.md`` is what ``python -m connect.config.docs`` writes."""
     assert (ROOT / "docs/configuration.md").read_text() == render()
+
+
+def test_the_schema_for_editors_is_current() -> None:
+    """``docs/connector.schema.json`` is what ``python -m connect.config.json_schema`` writes."""
+    assert (ROOT / "docs/connector.schema.json").read_text() == json_schema.render()
+
+
+@pytest.fixture(scope="module")
+def editor() -> Draft202012Validator:
+    """What an editor makes of the schema."""
+    Draft202012Validator.check_schema(json_schema.schema())
+    return Draft202012Validator(json_schema.schema())
+
+
+@pytest.mark.parametrize(
+    "example", sorted((ROOT / "examples").glob("**/*.json")), ids=lambda p: p.name
+)
+def test_an_editor_takes_every_example(editor: Draft202012Validator, example: Path) -> None:
+    """Both shapes, without a word of complaint."""
+    given = json.loads(example.read_text("utf-8"))
+    assert [error.message for error in editor.iter_errors(given)] == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"iceberg.tables.evolve-schema-enable": "true"},
+        {"iceberg.control.commit.interval-ms": "soon"},
+        {"iceberg.table.db.t.partition_by": "id"},
+        {"iceberg.tables.timestamp-unit": "ns"},
+        {"icefloe.nothing": "1"},
+    ],
+)
+def test_an_editor_shows_mistakes(editor: Draft202012Validator, wrong: dict[str, str]) -> None:
+    """Unknown names, wrong types and choices, in either shape; a placeholder is no mistake."""
+    config = {"connector.class": "IcebergSinkConnector", "topics": "t", **wrong}
+    assert not editor.is_valid(config)
+    assert not editor.is_valid({"name": "c", "config": config})
+    (name,) = wrong
+    if "." in name and name in {key.name for key in CONNECTOR_KEYS}:
+        assert editor.is_valid({**config, name: "${file:f:k}"})
 
 
 def test_every_key_has_a_sentence() -> None:
