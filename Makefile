@@ -87,7 +87,7 @@ docs: $(STAMP) ## write the generated pages anew
 	@$(BIN)/python -m connect.config.converter_pages docs/converters
 	@$(BIN)/python -m connect.config.json_schema > docs/connector.schema.json
 	@$(BIN)/python -m connect.transforms.docs docs/transforms
-	@$(BIN)/python -m connect.metrics > docs/metrics.md
+	@$(BIN)/python -m connect.metrics_docs > docs/metrics.md
 
 lock: ## resolve dependencies and jars anew, with check sums
 	@$(UV) pip compile pyproject.toml --quiet --generate-hashes --no-header \

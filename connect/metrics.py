@@ -2,7 +2,7 @@
 
 Rules of this file:
 - A metric that is not in ``CATALOGUE`` cannot be counted; its labels are exactly those declared.
-  ``docs/metrics.md`` is made from the catalogue.
+  ``docs/metrics.md`` is made from the catalogue (``metrics_docs``).
 - Label values are names of connectors, tables and topics, task numbers and bounded codes; never
   record content. A metric has at most ``SERIES_MAX`` label sets: what is beyond is counted under
   ``other``, so a route to ten thousand tables does not drown the exposition.
@@ -336,28 +336,10 @@ class Exposition(Collector):
                     family.add_metric([labels[label] for label in metric.labels], number)
             yield family
 
+    def also(self, collector: Collector) -> None:
+        """Expose what another collector has, too."""
+        self._registry.register(collector)
+
     def text(self) -> str:
         """Prometheus' text format."""
         return generate_latest(self._registry).decode()
-
-
-def documentation() -> str:
-    """``docs/metrics.md``."""
-    lines = [
-        "# Metrics",
-        "",
-        "Made from `connect/metrics.py`; `python -m connect.metrics > docs/metrics.md` renews it.",
-        "All are exposed by each node at `/metrics` in Prometheus' text format.",
-        "",
-        "| metric | kind | unit | labels | meaning |",
-        "|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| `{m.exposed_name}` | {m.kind} | {m.unit} | {', '.join(m.labels)} | {m.doc} |"
-        for m in sorted(CATALOGUE, key=lambda m: m.name)
-    ]
-    return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    print(documentation(), end="")  # noqa: T201 - the document is this program's output

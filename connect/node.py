@@ -54,6 +54,7 @@ from connect.rest.auth import Users
 from connect.rest.herder_api import Health, NodeInfo
 from connect.rest.loggers import LEVELS, LogLevels
 from connect.rest.transport import GuardedProtocol, tls
+from connect.statsd_reporter import StatsdReporter
 
 COMMANDS: Mapping[str, Sequence[str]] = {
     # -P: a file named like a child in the working folder must not be run in its place
@@ -147,6 +148,7 @@ class Node:
         exposition = Exposition(
             clock.now_ms, is_known=lambda name: self._store.get(name).config is not None
         )
+        self._statsd = _statsd(config, exposition)
         self._herder = Herder(
             store=self._store,
             statuses=self._statuses,
@@ -265,6 +267,8 @@ class Node:
                     break
         if not self._stopping.is_set():
             self._herder.start()
+            if self._statsd is not None:
+                self._statsd.start()
             self._api.set_health(HEALTHY)
             _log.info("node is ready", connectors=len(self._store.names()))
 
@@ -279,6 +283,8 @@ class Node:
         grace_ms = self._config.drain_grace_ms
         deadline_ms = self._clock.monotonic_ms() + grace_ms
         self._herder.close()
+        if self._statsd is not None:
+            self._statsd.stop()
         self._children["worker"].shutdown(grace_ms - grace_ms // COORDINATOR_GRACE_PART)
         left_ms = max(0, deadline_ms - self._clock.monotonic_ms())
         self._children["coordinator"].shutdown(left_ms)
@@ -322,6 +328,13 @@ def _store_settings(config: NodeConfig, node: Mapping[str, str], worker_id: str)
         reader_properties=client_properties(node, prefix="consumer."),
         producer_properties=client_properties(node, prefix="producer."),
     )
+
+
+def _statsd(config: NodeConfig, exposition: Exposition) -> StatsdReporter | None:
+    address = config.values["icefloe.statsd.address"]
+    if not address:
+        return None
+    return StatsdReporter(address, config.values["icefloe.statsd.prefix"], exposition.samples)
 
 
 def _listen(config: NodeConfig) -> socket.socket:

@@ -333,6 +333,22 @@ NODE_KEYS: tuple[Key, ...] = (
         unit="ms",
         check=at_least(100),
     ),
+    Key(
+        "icefloe.statsd.address",
+        "STRING",
+        "`host:port` of a statsd server that gets the metrics every 10 s; without it none does.",
+        None,
+        "LOW",
+        _OWN,
+    ),
+    Key(
+        "icefloe.statsd.prefix",
+        "STRING",
+        "Put before the name of every metric sent to it.",
+        "icefloe",
+        "LOW",
+        _OWN,
+    ),
 )
 
 NODE_PREFIXES: tuple[Prefix, ...] = (

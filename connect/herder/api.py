@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
+from connect.connect_metrics import ConnectMetrics
 from connect.errors import Fenced, RetriableError
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.herder.herder import Herder
@@ -98,6 +99,7 @@ class NodeHerder:
         self._statuses = statuses
         self._admin = admin
         self._exposition = exposition
+        exposition.also(ConnectMetrics(exposition.samples, self._shown))
         self._offsets = offsets
         self._publish_level = publish_level
         self._on_fenced = on_fenced
@@ -150,13 +152,16 @@ class NodeHerder:
 
     def metrics_text(self) -> str:
         """All metrics of node, worker and coordinator."""
-        shown = [self._herder.status(name) for name in self._store.names()]
+        shown = self._shown()
         connectors = Counter(status.state for status in shown)
         tasks = Counter(task.state for status in shown for task in status.tasks)
         for state in _STATES:
             gauge("connectors", state=state).set(connectors[state])
             gauge("tasks", state=state).set(tasks[state])
         return self._exposition.text()
+
+    def _shown(self) -> list[ConnectorStatus]:
+        return [self._herder.status(name) for name in self._store.names()]
 
     # ------------------------------------------------------------ reading
 

@@ -5,6 +5,7 @@ Sentences and codes are those recorded from Kafka Connect 4.3.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,6 +28,7 @@ from connect.rest.herder_api import (
 )
 from connect.rest.routes import Answer, Call
 
+_LOG = logging.getLogger(__name__)
 Raw = Mapping[str, "str | None"]
 _INVALID = (
     "Connector configuration is invalid and contains the following {count} error(s):\n{errors}\n"
@@ -116,6 +118,8 @@ class Connectors:
         if found.errors:
             lines = "\n".join(found.errors)
             raise ApiError(400, _INVALID.format(count=len(found.errors), errors=lines))
+        for warning in found.warnings:
+            _LOG.warning("connector %s: %s", config.get("name"), warning)
         return {name: value for name, value in config.items() if value is not None}
 
     # ------------------------------------------------------------------ bodies

@@ -4,17 +4,21 @@ from pathlib import Path
 
 import pytest
 
-from connect import metrics
-from connect.errors import InvariantViolation
+from connect import metrics, metrics_docs
+from connect.connect_metrics import CATALOGUE as CONNECT_CATALOGUE
+from connect.connect_metrics import ConnectMetrics
+from connect.errors import ConfigError, InvariantViolation
 from connect.ipc import Channel
 from connect.metrics import Exposition, Registry
+from connect.rest.herder_api import ConnectorStatus, TaskStatus
+from connect.statsd_reporter import StatsdReporter
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_document_is_current() -> None:
     """``docs/metrics.md`` is what the catalogue says."""
-    assert (ROOT / "docs" / "metrics.md").read_text() == metrics.documentation()
+    assert (ROOT / "docs" / "metrics.md").read_text() == metrics_docs.documentation()
 
 
 def test_names_are_declared_once() -> None:
@@ -109,3 +113,66 @@ def test_counting_is_safe_for_threads() -> None:
     for thread in threads:
         thread.join()
     assert registry.snapshot()[1] == [("rounds", {"connector": "c"}, 8_000)]
+
+
+def test_kafka_connects_metrics_have_its_names() -> None:
+    """Counts of a task and states of connectors, as dashboards for Kafka Connect ask for them."""
+    registry = Registry()
+    registry.value("counter", "records_read", {"connector": "c", "task": 0}).inc(7)
+    exposition = Exposition(lambda: 0, registry=registry)
+    tasks = (TaskStatus(0, "RUNNING", "w:1"), TaskStatus(1, "FAILED", "w:1", "why"))
+    statuses = [ConnectorStatus("c", "RUNNING", "w:1", tasks)]
+    exposition.also(ConnectMetrics(exposition.samples, lambda: statuses))
+    text = exposition.text()
+    for line in (
+        'kafka_connect_sink_task_sink_record_read_total{connector="c",task="0"} 7.0',
+        'kafka_connect_connector_status{connector="c",status="running",task=""} 1.0',
+        'kafka_connect_connector_status{connector="c",status="failed",task="1"} 1.0',
+        'kafka_connect_worker_connector_failed_task_count{connector="c"} 1.0',
+        "kafka_connect_worker_connector_count 1.0",
+        "kafka_connect_worker_task_count 2.0",
+    ):
+        assert line in text.splitlines()
+    statuses.clear()
+    assert "kafka_connect_connector_status{" not in exposition.text()
+
+
+def test_every_source_of_kafka_connects_metrics_is_declared() -> None:
+    """With the same labels, in the same order."""
+    own = {m.name: m for m in metrics.CATALOGUE}
+    for metric in CONNECT_CATALOGUE:
+        if metric.source is not None:
+            assert own[metric.source].labels == metric.labels
+
+
+def test_statsd_gets_what_was_added_and_what_changed() -> None:
+    """Counters as differences, also after a restart from zero; gauges when they are new."""
+    registry = Registry()
+    exposition = Exposition(lambda: 0, registry=registry)
+    read = registry.value("counter", "records_read", {"connector": "a.b:c", "task": 0})
+    lag = registry.value("gauge", "lag_records", {"connector": "c", "task": 0})
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        server.settimeout(10)
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        reporter = StatsdReporter(address, "ice", exposition.samples)
+
+        def report() -> set[str]:
+            reporter.report()
+            return set(server.recv(65_536).decode().split("\n"))
+
+        read.set(5)
+        lag.set(3)
+        assert report() == {"ice.records_read.a_b_c.0:5|c", "ice.lag_records.c.0:3|g"}
+        read.set(7)
+        assert report() == {"ice.records_read.a_b_c.0:2|c"}
+        read.set(4)
+        lag.set(1)
+        assert report() == {"ice.records_read.a_b_c.0:4|c", "ice.lag_records.c.0:1|g"}
+
+
+@pytest.mark.parametrize("address", ["host", "host:", ":8125", "host:none", "host:99999"])
+def test_a_wrong_statsd_address_is_refused(address: str) -> None:
+    """It says what an address looks like."""
+    with pytest.raises(ConfigError, match="<host>:<port>"):
+        StatsdReporter(address, "ice", list)

@@ -1,0 +1,47 @@
+"""``docs/metrics.md`` from the catalogues: ``python -m connect.metrics_docs``."""
+
+from __future__ import annotations
+
+from connect import connect_metrics, metrics
+
+_HEAD = """\
+# Metrics
+
+Made from the catalogues in `connect/metrics.py` and `connect/connect_metrics.py` by `make docs`.
+All are exposed by each node at `/metrics` in Prometheus' text format. Those of Icefloe also go to
+statsd when `icefloe.statsd.address` is set, as `<prefix>.<metric>.<label values>`: counters as what
+was added since the last report; whatever is no letter, digit, `_` or `-` in a label value as `_`.
+
+The commit path: `icefloe_round_duration_ms`, `icefloe_commit_duration_ms`,
+`icefloe_table_commits_total`. The two lags: `icefloe_lag_records` (not yet in files) and
+`icefloe_records_uncommitted` (in files, in no table yet).
+
+| metric | kind | unit | labels | meaning |
+|---|---|---|---|---|
+"""
+_CONNECT = """\
+
+## Kafka Connect's own
+
+With Kafka Connect's meaning, under the names that the JMX exporter's usual rules give them.
+
+| metric | kind | labels | meaning |
+|---|---|---|---|
+"""
+
+
+def documentation() -> str:
+    """The page."""
+    own = "".join(
+        f"| `{m.exposed_name}` | {m.kind} | {m.unit} | {', '.join(m.labels)} | {m.doc} |\n"
+        for m in sorted(metrics.CATALOGUE, key=lambda m: m.name)
+    )
+    theirs = "".join(
+        f"| `{m.name}` | {m.kind} | {', '.join(m.labels)} | {m.doc} |\n"
+        for m in connect_metrics.CATALOGUE
+    )
+    return _HEAD + own + _CONNECT + theirs
+
+
+if __name__ == "__main__":
+    print(documentation(), end="")  # noqa: T201 - the document is this program's output
