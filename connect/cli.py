@@ -28,6 +28,7 @@ app = typer.Typer(
 _GROUPS = {
     "catalog": ("connect.catalog_tool", "Ask a catalog what it does."),
     "control": ("connect.control_tool", "Look into the control topic."),
+    "dlq": ("connect.dlq_tool", "Dead letters: count them, look at one, put them back."),
     "migrate": ("connect.migrate_tool", "Take a connector over from another sink."),
     "tables": ("connect.tables_tool", "Tables whose files wait for a commit."),
     "user": ("connect.rest.user_tool", "Entries of a node's users file."),

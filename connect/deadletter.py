@@ -8,6 +8,8 @@ Rules of this file:
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Final
 
 from connect.config.connector import ConnectorConfig
@@ -17,7 +19,9 @@ from connect.records import KafkaRecord
 
 PREFIX: Final = "__connect.errors."
 TABLE_HEADER: Final = "__icefloe.errors.table"
+_COORDINATES: Final = (PREFIX + "topic", PREFIX + "partition", PREFIX + "offset")
 _NO_TIMESTAMP_TYPE: Final = -1
+_CODE: Final = re.compile(r"\n\tcode: (\w+)\n$")
 
 
 def message(
@@ -87,3 +91,69 @@ def _class_name(error: RecordError, config: ConnectorConfig) -> str:
     alias = error.coordinates.get("transform")
     transforms = {each.alias: each.class_name for each in config.transforms}
     return transforms.get(str(alias), config.connector_class)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a dead letter comes from and why it is one, as its headers say; None: not said.
+
+    Attributes:
+        topic, partition, offset: of the source record.
+        connector: that could not handle it.
+        stage: Kafka Connect's word, or ``ROUTE``.
+        exception: class of the error, ours or Java's.
+        code: of our errors.
+        table: the record was for.
+        headers: those of the source record.
+    """
+
+    topic: str | None
+    partition: int | None
+    offset: int | None
+    connector: str | None
+    stage: str | None
+    exception: str | None
+    code: str | None
+    table: str | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the source topic and partition are known."""
+        return self.topic is not None and self.partition is not None
+
+
+def origin(record: KafkaRecord) -> Origin:
+    """Read the context headers of a dead letter, Kafka Connect's own ones as well.
+
+    The last block of them counts: a dead letter that was itself read from such a topic keeps the
+    headers that it had there.
+    """
+    names = [name for name, _ in record.headers]
+    starts = [n for n in range(len(names)) if tuple(names[n : n + 3]) == _COORDINATES]
+    first = starts[-1] if starts else len(names)
+    context = {
+        name: (value or b"").decode("utf-8", "replace") for name, value in record.headers[first:]
+    }
+    own = tuple(
+        header
+        for n, header in enumerate(record.headers)
+        if n < first or not (header[0].startswith(PREFIX) or header[0] == TABLE_HEADER)
+    )
+    stack = _CODE.search(context.get(PREFIX + "exception.stacktrace", ""))
+    return Origin(
+        context.get(PREFIX + "topic"),
+        _number(context.get(PREFIX + "partition")),
+        _number(context.get(PREFIX + "offset")),
+        context.get(PREFIX + "connector.name"),
+        context.get(PREFIX + "stage"),
+        context.get(PREFIX + "exception.class.name"),
+        stack[1] if stack else None,
+        context.get(TABLE_HEADER),
+        own,
+    )
+
+
+def _number(text: str | None) -> int | None:
+    is_number = text is not None and text.isascii() and text.isdecimal() and len(text) <= 19
+    return int(text) if is_number and text is not None else None

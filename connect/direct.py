@@ -80,6 +80,43 @@ def read_properties(path: Path | None, bootstrap_servers: str | None) -> dict[st
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Clients for one connector's topics alone.
+
+    Attributes:
+        config: placeholders resolved: it never leaves the process.
+        admin: the cluster.
+        reader: assigned to nothing.
+        producer_properties: for a producer, as the connector's tasks have them.
+    """
+
+    config: ConnectorConfig
+    admin: KafkaAdmin
+    reader: LogReader
+    producer_properties: Mapping[str, str]
+
+
+@contextmanager
+def opened_cluster(
+    raw: Mapping[str, str], node: Mapping[str, str], environ: Mapping[str, str]
+) -> Iterator[Cluster]:
+    """Open Kafka clients for a connector, and leave its catalog alone; as ``opened``."""
+    providers = Providers(node, environ)
+    config = resolve(parse(raw, node=node, resolve=providers.resolve), providers, node=node)
+    known = providers.resolve_all(node)
+    kafka = client_properties(known, config.kafka_overrides)
+    with ExitStack() as closing:
+        admin = KafkaAdmin(kafka)
+        closing.callback(admin.close)
+        reader = LogReader(kafka)
+        closing.callback(reader.close)
+        producer = client_properties(
+            known, config.producer_overrides, config.kafka_overrides, prefix="producer."
+        )
+        yield Cluster(config, admin, reader, producer)
+
+
 @contextmanager
 def opened(
     raw: Mapping[str, str], node: Mapping[str, str], environ: Mapping[str, str]
@@ -95,18 +132,12 @@ def opened(
         ConfigError: the configuration cannot work.
         RetriableError: the broker is away.
     """
-    providers = Providers(node, environ)
-    config = resolve(parse(raw, node=node, resolve=providers.resolve), providers, node=node)
-    kafka = client_properties(providers.resolve_all(node), config.kafka_overrides)
-    with ExitStack() as closing:
-        admin = KafkaAdmin(kafka)
-        closing.callback(admin.close)
-        reader = LogReader(kafka)
-        closing.callback(reader.close)
+    with opened_cluster(raw, node, environ) as cluster, ExitStack() as closing:
+        config, admin = cluster.config, cluster.admin
         catalog = open_catalog(config.catalog_name, config.catalog_properties)
         closing.callback(catalog.close)
         excluded = frozenset(
             node[key] for key in ("config.storage.topic", "status.storage.topic") if key in node
         )
         partitions = source_partitions(config, admin.topics(), excluded=excluded)
-        yield Direct(config, admin, reader, catalog, tuple(partitions))
+        yield Direct(config, admin, cluster.reader, catalog, tuple(partitions))

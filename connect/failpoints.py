@@ -58,9 +58,13 @@ COORDINATOR = {
     "C15": "after it",
     "C16": "shutdown",
 }
+TOOLS = {
+    "R1": "dead letters put back, before commit",
+    "R2": "one transaction of a replay committed",
+}
 WORKER_PID_VARIABLE = "ICEFLOE_WORKER_PID"
 _IN_PYTHON_WORKERS = frozenset({"W2", "W3"})
-NAMES = {**WORKER, **COORDINATOR}
+NAMES = {**WORKER, **COORDINATOR, **TOOLS}
 _ACTIONS = frozenset({"crash", "raise", "hang"})
 
 _actions: dict[str, tuple[str, int | None]] = {}

@@ -27,7 +27,17 @@ def test_version_is_the_installed_one() -> None:
 def test_help_names_every_command() -> None:
     """All commands are listed, the lazily loaded ones too."""
     shown = icefloe("--help").stdout
-    for command in ("catalog", "node", "up", "demo", "control", "migrate", "audit", "version"):
+    for command in (
+        "catalog",
+        "node",
+        "up",
+        "demo",
+        "control",
+        "dlq",
+        "migrate",
+        "audit",
+        "version",
+    ):
         assert command in shown
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from connect.config.connector import ConnectorConfig
 from connect.config.parse import parse
-from connect.deadletter import TABLE_HEADER, message
+from connect.deadletter import TABLE_HEADER, message, origin
 from connect.errors import RecordError
 from connect.records import KafkaRecord
 
@@ -101,3 +101,43 @@ def test_no_topic_no_message() -> None:
     """Tolerance without a dead letter topic drops what it tolerates."""
     record = KafkaRecord("t", 0, 0, None, -1, None, None)
     assert message(record, ERROR, NONE, task_id=0) is None
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.text(max_size=5)
+            | st.sampled_from([*CONNECT_HEADERS, TABLE_HEADER, "__connect.errors.x"]),
+            OPTIONAL_BYTES,
+        ),
+        max_size=6,
+    ).map(tuple),
+    st.integers(0, 50),
+    st.integers(0, 2**63 - 1),
+)
+def test_the_origin_of_a_dead_letter_is_read_back(
+    headers: tuple[tuple[str, bytes | None], ...], partition: int, offset: int
+) -> None:
+    """Coordinates, code and table, and the record's own headers even when they look like ours."""
+    record = KafkaRecord("t", partition, offset, 5, 0, b"k", b"v", headers)
+    sent = message(record, ERROR, WITH_HEADERS, task_id=2)
+    assert sent is not None
+    found = origin(KafkaRecord("dlq", 0, 9, 5, 0, sent.key, sent.value, sent.headers))
+    assert (found.topic, found.partition, found.offset) == ("t", partition, offset)
+    assert (found.connector, found.stage, found.code) == ("c", "VALUE_CONVERTER", "bad_json")
+    assert (found.table, found.headers) == ("db.t", headers)
+
+
+def test_a_dead_letter_of_kafka_connect_has_no_code() -> None:
+    """Its coordinates are read, its stack trace names no code of ours; bad numbers are unknown."""
+    record = KafkaRecord("dlq", 0, 9, 5, 0, b"k", b"v", (
+        ("own", b"x"),
+        ("__connect.errors.topic", b"t"),
+        ("__connect.errors.partition", b"3"),
+        ("__connect.errors.offset", b"\xd9\xa3"),
+        ("__connect.errors.exception.stacktrace", b"a.B: no\n\tat x.y(Z.java:1)\n"),
+    ))  # fmt: skip
+    found = origin(record)
+    assert (found.topic, found.partition, found.offset, found.code) == ("t", 3, None, None)
+    assert found.headers == (("own", b"x"),)
+    assert not origin(KafkaRecord("dlq", 0, 9, 5, 0, None, None, ())).is_known

@@ -26,7 +26,7 @@ def test_every_point_is_in_the_code_and_no_other() -> None:
     """The list and the places that are hit are the same."""
     text = "".join(
         path.read_text("utf-8")
-        for folder in ("worker", "coordinator")
+        for folder in ("worker", "coordinator", "connect")
         for path in (ROOT / folder).rglob("*.py")
     )
     hits = r"failpoints\.hit\(\"(\w+)\"\)|^    \"\w+\": \"(W\d+)\",$"

@@ -16,7 +16,8 @@ STOPPING = {
 }  # fmt: skip
 ASIDE = (  # what the command line and its helpers raise ends a command, not a connector
     "connect/embedded", "connect/gitops", "connect/migration", "connect/rest", "connect/cli.py",
-    "connect/direct.py", "connect/rest_client.py", "connect/herder/questions.py",
+    "connect/dead_letter_topic.py", "connect/direct.py", "connect/rest_client.py",
+    "connect/herder/questions.py",
 )  # fmt: skip
 
 

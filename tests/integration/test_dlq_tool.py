@@ -1,0 +1,225 @@
+"""``icefloe dlq`` on a real broker: counted, shown, put back once whatever is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from connect.config.parse import parse
+from connect.deadletter import message
+from connect.errors import RecordError
+from connect.gateways.kafka import LogReader, TransactionalProducer
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.layout import TopicPartition
+from connect.records import KafkaRecord
+from tests.stack import Topics, unique_name
+
+pytestmark = pytest.mark.kafka
+CONTENT = "content-7c2e"
+OWN_HEADERS = (("h", b"\x00\xff"), ("h", None), ("__connect.errors.topic", CONTENT.encode()))
+KILLED = -9
+TIME_MS = 1_700_000_000_000
+
+
+class Letters:
+    """A connector's file and its dead letter topic.
+
+    Args:
+        kafka: client properties.
+        topics: makes topics.
+        folder: for the file.
+    """
+
+    def __init__(self, kafka: dict[str, str], topics: Topics, folder: Path) -> None:
+        self._kafka = kafka
+        self.name = unique_name("replays")
+        self.source = topics.create("source", partitions=2, retention_ms="-1")
+        self.topic = topics.create("letters", retention_ms="-1")
+        self.config = {
+            "name": self.name,
+            "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+            "topics": self.source,
+            "iceberg.tables": "db.t",
+            "iceberg.catalog.type": "rest",
+            "iceberg.catalog.uri": "http://127.0.0.1:9/nobody-is-here",
+            "errors.tolerance": "all",
+            "errors.deadletterqueue.topic.name": self.topic,
+        }
+        self.file = folder / "connector.json"
+        self.file.write_text(json.dumps({"name": self.name, "config": self.config}))
+        self.producer = TransactionalProducer(kafka, f"writes-{self.name}")
+        self.producer.init()
+        self.admin = KafkaAdmin(kafka)
+
+    def add(
+        self, first: int, end: int, *, code: str = "bad_json", context: bool = True, **changes: str
+    ) -> list[KafkaRecord]:
+        """Dead letters of these source offsets, in a transaction as a task writes them."""
+        enabled = {"errors.deadletterqueue.context.headers.enable": str(context).lower()}
+        config = parse({**self.config, **enabled, **changes})
+        error = RecordError("column=id", stage="VALUE_CONVERTER", code=code, table="db.t")
+        records = [
+            KafkaRecord(
+                self.source,
+                n % 2,
+                n,
+                TIME_MS + n,
+                0,
+                f"{CONTENT} {n}".encode() if n % 3 else None,
+                f"{CONTENT} {n}".encode() if n % 5 else None,
+                OWN_HEADERS if n % 7 else (),
+            )
+            for n in range(first, end)
+        ]
+        built = [message(record, error, config, task_id=0) for record in records]
+        self.producer.transact([each for each in built if each is not None])
+        return records
+
+    def run(self, *arguments: str, failpoint: str = "") -> subprocess.CompletedProcess[str]:
+        """The command as a user runs it."""
+        return subprocess.run(
+            [
+                *(sys.executable, "-m", "connect.cli", "dlq", *arguments, "-f", str(self.file)),
+                *("--bootstrap-server", self._kafka["bootstrap.servers"]),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+            env={**os.environ, "ICEFLOE_FAILPOINTS": failpoint},
+        )
+
+    def back(self) -> list[KafkaRecord]:
+        """Committed records of the source topic."""
+        tps = [TopicPartition(self.source, p) for p in (0, 1)]
+        reader = LogReader(self._kafka)
+        reader.assign(dict.fromkeys(tps, 0))
+        ends, records = self.admin.ends(tps), []
+        while any(reader.positions()[tp] < end for tp, end in ends.items()):
+            records += reader.poll(100)
+        reader.close()
+        return records
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self.producer.close()
+        self.admin.close()
+
+
+@pytest.fixture
+def letters(kafka_properties: dict[str, str], topics: Topics, tmp_path: Path) -> Iterator[Letters]:
+    """A connector without dead letters; nobody answers at its catalog."""
+    made = Letters(kafka_properties, topics, tmp_path)
+    yield made
+    made.close()
+
+
+def content(records: list[KafkaRecord]) -> list[tuple[object, ...]]:
+    """What a replay must keep, in an order of its own."""
+    kept = [
+        (r.timestamp_ms, r.partition, r.timestamp_type, r.key, r.value, r.headers) for r in records
+    ]
+    return sorted(kept, key=lambda row: row[0] or 0)
+
+
+def test_each_dead_letter_is_put_back_once_whatever_is_killed(letters: Letters) -> None:
+    """Killed behind a transaction and inside one: all are back, byte for byte, none twice."""
+    expected = letters.add(0, 700) + letters.add(700, 1_900)
+    assert letters.run("replay", "--yes", failpoint="R2=crash@1").returncode == KILLED
+    some = len(letters.back())
+    assert 0 < some < len(expected)
+    assert letters.run("replay", "--yes", failpoint="R1=crash@1").returncode == KILLED
+    done = letters.run("replay", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert f"{len(expected) - some:,} were put back on topic {letters.source}" in done.stdout
+    assert content(letters.back()) == content(expected)
+    more = letters.add(1_900, 1_903)
+    again = letters.run("replay", "--yes")
+    assert f"3 were put back on topic {letters.source}" in again.stdout
+    assert content(letters.back()) == content(expected + more)
+    assert "no dead letter waits" in letters.run("replay", "--yes").stdout
+    assert CONTENT not in done.stdout + done.stderr + again.stdout + again.stderr
+
+
+def test_a_replay_is_only_said_until_it_is_confirmed(letters: Letters) -> None:
+    """Exit status 2, the counts, and nothing moved."""
+    letters.add(0, 5)
+    for _ in range(2):
+        said = letters.run("replay")
+        assert said.returncode == 2
+        assert f"5 would be put back on topic {letters.source}" in said.stdout
+    assert not letters.back()
+
+
+def test_filtered_and_foreign_dead_letters_are_skipped_and_said(letters: Letters) -> None:
+    """Only the code asked for, never those of another connector in the same topic."""
+    letters.add(0, 4)
+    wanted = letters.add(4, 6, code="not_null")
+    letters.add(6, 9, code="not_null", name="another")
+    done = letters.run("replay", "--yes", "--code", "not_null", "--table", "db.t")
+    assert done.returncode == 0, done.stderr
+    assert "2 were put back" in done.stdout
+    assert "4 were skipped for good: filtered" in done.stdout
+    assert "3 were skipped for good: other connector" in done.stdout
+    assert content(letters.back()) == content(wanted)
+
+
+def test_what_cannot_be_put_back_stops_a_replay_before_its_first_record(letters: Letters) -> None:
+    """Without context headers a topic must be named; one that is gone is named."""
+    letters.add(0, 2)
+    bare = letters.add(2, 3, context=False)[0]
+    refused = letters.run("replay", "--yes")
+    assert refused.returncode == 1
+    assert "--topic" in refused.stderr
+    assert not letters.back()
+    done = letters.run("replay", "--yes", "--topic", letters.source)
+    assert done.returncode == 0, done.stderr
+    back = {r.timestamp_ms: r for r in letters.back()}
+    assert len(back) == 3
+    assert back[TIME_MS + 2].headers == bare.headers
+    letters.add(3, 4)
+    letters.admin.delete_topic(letters.source)
+    refused = letters.run("replay", "--yes")
+    assert refused.returncode == 1
+    assert f"goes to topic {letters.source}, partition 1" in refused.stderr
+
+
+def test_list_and_show_tell_everything_but_the_content(letters: Letters) -> None:
+    """Counts with first and last place; headers and sizes; key and value only when asked."""
+    letters.add(0, 5)
+    letters.add(5, 7, context=False)
+    listed = letters.run("list")
+    assert "7 dead letters" in listed.stdout
+    kind = f"5 x VALUE_CONVERTER RecordError, table db.t, source topic {letters.source}"
+    assert f"{kind}: first 0:0 (2023-11-14T22:13:20Z), last 0:4 " in listed.stdout
+    found = json.loads(letters.run("list", "-o", "json").stdout)
+    kinds = {kind["stage"]: kind for kind in found["kinds"]}
+    assert {stage: kind["records"] for stage, kind in kinds.items()} == {
+        "VALUE_CONVERTER": 5,
+        None: 2,
+    }
+    assert kinds["VALUE_CONVERTER"]["first"] == {
+        "partition": 0,
+        "offset": 0,
+        "time": "2023-11-14T22:13:20Z",
+    }
+    assert kinds["VALUE_CONVERTER"]["last"]["offset"] == 4
+    shown = letters.run("show", "0:1")
+    assert f"__connect.errors.topic: {letters.source}" in shown.stdout
+    assert f"value: {len(CONTENT) + 2} bytes" in shown.stdout
+    assert "header h: null" in shown.stdout
+    with_content = letters.run("show", "0:1", "--content")
+    assert f"{CONTENT} 1" in with_content.stdout
+    assert "\x00" not in with_content.stdout
+    said = listed.stdout + listed.stderr + json.dumps(found)
+    assert CONTENT not in said
+    for wrong, words in (("0:99", "no record at"), ("9:0", "no record at"), ("x", "PARTITION")):
+        failed = letters.run("show", wrong)
+        assert failed.returncode == 1
+        assert words in failed.stderr
