@@ -123,7 +123,7 @@ def _nothing_shown(finding: Finding) -> int:
 
 def _show(what: str, finding: Finding) -> None:
     count = len(finding.violations)
-    verdict = "all as it should be" if not count else f"{count} times not as it should be"
+    verdict = "all as it should be" if not count else f"{count} commits not as they should be"
     typer.echo(f"{what}: {finding.races} races, {finding.landed} commits landed, {verdict}")
     for example in finding.examples:
         typer.echo(f"  {example}")
