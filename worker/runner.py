@@ -23,6 +23,7 @@ from connect.gateways.catalog import open_catalog
 from connect.gateways.kafka import Message
 from connect.reference import ReferencePath
 from connect.routing import UNMATCHED
+from worker.dead_letter_table import DeadLetterTable
 from worker.descriptors import DESCRIPTOR_DDL, BatchResult, DeadLetter, collect
 from worker.drain import as_arrow
 from worker.pipeline import run
@@ -40,11 +41,13 @@ class PipelineRunner:
     Args:
         config: the connector, placeholders resolved.
         tables: its tables; closed with the runner.
+        letters: where dead letters become rows, when the connector names a table.
         task: number of the task, for dead letters.
     """
 
     config: ConnectorConfig
     tables: TaskTables
+    letters: DeadLetterTable
     task: int = 0
 
     @property
@@ -101,15 +104,14 @@ class PipelineRunner:
     def _written(self, result: BatchResult, part: Slice) -> WrittenBatch:
         self._check_rows(result)
         references = {plan.name: plan.reference for plan in self.tables.spec().tables}
-        return WrittenBatch(
-            part,
-            result.progress,
-            tuple(
-                tuple((references[name], files) for name, files in step.items())
-                for step in result.steps
-            ),
-            result.dead_letters,
-        )
+        steps = [
+            tuple((references[name], files) for name, files in step.items())
+            for step in result.steps
+        ]
+        refused = self.letters.write(result.dead_letters)
+        if refused:  # of the last step, so that steps are never more than records
+            steps[-1:] = [(*(steps[-1] if steps else ()), *refused)]
+        return WrittenBatch(part, result.progress, tuple(steps), result.dead_letters)
 
     def _check_rows(self, result: BatchResult) -> None:
         """Every record counted as written left a row or delete, or was replaced in its step."""
@@ -146,5 +148,7 @@ def make_runner(
     """
     ReferencePath(config)  # an executor's refusal would look like an outage of Spark
     catalog = open_catalog(config.catalog_name, config.catalog_properties)
-    tables = TaskTables(config, catalog, clock or SystemClock())
-    return PipelineRunner(config, tables, assignment.task)
+    clock = clock or SystemClock()
+    tables = TaskTables(config, catalog, clock)
+    letters = DeadLetterTable(config, catalog, clock, assignment.task)
+    return PipelineRunner(config, tables, letters, assignment.task)

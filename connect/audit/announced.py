@@ -40,6 +40,7 @@ class Announcement:
 @dataclass(slots=True)
 class _Round:
     rows: int = 0
+    letters: int = 0
     deletes: int = 0
     ranges: list[SourceRange] = field(default_factory=list)
     is_whole: bool = True
@@ -53,15 +54,23 @@ class Announced:
         group_id: of the connector.
         log_starts: control partition -> first retained control offset.
         is_one_row: whether each written record leaves exactly one row.
+        dead_letter_table: where each dead letter leaves one row, when there is such a table.
     """
 
     def __init__(
-        self, audit: Audit, group_id: str, log_starts: Mapping[int, int], *, is_one_row: bool
+        self,
+        audit: Audit,
+        group_id: str,
+        log_starts: Mapping[int, int],
+        *,
+        is_one_row: bool,
+        dead_letter_table: str | None = None,
     ) -> None:
         self._audit = audit
         self._group_id = group_id
         self._log_starts = log_starts
         self._is_one_row = is_one_row
+        self._dead_letter_table = dead_letter_table
         self._rounds: dict[UUID, _Round] = {}
         self._begun: set[int] = set()
         self._free: set[TopicPartition] = set()
@@ -112,6 +121,16 @@ class Announced:
                     **_place(first),
                 )
 
+            refused = sum(r.records_dead_lettered for r in found.ranges)
+            if found.letters and found.letters != refused:
+                self._audit.differs(
+                    "round_differs",
+                    f"{refused} records were counted as dead letters, the files announced for "
+                    f"their table hold {found.letters} rows",
+                    commit_id=str(commit_id),
+                    **_place(found.ranges[0]),
+                )
+
     def ranges_of(self, commit_ids: Iterable[UUID]) -> list[SourceRange]:
         """Source ranges that were announced under these commit ids."""
         return [r for i in commit_ids if i in self._rounds for r in self._rounds[i].ranges]
@@ -127,7 +146,10 @@ class Announced:
                 known.add(path)
                 rows += file.record_count
         one = self._round(written.commit_id)
-        one.rows += rows
+        if str(written.table) == self._dead_letter_table:
+            one.letters += rows
+        else:
+            one.rows += rows
         one.deletes += sum(file.record_count for file in written.delete_files or ())
         self.tables[str(written.table)].append(
             Announcement(

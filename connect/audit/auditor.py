@@ -44,7 +44,13 @@ def audit(direct: Direct, clock: Clock) -> Audit:
     is_one_row = not config.raw.get("transforms") and (
         len(config.tables) == 1 or config.dynamic_enabled
     )
-    announced = Announced(out, config.connect_group_id, log_starts, is_one_row=is_one_row)
+    announced = Announced(
+        out,
+        config.connect_group_id,
+        log_starts,
+        is_one_row=is_one_row,
+        dead_letter_table=config.errors.dead_letter_table,
+    )
     announced.take(
         read_to_end(
             direct.reader,

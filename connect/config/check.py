@@ -208,8 +208,9 @@ def _check_tables(raw: Raw, checked: Checked) -> None:
     ):
         checked.add("iceberg.tables", "Must specify table name(s)")
     namespace = values["iceberg.tables.default-namespace"]
+    _check_dead_letter_table(checked, namespace)
     for table in tables:
-        levels = (f"{namespace}.{table}" if namespace and "." not in table else table).split(".")
+        levels = _qualified(table, namespace).split(".")
         if len(levels) < 2 or not all(levels):
             checked.add(
                 "iceberg.tables",
@@ -221,6 +222,25 @@ def _check_tables(raw: Raw, checked: Checked) -> None:
                 re.compile(raw[name] or "")
             except re.error as error:
                 checked.add(name, invalid(name, raw[name], f"Invalid regex: {error}"))
+
+
+def _qualified(table: str, namespace: str | None) -> str:
+    return f"{namespace}.{table}" if namespace and "." not in table else table
+
+
+def _check_dead_letter_table(checked: Checked, namespace: str | None) -> None:
+    key = "errors.deadletterqueue.table"
+    table = checked.values[key]
+    if not table:
+        return
+    if "${" in table:  # what it becomes later is held against no grant
+        checked.add(key, invalid(key, table, "a table's name is given as it is"))
+    elif ("." not in table and not namespace) or not all(table.split(".")):
+        checked.add(key, invalid(key, table, "a table is named <namespace>.<table>"))
+    elif _qualified(table, namespace) in {
+        _qualified(each, namespace) for each in checked.values["iceberg.tables"] or []
+    }:
+        checked.add(key, invalid(key, table, "records go there already: name another table"))
 
 
 def _check_names_of_tables(raw: Raw, checked: Checked) -> bool:

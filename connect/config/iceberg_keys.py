@@ -277,6 +277,13 @@ OWN_KEYS: tuple[Key, ...] = (
         check=between(0, 1),
     ),
     Key(
+        "errors.deadletterqueue.table",
+        "STRING",
+        "Iceberg table that gets the records that could not be handled, beside or in place of the "
+        "topic; created when it is missing.",
+        None,
+    ),
+    Key(
         "icefloe.owner",
         "STRING",
         "Who applies this connector from files; `icefloe apply --prune` deletes only its own.",

@@ -38,6 +38,7 @@ from connect.table_names import topic_map
 
 _PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
 GRANTS = "icefloe.grants."
+DEAD_LETTER_TABLE = "errors.deadletterqueue.table"
 _MULTI_TABLE = "multi-table-commit"
 
 
@@ -81,9 +82,12 @@ def parse(
     for kind in ("transformation", "predicate"):
         checked.merge(check_aliases(readable, kind, BUILT_IN).checked)
     grant = granted_tables(raw, node or {})
-    for table in checked.values.get("iceberg.tables") or () if grant else ():
-        if not compile_java_regex(grant or "").fullmatch(table):
-            checked.add("iceberg.tables", f"{table} is not among the tables granted: {grant}")
+    for key in ("iceberg.tables", DEAD_LETTER_TABLE) if grant else ():
+        given = checked.values.get(key) or ()
+        names = [given] if isinstance(given, str) else given
+        for table in _tables(names, checked.values["iceberg.tables.default-namespace"]):
+            if not compile_java_regex(grant or "").fullmatch(table):
+                checked.add(key, f"{table} is not among the tables granted: {grant}")
     if checked.errors:
         raise InvalidConfigError(raw.get("name"), checked.errors)
     config = _build(readable, checked, node or {})
@@ -184,6 +188,7 @@ def _table_configs(
 
 def _errors(checked: Checked) -> ErrorsConfig:
     v = checked.values
+    tables = _tables(filter(None, [v[DEAD_LETTER_TABLE]]), v["iceberg.tables.default-namespace"])
     return ErrorsConfig(
         tolerance_all=v["errors.tolerance"] == "all",
         log_enable=v["errors.log.enable"],
@@ -192,6 +197,7 @@ def _errors(checked: Checked) -> ErrorsConfig:
         dead_letter_replication_factor=v["errors.deadletterqueue.topic.replication.factor"],
         dead_letter_context_headers=v["errors.deadletterqueue.context.headers.enable"],
         dead_letter_ratio_max=v["errors.deadletterqueue.max-ratio"],
+        dead_letter_table=tables[0] if tables else None,
         retry_timeout_ms=v["errors.retry.timeout"],
         retry_delay_max_ms=v["errors.retry.delay.max.ms"],
     )

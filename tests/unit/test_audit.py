@@ -24,6 +24,7 @@ from tests.frames import FILE
 
 GROUP = "connect-orders"
 TABLE = TableReference("iceberg", ("db",), "orders", None)
+LETTERS = TableReference("iceberg", ("db",), "letters", None)
 PLACE = TopicPartition("orders", 0)
 
 
@@ -42,15 +43,25 @@ class History:
         self.records.append(ControlRecord(partition, offset, event, headers or EventHeaders()))
 
     def announce(
-        self, start: int, end: int, *, rows: int | None = None, dropped: int = 0, dead: int = 0
+        self,
+        start: int,
+        end: int,
+        *,
+        rows: int | None = None,
+        dropped: int = 0,
+        dead: int = 0,
+        letters: int = 0,
     ) -> UUID:
-        """One answer: a file, and the range it comes from."""
+        """One answer: a file, one of dead letters perhaps, and the range they come from."""
         commit_id, read = uuid4(), end - start
         written = read - dropped - dead
         file = replace(
             FILE, file_path=f"s3://lake/{uuid4()}", record_count=written if rows is None else rows
         )
         self.add(DataWritten(commit_id, TABLE, (file,), ()))
+        if letters:
+            file = replace(file, file_path=f"{file.file_path}-dead", record_count=letters)
+            self.add(DataWritten(commit_id, LETTERS, (file,), ()))
         found = SourceRange("orders", 0, start, end, read, dropped, dead, written, None)
         self.add(DataComplete(commit_id, ()), EventHeaders(ranges=(found,)))
         return commit_id
@@ -59,7 +70,9 @@ class History:
 def judged(history: History, *, log_start: int = 0, is_one_row: bool = True) -> Audit:
     """What the sums say."""
     audit = Audit("orders")
-    announced = Announced(audit, GROUP, {0: log_start}, is_one_row=is_one_row)
+    announced = Announced(
+        audit, GROUP, {0: log_start}, is_one_row=is_one_row, dead_letter_table=str(LETTERS)
+    )
     announced.take(history.records)
     announced.check_rounds()
     return audit
@@ -152,3 +165,11 @@ def test_what_retention_cut_is_not_judged() -> None:
     del history.records[0]
     assert codes(judged(history)) == ["round_differs"]
     assert judged(history, log_start=1).is_sound
+
+
+def test_rows_of_the_dead_letter_table_are_held_against_dead_letters() -> None:
+    """They are no rows of written records; one too many or too few is named."""
+    for letters, expected in ((3, []), (2, ["round_differs"]), (4, ["round_differs"])):
+        history = History()
+        history.announce(0, 10, dead=3, letters=letters)
+        assert codes(judged(history)) == expected

@@ -228,3 +228,15 @@ def test_any_text_is_taken_or_refused_by_name(change: dict[str, str]) -> None:
     """Whatever values say, there is a configuration or an error with its keys."""
     with contextlib.suppress(InvalidConfigError):
         assert parse({**GOOD, **change}).raw == {**GOOD, **change}
+
+
+def test_the_dead_letter_table_is_a_table_of_its_own() -> None:
+    """It has a namespace, given or the default one, and records go nowhere near it."""
+    key = "errors.deadletterqueue.table"
+    for wrong in ("letters", "a..b", "shop.orders", "shop.${env:X}"):
+        assert list(errors({**GOOD, key: wrong})) == [key]
+    assert parse({**GOOD, key: "a.b"}).errors.dead_letter_table == "a.b"
+    namespace = {"iceberg.tables.default-namespace": "shop"}
+    assert parse({**GOOD, **namespace, key: "b"}).errors.dead_letter_table == "shop.b"
+    assert list(errors({**GOOD, **namespace, key: "orders"})) == [key]
+    assert parse(GOOD).errors.dead_letter_table is None

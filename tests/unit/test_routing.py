@@ -199,3 +199,10 @@ def test_grants() -> None:
         parse({**raw, "iceberg.tables": "lake.a,other.b"}, node=node)
     with pytest.raises(ConfigError, match="granted"):
         parse({**raw, "name": "d", "iceberg.tables": "lake.a"}, node=node)
+    letters = {"iceberg.tables": "lake.a", "errors.deadletterqueue.table": "lake.dead"}
+    assert parse({**raw, **letters}, node=node).errors.dead_letter_table == "lake.dead"
+    for namespace, table in (("lake", "other.dead"), ("other", "dead")):
+        letters |= {"errors.deadletterqueue.table": table}
+        letters |= {"iceberg.tables.default-namespace": namespace}
+        with pytest.raises(ConfigError, match=r"errors\.deadletterqueue\.table: .* granted"):
+            parse({**raw, **letters}, node=node)
