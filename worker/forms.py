@@ -6,6 +6,7 @@ are found by their own names. Keys are looked at only to find those their conver
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -23,12 +24,14 @@ from connect.converters.base import Converter
 from connect.converters.compressed import NotGzip, Unpacked, inflate
 from connect.converters.json_converter import JsonConverter
 from connect.reference import ReferencePath
-from worker.blocks import Block
+from worker.blocks import Block, one_chunk
 from worker.decode import JsonDecoder
 from worker.plan import PipelineSpec, converter_name, is_total
 from worker.records import NAME_MAPPING
 from worker.registered import RegisteredForm, registered_form, unfit_tables
 from worker.shapes import guessed_fields, leaf_count
+from worker.steps import OriginColumns, applied, planned, steps_for, unknown_rows
+from worker.steps import Rows as StepRows
 from worker.tables import TableWriter
 from worker.typed_json import Envelopes
 
@@ -59,12 +62,16 @@ class Columns:
         unexpected: positions in the block of decoded rows with fields no table has; only with
             schema evolution.
         unfit: tables that must be changed before they take these rows.
+        dropped: positions in the block of rows that transformations dropped; not in the table.
+        topics: the rows' topics where transformations may have changed them.
     """
 
     table: pa.Table
     places: Rows
     unexpected: Rows
     unfit: frozenset[str] = frozenset()
+    dropped: Rows | None = None
+    topics: pa.Array | None = None
 
 
 class ColumnForm:
@@ -97,23 +104,29 @@ class ColumnForm:
         self._is_gzip_key = isinstance(reference.key, Unpacked)
         self._fields = 0
         listed = self._listed = list(tables)
+        self._steps = steps_for(config)
+        self._shadowed: tuple[str, ...] = ()
         if (
             spec.reference_only
-            or config.transforms
+            or self._steps is None
             or config.schema_case_insensitive
             or not all(has_own_names(table) for table in listed)
         ):
             return
         fields = guessed_fields((table.schema.fields for table in listed), paths)
+        self._wanted = fields
+        self._evolves = config.evolve_schema_enabled
         self._names = tuple(fields)
-        self._fields = leaf_count(fields.values())
         if _is_plain_json(config.value_converter):
+            plan = planned(self._steps, fields)
+            fields, self._shadowed = plan.fields, tuple(sorted(plan.shadowed))
             self._decoder = JsonDecoder(fields, report_unexpected=config.evolve_schema_enabled)
-        else:
+        elif not self._steps:
             value = _bare(reference.value)
             self._registered = registered_form(value, "value", config, listed)
             if isinstance(value, JsonConverter) and value.is_enveloped:
                 self._envelopes = Envelopes(value)
+        self._fields = leaf_count(fields.values())
 
     def block_rows(self, rows: int, cells_max: int) -> int:
         """How many rows to decode at once, when every row has a cell for every table's fields."""
@@ -132,6 +145,8 @@ class ColumnForm:
         if self._has_headers and (headers := block.column("headers")) is not None:
             counted = pc.fill_null(pc.list_value_length(headers), 0)
             skip = skip | (counted.to_numpy(zero_copy_only=False) > 0)
+        if self._shadowed:
+            skip = skip | _naming(block.values, self._shadowed)
         values, places = block.values, np.arange(block.count)
         if skip.any():
             places = np.flatnonzero(~skip)
@@ -142,20 +157,52 @@ class ColumnForm:
         if self._decoder is not None:
             decoded = self._decoder.decode(values)
             unexpected = places[decoded.unexpected]
-            yield Columns(
-                decoded.table, places if decoded.rows is None else places[decoded.rows], unexpected
-            )
+            if decoded.rows is not None:
+                places = places[decoded.rows]
+            found = Columns(decoded.table, places, unexpected)
+            yield self._transformed(block, found) if self._steps else found
         elif self._registered is not None:
             nothing = np.empty(0, np.int64)
-            for found in self._registered.decode(values, block, places):
-                table = _with_names(found.table, self._names)
-                yield Columns(table, places[found.rows], nothing, found.unfit)
+            for part in self._registered.decode(values, block, places):
+                table = _with_names(part.table, self._names)
+                yield Columns(table, places[part.rows], nothing, part.unfit)
         elif self._envelopes is not None:
             nothing = np.empty(0, np.int64)
             for schema, payloads, rows in self._envelopes.decode(values):
                 unfit = unfit_tables(schema, self._config, self._listed)
                 table = _with_names(payloads, self._names)
                 yield Columns(table, places[rows], nothing, unfit)
+
+    def _transformed(self, block: Block, decoded: Columns) -> Columns:
+        """Run the transformations on decoded rows."""
+        assert self._steps
+        count = decoded.table.num_rows
+        if not count:
+            return decoded
+        columns = {
+            n: one_chunk(c)
+            for n, c in zip(decoded.table.column_names, decoded.table.columns, strict=True)
+        }
+        nothing = np.zeros(count, np.bool_)
+        rows = StepRows(
+            columns, count, OriginColumns(block, decoded.places), nothing.copy(), nothing.copy()
+        )
+        table = applied(self._steps, rows, self._wanted)
+        if self._evolves:
+            rows.suspect(unknown_rows(table, self._wanted))
+        table = table.select(list(self._wanted))
+        unexpected = np.union1d(decoded.unexpected, decoded.places[rows.doubt])
+        if not rows.dropped.any():
+            return Columns(table, decoded.places, unexpected, topics=rows.topics)
+        keep = ~rows.dropped
+        chosen = pa.array(keep)
+        return Columns(
+            table.filter(chosen).combine_chunks(),
+            decoded.places[keep],
+            np.setdiff1d(unexpected, decoded.places[rows.dropped]),
+            dropped=decoded.places[rows.dropped],
+            topics=None if rows.topics is None else rows.topics.filter(chosen),
+        )
 
     def _refused_keys(self, block: Block) -> Mask:
         """Rows whose key the converter refuses, or may refuse."""
@@ -189,6 +236,15 @@ class ColumnForm:
 
 
 _SCALAR: Final = rb"^(?:-?[1-9][0-9]{0,17}|0|true|false|null|\"[ !#-\[\]-~]*\")$"
+
+
+def _naming(values: pa.Array, names: tuple[str, ...]) -> Mask:
+    """Rows whose text holds one of the names as a JSON text, or any name in a disguise."""
+    found = pc.match_substring(values, b"\\u")
+    for name in names:
+        found = pc.or_(found, pc.match_substring(values, json.dumps(name).encode()))
+    mask: Mask = pc.fill_null(found, False).to_numpy(zero_copy_only=False)  # noqa: FBT003 - Arrow's
+    return mask
 
 
 def _is_plain_json(converter: ConverterConfig) -> bool:

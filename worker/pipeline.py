@@ -134,6 +134,9 @@ class _Task:
         for decoded in self._form.decode(block):
             slow[decoded.places] = False
             slow[decoded.unexpected] = True
+            if decoded.dropped is not None:
+                slow[decoded.dropped] = False
+                outcome[decoded.dropped] = DROPPED
             self._write_columns(block, decoded, outcome, slow)
         failpoints.hit("W2")
         failpoints.hit("W14")
@@ -171,7 +174,9 @@ class _Task:
             slow[decoded.places] = True  # no table is known, so no column was decoded
             return
         topics = None
-        if self._router.uses_topic:
+        if self._router.uses_topic and decoded.topics is not None:
+            topics = decoded.topics
+        elif self._router.uses_topic:
             topics = one_chunk(block.table.column("topic")).take(pa.array(decoded.places))
         routed = self._router.route(decoded.table, topics)
         doubt = slow[decoded.places]

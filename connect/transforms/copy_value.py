@@ -70,4 +70,5 @@ DECLARATION: Final = Declaration(
         Key("target.field", "STRING", "The field to copy it to.", REQUIRED, "HIGH"),
     ),
     also=(TABULAR,),
+    is_column=True,
 )

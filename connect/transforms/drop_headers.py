@@ -34,4 +34,5 @@ DECLARATION: Final = Declaration(
     ),
     keys=(Key("headers", "LIST", "Names of the headers to remove.", REQUIRED, "HIGH"),),
     needs_headers=True,
+    is_column=True,
 )

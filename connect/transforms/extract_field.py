@@ -62,4 +62,5 @@ DECLARATION: Final = Declaration(
         SYNTAX_VERSION,
     ),
     has_sides=True,
+    is_column=True,
 )

@@ -25,4 +25,5 @@ DECLARATION: Final = Declaration(
     "others. A dropped record is read and counted as dropped; it is no error and no dead letter.",
     make,
     Example({}, {"value": {"id": 7}}, None),
+    is_column=True,
 )

@@ -39,4 +39,5 @@ DECLARATION: Final = Declaration(
         Key("value.literal", "STRING", "The header's value.", REQUIRED, "HIGH"),
     ),
     needs_headers=True,
+    is_column=True,
 )

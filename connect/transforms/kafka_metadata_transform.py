@@ -136,4 +136,5 @@ DECLARATION: Final = Declaration(
     also=(TABULAR,),
     differs="Two of them in one chain each have their own settings; in Java the second changes "
     "the first.",
+    is_column=True,
 )

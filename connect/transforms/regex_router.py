@@ -61,4 +61,5 @@ DECLARATION: Final = Declaration(
             "HIGH",
         ),
     ),
+    is_column=True,
 )
