@@ -30,8 +30,9 @@ from worker.plan import PipelineSpec, converter_name, is_total
 from worker.records import NAME_MAPPING
 from worker.registered import RegisteredForm, registered_form, unfit_tables
 from worker.shapes import guessed_fields, leaf_count
-from worker.steps import OriginColumns, applied, planned, steps_for, unknown_rows
-from worker.steps import Rows as StepRows
+from worker.step_rows import OriginColumns
+from worker.step_rows import Rows as StepRows
+from worker.steps import applied, planned, steps_for, unknown_rows
 from worker.tables import TableWriter
 from worker.typed_json import Envelopes
 
