@@ -120,6 +120,8 @@ class ColumnForm:
         self._names = tuple(fields)
         if _is_plain_json(config.value_converter):
             plan = planned(self._steps, fields)
+            if plan is None:
+                return
             fields, self._shadowed = plan.fields, tuple(sorted(plan.shadowed))
             self._decoder = JsonDecoder(fields, report_unexpected=config.evolve_schema_enabled)
         elif not self._steps:

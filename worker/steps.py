@@ -340,11 +340,19 @@ def _step(link: Link, options: Mapping[str, str]) -> Step | None:
     return make(typed_options(declared.keys, options, families=declared.families))
 
 
-def planned(steps: tuple[Step, ...], fields: Fields) -> Plan:
-    """What must be decoded so that the fields come out of the steps."""
+def planned(steps: tuple[Step, ...], fields: Fields) -> Plan | None:
+    """What must be decoded so that the fields come out of the steps.
+
+    Returns:
+        the plan; None when a name decides that an earlier step may have made: texts do not tell.
+    """
     plan = Plan(dict(fields))
-    for step in reversed(steps):
-        step.plan(plan)
+    for place in reversed(range(len(steps))):
+        before = len(plan.shadowed)
+        steps[place].plan(plan)
+        makes_names = any(not isinstance(s, _Nothing | _Filter | _Topics) for s in steps[:place])
+        if len(plan.shadowed) > before and makes_names:
+            return None
     return plan
 
 
