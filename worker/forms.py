@@ -143,14 +143,8 @@ class ColumnForm:
         """
         if self._decoder is None and self._registered is None and self._envelopes is None:
             return
-        skip = block.tombstones
-        skip = skip | self._refused_keys(block)
-        if self._has_headers and (headers := block.column("headers")) is not None:
-            counted = pc.fill_null(pc.list_value_length(headers), 0)
-            skip = skip | (counted.to_numpy(zero_copy_only=False) > 0)
-        if self._shadowed:
-            skip = skip | _naming(block.values, self._shadowed)
         values, places = block.values, np.arange(block.count)
+        skip = self._skipped(block)
         if skip.any():
             places = np.flatnonzero(~skip)
             values = values.take(pa.array(places))
@@ -175,6 +169,16 @@ class ColumnForm:
                 unfit = unfit_tables(schema, self._config, self._listed)
                 table = _with_names(payloads, self._names)
                 yield Columns(table, places[rows], nothing, unfit)
+
+    def _skipped(self, block: Block) -> Mask:
+        """Records without a column form, whatever their value."""
+        skip = block.tombstones | self._refused_keys(block)
+        if self._has_headers and (headers := block.column("headers")) is not None:
+            counted = pc.fill_null(pc.list_value_length(headers), 0)
+            skip = skip | (counted.to_numpy(zero_copy_only=False) > 0)
+        if self._shadowed:
+            skip = skip | _naming(block.values, self._shadowed)
+        return skip
 
     def _transformed(self, block: Block, decoded: Columns) -> Columns:
         """Run the transformations on decoded rows."""
