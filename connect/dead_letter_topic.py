@@ -128,11 +128,13 @@ class DeadLetters:
         config: the connector; names the topic.
         admin: the cluster.
         reader: assigned to nothing.
+        excluded: topics of the node's own: nothing is put there.
     """
 
     config: ConnectorConfig
     admin: KafkaAdmin
     reader: LogReader
+    excluded: frozenset[str] = frozenset()
 
     @property
     def topic(self) -> str:
@@ -145,7 +147,8 @@ class DeadLetters:
         if topic is None:
             raise ConfigError(
                 f"connector {self.config.name} has no dead letter topic: set "
-                "errors.deadletterqueue.topic.name",
+                "errors.deadletterqueue.topic.name (rows of a dead letter table are read as those "
+                "of any table)",
                 code="no_dead_letter_topic",
             )
         return topic
@@ -233,7 +236,7 @@ class DeadLetters:
             ConfigError: a record has nowhere to go.
         """
         topics = self.admin.topics()
-        sources = set(source_partitions(self.config, topics))
+        sources = set(source_partitions(self.config, topics, excluded=self.excluded))
         outcome = Outcome()
         for records, _ in self._batches(starts, ends):
             for record in records:

@@ -89,12 +89,14 @@ class Cluster:
         admin: the cluster.
         reader: assigned to nothing.
         producer_properties: for a producer, as the connector's tasks have them.
+        excluded: topics of the node's own, which no ``topics.regex`` brings in.
     """
 
     config: ConnectorConfig
     admin: KafkaAdmin
     reader: LogReader
     producer_properties: Mapping[str, str]
+    excluded: frozenset[str]
 
 
 @contextmanager
@@ -114,7 +116,10 @@ def opened_cluster(
         producer = client_properties(
             known, config.producer_overrides, config.kafka_overrides, prefix="producer."
         )
-        yield Cluster(config, admin, reader, producer)
+        excluded = frozenset(
+            node[key] for key in ("config.storage.topic", "status.storage.topic") if key in node
+        )
+        yield Cluster(config, admin, reader, producer, excluded)
 
 
 @contextmanager
@@ -136,8 +141,5 @@ def opened(
         config, admin = cluster.config, cluster.admin
         catalog = open_catalog(config.catalog_name, config.catalog_properties)
         closing.callback(catalog.close)
-        excluded = frozenset(
-            node[key] for key in ("config.storage.topic", "status.storage.topic") if key in node
-        )
-        partitions = source_partitions(config, admin.topics(), excluded=excluded)
+        partitions = source_partitions(config, admin.topics(), excluded=cluster.excluded)
         yield Direct(config, admin, cluster.reader, catalog, tuple(partitions))

@@ -142,7 +142,7 @@ def _opened(
 ) -> Iterator[tuple[Cluster, DeadLetters]]:
     node = read_properties(properties, bootstrap_server)
     with opened_cluster(read_connector(file), node, os.environ) as cluster:
-        yield cluster, DeadLetters(cluster.config, cluster.admin, cluster.reader)
+        yield cluster, DeadLetters(cluster.config, cluster.admin, cluster.reader, cluster.excluded)
 
 
 def _line(kind: LetterKind, seen: Sighting) -> str:
