@@ -65,7 +65,8 @@ def roll_back(world: World) -> None:
     world.count("roll back")
     _drop_late(world, table)
     world.given_up[table.name] |= head.added & ~target.added
-    world.rolled_from[table.name] = (head, target)
+    first, _ = world.rolled_from.get(table.name, (head, target))  # forward is where it began
+    world.rolled_from[table.name] = (first, target)
     world.happened |= {f"table_rolled_back {table.name}", f"floor_lost {table.name}"}
     table.point(target)
 
