@@ -2,41 +2,43 @@
 
 from __future__ import annotations
 
-import threading
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 import psutil
 
-from connect.clock import SystemClock
-from connect.embedded import payments
 from connect.embedded.demo import demo_connector
 from connect.embedded.stack import Stack
 from connect.embedded.verify import committed_records
 from connect.gateways.catalog import open_catalog
 from connect.gateways.kafka_admin import KafkaAdmin
-from connect.gateways.kafka_bulk import BulkProducer
-from connect.iso_time import instant_text
-from connect.layout import TopicPartition
-from tests.faults.checkers import check_source_offsets, findings
-from tests.faults.readback import read_log, read_tables
+from connect.herder.store import read_layouts
+from connect.layout import Layout, TopicPartition
+from tests.faults import checkers
+from tests.faults.checkers import Log
+from tests.faults.production import DEAD_LETTER, DROPPED, Production
+from tests.faults.readback import join_logs, read_letters, read_log, read_ranges, read_tables
 
 NAME = "payments"
 TOPIC = "payments"
 GROUP = f"connect-{NAME}"
 PARTITIONS = 4
 TABLES = ("bank.payments", "bank.refunds", "bank.chargebacks")  # in the order of payments.KINDS
-CHUNK_RECORDS = 500
-TRICKLE = 500  # that part of what is left, again and again: it never ends
-TRICKLE_PAUSE_S = 0.5
+CONTROL_TOPIC = "control-iceberg"
+CONFIG_TOPIC = "icefloe-configs"
+LETTERS_TOPIC = "payments-dead"
+CANARY = "canary-5f1d27"  # a secret that nobody asks for, in the connector's configuration
 WAIT_S = 240.0
 STILL_S = 120.0
 TAIL_BYTES = 6_000
+# the broker's time: records cannot be older than what was in the log before them
+TOPIC_CONFIG = {"message.timestamp.type": "LogAppendTime"}
 # whoever is killed all the time shall not be kept waiting for long
 NODE = {"icefloe.task.restart.max": "1000", "icefloe.task.restart.backoff.max.ms": "2000"}
 T = TypeVar("T")
@@ -51,75 +53,13 @@ def connector(**more: str) -> dict[str, str]:
         "icefloe.tasks.per.worker": "2",
         "iceberg.control.commit.interval-ms": "1500",
         "iceberg.control.commit.timeout-ms": "10000",
+        "iceberg.tables.unmatched": "drop",
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": LETTERS_TOPIC,
+        "errors.deadletterqueue.topic.replication.factor": "1",
+        "iceberg.catalog.s3.secret-access-key": CANARY,
         **more,
     }
-
-
-class Production:
-    """A thread that produces payments, to all partitions alike, as far as it is allowed to.
-
-    Args:
-        bootstrap_servers: of the broker.
-        records_per_s: pace; below it by far once the allowance is used up, but never zero.
-    """
-
-    def __init__(self, bootstrap_servers: str, records_per_s: int) -> None:
-        self.sent = 0
-        self.total = 0
-        self._allowed = 0
-        self._starts = [0] * PARTITIONS
-        self._pause_s = CHUNK_RECORDS * PARTITIONS / records_per_s
-        self._producer = BulkProducer({"bootstrap.servers": bootstrap_servers})
-        self._tails = payments.variant_tails()
-        self._failure: Exception | None = None
-        self._thread: threading.Thread | None = None
-        self._stopping = threading.Event()
-
-    @property
-    def is_done(self) -> bool:
-        """Whether every record of the total is sent."""
-        return self.sent >= self.total
-
-    def start(self, total: int, allowed: int) -> None:
-        """Produce so many records more, at the pace only while fewer than ``allowed`` are sent."""
-        self.total, self._allowed = self.total + total, allowed
-        self._thread = threading.Thread(target=self._run, name="production", daemon=True)
-        self._thread.start()
-
-    def allow(self, records: int) -> None:
-        """So many records of the total may be produced at the pace."""
-        self._allowed = max(self._allowed, records)
-
-    def finish(self) -> None:
-        """Produce all that is left and wait until the broker has it; raises what went wrong."""
-        assert self._thread is not None
-        self.allow(self.total)
-        self._thread.join()
-        if self._failure is not None:
-            raise self._failure
-
-    def stop(self) -> None:
-        """Give up what is left."""
-        self._stopping.set()
-
-    def _run(self) -> None:
-        try:
-            while not self.is_done and not self._stopping.is_set():
-                left = self.total - self.sent
-                is_free = self.sent < self._allowed
-                self._send(min(CHUNK_RECORDS * PARTITIONS, left if is_free else left // TRICKLE))
-                self._stopping.wait(self._pause_s if is_free else TRICKLE_PAUSE_S)
-            self._producer.finish(TOPIC)
-        except Exception as e:  # the boundary of the thread: raised by ``finish``
-            self._failure = e
-
-    def _send(self, records: int) -> None:
-        at = instant_text(SystemClock().now_ms() * 1_000_000)
-        for part in payments.ranges(records, self._starts):
-            values = payments.chunk(part.partition, part.start, part.end, at, self._tails)
-            self._producer.send(TOPIC, part.partition, values)
-            self._starts[part.partition] = part.end
-        self.sent += records
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +87,15 @@ class Verdict:
 
     wrong: tuple[str, ...]
     records: int
+    letters: int
+    dropped: int
     snapshots: int
     files: int
 
     def __str__(self) -> str:
         return (
-            f"{self.records:,} records in {self.files:,} files and {self.snapshots:,} snapshots: "
-            f"{len(self.wrong)} findings"
+            f"{self.records:,} records in {self.files:,} files and {self.snapshots:,} snapshots, "
+            f"{self.letters} dead letters, {self.dropped} dropped: {len(self.wrong)} findings"
         )
 
 
@@ -167,6 +109,8 @@ class Field:
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
         self.blows: list[Blow] = []
+        self.topics = [TOPIC]
+        self._retired: list[Log] = []
 
     def start(self, config: Mapping[str, str]) -> None:
         """Start broker and node, make topic and connector."""
@@ -174,16 +118,41 @@ class Field:
         self._catalog = open_catalog("demo", self.stack.catalog_properties)
         self._catalog.exists(("bank", "payments"))  # makes the catalog's own tables
         self.admin = KafkaAdmin({"bootstrap.servers": self.stack.bootstrap_servers})
-        # the broker's time: records cannot be older than what was in the log before them
-        self.admin.ensure_topic(TOPIC, PARTITIONS, {"message.timestamp.type": "LogAppendTime"})
+        self.admin.ensure_topic(TOPIC, PARTITIONS, TOPIC_CONFIG)
         self.stack.start_node()
         self.stack.wait_for_node()
+        self.put(config)
+
+    def put(self, config: Mapping[str, str]) -> None:
+        """Create the connector, or change it."""
         answer = httpx.put(self._url("config"), json=dict(config), timeout=60)
         answer.raise_for_status()
+
+    def production(self, records_per_s: int) -> Production:
+        """Of payments, into the first topic."""
+        lanes = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
+        return Production(self.stack.bootstrap_servers, lanes, records_per_s)
+
+    def retire(self, topic: str) -> None:
+        """Delete a topic that was read to its end; its records stay known."""
+        self._retired.append(read_log(self.stack.bootstrap_servers, [topic])[0])
+        self.admin.delete_topic(topic)
+        self.topics.remove(topic)
 
     def call(self, method: str, what: str) -> None:
         """A request about the connector."""
         httpx.request(method, self._url(what), timeout=60).raise_for_status()
+
+    def status(self) -> dict[str, Any]:
+        """The connector's status."""
+        found: dict[str, Any] = httpx.get(self._url("status"), timeout=60).json()
+        return found
+
+    def ready_layout(self) -> Layout | None:
+        """The layout that tasks may run, None while none is ready."""
+        kafka = {"bootstrap.servers": self.stack.bootstrap_servers}
+        layout, number = read_layouts(kafka, CONFIG_TOPIC, NAME)
+        return layout if layout is not None and layout.number == number else None
 
     def committed(self) -> int:
         """Records that the tables hold."""
@@ -260,17 +229,60 @@ class Field:
         return psutil.wait_procs(every, timeout=wait_s)[1]
 
     def verdict(self) -> Verdict:
-        """What is wrong with the tables and offsets."""
-        log, ends = read_log(self.stack.bootstrap_servers, TOPIC)
+        """What is wrong with tables, dead letters, counts and offsets; canaries among all that."""
+        servers = self.stack.bootstrap_servers
+        last, ends = read_log(servers, self.topics)
+        # the last records may be such as no table gets
+        asked = list(ends)
+        self.until(lambda: self.admin.committed(GROUP, asked) == ends, "reading to the end")
+        log = join_logs([*self._retired, last])
         tables = read_tables("demo", self.stack.catalog_properties, TABLES)
-        asked = [TopicPartition(TOPIC, partition) for partition in ends]
-        committed = {tp.partition: at for tp, at in self.admin.committed(GROUP, asked).items()}
+        letters = read_letters(servers, LETTERS_TOPIC)
+        ranges, events = read_ranges(servers, CONTROL_TOPIC)
+        letters_count, rows = len(letters.partitions), sum(len(t.rows.partitions) for t in tables)
+        dropped = int((log.tables == DROPPED).sum())
+        accounts = checkers.check_accounts(
+            (r for told in ranges.values() for r in told),
+            records=len(log.partitions),
+            rows=rows,
+            letters=letters_count,
+            dropped=dropped,
+        )
+        texts = {**self._texts(), CONTROL_TOPIC: events}
         return Verdict(
-            (*findings(log, tables), *check_source_offsets(committed, ends)),
+            (
+                *checkers.findings(log, tables),
+                *(f"dead letters: {w}" for w in checkers.check_rows(log.of(DEAD_LETTER), letters)),
+                *checkers.check_source_offsets(self.admin.committed(GROUP, list(ends)), ends),
+                *checkers.check_ranges(ranges, ends),
+                *accounts,
+                *checkers.check_secrets(texts, [CANARY]),
+            ),
             len(log.partitions),
+            letters_count,
+            dropped,
             sum(len(table.snapshots) for table in tables),
             sum(len(table.files) for table in tables),
         )
+
+    def _texts(self) -> dict[str, bytes]:
+        """Everything that others may read: logs, metrics, status, arguments, table metadata."""
+        folder = self.stack.state_dir
+        files = [
+            *folder.glob("*.log"),
+            *folder.glob("*/*.log*"),
+            *(folder / "warehouse").rglob("*.json"),
+            *(folder / "warehouse").rglob("*.avro"),
+        ]
+        texts = {str(file): file.read_bytes() for file in files}
+        node = self.node_pid()
+        for process in _children(node, recursive=True) if node else []:
+            with contextlib.suppress(psutil.Error):
+                texts[f"arguments of {process.pid}"] = " ".join(process.cmdline()).encode()
+        if node:
+            for url in (self._url("status"), f"{self.stack.rest_url}/metrics"):
+                texts[url] = httpx.get(url, timeout=60).content
+        return texts
 
     def told(self) -> str:
         """The connector's state and the ends of all logs."""

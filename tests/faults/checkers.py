@@ -11,13 +11,15 @@ Rules of this file:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Numbers = npt.NDArray[np.int64]
+Place = TypeVar("Place")
 EXAMPLES = 3
 NEVER = np.iinfo(np.int64).max
 _SEQUENCE_BITS = 40
@@ -31,7 +33,8 @@ class Log:
         partitions: of each record.
         sequences: the record's own number within its partition.
         timestamps_ms: Kafka's timestamp, never decreasing within a partition.
-        tables: index of the table that the record belongs to.
+        tables: index of the table that the record belongs to; numbers past the last table are
+            other fates: dead letter, dropped.
     """
 
     partitions: Numbers
@@ -76,6 +79,18 @@ class FileSeen:
     path: str
     size_bytes: int
     stored_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RangeSeen:
+    """What one committed announcement says of a source partition: ``start`` to ``end``."""
+
+    start: int
+    end: int
+    read: int
+    dropped: int
+    dead_lettered: int
+    written: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +202,103 @@ def check_valid_through(log: Log, rows: Rows, snapshots: Sequence[SnapshotSeen])
     return out[:EXAMPLES]
 
 
-def check_source_offsets(committed: Mapping[int, int | None], ends: Mapping[int, int]) -> list[str]:
+def check_source_offsets(
+    committed: Mapping[Place, int | None], ends: Mapping[Place, int]
+) -> list[str]:
     """The group has committed exactly the end of each partition of the log."""
     return [
-        f"the group stands at {committed.get(partition)} of partition {partition}, "
-        f"which ends at {end}"
-        for partition, end in sorted(ends.items())
-        if committed.get(partition) != end
+        f"the group stands at {committed.get(place)} of partition {place}, which ends at {end}"
+        for place, end in ends.items()
+        if committed.get(place) != end
+    ]
+
+
+def check_ranges(
+    ranges: Mapping[Place, Sequence[RangeSeen]], ends: Mapping[Place, int]
+) -> list[str]:
+    """Announced ranges, in their order, lie end to end from 0 to the end of each partition."""
+    out = []
+    for place, end in ends.items():
+        at = 0
+        for seen in ranges.get(place, ()):
+            if seen.start != at or seen.end < seen.start:
+                out.append(f"partition {place}: [{seen.start}, {seen.end}) announced at {at}")
+            at = max(at, seen.end)
+        if at != end:
+            out.append(f"partition {place}: announced to {at}, which ends at {end}")
+    return out[:EXAMPLES]
+
+
+def check_accounts(
+    ranges: Iterable[RangeSeen], *, records: int, rows: int, letters: int, dropped: int
+) -> list[str]:
+    """Source = tables + dead letters + dropped, as counted here and as the announcements say.
+
+    Args:
+        ranges: every committed announcement.
+        records: of the source.
+        rows: of all tables.
+        letters: on the dead letter topic.
+        dropped: records of the source that belong nowhere.
+    """
+    seen = list(ranges)
+    told = (
+        ("read", sum(r.read for r in seen), records),
+        ("written", sum(r.written for r in seen), rows),
+        ("dead-lettered", sum(r.dead_lettered for r in seen), letters),
+        ("dropped", sum(r.dropped for r in seen), dropped),
+    )
+    out = [
+        f"{said} records told {what}, {found} found" for what, said, found in told if said != found
+    ]
+    if records != rows + letters + dropped:
+        out.append(
+            f"{records} records are {rows} rows + {letters} dead letters + {dropped} dropped"
+        )
+    return out
+
+
+def check_progress(heals: Sequence[tuple[str, int, int]]) -> list[str]:
+    """After each fault was over the tables went on.
+
+    Args:
+        heals: what happened, rows in the tables when it was over, and some time later.
+    """
+    return [
+        f"no progress after {what}: {before} rows, later {after}"
+        for what, before, after in heals
+        if after <= before
+    ]
+
+
+def check_secrets(texts: Mapping[str, bytes], canaries: Sequence[str]) -> list[str]:
+    """No canary is in any text, as it is or as JSON would escape it; the canary is not repeated."""
+    return [
+        f"secret {number} is in {where}"
+        for where, text in texts.items()
+        for number, canary in enumerate(canaries)
+        if canary.encode() in text
+    ][:EXAMPLES]
+
+
+def check_level(what: str, values: Sequence[float], *, slack: float) -> list[str]:
+    """A series that may swing by ``slack`` but must not grow: medians of its two halves.
+
+    The first quarter is warm-up. Fewer than eight values say nothing, which is a finding too.
+    """
+    if len(values) < 8:
+        return [f"{what}: {len(values)} values are too few"]
+    kept = values[len(values) // 4 :]
+    early, late = (float(np.median(part)) for part in np.array_split(kept, 2))
+    return [f"{what} grows from {early:.0f} to {late:.0f}"] if late > early + slack else []
+
+
+def check_alive(wanted: Mapping[str, int], happened: Mapping[str, int]) -> list[str]:
+    """Enough happened: each thing at least as often as wanted."""
+    return [
+        f"{what} happened {happened.get(what, 0)} times of {least}"
+        for what, least in wanted.items()
+        if happened.get(what, 0) < least
     ]
 
 

@@ -4,93 +4,155 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import urlparse
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ClientPartition
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import Table
 
-from connect.embedded.payments import kind_codes
-from tests.faults.checkers import FileSeen, Log, Rows, SnapshotSeen, TableSeen
+from connect.layout import TopicPartition
+from control_schemas.events import SourceRange
+from control_schemas.headers import decode_headers
+from tests.faults.checkers import FileSeen, Log, RangeSeen, Rows, SnapshotSeen, TableSeen
+from tests.faults.production import fates
 
 OFFSETS_PREFIX = "kafka.connect.offsets."
 COMMIT_ID = "kafka.connect.commit-id"
 VALID_THROUGH = "kafka.connect.valid-through-ts"
 READ_TIMEOUT_S = 60.0
 _COLUMNS = ("partition", "sequence")
+_LANE = b'{"partition":'
 _SEQUENCE = b'"sequence":'
+Ends: TypeAlias = dict[TopicPartition, int]
+Taken = TypeVar("Taken")
 
 
-def read_log(bootstrap_servers: str, topic: str) -> tuple[Log, dict[int, int]]:
-    """Every record of a topic of payments, and where its partitions end."""
+def read_log(bootstrap_servers: str, topics: Iterable[str]) -> tuple[Log, Ends]:
+    """Every record of topics of payments, and where their partitions end."""
+    found, ends = _read(bootstrap_servers, topics, _identity)
+    records = np.array(found, dtype=np.int64).reshape(-1, 3)
+    lanes, sequences, timestamps_ms = records[:, 0], records[:, 1], records[:, 2]
+    tables = np.zeros(len(records), np.int64)
+    for lane in np.unique(lanes).tolist():
+        chosen = lanes == lane
+        tables[chosen] = fates(lane, sequences[chosen])
+    return Log(lanes, sequences, timestamps_ms, tables), ends
+
+
+def join_logs(logs: Sequence[Log]) -> Log:
+    """Several logs as one; none gives an empty one."""
+    return Log(
+        *(
+            np.concatenate([np.zeros(0, np.int64), *(getattr(log, name) for log in logs)])
+            for name in Log.__slots__
+        )
+    )
+
+
+def read_letters(bootstrap_servers: str, topic: str) -> Rows:
+    """The dead letters: which records they are."""
+    found, _ = _read(bootstrap_servers, [topic], _identity)
+    letters = np.array(found, dtype=np.int64).reshape(-1, 3)
+    return Rows(letters[:, 0], letters[:, 1], np.zeros(len(letters), np.int64))
+
+
+def read_ranges(
+    bootstrap_servers: str, control_topic: str
+) -> tuple[dict[TopicPartition, list[RangeSeen]], bytes]:
+    """What committed announcements say of source partitions, in their order; all bytes of it."""
+
+    def ranges(message: Message) -> tuple[bytes, tuple[SourceRange, ...]]:
+        return message.value(), decode_headers(message.headers()).ranges or ()
+
+    found, _ = _read(bootstrap_servers, [control_topic], ranges)
+    out: dict[TopicPartition, list[RangeSeen]] = {}
+    for r in (r for _, told in found for r in told):
+        seen = RangeSeen(
+            r.start_offset,
+            r.end_offset,
+            r.records_read,
+            r.records_dropped,
+            r.records_dead_lettered,
+            r.records_written,
+        )
+        out.setdefault(TopicPartition(r.topic, r.partition), []).append(seen)
+    return out, b"\n".join(value for value, _ in found)
+
+
+def _identity(message: Message) -> tuple[int, int, int]:
+    """Lane, number in it and timestamp of a payment, also of one that is cut off."""
+    value = message.value()
+    start = value.index(_SEQUENCE) + len(_SEQUENCE)
+    lane = int(value[len(_LANE) : start - len(_SEQUENCE) - 1])
+    return lane, int(value[start : value.index(b",", start)]), message.timestamp()[1]
+
+
+def _read(
+    bootstrap_servers: str, topics: Iterable[str], take: Callable[[Message], Taken]
+) -> tuple[list[Taken], Ends]:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
             "group.id": "icefloe-faults-log",
             "enable.auto.commit": False,
+            "enable.partition.eof": True,
             "isolation.level": "read_committed",
             "queued.max.messages.kbytes": 65536,
             "log_level": 0,
         }
     )
     try:
-        parts = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic].partitions
-        ends = {
-            p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=READ_TIMEOUT_S)[1]
-            for p in parts
+        listed = consumer.list_topics(timeout=READ_TIMEOUT_S).topics
+        parts = [TopicPartition(topic, p) for topic in topics for p in listed[topic].partitions]
+        marks = {
+            tp: consumer.get_watermark_offsets(ClientPartition(*tp), timeout=READ_TIMEOUT_S)
+            for tp in parts
         }
-        consumer.assign([TopicPartition(topic, p, 0) for p in parts])
-        found = _consume(consumer, ends)
+        consumer.assign([ClientPartition(*tp, start) for tp, (start, _) in marks.items()])
+        ends = {tp: end for tp, (_, end) in marks.items()}
+        return list(_consume(consumer, ends, take)), ends
     finally:
         consumer.close()
-    records = np.array(found, dtype=np.int64).reshape(-1, 3)
-    partitions, sequences, timestamps_ms = records[:, 0], records[:, 1], records[:, 2]
-    tables = np.zeros(len(records), np.int64)
-    for partition in parts:
-        chosen = partitions == partition
-        tables[chosen] = kind_codes(partition, sequences[chosen])
-    return Log(partitions, sequences, timestamps_ms, tables), ends
 
 
-def _consume(consumer: Consumer, ends: Mapping[int, int]) -> list[tuple[int, int, int]]:
-    found: list[tuple[int, int, int]] = []
-    left = {partition: end for partition, end in ends.items() if end}
+def _consume(consumer: Consumer, ends: Ends, take: Callable[[Message], Taken]) -> Iterator[Taken]:
+    left = {tp for tp, end in ends.items() if end}
     while left:
         messages = consumer.consume(10_000, READ_TIMEOUT_S)
         assert messages, f"nothing more was read, partitions end at {ends}"
         for message in messages:
-            if message.error():
+            tp = TopicPartition(message.topic(), message.partition())
+            if message.error() is None:
+                yield take(message)
+            elif message.error().code() != KafkaError._PARTITION_EOF:
                 raise KafkaException(message.error())
-            value, partition = message.value(), message.partition()
-            start = value.index(_SEQUENCE) + len(_SEQUENCE)
-            sequence = int(value[start : value.index(b",", start)])
-            found.append((partition, sequence, message.timestamp()[1]))
-            if message.offset() + 1 >= left.get(partition, 0):
-                left.pop(partition, None)
-    return found
+            # a transaction's marker may be the last: only the end of file tells
+            if message.error() is not None or message.offset() + 1 >= ends[tp]:
+                left.discard(tp)
 
 
 def read_tables(
-    catalog_name: str, properties: Mapping[str, str], names: Sequence[str]
+    catalog_name: str, properties: Mapping[str, str], names: Sequence[str], *, rows: bool = True
 ) -> list[TableSeen]:
-    """These tables, whole, with PyIceberg; an absent one has nothing in it."""
+    """These tables with PyIceberg, whole or without rows; an absent one has nothing in it."""
     catalog = load_catalog(catalog_name, **properties)
     try:
-        return [_read_table(catalog, name) for name in names]
+        return [_read_table(catalog, name, rows=rows) for name in names]
     finally:
         catalog.close()
 
 
-def _read_table(catalog: Any, name: str) -> TableSeen:
+def _read_table(catalog: Any, name: str, *, rows: bool) -> TableSeen:
     try:
         table = catalog.load_table(name)
     except NoSuchTableError:
@@ -107,7 +169,8 @@ def _read_table(catalog: Any, name: str) -> TableSeen:
             files.append(FileSeen(path, size_bytes, _stored_bytes(path)))
             added_at[path] = by_id[entry.snapshot_id].sequence_number
     snapshots = tuple(_snapshot(s) for s in reversed(chain))
-    return TableSeen(name, snapshots, tuple(files), _scan(table, added_at))
+    found = _scan(table, added_at) if rows else _rows([])
+    return TableSeen(name, snapshots, tuple(files), found)
 
 
 def _stored_bytes(path: str) -> int | None:

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from connect.failpoints import COORDINATOR, NAMES, WORKER
-from tests.faults.chaos import Field, Production, Verdict, connector, field
+from tests.faults.chaos import Field, Verdict, connector, field
+from tests.faults.production import Production
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.faults]
 
@@ -55,10 +56,10 @@ def under_fire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ICEFLOE_FAILPOINTS_DIR", str(armed))
         with field(tmp_path_factory.mktemp("points"), connector()) as run:
-            production = Production(run.stack.bootstrap_servers, RECORDS_PER_S)
+            production = run.production(RECORDS_PER_S)
             made = Range(run, production, armed, [], began_s)
             produce(made)
-            run.until_committed(production.total)
+            run.until_committed(production.rows)
             yield made
 
 
@@ -82,8 +83,8 @@ def test_nothing_is_lost_by_a_crash_at(point: str, under_fire: Range) -> None:
         run.call("POST", "restart?includeTasks=true")
     produce(under_fire)
     run.until(lambda: not (under_fire.armed / point).exists(), f"crash at {point}")
-    run.until_committed(under_fire.production.total)
-    assert run.committed() == under_fire.production.total
+    run.until_committed(under_fire.production.rows)
+    assert run.committed() == under_fire.production.rows
     if point in SURVIVED:
         assert run.pid(victim) == before
     else:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.chaos import Field, Production, connector, field
+from tests.faults.chaos import Field, connector, field
+from tests.faults.production import Production
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.faults]
 
@@ -35,12 +36,12 @@ def test_every_record_is_there_once_whatever_is_killed(
     chance = random.Random(seed)
     began_s = time.monotonic()
     with field(tmp_path / "state", connector()) as run:
-        production = Production(run.stack.bootstrap_servers, RECORDS_PER_S)
+        production = run.production(RECORDS_PER_S)
         try:
             strike_all(run, production, chance)
             last_s = time.monotonic()
             production.finish()
-            first_s = run.until_committed(RECORDS)
+            first_s = run.until_committed(production.rows)
         finally:
             production.stop()
         done_s = time.monotonic()

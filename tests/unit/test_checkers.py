@@ -11,13 +11,20 @@ import pytest
 from tests.faults.checkers import (
     FileSeen,
     Log,
+    RangeSeen,
     Rows,
     SnapshotSeen,
     TableSeen,
+    check_accounts,
+    check_alive,
     check_commits,
     check_control_offsets,
     check_files,
+    check_level,
+    check_progress,
+    check_ranges,
     check_rows,
+    check_secrets,
     check_source_offsets,
     check_valid_through,
     findings,
@@ -171,3 +178,78 @@ def test_source_offsets_short_of_the_end_are_found(at: int | None) -> None:
     """Before the end, past it, or none at all."""
     one(check_source_offsets({0: 3, 1: at}, {0: 3, 1: 5}), f"stands at {at} of partition 1")
     assert check_source_offsets({0: 3, 1: 5}, {0: 3, 1: 5}) == []
+
+
+RANGES = (RangeSeen(0, 6, 5, 1, 1, 3), RangeSeen(6, 10, 3, 0, 0, 3))  # holes: 6 offsets, 5 records
+
+
+def test_announced_ranges_lie_end_to_end() -> None:
+    """A good one, a partition that got nothing included."""
+    assert check_ranges({"a": RANGES}, {"a": 10, "b": 0}) == []
+
+
+@pytest.mark.parametrize(
+    ("ranges", "word"),
+    [
+        (RANGES[1:], "[6, 10) announced at 0"),
+        ((*RANGES, RANGES[1]), "[6, 10) announced at 10"),
+        (RANGES[:1], "announced to 6, which ends at 10"),
+        ((), "announced to 0, which ends at 10"),
+    ],
+    ids=["gap", "twice", "short", "never"],
+)
+def test_ranges_that_do_not_fit_are_found(ranges: Sequence[RangeSeen], word: str) -> None:
+    """A gap, an overlap, an end that was not reached."""
+    assert any(word in text for text in check_ranges({"a": ranges}, {"a": 10}))
+
+
+def test_accounts_that_add_up() -> None:
+    """Eight records: six rows, a dead letter, one dropped."""
+    assert check_accounts(RANGES, records=8, rows=6, letters=1, dropped=1) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "word"),
+    [
+        ({"rows": 5}, "6 records told written, 5 found"),
+        ({"letters": 0}, "1 records told dead-lettered, 0 found"),
+        ({"letters": 2}, "1 records told dead-lettered, 2 found"),
+        ({"dropped": 0}, "1 records told dropped, 0 found"),
+        ({"records": 9}, "8 records told read, 9 found"),
+    ],
+)
+def test_accounts_that_do_not_add_up_are_found(wrong: dict[str, int], word: str) -> None:
+    """Both that a count is not what was told, and that the sum is not the source."""
+    found = check_accounts(RANGES, **{"records": 8, "rows": 6, "letters": 1, "dropped": 1, **wrong})
+    assert len(found) == 2
+    assert word in found[0]
+    assert "dead letters +" in found[1]
+
+
+def test_no_progress_after_a_fault_is_found() -> None:
+    """Standing still, and losing rows."""
+    assert check_progress([("a kill", 10, 11)]) == []
+    one(check_progress([("a kill", 10, 11), ("a freeze", 11, 11)]), "no progress after a freeze")
+    one(check_progress([("a freeze", 11, 3)]), "11 rows, later 3")
+
+
+def test_a_canary_is_found_and_not_repeated() -> None:
+    """Wherever it is; the finding names the place, not the secret."""
+    texts = {"log": b"key=canary-1 accepted", "metrics": b"fine"}
+    found = check_secrets(texts, ["canary-0", "canary-1"])
+    one(found, "secret 1 is in log")
+    assert "canary" not in found[0]
+    assert check_secrets(texts, ["canary-2"]) == []
+
+
+def test_growth_is_found_and_swinging_is_not() -> None:
+    """A leak of one per step; a series that only swings or warms up; too few values."""
+    one(check_level("threads", range(100, 140), slack=3), "threads grows from")
+    assert check_level("threads", [50, 60, 70] + [80, 83, 79, 81] * 4, slack=3) == []
+    one(check_level("threads", [1, 2, 3], slack=100), "too few")
+
+
+def test_a_fault_that_did_not_happen_is_found() -> None:
+    """A run without its chaos proves nothing."""
+    assert check_alive({"kills": 2}, {"kills": 2, "freezes": 1}) == []
+    one(check_alive({"kills": 2, "freezes": 1}, {"kills": 2}), "freezes happened 0 times of 1")

@@ -1,0 +1,138 @@
+"""Second owners of what a node runs: a worker or coordinator by hand, and a second node."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from connect.clock import SystemClock
+from connect.embedded.child import ChildProcess, free_port
+from connect.herder.backoff import BackoffPolicy
+from connect.herder.supervisor import Child, ChildSpec
+from connect.layout import Layout
+from connect.node import COMMANDS
+from tests.faults.chaos import NAME, Field
+
+GRACE_MS = 20_000
+WAIT_S = 120.0
+
+
+class Rival:
+    """A worker or coordinator process with the ids of the node's own.
+
+    Args:
+        run: the stack, whose node knows nothing of this process.
+        name: ``worker`` or ``coordinator``.
+        folder: for its log and what may be lost.
+    """
+
+    def __init__(self, run: Field, name: str, folder: Path) -> None:
+        self.events: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._run = run
+        properties = {**run.stack._properties(), "icefloe.state.dir": str(folder / "state")}
+        spec = ChildSpec(
+            name=name,
+            command=COMMANDS[name],
+            log_file=folder / f"rival-{name}.log",
+            properties=properties,
+            environ=_environ(run),
+        )
+        self._child = Child(
+            spec, lambda _, event: self.events.put(event), SystemClock(), BackoffPolicy()
+        )
+        self._child.start()
+
+    def until(self, event: str, **has: Any) -> dict[str, Any]:
+        """Wait for an event of this kind with these values; what comes before is dropped."""
+        deadline_s = time.monotonic() + WAIT_S
+        while True:
+            left_s = deadline_s - time.monotonic()
+            try:
+                heard = self.events.get(timeout=max(0.1, left_s))
+            except queue.Empty:
+                heard = {}
+            if heard.get("event") == event and has.items() <= heard.items():
+                return heard
+            told = f"no {event} with {has} in {WAIT_S:.0f} s\n{self._run.told()}"
+            assert time.monotonic() < deadline_s, told
+
+    def begin(self, config: Mapping[str, str], task: int | None = None) -> None:
+        """Tell it to run the coordinator, or a task, as the node tells its own."""
+        message = {
+            "op": "start",
+            "connector": NAME,
+            "config": {"name": NAME, **config},
+            "layout": self.layout().to_json(),
+        }
+        assert self._child.send(message if task is None else {**message, "task": task})
+
+    def layout(self) -> Layout:
+        """What the node runs now."""
+        layout = self._run.ready_layout()
+        assert layout is not None
+        return layout
+
+    def end(self) -> None:
+        """Let it drain and end."""
+        self._child.shutdown(GRACE_MS)
+
+
+@contextmanager
+def rival(run: Field, name: str, folder: Path) -> Iterator[Rival]:
+    """A rival that takes work; ended with the block."""
+    made = Rival(run, name, folder)
+    try:
+        made.until("ready")
+        yield made
+    finally:
+        made.end()
+
+
+@contextmanager
+def second_node(run: Field, folder: Path) -> Iterator[tuple[ChildProcess, str]]:
+    """A node of the same group on the same topics, and where it listens; not yet healthy."""
+    url = f"http://127.0.0.1:{free_port()}"
+    properties = {
+        **run.stack._properties(),
+        "listeners": url,
+        "icefloe.state.dir": str(folder / "state"),
+    }
+    file = folder / "second.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    node = ChildProcess(
+        "the second node",
+        [sys.executable, "-m", "connect.node", "--properties", file],
+        log_file=folder / "second.log",
+        environ=_environ(run),
+    )
+    try:
+        yield node, url
+    finally:
+        node.stop(timeout_ms=GRACE_MS * 2)
+
+
+def _environ(run: Field) -> dict[str, str]:
+    """As the stack gives it to its node, without the failpoints."""
+    catalog = run.stack.catalog_properties
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("CONNECT_", "ICEFLOE_"))}
+    return {
+        **kept,
+        "ICEFLOE_CATALOG_URI": catalog["uri"],
+        "ICEFLOE_CATALOG_WAREHOUSE": catalog["warehouse"],
+    }
+
+
+def is_healthy(url: str) -> bool:
+    """Whether a node answers there and says that it is well."""
+    try:
+        return httpx.get(f"{url}/health", timeout=5).status_code == httpx.codes.OK
+    except httpx.TransportError:
+        return False

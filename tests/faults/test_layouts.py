@@ -1,0 +1,160 @@
+"""Layouts that change under load: tasks, partitions, topics, nodes; how long that interrupts."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+from pyiceberg.catalog import load_catalog
+
+from connect.layout import TopicPartition
+from tests.faults.arena import INTERVAL_MS, Arena
+from tests.faults.chaos import GROUP, NAME, PARTITIONS, TABLES, TOPIC, TOPIC_CONFIG
+from tests.faults.rivals import is_healthy, second_node
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.spark,
+    pytest.mark.faults,
+    pytest.mark.timeout(600),
+]
+
+COMMITS_AFTER = 4
+MORE_PARTITIONS = 2
+DAYS = 3
+
+
+def commit_times_ms(arena: Arena) -> list[int]:
+    """When the snapshots of the first table were made."""
+    catalog = load_catalog("demo", **arena.run.stack.catalog_properties)
+    try:
+        return [s.timestamp_ms for s in catalog.load_table(TABLES[0]).metadata.snapshots]
+    finally:
+        catalog.close()
+
+
+@contextmanager
+def change(arena: Arena, name: str) -> Iterator[None]:
+    """A change under load; notes how long the commits were interrupted by it."""
+    with arena.fault(name):
+        before = len(commit_times_ms(arena))
+        yield
+        wanted = len(commit_times_ms(arena)) + COMMITS_AFTER
+        arena.run.until(lambda: len(commit_times_ms(arena)) >= wanted, "commits after the change")
+        times_ms = commit_times_ms(arena)[before - 1 :]
+        longest_ms = max(later - earlier for earlier, later in itertools.pairwise(times_ms))
+        arena.interrupted_s[name] = max(0, longest_ms - INTERVAL_MS) / 1000
+
+
+def tasks(arena: Arena) -> list[str]:
+    """States of the tasks."""
+    return [task["state"] for task in arena.run.status()["tasks"]]
+
+
+def test_tasks_max_changes(arena: Arena) -> None:
+    """More tasks, one task, the old number again."""
+    run = arena.run
+    try:
+        for count in (4, 1, 2):
+            with change(arena, f"tasks.max {count}"):
+                arena.config |= {"tasks.max": str(count), "icefloe.tasks.per.worker": str(count)}
+                run.put(arena.config)
+                run.until(lambda count=count: tasks(arena) == ["RUNNING"] * count, "the tasks")
+    finally:
+        arena.config |= {"tasks.max": "2", "icefloe.tasks.per.worker": "2"}
+
+
+def test_partitions_are_added(arena: Arena) -> None:
+    """Records of the new partitions are read, from their first on."""
+    run = arena.run
+    admin = AdminClient({"bootstrap.servers": run.stack.bootstrap_servers, "log_level": 0})
+    count = PARTITIONS + MORE_PARTITIONS
+    with change(arena, "partitions added"):
+        (done,) = admin.create_partitions([NewPartitions(TOPIC, count)]).values()
+        done.result(60)
+        run.until(lambda: run.admin.topics().get(TOPIC) == count, "the partitions")
+        new = [TopicPartition(TOPIC, p) for p in range(PARTITIONS, count)]
+        arena.production.open(*new)
+        run.until(lambda: all(run.admin.committed(GROUP, new).values()), "reading of them")
+
+
+def test_a_topic_per_day(arena: Arena) -> None:
+    """Topics appear under the regex; read to their end they disappear."""
+    run = arena.run
+    for day in range(DAYS):
+        topic = f"{TOPIC}-day-{day}"
+        place = TopicPartition(topic, 0)
+        with change(arena, f"topic {day} appears"):
+            run.admin.ensure_topic(topic, 1, TOPIC_CONFIG)
+            run.topics.append(topic)
+            run.until(lambda topic=topic: topic in run.admin.topics(), "the topic")
+            arena.production.open(place)
+            run.until(lambda at=place: run.admin.committed(GROUP, [at])[at], "reading of it")
+            arena.production.shut(topic)
+            end = run.admin.watermarks([place])[place][1]
+            run.until(
+                lambda at=place, end=end: run.admin.committed(GROUP, [at])[at] == end,
+                "reading it to its end",
+            )
+        with change(arena, f"topic {day} goes"):
+            run.retire(topic)
+            run.until(lambda topic=topic: topic not in read_topics(arena), "a layout without it")
+
+
+@pytest.mark.parametrize("how", ["alive", "frozen"])
+def test_two_nodes_of_one_group(arena: Arena, tmp_path: Path, how: str) -> None:
+    """The second takes over; the first ends as fenced, at once or when it wakes up.
+
+    A frozen node's children live on: whatever they do then, no record is lost or there twice.
+    """
+    run = arena.run
+    first = run.stack._node
+    assert first is not None
+    with (
+        change(arena, f"a second node, the first {how}"),
+        second_node(run, tmp_path) as (
+            second,
+            url,
+        ),
+    ):
+        if how == "frozen":
+            first.signal(signal.SIGSTOP)
+        try:
+            run.until(lambda: is_healthy(url), "the second node")
+            rows = run.committed()
+            run.until(lambda: run.committed() > rows, "rows with two nodes")
+        finally:
+            first.signal(signal.SIGCONT)
+        run.until(lambda: not first.is_running, "the end of the first node")
+        assert first.returncode == 1
+        assert "fenced" in run.stack.node_log_file.read_text()
+        rows = run.committed()
+        run.until(lambda: run.committed() > rows, "rows of the second node")
+        assert second.stop(timeout_ms=60_000) == 0
+        run.stack.start_node()
+        run.stack.wait_for_node()
+
+
+def test_interruptions_were_measured(arena: Arena, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every change has its figure."""
+    assert arena.interrupted_s
+    file = os.environ.get("FAULT_FIGURES")
+    if file:
+        Path(file).write_text(json.dumps(arena.interrupted_s, indent=1) + "\n")
+    with capsys.disabled():
+        print(f"\ninterruptions of {NAME}, seconds beyond the interval of {INTERVAL_MS} ms:")
+        for name, seconds in arena.interrupted_s.items():
+            print(f"  {name}: {seconds:.1f}")
+
+
+def read_topics(arena: Arena) -> set[str]:
+    """Topics of the layout that is ready."""
+    layout = arena.run.ready_layout()
+    return {tp.topic for tp in layout.partitions} if layout else set()

@@ -1,0 +1,198 @@
+"""The frozen, the doubled, the full and the hanging: whoever acts late or twice changes nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from confluent_kafka import Producer
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.faults.arena import Arena
+from tests.faults.chaos import NAME, TABLES, TOPIC
+from tests.faults.readback import read_tables
+from tests.faults.rivals import rival
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.spark,
+    pytest.mark.faults,
+    pytest.mark.timeout(600),
+]
+
+ROUNDS_FROZEN = 15
+BROKER_PAUSE_S = 20.0
+HOLD_MS = 3_000
+TERM_WAIT_S = 40.0
+STALL_MS = "3000"
+BALLAST_STEP = 1024 * 1024
+
+
+@contextmanager
+def frozen(pid: int | None) -> Iterator[None]:
+    """The process does nothing while the block runs."""
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def metric(arena: Arena, name: str, **labels: str) -> float:
+    """Sum of a metric of the node over the series with these labels."""
+    text = httpx.get(f"{arena.run.stack.rest_url}/metrics", timeout=60).text
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == f"icefloe_{name}" and labels.items() <= sample.labels.items()
+    )
+
+
+def fenced(arena: Arena) -> float:
+    """How often something of the node's was fenced."""
+    return metric(arena, "task_failures_total", connector=NAME, code="fenced")
+
+
+def snapshots(arena: Arena) -> int:
+    """Snapshots of the first table."""
+    (table,) = read_tables("demo", arena.run.stack.catalog_properties, TABLES[:1], rows=False)
+    return len(table.snapshots)
+
+
+def test_a_worker_frozen_before_its_commit_comes_back_as_a_zombie(
+    arena: Arena, tmp_path: Path
+) -> None:
+    """Its tasks were given to another process meanwhile: its open transaction is fenced.
+
+    The other process goes on to hold the ids, so the two fence each other in turns until it ends.
+    """
+    run = arena.run
+    with arena.fault("a frozen worker"), rival(run, "worker", tmp_path) as other:
+        before = fenced(arena)
+        arena.arm("W8", f"delay:{HOLD_MS}")
+        arena.until_hit("W8")
+        with frozen(run.pid("worker")):
+            for task in range(len(other.layout().tasks)):
+                other.begin(arena.config, task)
+            for task in range(len(other.layout().tasks)):
+                other.until("state", state="RUNNING", task=task)
+            rows = run.committed()
+            run.until(lambda: run.committed() > rows, "rows of the worker in its place")
+        run.until(lambda: fenced(arena) > before, "the zombie's fencing")
+        other.until("state", state="FAILED", code="fenced")  # the node starts its own again
+
+
+def test_a_coordinator_frozen_in_a_commit_comes_back_as_a_zombie(
+    arena: Arena, tmp_path: Path
+) -> None:
+    """Another one commits many rounds meanwhile: the commit that was prepared is rejected."""
+    run = arena.run
+    with arena.fault("a frozen coordinator"), rival(run, "coordinator", tmp_path) as other:
+        before = fenced(arena)
+        arena.arm("C9", f"delay:{HOLD_MS}")
+        arena.until_hit("C9")
+        with frozen(run.pid("coordinator")):
+            other.begin(arena.config)
+            was = snapshots(arena)
+            run.until(lambda: snapshots(arena) >= was + ROUNDS_FROZEN, "rounds of the other")
+        run.until(lambda: fenced(arena) > before, "the zombie's fencing")
+        other.until("state", state="FAILED", code="fenced")
+
+
+def test_a_paused_broker(arena: Arena) -> None:
+    """Twenty seconds without an answer; nobody has to do anything afterwards."""
+    with arena.fault("a paused broker"):
+        broker = arena.run.stack.broker
+        assert broker is not None
+        with frozen(broker.pid):
+            time.sleep(BROKER_PAUSE_S)
+
+
+def test_sigterm_in_the_middle(arena: Arena) -> None:
+    """The node drains within its grace and ends with 0; a new one goes on."""
+    run = arena.run
+    with arena.fault("SIGTERM"):
+        node = run.stack._node
+        assert node is not None
+        node.signal(signal.SIGTERM)
+        deadline_s = time.monotonic() + TERM_WAIT_S
+        while node.is_running:
+            assert time.monotonic() < deadline_s, run.told()
+            time.sleep(0.05)
+        assert node.returncode == 0
+        run.stack.start_node()
+        run.stack.wait_for_node()
+
+
+def test_a_full_disk(arena: Arena) -> None:
+    """No file can be written: tried again, said so, and over when there is room again."""
+    if not arena.is_small:
+        pytest.skip("the warehouse is no file system of its own: mount is not permitted")
+    run = arena.run
+    ballast = run.stack.state_dir / "warehouse" / "ballast"
+    with arena.fault("a full disk"):
+        before = metric(arena, "task_retries_total", connector=NAME)
+        try:
+            fill(ballast)
+            run.until(
+                lambda: metric(arena, "task_retries_total", connector=NAME) > before,
+                "a task that tries again",
+            )
+            rows = run.committed()
+            time.sleep(3)
+            assert run.committed() == rows
+        finally:
+            ballast.unlink(missing_ok=True)
+
+
+def test_a_foreign_transaction_that_hangs(arena: Arena) -> None:
+    """Its partition is held back and that is told; when it is over every record is there once."""
+    run = arena.run
+    foreign = Producer(
+        {
+            "bootstrap.servers": run.stack.bootstrap_servers,
+            "transactional.id": "foreign",
+            "transaction.timeout.ms": 600_000,
+            "log_level": 0,
+        }
+    )
+    run.put({**arena.config, "icefloe.lso.stalled.ms": STALL_MS})
+    try:
+        with arena.fault("a hanging transaction"):
+            assert metric(arena, "lso_stalled", connector=NAME) == 0
+            foreign.init_transactions(60)
+            foreign.begin_transaction()
+            foreign.produce(TOPIC, b"nothing that anybody may read", partition=0)
+            assert foreign.flush(60) == 0
+            try:
+                run.until(
+                    lambda: metric(arena, "lso_stalled", connector=NAME) == 1,
+                    "the alarm",
+                )
+            finally:
+                foreign.abort_transaction(60)
+            run.until(
+                lambda: metric(arena, "lso_stalled", connector=NAME) == 0,
+                "the end of the alarm",
+            )
+    finally:
+        run.put(arena.config)
+
+
+def fill(file: Path) -> None:
+    """Leave no byte on the file system that the file is on."""
+    with file.open("wb", buffering=0) as out:
+        for step in (BALLAST_STEP, 4096, 1):
+            try:
+                while True:
+                    out.write(b"\0" * step)
+            except OSError:
+                continue
