@@ -8,6 +8,10 @@ Off unless one of two environment variables is set at process start:
   while the process runs; whoever comes to it first takes the file away and acts. So it fires once,
   in one process, and not again after a restart.
 
+A point inside a call that others answer (W9) acts on a thread of its own, ``IN_FLIGHT_MS`` after
+the call was made. Freeze whoever is to answer (SIGSTOP) while the process waits at the point
+before it, and at that moment the request has left and its answer does not exist.
+
 ACTION is ``crash``, ``raise``, ``hang`` or ``delay:MS``. ``crash`` is SIGKILL of the own process;
 at W2 and W3, which are hit in Spark's Python workers, it is that of the worker process whose id is
 in ``ICEFLOE_WORKER_PID``.
@@ -63,6 +67,7 @@ TOOLS = {
     "R2": "one transaction of a replay committed",
 }
 WORKER_PID_VARIABLE = "ICEFLOE_WORKER_PID"
+IN_FLIGHT_MS = 300
 _IN_PYTHON_WORKERS = frozenset({"W2", "W3"})
 NAMES = {**WORKER, **COORDINATOR, **TOOLS}
 _ACTIONS = frozenset({"crash", "raise", "hang"})
@@ -111,6 +116,27 @@ def hit(name: str) -> None:
         action, nth = _actions.get(name, ("", None))
         if nth is not None and _hits[name] != nth:
             return
+    _act(name, action)
+
+
+def hit_in_flight(name: str) -> None:
+    """Say that the point ``name`` lies inside the call that is made next.
+
+    A crash comes when that call is under way; every other action at once, before it.
+    """
+    if _folder is None and name not in _actions:
+        return
+    action = _taken(_folder / name) if _folder is not None else ""
+    if action == "crash":
+        threading.Thread(target=_act_later, args=(name, action), daemon=True).start()
+    elif action:
+        _act(name, action)
+    else:
+        hit(name)
+
+
+def _act_later(name: str, action: str) -> None:
+    time.sleep(IN_FLIGHT_MS / 1000)
     _act(name, action)
 
 

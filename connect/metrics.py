@@ -27,6 +27,7 @@ from connect.ipc import Channel
 PREFIX = "icefloe_"
 SERIES_MAX = 2_000
 REPORT_INTERVAL_S = 1.0
+SIGN_OF_LIFE_S = 5.0
 OTHER: Final = "other"
 
 Kind: TypeAlias = Literal["counter", "gauge"]
@@ -74,6 +75,13 @@ CATALOGUE: tuple[Metric, ...] = (
         "rounds_uncommitted", "gauge", "rounds", _TASK, "Rounds announced, not known committed."
     ),
     Metric("held_back", "gauge", "0 or 1", _TASK, "1 while back-pressure stops reading."),
+    Metric(
+        "lso_stalled",
+        "gauge",
+        "partitions",
+        _TASK,
+        "Source partitions that an open transaction of somebody else holds back.",
+    ),
     # coordinator
     Metric("rounds", "counter", "rounds", _CONNECTOR, "Rounds ended."),
     Metric(
@@ -239,16 +247,22 @@ def gauge(name: str, **labels: object) -> Value:
 
 
 def start_reporting(channel: Channel, registry: Registry = PROCESS) -> threading.Thread:
-    """Send the values over the pipe once a second when they have changed, until it ends."""
+    """Send the values over the pipe once a second when they have changed, until it ends.
+
+    Without a change they are sent now and then all the same, as a sign of life.
+    """
 
     def run() -> None:
-        sent, pause = -1, threading.Event()
+        sent, quiet_s, pause = -1, 0.0, threading.Event()
         while True:
             version, samples = registry.snapshot()
-            if version != sent and not channel.send({"event": "metrics", "samples": samples}):
-                return
+            if version != sent or quiet_s >= SIGN_OF_LIFE_S:
+                quiet_s = 0.0
+                if not channel.send({"event": "metrics", "samples": samples}):
+                    return
             sent = version
             pause.wait(REPORT_INTERVAL_S)
+            quiet_s += REPORT_INTERVAL_S
 
     thread = threading.Thread(target=run, name="metrics", daemon=True)
     thread.start()

@@ -210,6 +210,7 @@ class Node:
                 ),
                 on_event=self._heard,
                 clock=clock,
+                silence_ms_max=values["icefloe.child.silence.max.ms"],
                 policy=BackoffPolicy(
                     first_ms=min(500, values["icefloe.task.restart.backoff.ms"]),
                     longest_ms=min(30_000, values["icefloe.task.restart.backoff.max.ms"]),

@@ -211,4 +211,5 @@ def _size(message: Message) -> int:
 
 
 def _hit(stage: Stage) -> None:
-    failpoints.hit(_FAILPOINTS[stage])
+    hit = failpoints.hit_in_flight if stage == "committing" else failpoints.hit
+    hit(_FAILPOINTS[stage])

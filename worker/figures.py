@@ -26,6 +26,7 @@ class TaskFigures:
     malformed_events: int = 0
     batch_duration_ms: int = 0
     is_held_back: bool = False
+    lso_stalled: int = 0
 
     def add(self, batch: WrittenBatch, duration_ms: int) -> None:
         """Count one complete batch."""
@@ -52,7 +53,7 @@ _COUNTERS = (
     "batches",
     "announcements",
 )
-_GAUGES = ("lag_records", "rounds_uncommitted", "batch_duration_ms")
+_GAUGES = ("lag_records", "rounds_uncommitted", "batch_duration_ms", "lso_stalled")
 
 
 def publish(connector: str, task: int, figures: TaskFigures) -> None:

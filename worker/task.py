@@ -35,6 +35,7 @@ from worker.newest_layout import check_layout
 from worker.ratio import DeadLetterRatio
 from worker.rounds import Backlog, Ledger, Offsets, Slice
 from worker.source import check_positions, source_options
+from worker.stalls import Stalls
 from worker.topics import SourceTopics
 from worker.wiring import TaskAssignment, Wiring
 
@@ -198,6 +199,7 @@ class _Life:
             + config.commit_timeout_ms,
         )
         self._backlog.heard(self._clock.monotonic_ms())
+        self._stalls = Stalls(config.lso_stalled_ms, config.name)
         self._drain = Drain(
             self._wiring.session,
             source_options(
@@ -256,8 +258,7 @@ class _Life:
     # ------------------------------------------------------------------ rounds
 
     def _listen_ms(self) -> int:
-        since_look = self._clock.monotonic_ms() - self._looked_ms
-        return max(1, min(LISTEN_MS, LOOK_MS - since_look))
+        return max(1, min(LISTEN_MS, LOOK_MS - self._clock.monotonic_ms() + self._looked_ms))
 
     def _hear(self, timeout_ms: int) -> None:
         for heard in self._control.poll(timeout_ms):
@@ -278,7 +279,7 @@ class _Life:
             asked_at_ms = self._clock.now_ms()
             # records of an open transaction have arrived, though nobody may read them yet
             whole = self._admin.high_watermarks(self._partitions)
-            self._read(self._look())
+            self._read(self._look(whole))
             self._ledger.see_ends(whole, asked_at_ms=asked_at_ms)
         if self._asked is not None:
             self._announce(self._asked)
@@ -296,20 +297,19 @@ class _Life:
             self._clock.monotonic_ms(), has_pending=bool(self._ledger.pending)
         )
         if held and not self._figures.is_held_back:
-            log.warning(
-                "reading stops until a round is committed", connector=self._config.name,
-                task=self._owner.assignment.task, rounds=self._backlog.rounds,
-            )  # fmt: skip
+            log.warning("reading stops until a round is committed", id=self._owner.transactional_id)
         self._figures.is_held_back = held
         return held
 
-    def _look(self) -> Offsets:
-        """How far each log can be read."""
+    def _look(self, whole: Offsets | None = None) -> Offsets:
+        """How far each log can be read; ``whole``: how far each goes."""
         self._looked_ms = self._clock.monotonic_ms()
         ends = self._admin.ends(self._partitions)
         next_offsets = self._ledger.next_offsets
         if any(end < next_offsets[tp] for tp, end in ends.items()):
             self._verify(next_offsets)
+        if whole is not None:
+            self._figures.lso_stalled = self._stalls.look(ends, whole, self._looked_ms)
         self._figures.lag_records = self._ledger.unread(ends)
         return ends
 

@@ -124,6 +124,7 @@ class ConnectorConfig:
     vtts_heartbeat_ms: int
     max_uncommitted_rounds: int
     drain_records: int
+    lso_stalled_ms: int
     tasks_per_worker: int
     auto_offset_reset: Literal["earliest", "latest"]
     consumer_overrides: Mapping[str, str]

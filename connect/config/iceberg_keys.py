@@ -291,6 +291,16 @@ OWN_KEYS: tuple[Key, ...] = (
         "LOW",
     ),
     Key(
+        "icefloe.lso.stalled.ms",
+        "LONG",
+        "How long an open transaction may hold back a source partition before it is told "
+        "(log and metric `lso_stalled`).",
+        "60000",
+        "LOW",
+        unit="ms",
+        check=between(1, 86_400_000),
+    ),
+    Key(
         "icefloe.tasks.per.worker",
         "INT",
         "Tasks per worker process; one task already uses all cores.",

@@ -294,6 +294,17 @@ NODE_KEYS: tuple[Key, ...] = (
         check=between(0, 3_600_000),
     ),
     Key(
+        "icefloe.child.silence.max.ms",
+        "LONG",
+        "A worker or coordinator process that gives no sign of life for so long is killed and "
+        "started again; it gives one every 5 s.",
+        "120000",
+        "LOW",
+        _OWN,
+        unit="ms",
+        check=between(10_000, 86_400_000),
+    ),
+    Key(
         "icefloe.task.restart.max",
         "INT",
         "Restarts of a failed task by itself before it stays failed; 0 is none.",

@@ -271,6 +271,7 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         vtts_heartbeat_ms=v["iceberg.control.vtts.heartbeat-ms"],
         max_uncommitted_rounds=v["iceberg.worker.max-uncommitted-rounds"],
         drain_records=v["icefloe.drain.records"],
+        lso_stalled_ms=v["icefloe.lso.stalled.ms"],
         tasks_per_worker=v["icefloe.tasks.per.worker"],
         auto_offset_reset="latest" if reset == "latest" else "earliest",
         consumer_overrides=consumer,

@@ -7,6 +7,8 @@ Rules of this file:
 - A child leads its own session. It ends by itself at end of stream; whatever is left of its
   process group (a JVM) is killed by the group's id before the leader is reaped, so the id cannot
   have been given to anybody else.
+- A child that was ready and then says nothing for too long is frozen or stuck: it is killed. The
+  time is counted in looks of our own, so a node that was frozen itself suspects nobody.
 - No secret is in a child's arguments; its configuration goes over the pipe.
 """
 
@@ -32,6 +34,7 @@ from connect.logs import logger
 LOG_BYTES_MAX = 64 * 1024 * 1024
 TRACE_BYTES = 2_000
 QUEUE_MAX = 100_000
+LOOK_MS = 1_000
 END_TIMEOUT_MS = 30_000  # a child without a node drains, then ends
 
 OnEvent = Callable[[str, dict[str, Any]], None]
@@ -65,12 +68,20 @@ class Child:
             ``{"event": "exited", "status": int, "trace": str}`` when it has ended unasked.
         clock: for pauses.
         policy: pauses between restarts.
+        silence_ms_max: a child that has said it is ready may be silent so long; None for ever.
     """
 
     def __init__(
-        self, spec: ChildSpec, on_event: OnEvent, clock: Clock, policy: BackoffPolicy
+        self,
+        spec: ChildSpec,
+        on_event: OnEvent,
+        clock: Clock,
+        policy: BackoffPolicy,
+        *,
+        silence_ms_max: int | None = None,
     ) -> None:
         self.spec = spec
+        self._silence_ms_max = silence_ms_max
         self._on_event = on_event
         self._clock = clock
         self._backoff = Backoff(policy)
@@ -165,10 +176,12 @@ class Child:
             target=_send_all, args=(channel, outgoing), name=f"to-{self.spec.name}", daemon=True
         )
         sender.start()
+        watch = _Watch(process.pid, self._silence_ms_max, self._log)
         if self._stopping.is_set():  # asked to stop while it was being started
             outgoing.put({"op": "shutdown", "grace_ms": 0})
         try:
             for event in channel.receive():
+                watch.heard(event)
                 self._on_event(self.spec.name, event)
         except ValueError as e:
             self._log.error("sent what is no JSON, killed", error=str(e))
@@ -177,6 +190,7 @@ class Child:
             # end of stream: the child has ended, or has closed its end and soon will
             with self._lock:
                 self._outgoing = None
+            watch.end()
             status = self._reap(process)
             outgoing.put(None)
             channel.close()
@@ -208,6 +222,50 @@ class Child:
         with self._lock:
             self._process = None
             return process.wait()
+
+
+class _Watch:
+    """Kills a child that has been ready and gives no sign of life any more.
+
+    Args:
+        pid: of the child, which is not reaped before ``end``.
+        silence_ms_max: None watches nothing.
+        log: where it is told.
+    """
+
+    def __init__(self, pid: int, silence_ms_max: int | None, log: Any) -> None:
+        self._pid = pid
+        self._silence_ms_max = silence_ms_max
+        self._log = log
+        self._heard = threading.Event()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def heard(self, event: Mapping[str, Any]) -> None:
+        """The child said something."""
+        self._heard.set()
+        is_first = self._thread is None and event.get("event") == "ready"
+        if is_first and self._silence_ms_max is not None:
+            self._thread = threading.Thread(
+                target=self._run, args=(self._silence_ms_max,), name="watch", daemon=True
+            )
+            self._thread.start()
+
+    def end(self) -> None:
+        """The child is about to be reaped: its id may be somebody else's from then on."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, silence_ms_max: int) -> None:
+        silent_ms = 0
+        while silent_ms < silence_ms_max:
+            if self._ended.wait(min(LOOK_MS, silence_ms_max) / 1000):
+                return
+            silent_ms = 0 if self._heard.is_set() else silent_ms + LOOK_MS
+            self._heard.clear()
+        self._log.error("gives no sign of life, killed", silent_ms=silent_ms, pid=self._pid)
+        _kill_group(self._pid)
 
 
 def _send_all(channel: Channel, outgoing: queue.Queue[Mapping[str, Any] | None]) -> None:

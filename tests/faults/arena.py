@@ -23,6 +23,7 @@ NODE_PROPERTIES = {
     **NODE,
     "icefloe.drain.grace.ms": "5000",
     "icefloe.metadata.refresh.ms": "500",
+    "icefloe.child.silence.max.ms": "600000",  # the frozen are to come back
 }
 
 

@@ -206,11 +206,14 @@ def test_no_commit_complete_stops_the_reading(rig: Rig) -> None:
         assert len(paths(answer)) == 1
 
 
-@pytest.mark.parametrize("point", ["W1", "W5", "W6", "W7", "W8", "W9", "W10", "W13"])
+POINTS = ["W1", "W5", "W6", "W7", "W8", "W9", "W10", "W11", "W12", "W13"]
+
+
+@pytest.mark.parametrize("point", POINTS)
 def test_failure_at_any_point_loses_and_repeats_nothing(rig: Rig, point: str) -> None:
     """A task that starts over announces each record once, whatever had happened to the first try.
 
-    At W10 the first answer is committed, although the task does not know.
+    At W10 and W11 the first answer is committed, although the task may not know.
     """
     rig.feed(10)
     rig.runner.letters = 1
@@ -224,7 +227,7 @@ def test_failure_at_any_point_loses_and_repeats_nothing(rig: Rig, point: str) ->
         rig.send(StartCommit(second))
         found = rig.answer(None)
         if found[-1][0].commit_id == first:
-            assert point == "W10"
+            assert point in {"W10", "W11"}
             found += rig.answer(second)
     assert paths(found) == ["0:0-9"]
     assert rig.committed()[0] == 10

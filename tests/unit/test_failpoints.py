@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,6 +60,29 @@ def test_a_file_arms_a_point_once(tmp_path: Path) -> None:
         failpoints.hit("C3")
     failpoints.hit("C3")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_point_in_flight_crashes_when_the_call_is_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller goes on, the crash follows; any other action comes before the call."""
+    crashed = threading.Event()
+    monkeypatch.setattr(failpoints.os, "kill", lambda *_: crashed.set())
+    monkeypatch.setattr(failpoints, "IN_FLIGHT_MS", 1)
+    failpoints.hit_in_flight("W9")
+    failpoints.arm_from(tmp_path)
+    failpoints.hit_in_flight("W9")
+    assert not crashed.is_set()
+    (tmp_path / "W9").write_text("crash")
+    failpoints.hit_in_flight("W9")
+    assert crashed.wait(10)
+    (tmp_path / "W9").write_text("raise")
+    with pytest.raises(RetriableError, match="W9"):
+        failpoints.hit_in_flight("W9")
+    failpoints.arm_from(None)
+    failpoints.configure("W9=raise@1")
+    with pytest.raises(RetriableError, match="W9"):
+        failpoints.hit_in_flight("W9")
 
 
 @pytest.mark.parametrize("spec", ["X1=crash", "W1=explode"])

@@ -89,6 +89,30 @@ def test_killed_child_starts_again_and_leaves_nothing_behind(
     assert made.restarts == 1
 
 
+def test_a_frozen_child_is_replaced(tmp_path: Path) -> None:
+    """It was ready and says nothing any more; one that says something lives on."""
+    events: Events = queue.Queue()
+    command = [sys.executable, "-c", SCRIPT]
+    spec = ChildSpec("worker", command, tmp_path / "worker.log", {}, dict(os.environ))
+    policy = BackoffPolicy(first_ms=10, longest_ms=50)
+    made = Child(
+        spec, lambda _, event: events.put(event), SystemClock(), policy, silence_ms_max=1_000
+    )
+    made.start()
+    try:
+        first = events.get(timeout=20)
+        for _ in range(8):
+            made.send({"op": "echo", "text": "alive"})
+            assert events.get(timeout=20)["event"] == "echo"
+            time.sleep(0.2)
+        os.kill(first["pid"], signal.SIGSTOP)
+        assert events.get(timeout=20)["status"] == -signal.SIGKILL
+        assert events.get(timeout=20)["pid"] != first["pid"]
+        assert _has_ended(first["grandchild"])
+    finally:
+        made.shutdown(100)
+
+
 def test_exit_status_and_last_words_are_told(child: tuple[Child, Events]) -> None:
     """The event of an unasked end carries the tail of the log."""
     made, events = child
