@@ -76,7 +76,7 @@ golden: setup ## the recordings of Java's behaviour
 sim: $(STAMP) ## the deterministic simulation; SEEDS=1000000, or FIRST_SEED=7 SEEDS=1, or SCRIPT=...
 	@SEEDS=$(SEEDS) FIRST_SEED=$(FIRST_SEED) SCRIPT=$(SCRIPT) $(BIN)/pytest tests/simulation $(PYTEST_ARGS)
 
-faults: setup ## every failpoint, kills and freezes of real processes
+faults: setup ## every failpoint, kills, freezes, layouts on real processes; FAULT_SEEDS=10 for a night
 	@$(BIN)/pytest tests/faults -m faults $(PYTEST_ARGS)
 
 bench: setup ## the figures of docs/performance, as a table and JSON

@@ -1,6 +1,7 @@
 """A crash at each failpoint, one after the other on one stack, while records come in.
 
-``FAULT_POINT_RECORDS`` sets how many records each point gets.
+``FAULT_POINT_RECORDS`` sets how many records each point gets, ``FAULT_SEEDS`` how often each point
+crashes somebody: in another order each time, and at another moment of the load.
 """
 
 from __future__ import annotations
@@ -8,25 +9,33 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pytest
 
-from connect.failpoints import COORDINATOR, NAMES, WORKER
-from tests.faults.chaos import Field, Verdict, connector, field
+from connect.failpoints import NAMES, WORKER
+from connect.layout import TopicPartition
+from tests.faults.chaos import GROUP, PARTITIONS, TOPIC, Field, Verdict, connector
+from tests.faults.chaos import field as open_field
+from tests.faults.checkers import check_alive, check_level
 from tests.faults.production import Production
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.faults]
 
 RECORDS = int(os.environ.get("FAULT_POINT_RECORDS", "20000"))
+SEEDS = int(os.environ.get("FAULT_SEEDS", "1"))
 RECORDS_PER_S = 40_000
 # come to at the start and at the end of a connector only
 RESTARTED = ("W13", "C1", "C2", "C16")
 # the child that dies of a crash; Spark tries a batch again whose Python worker dies
 SURVIVED = ("W14",)
 CHECK_EVERY = 8
+IN_FLIGHT = "W9"
+HOLD_MS = 3_000
 
 
 @dataclass(slots=True)
@@ -39,6 +48,8 @@ class Range:
         armed: the folder in which files arm failpoints.
         fired: points that have crashed somebody.
         began_s: monotonic clock.
+        threads: of the node, after each crash.
+        handles: open files of the node, after each crash.
     """
 
     run: Field
@@ -46,6 +57,8 @@ class Range:
     armed: Path
     fired: list[str]
     began_s: float
+    threads: list[int] = field(default_factory=list)
+    handles: list[int] = field(default_factory=list)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +68,7 @@ def under_fire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
     began_s = time.monotonic()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ICEFLOE_FAILPOINTS_DIR", str(armed))
-        with field(tmp_path_factory.mktemp("points"), connector()) as run:
+        with open_field(tmp_path_factory.mktemp("points"), connector()) as run:
             production = run.production(RECORDS_PER_S)
             made = Range(run, production, armed, [], began_s)
             produce(made)
@@ -63,26 +76,30 @@ def under_fire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
             yield made
 
 
-def in_some_order() -> list[str]:
+def in_some_order() -> list[tuple[int, str]]:
     """Points of both kinds mixed, so that neither child is restarted all the time."""
-    names = list(NAMES)
-    random.Random(0).shuffle(names)
-    return names
+    out = []
+    for seed in range(SEEDS):
+        names = [name for name in NAMES if name != IN_FLIGHT]
+        random.Random(seed).shuffle(names)
+        out += [(seed, name) for name in names]
+    return out
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("point", in_some_order())
-def test_nothing_is_lost_by_a_crash_at(point: str, under_fire: Range) -> None:
+@pytest.mark.parametrize(("seed", "point"), in_some_order())
+def test_nothing_is_lost_by_a_crash_at(seed: int, point: str, under_fire: Range) -> None:
     """The process dies there once, the next one goes on, and each record is there once."""
     run = under_fire.run
+    if seed:
+        time.sleep(random.Random(f"{seed} {point}").uniform(0, 2))
     victim = "worker" if point in WORKER else "coordinator"
     before = run.until(lambda: run.pid(victim), victim)
-    (under_fire.armed / f".{point}").write_text("crash")
-    (under_fire.armed / f".{point}").rename(under_fire.armed / point)
+    arm(under_fire, point, "crash")
     if point in RESTARTED:
         run.call("POST", "restart?includeTasks=true")
     produce(under_fire)
-    run.until(lambda: not (under_fire.armed / point).exists(), f"crash at {point}")
+    until_hit(under_fire, point)
     run.until_committed(under_fire.production.rows)
     assert run.committed() == under_fire.production.rows
     if point in SURVIVED:
@@ -90,15 +107,60 @@ def test_nothing_is_lost_by_a_crash_at(point: str, under_fire: Range) -> None:
     else:
         run.until(lambda: run.pid(victim) not in {None, before}, f"{victim} in its place")
     under_fire.fired.append(point)
+    node = psutil.Process(run.node_pid())
+    under_fire.threads.append(node.num_threads())
+    under_fire.handles.append(node.num_fds())
     if len(under_fire.fired) % CHECK_EVERY == 0:
         check(under_fire)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("_seed", range(SEEDS))
+def test_a_commit_whose_answer_never_came_is_a_commit(_seed: int, under_fire: Range) -> None:
+    """W9: the request to commit has left, the broker is frozen, the worker dies; then it thaws.
+
+    The broker commits for a producer that is gone, before any successor has begun: each record is
+    there once all the same.
+    """
+    run, production = under_fire.run, under_fire.production
+    broker = run.stack.broker
+    assert broker is not None
+    partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+    run.put(connector(**{"tasks.max": "1"}))  # no transaction but the one that is looked at
+    run.until(lambda: len(run.status()["tasks"]) == 1, "one task")
+    before = run.until(lambda: run.pid("worker"), "worker")
+    at = run.admin.committed(GROUP, partitions)
+    arm(under_fire, "W4", "delay:1000")  # a batch with records: the next answer carries them
+    production.start(RECORDS, production.total + RECORDS)
+    until_hit(under_fire, "W4")
+    arm(under_fire, "W8", f"delay:{HOLD_MS}")
+    until_hit(under_fire, "W8")
+    broker.pause()
+    try:
+        arm(under_fire, "W13", f"delay:{HOLD_MS}")
+        arm(under_fire, IN_FLIGHT, "crash")
+        run.until(lambda: not psutil.pid_exists(before), "the worker's death")
+        assert not (under_fire.armed / IN_FLIGHT).exists()
+    finally:
+        broker.resume()
+    run.until(lambda: run.admin.committed(GROUP, partitions) != at, "the commit")
+    assert (under_fire.armed / "W13").exists(), "a successor has begun: the commit may be its own"
+    production.finish()
+    run.until_committed(production.rows)
+    assert run.committed() == production.rows
+    under_fire.fired.append(IN_FLIGHT)
+    check(under_fire)
+    run.put(connector())
 
 
 @pytest.mark.timeout(600)
 def test_every_point_has_fired(under_fire: Range, capsys: pytest.CaptureFixture[str]) -> None:
     """At the end: all of them, once; everything is where it belongs."""
     verdict = check(under_fire)
-    assert set(under_fire.fired) == WORKER.keys() | COORDINATOR.keys()
+    assert not check_alive(dict.fromkeys(NAMES, SEEDS), Counter(under_fire.fired))
+    # a node outlives all these children: what it keeps of each would show
+    assert not check_level("threads of the node", under_fire.threads, slack=3)
+    assert not check_level("handles of the node", under_fire.handles, slack=5)
     with capsys.disabled():
         print(
             f"\nfailpoints: {len(under_fire.fired)} crashes; {verdict}; "
@@ -111,6 +173,18 @@ def produce(under_fire: Range) -> None:
     production = under_fire.production
     production.start(RECORDS, production.total + RECORDS)
     production.finish()
+
+
+def arm(under_fire: Range, point: str, action: str) -> None:
+    """Arm a failpoint."""
+    hidden = under_fire.armed / f".{point}"
+    hidden.write_text(action)
+    hidden.rename(under_fire.armed / point)
+
+
+def until_hit(under_fire: Range, point: str) -> None:
+    """Wait until somebody has come to an armed point."""
+    under_fire.run.until(lambda: not (under_fire.armed / point).exists(), f"hit of {point}")
 
 
 def check(under_fire: Range) -> Verdict:

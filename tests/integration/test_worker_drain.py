@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -154,6 +155,39 @@ def test_transactions_leave_holes_not_losses(
     assert part.ends == {tp: 31}
     assert seen.parts == [Slice({tp: 0}, {tp: 31})]
     assert [offset for _, offset in seen.rows] == [*range(10), 22, 23, 24]
+
+
+@pytest.mark.parametrize("how", ["read", "drain"])
+def test_compaction_leaves_holes_not_losses(
+    how: str,
+    drain: Drain,
+    admin: KafkaAdmin,
+    topics: Topics,
+    kafka_properties: dict[str, str],
+) -> None:
+    """Of a compacted log each key's last record is read, and the range reaches the log's end."""
+    topic = topics.create(
+        "compacted",
+        cleanup_policy="compact",
+        segment_ms="100",
+        min_cleanable_dirty_ratio="0.001",
+        max_compaction_lag_ms="100",
+    )
+    producer = Producer({**kafka_properties, "log_level": 0})
+    last: dict[int, int] = {}
+    end, seen = 0, Seen()
+    while not end or len(seen.rows) > end // 2:  # the test's timeout bounds it
+        for _ in range(40):
+            producer.produce(topic, b"{}", key=str(end % 4), partition=0)
+            last[end % 4], end = end, end + 1
+        assert producer.flush(30) == 0
+        time.sleep(0.3)
+        seen = Seen()
+        take(how, drain, whole(admin, topic), seen)
+    offsets = [offset for _, offset in seen.rows]
+    assert offsets == sorted(set(offsets))
+    assert set(last.values()) <= set(offsets)
+    assert seen.parts[-1].ends == {TopicPartition(topic, 0): end}
 
 
 def test_drain_reads_a_backlog_in_bounded_batches(
