@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -30,6 +31,7 @@ OFFSETS_PREFIX = "kafka.connect.offsets."
 COMMIT_ID = "kafka.connect.commit-id"
 VALID_THROUGH = "kafka.connect.valid-through-ts"
 READ_TIMEOUT_S = 60.0
+POLL_S = 0.2
 _COLUMNS = ("partition", "sequence")
 _LANE = b'{"partition":'
 _SEQUENCE = b'"sequence":'
@@ -127,9 +129,12 @@ def _read(
 
 def _consume(consumer: Consumer, ends: Ends, take: Callable[[Message], Taken]) -> Iterator[Taken]:
     left = {tp for tp, end in ends.items() if end}
+    moved_s = time.monotonic()
     while left:
-        messages = consumer.consume(10_000, READ_TIMEOUT_S)
-        assert messages, f"nothing more was read, partitions end at {ends}"
+        messages = consumer.consume(10_000, POLL_S)  # it waits for so many, or that long
+        moved_s = time.monotonic() if messages else moved_s
+        is_late = time.monotonic() - moved_s > READ_TIMEOUT_S
+        assert not is_late, f"nothing more was read, partitions end at {ends}"
         for message in messages:
             tp = TopicPartition(message.topic(), message.partition())
             if message.error() is None:
