@@ -64,7 +64,8 @@ class Production:
         self.lanes = [Lane(target) for target in targets]
         self._allowed = 0
         self._records_per_s = records_per_s
-        self._producer = BulkProducer({"bootstrap.servers": bootstrap_servers})
+        self._kafka = {"bootstrap.servers": bootstrap_servers}
+        self._producer = BulkProducer(self._kafka)
         self._tails = payments.variant_tails()
         self._failure: Exception | None = None
         self._thread: threading.Thread | None = None
@@ -87,6 +88,9 @@ class Production:
     def open(self, *targets: TopicPartition) -> None:
         """Send to these as well from now on."""
         with self._lock:
+            # a client that knew the topic with fewer partitions refuses the new ones for minutes
+            self._producer.finish("every topic")
+            self._producer = BulkProducer(self._kafka)
             self.lanes += [Lane(target) for target in targets]
 
     def shut(self, topic: str) -> None:
