@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from connect.config.check import (
     Checked,
@@ -226,7 +226,6 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
     consumer = split(raw, "consumer.override.")
     catalog = split(raw, "iceberg.catalog.")
     catalog.pop(_MULTI_TABLE, None)
-    reset = consumer.get("auto.offset.reset", "").strip()
     return ConnectorConfig(
         name=v["name"],
         raw=raw,
@@ -273,7 +272,7 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         drain_records=v["icefloe.drain.records"],
         lso_stalled_ms=v["icefloe.lso.stalled.ms"],
         tasks_per_worker=v["icefloe.tasks.per.worker"],
-        auto_offset_reset="latest" if reset == "latest" else "earliest",
+        auto_offset_reset=_reset(consumer),
         consumer_overrides=consumer,
         producer_overrides=split(raw, "producer.override."),
         kafka_overrides=split(raw, "iceberg.kafka."),
@@ -283,6 +282,11 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         default_namespace=namespace,
         granted_tables=granted_tables(raw, node or {}),
     )
+
+
+def _reset(consumer: Mapping[str, str]) -> Literal["earliest", "latest"]:
+    is_latest = consumer.get("auto.offset.reset", "").strip() == "latest"
+    return "latest" if is_latest else "earliest"
 
 
 def _group_id(v: Mapping[str, Any], of_consumer: str | None) -> str | None:
