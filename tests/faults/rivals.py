@@ -1,20 +1,16 @@
-"""Second owners of what a node runs: a worker or coordinator by hand, and a second node."""
+"""Second owners of what a node runs: a worker or coordinator by hand."""
 
 from __future__ import annotations
 
 import os
 import queue
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from connect.clock import SystemClock
-from connect.embedded.child import ChildProcess, free_port
 from connect.herder.backoff import BackoffPolicy
 from connect.herder.supervisor import Child, ChildSpec
 from connect.layout import Layout
@@ -96,29 +92,6 @@ def rival(run: Field, name: str, folder: Path) -> Iterator[Rival]:
         made.end()
 
 
-@contextmanager
-def second_node(run: Field, folder: Path) -> Iterator[tuple[ChildProcess, str]]:
-    """A node of the same group on the same topics, and where it listens; not yet healthy."""
-    url = f"http://127.0.0.1:{free_port()}"
-    properties = {
-        **run.stack._properties(),
-        "listeners": url,
-        "icefloe.state.dir": str(folder / "state"),
-    }
-    file = folder / "second.properties"
-    file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
-    node = ChildProcess(
-        "the second node",
-        [sys.executable, "-m", "connect.node", "--properties", file],
-        log_file=folder / "second.log",
-        environ=_environ(run),
-    )
-    try:
-        yield node, url
-    finally:
-        node.stop(timeout_ms=GRACE_MS * 2)
-
-
 def _environ(run: Field) -> dict[str, str]:
     """As the stack gives it to its node, without the failpoints."""
     catalog = run.stack.catalog_properties
@@ -128,11 +101,3 @@ def _environ(run: Field) -> dict[str, str]:
         "ICEFLOE_CATALOG_URI": catalog["uri"],
         "ICEFLOE_CATALOG_WAREHOUSE": catalog["warehouse"],
     }
-
-
-def is_healthy(url: str) -> bool:
-    """Whether a node answers there and says that it is well."""
-    try:
-        return httpx.get(f"{url}/health", timeout=5).status_code == httpx.codes.OK
-    except httpx.TransportError:
-        return False

@@ -1,11 +1,10 @@
-"""Layouts that change under load: tasks, partitions, topics, nodes; how long that interrupts."""
+"""Layouts that change under load: tasks, partitions, topics; how long that interrupts."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,6 @@ from pyiceberg.catalog import load_catalog
 from connect.layout import TopicPartition
 from tests.faults.arena import INTERVAL_MS, Arena
 from tests.faults.chaos import GROUP, NAME, PARTITIONS, TABLES, TOPIC, TOPIC_CONFIG
-from tests.faults.rivals import is_healthy, second_node
 
 pytestmark = [
     pytest.mark.kafka,
@@ -106,40 +104,6 @@ def test_a_topic_per_day(arena: Arena) -> None:
         with change(arena, f"topic {day} goes"):
             run.retire(topic)
             run.until(lambda topic=topic: topic not in read_topics(arena), "a layout without it")
-
-
-@pytest.mark.parametrize("how", ["alive", "frozen"])
-def test_two_nodes_of_one_group(arena: Arena, tmp_path: Path, how: str) -> None:
-    """The second takes over; the first ends as fenced, at once or when it wakes up.
-
-    A frozen node's children live on: whatever they do then, no record is lost or there twice.
-    """
-    run = arena.run
-    first = run.stack._node
-    assert first is not None
-    with (
-        change(arena, f"a second node, the first {how}"),
-        second_node(run, tmp_path) as (
-            second,
-            url,
-        ),
-    ):
-        if how == "frozen":
-            first.signal(signal.SIGSTOP)
-        try:
-            run.until(lambda: is_healthy(url), "the second node")
-            rows = run.committed()
-            run.until(lambda: run.committed() > rows, "rows with two nodes")
-        finally:
-            first.signal(signal.SIGCONT)
-        run.until(lambda: not first.is_running, "the end of the first node")
-        assert first.returncode == 1
-        assert "fenced" in run.stack.node_log_file.read_text()
-        rows = run.committed()
-        run.until(lambda: run.committed() > rows, "rows of the second node")
-        assert second.stop(timeout_ms=60_000) == 0
-        run.stack.start_node()
-        run.stack.wait_for_node()
 
 
 def test_interruptions_were_measured(arena: Arena, capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,29 +67,6 @@ def snapshots(arena: Arena) -> int:
     return len(table.snapshots)
 
 
-def test_a_worker_frozen_before_its_commit_comes_back_as_a_zombie(
-    arena: Arena, tmp_path: Path
-) -> None:
-    """Its tasks were given to another process meanwhile: its open transaction is fenced.
-
-    The other process goes on to hold the ids, so the two fence each other in turns until it ends.
-    """
-    run = arena.run
-    with arena.fault("a frozen worker"), rival(run, "worker", tmp_path) as other:
-        before = fenced(arena)
-        arena.arm("W8", f"delay:{HOLD_MS}")
-        arena.until_hit("W8")
-        with frozen(run.pid("worker")):
-            for task in range(len(other.layout().tasks)):
-                other.begin(arena.config, task)
-            for task in range(len(other.layout().tasks)):
-                other.until("state", state="RUNNING", task=task)
-            rows = run.committed()
-            run.until(lambda: run.committed() > rows, "rows of the worker in its place")
-        run.until(lambda: fenced(arena) > before, "the zombie's fencing")
-        other.until("state", state="FAILED", code="fenced")  # the node starts its own again
-
-
 def test_a_coordinator_frozen_in_a_commit_comes_back_as_a_zombie(
     arena: Arena, tmp_path: Path
 ) -> None:
