@@ -1,0 +1,121 @@
+"""Hundreds of drains in one worker's session: threads, handles and memory stay level.
+
+``FAULT_DRAINS`` sets how many (thousands for a night). Spark's own pools start a thread per use until
+they have 128: the first quarter of the samples does not count, and fewer than 160 drains show that.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+
+import psutil
+import pytest
+
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.layout import TopicPartition
+from tests.faults.checkers import check_level
+from tests.stack import Topics
+from worker.drain import Drain
+from worker.session import Session
+from worker.source import source_options
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.spark,
+    pytest.mark.faults,
+    # pyspark leaves the socket of a collected result to the garbage collector
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+DRAINS = int(os.environ.get("FAULT_DRAINS", "160"))
+SAMPLES = 16
+MEGABYTE = 1024 * 1024
+PYTHON_SLACK_MB = 8
+JVM_SLACK_MB = 64  # the heap swings by collections
+
+
+@pytest.mark.timeout(DRAINS * 5 + 300)
+def test_drains_leave_nothing_behind(
+    spark_session: Session,
+    topics: Topics,
+    kafka_properties: dict[str, str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each drain is a streaming query with callbacks from the JVM; what it takes it gives back."""
+    topic = topics.create("leaks")
+    admin = KafkaAdmin(kafka_properties)
+    here, jvm = (
+        psutil.Process(),
+        next(p for p in psutil.Process().children() if "java" in p.name() and is_spark(p)),
+    )
+    drain = Drain(
+        spark_session,
+        source_options(kafka_properties, {}, task="leaks", has_headers=False),
+        ("partition", "offset", "value"),
+        pool="leaks",
+    )
+    feed(kafka_properties, topic)
+    start = {TopicPartition(topic, 0): 0}
+    counted: list[int] = []
+    series: dict[str, list[float]] = {name: [] for name in SLACK}
+    for number in range(1, DRAINS + 1):
+        drain.drain(start, lambda rows, _: counted.append(rows.count()), is_stopping=lambda: False)
+        if number % (DRAINS // SAMPLES) == 0:
+            gc.collect()
+            series["threads"].append(threading.active_count())
+            series["handles"].append(here.num_fds())
+            series["handles of the JVM"].append(jvm.num_fds())
+            series["threads of the JVM"].append(jvm.num_threads())
+            series["Python MB"].append(here.memory_info().rss / MEGABYTE)
+            series["connections"].append(connections())
+            series["heap MB of the JVM"].append(heap_mb(spark_session))
+    admin.close()
+    wrong = [w for name, seen in series.items() for w in check_level(name, seen, slack=SLACK[name])]
+    assert not wrong
+    assert counted == [3] * DRAINS
+    assert not list(spark_session.folder.glob("drain-*"))
+    with capsys.disabled():
+        print(f"\nleaks: {DRAINS} drains; first and last sample of {SAMPLES}")
+        for name, seen in series.items():
+            print(f"  {name}: {seen[0]:.0f}, {seen[-1]:.0f}")
+
+
+SLACK = {
+    "threads": 3,
+    "handles": 10,
+    "handles of the JVM": 20,
+    "threads of the JVM": 10,
+    "Python MB": PYTHON_SLACK_MB,
+    "connections": 3,
+    "heap MB of the JVM": JVM_SLACK_MB,
+}
+
+
+def feed(kafka_properties: dict[str, str], topic: str) -> None:
+    """Three records."""
+    from confluent_kafka import Producer
+
+    producer = Producer({**kafka_properties, "log_level": 0})
+    for _ in range(3):
+        producer.produce(topic, b"{}", partition=0)
+    assert producer.flush(30) == 0
+
+
+def is_spark(process: psutil.Process) -> bool:
+    """Whether it is the JVM of the session, and not the broker."""
+    return any("spark" in argument for argument in process.cmdline())
+
+
+def connections() -> int:
+    """Connections between py4j's two sides, those from the JVM into Python included."""
+    return len(psutil.Process().net_connections("tcp"))
+
+
+def heap_mb(session: Session) -> float:
+    """Heap in use after a collection."""
+    runtime = session.spark.sparkContext._jvm.java.lang.Runtime.getRuntime()
+    runtime.gc()
+    return float(runtime.totalMemory() - runtime.freeMemory()) / MEGABYTE
