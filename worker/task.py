@@ -258,7 +258,8 @@ class _Life:
     # ------------------------------------------------------------------ rounds
 
     def _listen_ms(self) -> int:
-        return max(1, min(LISTEN_MS, LOOK_MS - self._clock.monotonic_ms() + self._looked_ms))
+        since_look = self._clock.monotonic_ms() - self._looked_ms
+        return max(1, min(LISTEN_MS, LOOK_MS - since_look))
 
     def _hear(self, timeout_ms: int) -> None:
         for heard in self._control.poll(timeout_ms):
@@ -297,7 +298,10 @@ class _Life:
             self._clock.monotonic_ms(), has_pending=bool(self._ledger.pending)
         )
         if held and not self._figures.is_held_back:
-            log.warning("reading stops until a round is committed", id=self._owner.transactional_id)
+            log.warning(
+                "reading stops until a round is committed", connector=self._config.name,
+                task=self._owner.assignment.task, rounds=self._backlog.rounds,
+            )  # fmt: skip
         self._figures.is_held_back = held
         return held
 

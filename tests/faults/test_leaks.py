@@ -1,7 +1,8 @@
 """Hundreds of drains in one worker's session: threads, handles and memory stay level.
 
-``FAULT_DRAINS`` sets how many (thousands for a night). Spark's own pools start a thread per use until
-they have 128: the first quarter of the samples does not count, and fewer than 160 drains show that.
+``FAULT_DRAINS`` sets how many (thousands for a night). Spark's own pools start a thread per use
+until they are full, so the first quarter of the samples does not count, and 160 drains are the
+least that tell anything.
 """
 
 from __future__ import annotations
