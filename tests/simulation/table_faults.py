@@ -153,10 +153,14 @@ def _mend(world: World, table: Table, *, is_forward: bool) -> None:
     tag = table.refs.get(TAG)
     is_known = tag is not None or MIRROR in table.properties
     if table.branch != "main" and table.head_id is None and is_known:
-        world.count("branch made again")  # where it was, or what is left
-        at = table.refs["main"] if tag is None else tag
-        table.refs[table.branch] = Ref(at.snapshot_id, SnapshotRefType.BRANCH)
-        world.given_up[table.name] &= ~table.added
+        at = table.refs.get("main") if tag is None else tag
+        if at is None:
+            world.count("branch made anew")  # nothing is left of what was in it
+            table.properties[MIRROR] = "{}"
+        else:
+            world.count("branch made again")  # where it was, or what is left
+            table.refs[table.branch] = Ref(at.snapshot_id, SnapshotRefType.BRANCH)
+            world.given_up[table.name] &= ~table.added
 
 
 def mend_all(world: World) -> None:
