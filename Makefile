@@ -11,6 +11,7 @@ SEEDS ?= 10000
 FIRST_SEED ?= 0
 SCRIPT ?=
 RECORDS ?= 1000000
+FAULT_TESTS ?= tests
 PYTEST_ARGS ?=
 STAMP := $(VENV)/.complete
 CLIENTS ?= $(VENV)-clients
@@ -77,7 +78,7 @@ sim: $(STAMP) ## the deterministic simulation; SEEDS=1000000, or FIRST_SEED=7 SE
 	@SEEDS=$(SEEDS) FIRST_SEED=$(FIRST_SEED) SCRIPT=$(SCRIPT) $(BIN)/pytest tests/simulation $(PYTEST_ARGS)
 
 faults: setup ## every failpoint, kills, freezes, layouts on real processes; FAULT_SEEDS=10 for a night
-	@$(BIN)/pytest tests/faults -m faults $(PYTEST_ARGS)
+	@$(BIN)/pytest $(FAULT_TESTS) -m faults $(PYTEST_ARGS)
 
 bench: setup ## the figures of docs/performance, as a table and JSON
 	@$(BIN)/pytest tests/bench -m bench -s $(PYTEST_ARGS)

@@ -24,7 +24,7 @@ def until(connector: Connector, state: str) -> None:
     while True:
         status = connector.status
         states = {status["connector"]["state"], *(task["state"] for task in status["tasks"])}
-        if states == {state}:
+        if states == {state} and status["tasks"]:
             return
         time.sleep(0.2)
 
