@@ -104,6 +104,18 @@ class RunningNode:
         """Any request."""
         return self.api.request(method, f"{self.url}{path}", **more)
 
+    def icefloe(self, *arguments: str) -> tuple[int, str]:
+        """A command against this node: its exit status, and all that it printed."""
+        done = subprocess.run(
+            [sys.executable, "-m", "connect.cli", *arguments, "--server", self.url],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            cwd=FOLDER.parent,
+        )
+        return done.returncode, done.stdout + done.stderr
+
     def status(self, name: str) -> tuple[str, list[str]]:
         """States of the connector and its tasks."""
         body = self.call("GET", f"/connectors/{name}/status").json()

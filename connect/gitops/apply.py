@@ -21,7 +21,6 @@ TRY_PAUSE_MS = 1_000
 LOOK_MS = 500
 _CONFLICT = 409
 _NOT_FOUND = 404
-_TARGETS = {None: "RUNNING", "RUNNING": "RUNNING", "PAUSED": "PAUSED", "STOPPED": "STOPPED"}
 
 
 class NotReadyError(IcefloeError):
@@ -156,7 +155,7 @@ def _state(client: NodeClient, name: str, target: str | None) -> str | None:
     failed = [part for part in (connector, *tasks) if part["state"] == "FAILED"]
     if failed:
         return f"FAILED: {cause(failed[0])}"
-    wanted = _TARGETS[target]
+    wanted = target or "RUNNING"
     if connector["state"] != wanted:
         # one that was paused or stopped before stays so: apply does not resume
         return None if connector["state"] in ("PAUSED", "STOPPED") else str(connector["state"])

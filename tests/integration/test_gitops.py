@@ -28,15 +28,7 @@ class Cli:
         folder.mkdir()
 
     def __call__(self, *arguments: str) -> tuple[int, str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "connect.cli", *arguments, "--server", self.node.url],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            cwd=Path(__file__).parents[2],
-        )
-        return done.returncode, done.stdout + done.stderr
+        return self.node.icefloe(*arguments)
 
     def write(self, name: str, **config: str) -> None:
         """A connector's file."""

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,18 +32,6 @@ def node(broker: Broker, topics: Topics, tmp_path_factory: Any) -> Iterator[Runn
     made.close()
 
 
-def _icefloe(node: RunningNode, *arguments: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "connect.cli", *arguments, "--server", node.url],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=Path(__file__).parents[2],
-    )
-    return done.returncode, done.stdout + done.stderr
-
-
 def test_a_failed_table_shows_in_status_list_and_command_line(node: RunningNode) -> None:
     """The connector runs on; its trace, the extension and ``icefloe tables`` name the table."""
     status = node.until(
@@ -61,10 +46,10 @@ def test_a_failed_table_shows_in_status_list_and_command_line(node: RunningNode)
     )
     listed = node.call("GET", "/icefloe/v1/connectors/one/tables").json()["tables"]
     assert listed == [{**FAILED, "state": "FAILED"}]
-    code, shown = _icefloe(node, "tables", "list", "one")
+    code, shown = node.icefloe("tables", "list", "one")
     assert code == 0
     assert "db.t  FAILED  2 files with 30 records wait, waits for retry or skip" in shown
-    code, shown = _icefloe(node, "tables", "skip", "one", "db.t")
+    code, shown = node.icefloe("tables", "skip", "one", "db.t")
     assert code == 2
     assert "would be given up" in shown
     assert not [c for c in node.commands("coordinator", "one") if c["op"] == "decide"]
@@ -76,7 +61,7 @@ def test_a_decision_reaches_the_coordinator_and_its_answer_the_operator(node: Ru
     waiting = {"announcements": 0, "files": 0, "records": 0}
     decided = {"state": "done", "table": "db.t", "skipped": skipped, "waiting": waiting}
     (node.folder / "decided.json").write_text(json.dumps(decided))
-    code, shown = _icefloe(node, "tables", "skip", "one", "db.t", "--yes")
+    code, shown = node.icefloe("tables", "skip", "one", "db.t", "--yes")
     assert code == 0
     assert shown.splitlines()[:2] == ["a.parquet", "b.parquet"]
     assert "2 files with 30 records given up, 0 files" in shown
@@ -88,6 +73,6 @@ def test_a_decision_reaches_the_coordinator_and_its_answer_the_operator(node: Ru
     assert "being committed" in answer.json()["message"]
     assert node.call("POST", "/icefloe/v1/connectors/two/tables/db.t/retry").status_code == 404
     assert node.call("POST", "/icefloe/v1/connectors/one/tables/db.t/drop").status_code == 404
-    code, shown = _icefloe(node, "tables", "retry", "two", "db.t")
+    code, shown = node.icefloe("tables", "retry", "two", "db.t")
     assert code == 1
     assert "two not found" in shown
