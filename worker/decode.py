@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from worker.shapes import extra_rows, learned_schema, pruned
+from worker.shapes import can_underflow, extra_rows, holds_number, learned_schema, pruned
 from worker.texts import refused_rows
 
 Rows = npt.NDArray[np.int64]
@@ -72,12 +72,17 @@ class JsonDecoder:
             string, decimals, structs and lists of them; null for a field that only the
             reference can read.
         report_unexpected: look for fields that are not asked for.
+        keeps: leave those fields in the table, where they are looked for, in place of telling
+            which rows have them.
     """
 
-    def __init__(self, fields: Mapping[str, pa.DataType], *, report_unexpected: bool) -> None:
+    def __init__(
+        self, fields: Mapping[str, pa.DataType], *, report_unexpected: bool, keeps: bool = False
+    ) -> None:
         self._guess = pa.schema(list(fields.items()))
         self._schema = self._guess
         self._report = report_unexpected
+        self._keeps = keeps
         self._behavior = "error"
         self._failures_max: int | None = None
         self._is_multiline = False
@@ -97,10 +102,7 @@ class JsonDecoder:
             places = np.flatnonzero(~suspect)
             texts = texts.take(pa.array(places))
         pieces = [self._checked(piece, texts) for piece in self._pieces(texts)]
-        tables = [table for _, table in pieces if table.num_rows]
-        table = pa.concat_tables(tables) if tables else self._schema.empty_table()
-        if len(tables) > 1:
-            table = table.combine_chunks()
+        table = self._together([piece for piece in pieces if piece[1].num_rows])
         rows = places[_concatenated([rows for rows, _ in pieces])]
         refused = np.ones(len(values), np.bool_)
         refused[rows] = False
@@ -108,6 +110,24 @@ class JsonDecoder:
         self._unexpected = []
         is_all = len(rows) == len(values)
         return Decoded(table, None if is_all else rows, np.flatnonzero(refused), places[extra])
+
+    def _together(self, pieces: list[Piece]) -> pa.Table:
+        """The pieces as one table."""
+        if len(pieces) <= 1:
+            return pieces[0][1] if pieces else self._schema.empty_table()
+        try:
+            return pa.concat_tables(
+                [table for _, table in pieces], promote_options="permissive"
+            ).combine_chunks()
+        except (pa.ArrowInvalid, pa.ArrowTypeError):  # of fields nobody asked for
+            return pa.concat_tables([self._without_extra(*p) for p in pieces]).combine_chunks()
+
+    def _without_extra(self, rows: Rows, table: pa.Table) -> pa.Table:
+        """The table with what was asked for; rows with more are told."""
+        if table.schema == self._schema:
+            return table
+        self._unexpected.append(rows[extra_rows(table, self._schema)])
+        return pruned(table, self._schema)
 
     # -------------------------------------------------------------- pieces that parse
 
@@ -243,9 +263,8 @@ class JsonDecoder:
         doubt = _zero_doubt(table, part)
         if self._behavior == "ignore":
             doubt = _either(doubt, _matches(part, _INEXACT))
-        if self._report and table.schema != self._schema:
-            self._unexpected.append(rows[extra_rows(table, self._schema)])
-            table = pruned(table, self._schema)
+        if self._report and not self._keeps:
+            table = self._without_extra(rows, table)
         if doubt is None:
             return rows, table
         return rows[~doubt], table.filter(pa.array(~doubt))
@@ -368,21 +387,10 @@ def _zero_doubt(table: pa.Table, texts: pa.Array) -> Mask | None:
 
 def _zeros(column: Any) -> Mask | None:
     kind = column.type
-    if _can_underflow(kind):
+    if can_underflow(kind):
         zero = pa.array([0], kind)[0]
         mask: Mask = pc.equal(column, zero).fill_null(False).to_numpy()  # noqa: FBT003 - Arrow's
         return mask if mask.any() else None
-    if pa.types.is_nested(kind) and _holds_number(kind):
+    if pa.types.is_nested(kind) and holds_number(kind):
         return np.ones(len(column), np.bool_)
     return None
-
-
-def _can_underflow(kind: pa.DataType) -> bool:
-    """Whether Arrow reads a number that is too small as zero; decimals, too."""
-    return bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind))
-
-
-def _holds_number(kind: pa.DataType) -> bool:
-    if _can_underflow(kind):
-        return True
-    return any(_holds_number(kind.field(i).type) for i in range(kind.num_fields))

@@ -6,10 +6,9 @@ are found by their own names. Keys are looked at only to find those their conver
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -19,21 +18,22 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import parse_mapping_from_json
 
-from connect.config.connector import ConverterConfig
 from connect.converters.base import Converter
 from connect.converters.compressed import NotGzip, Unpacked, inflate
 from connect.converters.json_converter import JsonConverter
 from connect.reference import ReferencePath
-from worker.blocks import Block, one_chunk
+from worker.blocks import Block
 from worker.decode import JsonDecoder
-from worker.plan import PipelineSpec, converter_name, is_total
+from worker.decoded import Columns
+from worker.keys import KeyReader
+from worker.plan import PipelineSpec, converter_name, is_plain_json, is_total
 from worker.records import NAME_MAPPING
 from worker.registered import RegisteredForm, registered_form, unfit_tables
 from worker.shapes import guessed_fields, leaf_count
-from worker.step_rows import OriginColumns
-from worker.step_rows import Rows as StepRows
-from worker.steps import applied, planned, steps_for, unknown_rows
+from worker.steps.chain import planned, steps_for
+from worker.steps.rows import Plan, Step, holding, quoted
 from worker.tables import TableWriter
+from worker.transformed import ColumnChain
 from worker.typed_json import Envelopes
 
 Mask = npt.NDArray[np.bool_]
@@ -51,28 +51,6 @@ _SIZES: Final = {
         ("Double", ">d"),
     )
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """The rows of a block that were decoded.
-
-    Attributes:
-        table: the fields of all tables, in decoded types.
-        places: positions of its rows in the block.
-        unexpected: positions in the block of decoded rows with fields no table has; only with
-            schema evolution.
-        unfit: tables that must be changed before they take these rows.
-        dropped: positions in the block of rows that transformations dropped; not in the table.
-        topics: the rows' topics where transformations may have changed them.
-    """
-
-    table: pa.Table
-    places: Rows
-    unexpected: Rows
-    unfit: frozenset[str] = frozenset()
-    dropped: Rows | None = None
-    topics: pa.Array | None = None
 
 
 class ColumnForm:
@@ -101,12 +79,14 @@ class ColumnForm:
         self._envelopes: Envelopes | None = None
         self._config = config
         self._registered_keys = registered_form(_bare(reference.key), "key", config)
+        self._enveloped_keys = _envelopes(_bare(reference.key))
         self._is_gzip = isinstance(reference.value, Unpacked)
         self._is_gzip_key = isinstance(reference.key, Unpacked)
         self._fields = 0
         listed = self._listed = list(tables)
         self._steps = steps_for(config)
         self._shadowed: tuple[str, ...] = ()
+        self._chain: ColumnChain | None = None
         if (
             spec.reference_only
             or self._steps is None
@@ -116,20 +96,33 @@ class ColumnForm:
             return
         fields = guessed_fields((table.schema.fields for table in listed), paths)
         self._wanted = fields
-        self._evolves = config.evolve_schema_enabled
         self._names = tuple(fields)
-        if _is_plain_json(config.value_converter):
-            plan = planned(self._steps, fields)
+        plan = planned(self._steps, fields)
+        if is_plain_json(config.value_converter):
             if plan is None:
                 return
             fields, self._shadowed = plan.fields, tuple(sorted(plan.shadowed))
-            self._decoder = JsonDecoder(fields, report_unexpected=config.evolve_schema_enabled)
-        elif not self._steps:
+            evolves, has_steps = config.evolve_schema_enabled, bool(self._steps)
+            self._decoder = JsonDecoder(fields, report_unexpected=evolves, keeps=has_steps)
+        else:
             value = _bare(reference.value)
-            self._registered = registered_form(value, "value", config, listed)
-            if isinstance(value, JsonConverter) and value.is_enveloped:
-                self._envelopes = Envelopes(value)
+            self._envelopes = _envelopes(value)
+            # what a schema asks for is what transformations leave of it
+            asking = [] if self._steps else listed
+            self._registered = registered_form(value, "value", config, asking)
+        if self._steps:
+            self._chain = self._chain_of(self._steps, plan, reference)
         self._fields = leaf_count(fields.values())
+
+    def _chain_of(
+        self, steps: tuple[Step, ...], plan: Plan | None, reference: ReferencePath
+    ) -> ColumnChain:
+        kind = None if plan is None else plan.key
+        keys = None
+        if kind is not None and not self._is_gzip_key:
+            keys = KeyReader(self._config, reference.key, kind)
+        wanted, listed = self._wanted, self._listed
+        return ColumnChain(steps, wanted, self._config, listed, reference=reference, keys=keys)
 
     def block_rows(self, rows: int, cells_max: int) -> int:
         """How many rows to decode at once, when every row has a cell for every table's fields."""
@@ -157,18 +150,29 @@ class ColumnForm:
             if decoded.rows is not None:
                 places = places[decoded.rows]
             found = Columns(decoded.table, places, unexpected)
-            yield self._transformed(block, found) if self._steps else found
-        elif self._registered is not None:
-            nothing = np.empty(0, np.int64)
+            if self._chain is None:
+                yield found
+            else:
+                yield from self._chain.run(block, found, is_typed=False)
+            return
+        for found in self._of_schemas(values, block, places):
+            if self._chain is None:
+                yield replace(found, table=_with_names(found.table, self._names))
+            else:
+                yield from self._chain.run(block, found, is_typed=True)
+
+    def _of_schemas(self, values: pa.Array, block: Block, places: Rows) -> Iterator[Columns]:
+        """Decode what a schema describes, schema by schema; every field of it."""
+        nothing = np.empty(0, np.int64)
+        if self._registered is not None:
             for part in self._registered.decode(values, block, places):
-                table = _with_names(part.table, self._names)
-                yield Columns(table, places[part.rows], nothing, part.unfit)
+                yield Columns(part.table, places[part.rows], nothing, part.unfit)
         elif self._envelopes is not None:
-            nothing = np.empty(0, np.int64)
             for schema, payloads, rows in self._envelopes.decode(values):
-                unfit = unfit_tables(schema, self._config, self._listed)
-                table = _with_names(payloads, self._names)
-                yield Columns(table, places[rows], nothing, unfit)
+                unfit: frozenset[str] = frozenset()
+                if self._chain is None:
+                    unfit = unfit_tables(schema, self._config, self._listed)
+                yield Columns(payloads, places[rows], nothing, unfit)
 
     def _skipped(self, block: Block) -> Mask:
         """Records without a column form, whatever their value."""
@@ -177,39 +181,8 @@ class ColumnForm:
             counted = pc.fill_null(pc.list_value_length(headers), 0)
             skip = skip | (counted.to_numpy(zero_copy_only=False) > 0)
         if self._shadowed:
-            skip = skip | _naming(block.values, self._shadowed)
+            skip = skip | holding(block.values, [quoted(name) for name in self._shadowed])
         return skip
-
-    def _transformed(self, block: Block, decoded: Columns) -> Columns:
-        """Run the transformations on decoded rows."""
-        assert self._steps
-        count = decoded.table.num_rows
-        if not count:
-            return decoded
-        columns = {
-            n: one_chunk(c)
-            for n, c in zip(decoded.table.column_names, decoded.table.columns, strict=True)
-        }
-        nothing = np.zeros(count, np.bool_)
-        rows = StepRows(
-            columns, count, OriginColumns(block, decoded.places), nothing.copy(), nothing.copy()
-        )
-        table = applied(self._steps, rows, self._wanted)
-        if self._evolves:
-            rows.suspect(unknown_rows(table, self._wanted))
-        table = table.select(list(self._wanted))
-        unexpected = np.union1d(decoded.unexpected, decoded.places[rows.doubt])
-        if not rows.dropped.any():
-            return Columns(table, decoded.places, unexpected, topics=rows.topics)
-        keep = ~rows.dropped
-        chosen = pa.array(keep)
-        return Columns(
-            table.filter(chosen).combine_chunks(),
-            decoded.places[keep],
-            np.setdiff1d(unexpected, decoded.places[rows.dropped]),
-            dropped=decoded.places[rows.dropped],
-            topics=None if rows.topics is None else rows.topics.filter(chosen),
-        )
 
     def _refused_keys(self, block: Block) -> Mask:
         """Rows whose key the converter refuses, or may refuse."""
@@ -225,15 +198,18 @@ class ColumnForm:
             lengths = pc.fill_null(pc.binary_length(keys), size).to_numpy(zero_copy_only=False)
             wrong: Mask = valid & (lengths != size)
             return wrong
-        if self._registered_keys is not None:
-            places = np.flatnonzero(valid)
-            present = keys.take(pa.array(places))
-            doubt[places] = self._registered_keys.refused(present, block, places)
-            return doubt
-        if not _is_plain_json(self._key):
-            return valid
         places = np.flatnonzero(valid)
         present = keys.take(pa.array(places))
+        if self._registered_keys is not None:
+            doubt[places] = self._registered_keys.refused(present, block, places)
+            return doubt
+        if self._enveloped_keys is not None:
+            doubt[places] = True
+            for _, _, rows in self._enveloped_keys.decode(present):
+                doubt[places[rows]] = False
+            return doubt
+        if not is_plain_json(self._key):
+            return valid
         simple = pc.match_substring_regex(present, _SCALAR).to_numpy(zero_copy_only=False)
         places = places[~simple]
         if len(places):
@@ -245,23 +221,15 @@ class ColumnForm:
 _SCALAR: Final = rb"^(?:-?[1-9][0-9]{0,17}|0|true|false|null|\"[ !#-\[\]-~]*\")$"
 
 
-def _naming(values: pa.Array, names: tuple[str, ...]) -> Mask:
-    """Rows whose text holds one of the names as a JSON text, or any name in a disguise."""
-    found = pc.match_substring(values, b"\\u")
-    for name in names:
-        found = pc.or_(found, pc.match_substring(values, json.dumps(name).encode()))
-    mask: Mask = pc.fill_null(found, False).to_numpy(zero_copy_only=False)  # noqa: FBT003 - Arrow's
-    return mask
-
-
-def _is_plain_json(converter: ConverterConfig) -> bool:
-    enabled = str(converter.options.get("schemas.enable", "true")).strip().lower()
-    return converter_name(converter).lower() == "json" and enabled == "false"
-
-
 def _bare(converter: Converter) -> Converter:
     """The converter behind a compression."""
     return converter.inner if isinstance(converter, Unpacked) else converter
+
+
+def _envelopes(converter: Converter) -> Envelopes | None:
+    if isinstance(converter, JsonConverter) and converter.is_enveloped:
+        return Envelopes(converter)
+    return None
 
 
 def _with_names(table: pa.Table, names: tuple[str, ...]) -> pa.Table:

@@ -26,6 +26,7 @@ from connect.layout import TopicPartition
 from connect.reference import ReferencePath
 from worker.blocks import Block, blocks, one_chunk
 from worker.changes import Appends, Changes, Marks
+from worker.decoded import Columns
 from worker.descriptors import (
     DESCRIPTOR_DDL,
     BatchResult,
@@ -39,12 +40,12 @@ from worker.descriptors import (
     table_request_row,
     to_batch,
 )
-from worker.forms import ColumnForm, Columns
+from worker.forms import ColumnForm
 from worker.operations import ColumnOperations
 from worker.partitions import split_by_codes, take_rows
 from worker.parts import Deleted, Part
 from worker.plan import PipelineLimits, PipelineSpec, TablePlan
-from worker.records import DEAD, DROPPED, RecordPath
+from worker.records import DEAD, DROPPED, WRITTEN, RecordPath
 from worker.routes import ColumnRouter
 from worker.tables import TableWriter
 
@@ -201,8 +202,10 @@ class _Task:
         ]
         for part in parts:
             part.add_doubt(doubt)
-        slow[decoded.places] = doubt
+        slow[decoded.places[doubt]] = True
+        doubt = slow[decoded.places]  # a record's rows go together
         outcome[decoded.places[nowhere[codes] & ~doubt]] = DROPPED
+        outcome[decoded.places[~nowhere[codes]]] = WRITTEN
         if not self._records.requests:
             for part in parts:
                 self._write_part(part, targets, codes, doubt, marks)

@@ -197,3 +197,9 @@ def is_total(converter: ConverterConfig) -> bool:
 def converter_name(converter: ConverterConfig) -> str:
     """Java's class name without package and ending, e.g. ``Json``."""
     return converter.class_name.rpartition(".")[2].removesuffix("Converter")
+
+
+def is_plain_json(converter: ConverterConfig) -> bool:
+    """Whether a converter reads JSON without schemas."""
+    enabled = str(converter.options.get("schemas.enable", "true")).strip().lower()
+    return converter_name(converter).lower() == "json" and enabled == "false"

@@ -205,3 +205,15 @@ def _has_leaf(kind: pa.DataType) -> bool:
     if pa.types.is_nested(kind):
         return any(_has_leaf(kind.field(i).type) for i in range(kind.num_fields))
     return not pa.types.is_null(kind)
+
+
+def can_underflow(kind: pa.DataType) -> bool:
+    """Whether Arrow reads a number that is too small as zero; decimals, too."""
+    return bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def holds_number(kind: pa.DataType) -> bool:
+    """Whether such numbers are anywhere inside."""
+    if can_underflow(kind):
+        return True
+    return any(holds_number(kind.field(i).type) for i in range(kind.num_fields))

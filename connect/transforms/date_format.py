@@ -46,7 +46,7 @@ _X_ZONES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class Piece:
     """A literal text, or a letter with how often it stands there."""
 
     letter: str
@@ -55,6 +55,7 @@ class _Piece:
 
     @property
     def is_number(self) -> bool:
+        """Whether digits stand there."""
         return self.letter in _NUMERIC or (self.letter == "M" and self.count < 3)
 
 
@@ -64,13 +65,16 @@ class DateFormat:
     Args:
         pattern: as ``SimpleDateFormat`` has it.
 
+    Attributes:
+        pieces: what stands in the pattern, in order.
+
     Raises:
         ConfigError: a letter that is none, or an open quote.
     """
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
-        self._pieces = _pieces(pattern)
+        self.pieces = _pieces(pattern)
 
     def format(self, millis: int) -> str:
         """Write an instant, milliseconds since 1970 UTC."""
@@ -79,7 +83,7 @@ class DateFormat:
         parts = _Parts(year, month, day, days, clock)
         return "".join(
             piece.text if not piece.letter else _WRITERS[piece.letter](parts, piece.count)
-            for piece in self._pieces
+            for piece in self.pieces
         )
 
     def parse(self, text: str, *, strict: bool = False) -> int:
@@ -94,11 +98,11 @@ class DateFormat:
         """
         found: dict[str, int] = {}
         index = 0
-        for place, piece in enumerate(self._pieces):
+        for place, piece in enumerate(self.pieces):
             if not piece.letter:
                 index = _literal(piece.text, text, index)
                 continue
-            following = self._pieces[place + 1] if place + 1 < len(self._pieces) else None
+            following = self.pieces[place + 1] if place + 1 < len(self.pieces) else None
             abuts = following is not None and following.is_number
             index = _read(piece, text, index, found, abuts=abuts)
         if strict:
@@ -106,9 +110,14 @@ class DateFormat:
         return _instant(found)
 
     @property
+    def letters(self) -> frozenset[str]:
+        """The letters in the pattern."""
+        return frozenset(piece.letter for piece in self.pieces if piece.letter)
+
+    @property
     def has_zone(self) -> bool:
         """Whether texts tell their offset from UTC."""
-        return any(piece.letter and piece.letter in "XZz" for piece in self._pieces)
+        return any(piece.letter and piece.letter in "XZz" for piece in self.pieces)
 
 
 def civil_from_days(days: int) -> tuple[int, int, int]:
@@ -122,8 +131,8 @@ def civil_from_days(days: int) -> tuple[int, int, int]:
     return year + era * 400 + (month <= 2), month, of_year - (153 * shifted_month + 2) // 5 + 1
 
 
-def _pieces(pattern: str) -> tuple[_Piece, ...]:
-    found: list[_Piece] = []
+def _pieces(pattern: str) -> tuple[Piece, ...]:
+    found: list[Piece] = []
     index = 0
     while index < len(pattern):
         match = _PIECE.match(pattern, index)
@@ -134,9 +143,9 @@ def _pieces(pattern: str) -> tuple[_Piece, ...]:
         if letter is None:
             quoted = match[1]
             text = match[0] if quoted is None else quoted.replace("''", "'") or "'"
-            found.append(_Piece("", 0, text))
+            found.append(Piece("", 0, text))
         elif letter in _LETTERS:
-            found.append(_Piece(letter, len(match[0])))
+            found.append(Piece(letter, len(match[0])))
         else:
             raise ConfigError(f"Illegal pattern character '{letter}'", code="date_format")
     return tuple(found)
@@ -204,7 +213,7 @@ def _literal(literal: str, text: str, index: int) -> int:
     return index
 
 
-def _read(piece: _Piece, text: str, index: int, found: dict[str, int], *, abuts: bool) -> int:
+def _read(piece: Piece, text: str, index: int, found: dict[str, int], *, abuts: bool) -> int:
     while index < len(text) and text[index] in " \t":
         index += 1
     letter = piece.letter

@@ -43,10 +43,15 @@ def operation(op: str) -> str:
     return {"u": "U", "d": "D"}.get(op, "I")
 
 
+def target_pattern(options: Options) -> str:
+    """The pattern of ``_cdc.target``."""
+    return str(options["cdc.target.pattern"] or "{db}.{table}")
+
+
 def make(options: Options, side: Side) -> Apply:
     """See ``Declaration``."""
     del side
-    pattern = options["cdc.target.pattern"] or "{db}.{table}"
+    pattern = target_pattern(options)
 
     def apply(record: SinkRecord) -> SinkRecord | None:
         if record.value is None:
@@ -58,7 +63,8 @@ def make(options: Options, side: Side) -> Apply:
     return apply
 
 
-def _names(pattern: str, database: str, table: str) -> dict[str, str]:
+def cdc_names(pattern: str, database: str, table: str) -> dict[str, str]:
+    """``source`` and ``target`` of a change."""
     target = pattern.replace("{db}", database).replace("{table}", table)
     return {"source": f"{database}.{table}", "target": target}
 
@@ -75,7 +81,7 @@ def _from_map(record: SinkRecord, pattern: str) -> SinkRecord | None:
         "op": op,
         "ts": value.get("ts_ms"),
         "offset": record.offset,
-        **_names(pattern, database, java_text(_there(source, "table"))),
+        **cdc_names(pattern, database, java_text(_there(source, "table"))),
     }
     if record.key is not None:
         cdc["key"] = record.key
@@ -100,7 +106,7 @@ def _from_struct(record: SinkRecord, pattern: str) -> SinkRecord:
         "op": op,
         "ts": Timestamp(ts),
         "offset": record.offset,
-        **_names(pattern, java_text(database), java_text(_field(source, "table"))),
+        **cdc_names(pattern, java_text(database), java_text(_field(source, "table"))),
     }
     fields = list(_CDC_FIELDS)
     if record.key_schema is not None:
@@ -170,4 +176,5 @@ DECLARATION: Final = Declaration(
         ),
     ),
     also=(TABULAR,),
+    is_column=True,
 )

@@ -80,4 +80,5 @@ DECLARATION: Final = Declaration(
         },
     ),
     also=(TABULAR,),
+    is_column=True,
 )

@@ -64,4 +64,5 @@ DECLARATION: Final = Declaration(
             check=valid_format,
         ),
     ),
+    is_column=True,
 )

@@ -14,9 +14,16 @@ from pyiceberg.schema import Schema
 
 from connect.config.connector import ConnectorConfig
 from connect.config.parse import parse
+from connect.reference import ReferencePath
 from control_schemas.events import TableReference
+from worker.blocks import Block
+from worker.decoded import Columns
 from worker.descriptors import BatchResult, collect
+from worker.forms import ColumnForm
+from worker.operations import ColumnOperations
 from worker.pipeline import PipelineLimits, PipelineSpec, TablePlan, run
+from worker.routes import ColumnRouter
+from worker.tables import TableWriter
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
 BASE = {
@@ -127,3 +134,14 @@ def plain(item: pa.Scalar) -> Any:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return [plain(inner) for inner in item.values]
     return item.as_py()
+
+
+def decoded_by_columns(
+    connector: ConnectorConfig, table: TablePlan, batch: pa.RecordBatch
+) -> list[Columns]:
+    """What of a batch goes by columns, with what is left to the reference."""
+    spec = PipelineSpec(connector, (table,))
+    writers = [TableWriter(table, iter(()).__next__)]
+    paths = (*ColumnRouter(connector, lambda _: ()).paths, ColumnOperations(connector).path)
+    form = ColumnForm(spec, writers, paths, ReferencePath(connector))
+    return list(form.decode(Block(pa.Table.from_batches([batch]))))

@@ -1,0 +1,1 @@
+"""Transformations as operations on columns, one module per family."""

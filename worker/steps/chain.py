@@ -1,0 +1,129 @@
+"""Transformations as operations on columns.
+
+Rules of this package:
+- A step gives exactly what the reference's transformation gives, or calls the row doubtful, or
+  there is no step: then the whole chain goes record by record.
+- Steps never see tombstones. In objects without schema null and missing fields are the same here,
+  so a step exists only where they are the same to the reference, too. Where a field of a name would
+  decide, rows whose text holds that name are left to the reference.
+- In records with a schema every field of it is a column, and what is no column is no field.
+- Doubt about a row outweighs a later drop of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from connect.config.connector import ConnectorConfig
+from connect.transforms import registry
+from connect.transforms.base import typed_options
+from connect.transforms.chain import Link, link_of
+from worker.columns import nulls
+from worker.shapes import extra_rows
+from worker.steps.debezium import debezium, dms
+from worker.steps.fields import (
+    Copy,
+    Extract,
+    Nothing,
+    Replace,
+    cast,
+    insert_field,
+    kafka_metadata,
+    mask,
+)
+from worker.steps.rows import Fields, Mask, Plan, Rows, Step
+from worker.steps.topics import Conditional, Filter, Topics, timestamp_topics
+
+_STEPS: Final[Mapping[str, Callable[[Mapping[str, Any]], Step | None]]] = {
+    "Cast": cast,
+    "CopyValue": Copy,
+    "DebeziumTransform": debezium,
+    "DmsTransform": dms,
+    "DropHeaders": lambda _: Nothing(),
+    "ExtractField": Extract,
+    "InsertField": insert_field,
+    "InsertHeader": lambda _: Nothing(),
+    "KafkaMetadataTransform": kafka_metadata,
+    "MaskField": mask,
+    "ReplaceField": Replace,
+}
+_OF_LINKS: Final[Mapping[str, Callable[[Link, Mapping[str, Any]], Step | None]]] = {
+    "Filter": lambda link, _: Filter(link.applies),
+    "RegexRouter": lambda link, _: Topics(link),
+    "TimestampRouter": timestamp_topics,
+}
+COLUMN_STEPS: Final = frozenset({*_STEPS, *_OF_LINKS})
+
+
+def steps_for(config: ConnectorConfig) -> tuple[Step, ...] | None:
+    """A connector's transformations as steps; None when one of them is none."""
+    found: list[Step] = []
+    for each in config.transforms:
+        link = link_of(each)
+        step = _step(link, each.options)
+        is_about_headers = each.predicate is not None and each.predicate.class_name.endswith(
+            "HasHeaderKey"
+        )
+        if step is None or link.side == "key" or is_about_headers:
+            return None
+        if link.applies is not None and not isinstance(step, Filter):
+            step = Conditional(step, link.applies)
+        found.append(step)
+    return tuple(found)
+
+
+def _step(link: Link, options: Mapping[str, str]) -> Step | None:
+    declared = link.declared
+    if registry.find(declared.class_names[-1]) is None:
+        return None  # a user's own may have any name
+    of_link, make = _OF_LINKS.get(declared.name), _STEPS.get(declared.name)
+    if of_link is None and make is None:
+        return None
+    typed = typed_options(declared.keys, options, families=declared.families)
+    if of_link is not None:
+        return of_link(link, typed)
+    return None if make is None else make(typed)
+
+
+def planned(steps: tuple[Step, ...], fields: Fields) -> Plan | None:
+    """What must be decoded so that the fields come out of the steps.
+
+    Returns:
+        the plan; None when a name decides that an earlier step may have made: texts do not tell.
+    """
+    plan = Plan(dict(fields))
+    for place in reversed(range(len(steps))):
+        before, plan.reads_text = len(plan.shadowed), False
+        steps[place].plan(plan)
+        makes_names = any(not isinstance(s, Nothing | Filter | Topics) for s in steps[:place])
+        if (len(plan.shadowed) > before or plan.reads_text) and makes_names:
+            return None
+    return plan
+
+
+def applied(steps: tuple[Step, ...], rows: Rows, fields: Fields) -> pa.Table:
+    """Run the steps; doubt, drops and topics are left in the rows.
+
+    Returns:
+        what came out, fields that did not as nulls.
+    """
+    for step in steps:
+        step.apply(rows)
+    for name, kind in fields.items():
+        if name not in rows.columns:
+            rows.columns[name] = nulls(rows.count, kind)
+    return pa.Table.from_arrays(list(rows.columns.values()), names=list(rows.columns))
+
+
+def unknown_rows(table: pa.Table, fields: Fields) -> Mask:
+    """Rows with a value in a field that no table has, at any depth."""
+    names = [
+        name
+        for name, kind in zip(table.column_names, table.schema.types, strict=True)
+        if name not in fields
+        or (pa.types.is_struct(kind) and pa.types.is_struct(fields[name]) and kind != fields[name])
+    ]
+    return extra_rows(table.select(names), pa.schema(list(fields.items())))

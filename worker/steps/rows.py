@@ -1,0 +1,255 @@
+"""Rows on their way through transformations by columns, and what a chain needs of records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from worker.blocks import Block, one_chunk
+
+Mask = npt.NDArray[np.bool_]
+Positions = npt.NDArray[np.int64]
+Fields = dict[str, pa.DataType]
+
+
+class TooManyRows(Exception):  # noqa: N818 - a verdict about a block
+    """Steps make more rows of a block than should be held at once."""
+
+
+class KeyColumns(Protocol):
+    """Reads message keys by columns."""
+
+    def read(self, block: Block, places: Positions) -> tuple[pa.Array, Mask | None]:
+        """The keys of some rows, null where there is none, and rows only the reference reads."""
+        ...
+
+
+class OriginColumns:
+    """Where rows come from, read when a step asks for it.
+
+    Args:
+        block: of the rows.
+        places: their positions in it; one position may stand there several times.
+        keys: reads their keys, None where nothing asks for them.
+    """
+
+    def __init__(self, block: Block, places: Positions, keys: KeyColumns | None = None) -> None:
+        self._block = block
+        self.places = places
+        self._keys = keys
+        is_all = len(places) == block.count and bool((places == np.arange(block.count)).all())
+        self._chosen = None if is_all else pa.array(places)
+
+    def picked(self, rows: Positions) -> OriginColumns:
+        """The origins of some of the rows."""
+        return OriginColumns(self._block, self.places[rows], self._keys)
+
+    def column(self, name: str) -> pa.Array:
+        """``topic``, ``partition``, ``offset`` or ``timestamp`` (milliseconds or null)."""
+        if name == "timestamp":
+            found = self._block.timestamps_ms
+        else:
+            found = one_chunk(self._block.table.column(name))
+        found = self._picked(found)
+        return found if name == "topic" else found.cast(pa.int64())
+
+    @property
+    def has_key(self) -> Mask:
+        """Rows whose record has a key."""
+        found: Mask = self._block.has_key[self.places]
+        return found
+
+    def keys(self) -> tuple[pa.Array, Mask | None]:
+        """The keys, and rows whose key only the reference reads."""
+        if self._keys is None:
+            return pa.nulls(len(self.places)), self.has_key
+        return self._keys.read(self._block, self.places)
+
+    def holding(self, texts: Sequence[str], rows: Mask) -> Mask:
+        """Those of the rows whose value's text holds one of the texts."""
+        found = np.zeros(len(rows), np.bool_)
+        places = np.flatnonzero(rows)
+        if len(places):
+            values = self._block.values.take(pa.array(self.places[places]))
+            found[places] = holding(values, texts)
+        return found
+
+    def _picked(self, column: pa.Array) -> pa.Array:
+        return column if self._chosen is None else column.take(self._chosen)
+
+
+@dataclass(slots=True)
+class Rows:
+    """Rows on their way through the steps.
+
+    Attributes:
+        columns: fields by name, one chunk each.
+        count: how many rows.
+        origins: where they come from.
+        doubt: rows that the reference must take.
+        dropped: rows that a filter took out.
+        topics: their topics, None until a step changed them.
+        is_typed: whether the records have a schema; then every field of it is a column.
+        refused: positions in the block of records that left no row and are the reference's.
+    """
+
+    columns: dict[str, pa.Array]
+    count: int
+    origins: OriginColumns
+    doubt: Mask
+    dropped: Mask
+    topics: pa.Array | None = None
+    is_typed: bool = False
+    refused: list[Positions] = field(default_factory=list)
+
+    @property
+    def current_topics(self) -> pa.Array:
+        """The topics as changed so far."""
+        return self.origins.column("topic") if self.topics is None else self.topics
+
+    def column(self, name: str) -> pa.Array:
+        """A field; nulls when no step before left one."""
+        found = self.columns.get(name)
+        return pa.nulls(self.count) if found is None else found
+
+    def suspect(self, rows: Mask | None) -> None:
+        """Leave rows to the reference, unless they were dropped before."""
+        if rows is not None:
+            self.doubt |= rows & ~self.dropped
+
+    def suspect_all(self) -> None:
+        """Leave all rows to the reference that were not dropped before."""
+        self.suspect(np.ones(self.count, np.bool_))
+
+    def drop(self, rows: Mask) -> None:
+        """Take rows out, unless the reference must take them."""
+        self.dropped |= rows & ~self.doubt
+
+    def lose_schema(self) -> None:
+        """The value becomes a map: what its schema said of numbers is gone."""
+        if not self.is_typed:
+            return
+        self.is_typed = False
+        for name, column in self.columns.items():
+            if pa.types.is_duration(column.type):
+                self.columns[name] = column.cast(pa.int64())
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a chain needs of the records.
+
+    Attributes:
+        fields: what to decode, with the first guess of each type.
+        shadowed: names of fields; a record that has one goes to the reference.
+        reads_text: whether a step looks for names in the records' texts.
+        key: what the key is needed as, None where it is not.
+    """
+
+    fields: Fields
+    shadowed: set[str] = field(default_factory=set)
+    reads_text: bool = False
+    key: pa.DataType | None = None
+
+
+class Step(Protocol):
+    """One transformation."""
+
+    def plan(self, wanted: Plan) -> None:
+        """Change what the following steps need into what this one needs."""
+        ...
+
+    def apply(self, rows: Rows) -> None:
+        """Transform."""
+        ...
+
+
+# ------------------------------------------------------------------ texts and columns
+
+
+def holding(values: pa.Array, texts: Sequence[str]) -> Mask:
+    """Rows whose text holds one of the texts, or any name in a disguise."""
+    found = pc.match_substring(values, b"\\u")
+    for text in texts:
+        found = pc.or_(found, pc.match_substring(values, text.encode()))
+    mask: Mask = pc.fill_null(found, False).to_numpy(zero_copy_only=False)  # noqa: FBT003 - Arrow's
+    return mask
+
+
+def quoted(name: str) -> str:
+    """A name as JSON texts have it."""
+    return json.dumps(name)
+
+
+def valid(column: pa.Array) -> Mask:
+    """Rows that are not null."""
+    found: Mask = column.is_valid().to_numpy(zero_copy_only=False)
+    return found
+
+
+def as_mask(found: pa.Array) -> Mask:
+    """Booleans of Arrow, null as false."""
+    mask: Mask = pc.fill_null(found, False).to_numpy(zero_copy_only=False)  # noqa: FBT003 - Arrow's
+    return mask
+
+
+def child(column: pa.Array, name: str) -> pa.Array:
+    """A struct's field, null where the struct is; nulls where it has none of that name."""
+    place = column.type.get_field_index(name) if pa.types.is_struct(column.type) else -1
+    return pc.struct_field(column, [place]) if place >= 0 else pa.nulls(len(column))
+
+
+def children(column: pa.Array) -> dict[str, pa.Array]:
+    """A struct's fields, null where the struct is."""
+    return {f.name: pc.struct_field(column, [i]) for i, f in enumerate(column.type)}
+
+
+def struct_of(fields: dict[str, pa.Array], count: int, null: Mask | None = None) -> pa.Array:
+    """A struct column of fields, null where the mask says."""
+    mask = None if null is None or not null.any() else pa.array(null)
+    if not fields:
+        return pa.array([{}] * count, pa.struct([]), mask=null)
+    return pa.StructArray.from_arrays(list(fields.values()), names=list(fields), mask=mask)
+
+
+def at_path(columns: dict[str, pa.Array], path: Sequence[str], count: int) -> pa.Array:
+    """The column at a path; nulls where it ends early."""
+    column = columns.get(path[0])
+    if column is None:
+        return pa.nulls(count)
+    for name in path[1:]:
+        column = child(column, name)
+    return column
+
+
+def merged_types(known: pa.DataType | None, other: pa.DataType) -> pa.DataType:
+    """What to decode for two uses of a field; the first one wins where they disagree."""
+    if known is None or pa.types.is_null(known):
+        return other
+    if pa.types.is_struct(known) and pa.types.is_struct(other):
+        fields: dict[str, Any] = {f.name: f.type for f in known}
+        for f in other:
+            fields[f.name] = merged_types(fields.get(f.name), f.type)
+        return pa.struct(list(fields.items()))
+    if pa.types.is_list(known) and pa.types.is_list(other):
+        return pa.list_(merged_types(known.value_type, other.value_type))
+    return known
+
+
+def nested_type(path: Sequence[str], leaf: pa.DataType) -> pa.DataType:
+    """A type below a path: the path's own first name is not part of it."""
+    for name in reversed(path[1:]):
+        leaf = pa.struct([(name, leaf)])
+    return leaf
+
+
+def want(fields: Fields, path: Sequence[str], leaf: pa.DataType) -> None:
+    """Ask for a field at a path, beside what is asked for already."""
+    fields[path[0]] = merged_types(fields.get(path[0]), nested_type(path, leaf))
