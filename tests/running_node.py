@@ -94,6 +94,7 @@ class RunningNode:
             "iceberg.control.topic": f"{self.group_id}-control",
             "iceberg.catalog.type": "sql",
             "iceberg.catalog.uri": "${env:NOT_RESOLVED}",
+            "iceberg.catalog.warehouse": "/nowhere",
             **{key.replace("_", "."): value for key, value in more.items()},
         }
         if "topics.regex" in config:

@@ -169,17 +169,18 @@ def _check_names(raw: Raw, checked: Checked) -> None:
         if prefix is not None and prefix.name == "iceberg.table.":
             table, _, end = name.removeprefix(prefix.name).rpartition(".")
             if not table or end not in table_ends:
-                near = _nearest(end, table_ends)
+                near = nearest(end, table_ends)
                 checked.add(name, f"Unknown table setting {name}.{near}")
         elif prefix is None:
             candidates = [*KEYS, *(p.name for p in PREFIXES)]
-            near = _nearest(name, [c for c in candidates if is_ours(c)])
+            near = nearest(name, [c for c in candidates if is_ours(c)])
             checked.add(name, f"Unknown configuration {name}.{near}")
         elif prefix.java_only:
             checked.warnings.append(f"{name} has no effect: {prefix.java_only}")
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A question to put behind a sentence about an unknown name; empty when none is near."""
     found = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
     return f" Did you mean {found[0]}?" if found else ""
 

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from connect.config import framework_keys, iceberg_keys
+from connect.config import framework_keys, iceberg_keys, no_effect, together
+from connect.config.given import Rule
 from connect.config.keys import Key, Prefix
 from connect.config.node_keys import NODE_KEYS, NODE_PREFIXES
 from connect.config.plugins import (
@@ -25,6 +26,10 @@ Connectors take the keys of Kafka Connect and of the Apache Iceberg sink with th
 where nothing else is said, the same default. Values may hold `${provider:path:key}` placeholders.
 An unknown key that starts with `iceberg.` or `icefloe.` is an error; other unknown keys are kept
 and ignored.
+"""
+_TOGETHER = """\
+Asked when a configuration is validated, created or changed; connectors that are stored go on.
+Errors are told unless:
 """
 _ENVIRONMENT = """\
 Every key can also be given as an environment variable: `CONNECT_`, upper case, `.` as `_`, `_` as
@@ -51,6 +56,7 @@ def render() -> str:
             _section(f"{name.rpartition('.')[2]}, below its prefix", _with_effect(keys))
             for name, keys in REGISTRY_CONVERTERS.items()
         ),
+        _together(),
         _without_effect(),
         _section("Node", _with_effect(NODE_KEYS)),
         _ENVIRONMENT,
@@ -111,6 +117,21 @@ def _prefixes(prefixes: Iterable[Prefix]) -> str:
     lines = ["| keys that start with | meaning | example |", "|---|---|---|"]
     lines += [f"| `{p.name}` | {p.doc} | `{p.example}` |" for p in prefixes]
     return "\n".join(lines) + "\n"
+
+
+def _together() -> str:
+    lines = [
+        "## Connector: keys together\n",
+        _TOGETHER,
+        *_rules(together.RULES),
+        "\nA warning is logged, and nothing else, for:\n",
+        *_rules(no_effect.RULES),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _rules(rules: Iterable[Rule]) -> list[str]:
+    return [f"- {(rule.__doc__ or '').strip()}" for rule in rules]
 
 
 def _without_effect() -> str:

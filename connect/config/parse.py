@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from connect.config.check import (
     Checked,
@@ -29,6 +29,7 @@ from connect.config.declarations import (
     KEYS,
 )
 from connect.config.enrich import check_aliases
+from connect.config.groups import named_group
 from connect.config.keys import list_of
 from connect.config.overrides import split
 from connect.config.plugins import BUILT_IN
@@ -259,7 +260,7 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         max_new_columns=v["iceberg.tables.max-new-columns"],
         max_tables=v["iceberg.tables.max-tables"],
         control_topic=v["iceberg.control.topic"],
-        connect_group_id_override=_group_id(v, consumer.get("group.id")),
+        connect_group_id_override=named_group(raw),
         framework_group_id=consumer.get("group.id") or f"connect-{v['name']}",
         coordinator_transactional_prefix=v["iceberg.coordinator.transactional.prefix"] or None,
         commit_interval_ms=v["iceberg.control.commit.interval-ms"],
@@ -287,15 +288,3 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
 def _reset(consumer: Mapping[str, str]) -> Literal["earliest", "latest"]:
     is_latest = consumer.get("auto.offset.reset", "").strip() == "latest"
     return "latest" if is_latest else "earliest"
-
-
-def _group_id(v: Mapping[str, Any], of_consumer: str | None) -> str | None:
-    """The group of the source offsets where it is not ``connect-<name>``.
-
-    The older sink's truth is its control group; ``iceberg.connect.group-id`` names the copy that
-    it keeps for Connect.
-    """
-    of_control: str | None = v["iceberg.control.group-id"]
-    if str(v["connector.class"]).strip().startswith("io.tabular."):
-        return of_control or f"cg-control-{v['name']}"
-    return of_control or v["iceberg.connect.group-id"] or of_consumer or None

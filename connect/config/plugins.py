@@ -12,7 +12,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import Literal
 
-from connect.config.check import Checked, check_connector
+from connect.config.check import Checked
 from connect.config.declarations import (
     CONNECTOR_CLASS,
     CONNECTOR_CLASSES,
@@ -27,6 +27,7 @@ from connect.config.registry_keys import (
     JSON_SCHEMA_KEYS,
     PROTOBUF_KEYS,
 )
+from connect.config.together import check_sink
 from connect.errors import ConfigError
 from connect.transforms.base import KAFKA, OWN, Declaration, Side, typed_options
 from connect.transforms.custom import installed
@@ -249,7 +250,7 @@ BUILT_IN = Plugins(
             "sink",
             SINK_VERSION,
             CONNECTOR_KEYS,
-            check_connector,
+            check_sink,
             "org.apache.iceberg.connect.IcebergSinkTask",
             aliases=CONNECTOR_CLASSES,
         ),

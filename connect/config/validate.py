@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from connect.config import versions
+from connect.config import groups, versions
 from connect.config.check import Checked, Raw, check_framework, check_keys, check_nulls
 from connect.config.enrich import check_aliases
 from connect.config.framework_keys import GROUPS
-from connect.config.keys import Key
+from connect.config.keys import Key, invalid
 from connect.config.overrides import CLIENT_KEYS, PREFIXES
 from connect.config.plugins import OWN_CONVERTER_KEYS, Plugin, Plugins, PluginType
 from connect.errors import ConfigError
@@ -32,6 +32,21 @@ CONVERTERS: tuple[tuple[Literal["key", "value", "header"], PluginType], ...] = (
     ("value", "converter"),
     ("header", "header_converter"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What a connector may not use because somebody else does.
+
+    Attributes:
+        worker_group: ``group.id`` of the nodes.
+        topics: that no connector may write to.
+        groups: whose each consumer group is, in words for the caller.
+    """
+
+    worker_group: str
+    topics: frozenset[str] = frozenset()
+    groups: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +146,7 @@ def validate(
     raw: Raw,
     plugins: Plugins,
     *,
-    worker_group: str | None = None,
+    cluster: Cluster | None = None,
     resolve: Resolve | None = None,
     is_override_allowed: bool = True,
 ) -> Validation:
@@ -141,7 +156,7 @@ def validate(
         plugin: the connector that ``connector.class`` names.
         raw: the configuration as sent; nulls allowed.
         plugins: what it may name.
-        worker_group: ``group.id`` of the nodes, which no connector's consumer group may equal.
+        cluster: what the nodes and other connectors have taken.
         resolve: turns placeholders into values, for judging only.
         is_override_allowed: False is the override policy ``None``.
 
@@ -167,7 +182,8 @@ def validate(
         answer.define(key)
     _converter_entries(answer, plugins)
     _override_entries(answer, is_allowed=is_override_allowed)
-    _check_group(answer, worker_group)
+    if cluster is not None:
+        _check_taken(answer, plugin, cluster)
     answer.checked.merge(check_nulls(resolved))
     answer.groups.extend(plugin.groups)
     _undeclared_entries(answer)
@@ -277,14 +293,29 @@ def _undeclared_entries(answer: _Answer) -> None:
             answer.entries.insert(place, (name, None, answer.raw.get(name), ()))
 
 
-def _check_group(answer: _Answer, worker_group: str | None) -> None:
-    raw = answer.raw
-    for name in ("iceberg.connect.group-id", "consumer.override.group.id"):
+def _check_taken(answer: _Answer, plugin: Plugin, cluster: Cluster) -> None:
+    """Consumer groups and topics that are somebody else's."""
+    raw, checked = answer.raw, answer.checked
+    for name in (groups.CONTROL, groups.CONNECT, groups.OVERRIDE):
         group = raw.get(name)
-        if group and group == worker_group:
-            answer.checked.add(name, _group_clash(group))
-    if worker_group is not None and f"connect-{raw.get('name')}" == worker_group:
-        answer.checked.add("name", _group_clash(worker_group))
+        if group and group == cluster.worker_group:
+            checked.add(name, _group_clash(group))
+    if f"connect-{raw.get('name')}" == cluster.worker_group:
+        checked.add("name", _group_clash(cluster.worker_group))
+    if plugin.judge is None:
+        return
+    for name in ("iceberg.control.topic", "errors.deadletterqueue.topic.name"):
+        topic = checked.values.get(name)
+        if topic in cluster.topics:
+            checked.add(name, invalid(name, topic, "the topic is the nodes' or the broker's own"))
+    group = groups.source_group(raw)
+    other = cluster.groups.get(group)
+    if other is not None and "name" not in checked.errors:
+        checked.add(
+            groups.group_key(raw) or "name",
+            f"Consumer group {group} is {other}'s: each would take over the other's offsets and "
+            "events; name another group, or delete that connector first",
+        )
 
 
 def _group_clash(group: str) -> str:

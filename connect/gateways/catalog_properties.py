@@ -75,6 +75,22 @@ _JAVA_ONLY = frozenset(
         "rest.client.socket-timeout-ms",
     }
 )
+_ITS_OWN_CLIENTS = "object stores are reached through PyIceberg's own clients"
+WITHOUT_EFFECT: Mapping[str, str] = {
+    "io-impl": _ITS_OWN_CLIENTS,
+    "client.factory": _ITS_OWN_CLIENTS,
+    "client.credentials-provider": _ITS_OWN_CLIENTS,
+    "s3.client-factory-impl": _ITS_OWN_CLIENTS,
+    "http-client.type": _ITS_OWN_CLIENTS,
+    "metrics-reporter-impl": "commits are counted in the node's own metrics",
+    "cache-enabled": "tables are not cached in the catalog's client",
+    "cache.expiration-interval-ms": "tables are not cached in the catalog's client",
+    "lock-impl": "commits rest on the catalog's own conditions",
+    "hadoop-conf-dir": "no Hadoop client takes part",
+    "jdbc.schema-version": "PyIceberg knows one schema of the catalog's tables",
+    "snapshot-loading-mode": "the whole ancestry is always loaded",
+}
+"""Keys that only a Java client knows, and why nothing comes of them here."""
 _RENAMED = {
     "rest.access-key-id": ("client.access-key-id",),
     "rest.secret-access-key": ("client.secret-access-key",),

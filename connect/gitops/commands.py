@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,6 +15,7 @@ from rich.text import Text
 
 from connect.clock import SystemClock
 from connect.config.parse import InvalidConfigError, parse
+from connect.config.together import check_sink
 from connect.errors import IcefloeError
 from connect.gitops.apply import (
     carry_out,
@@ -124,17 +125,21 @@ def validate(
 
 
 def _offline(item: Desired) -> list[str]:
+    found: Mapping[str, Iterable[str]] = {}
     try:
         parse(item.config)
     except InvalidConfigError as e:
-        return [
-            f"{item.source}: {item.name}: {key}: {sentence}"
-            for key, sentences in e.errors.items()
-            for sentence in sentences
-        ]
+        found = e.errors
     except IcefloeError as e:
         return [f"{item.source}: {item.name}: {e}"]
-    return []
+    checked = check_sink(item.config)
+    for warning in checked.warnings:
+        typer.echo(f"warning: {item.source}: {item.name}: {warning}", err=True)
+    return [
+        f"{item.source}: {item.name}: {key}: {sentence}"
+        for key, sentences in {**checked.errors, **found}.items()
+        for sentence in sentences
+    ]
 
 
 def _checked(

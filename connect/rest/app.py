@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from connect.config.node import NodeConfig
 from connect.config.plugins import BUILT_IN, Plugins
+from connect.herder.layouts import INTERNAL_TOPICS
 from connect.rest.auth import Users
 from connect.rest.bodies import as_object
 from connect.rest.connectors import Connectors
@@ -48,6 +49,7 @@ class ApiSettings:
         is_topic_reset_allowed: allow them to be emptied.
         has_admin: serve ``/admin``.
         is_override_allowed: False is the override policy ``None``.
+        reserved_topics: topics that no connector may write to.
     """
 
     cross_origin: CrossOrigin = field(default_factory=CrossOrigin)
@@ -55,6 +57,7 @@ class ApiSettings:
     is_topic_reset_allowed: bool = True
     has_admin: bool = True
     is_override_allowed: bool = True
+    reserved_topics: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, node: NodeConfig) -> ApiSettings:
@@ -68,6 +71,7 @@ class ApiSettings:
             is_topic_reset_allowed=v["topic.tracking.allow.reset"],
             has_admin=v["admin.listeners"] != [],
             is_override_allowed=v["connector.client.config.override.policy"] != "None",
+            reserved_topics=INTERNAL_TOPICS | {node.config_topic, node.status_topic},
         )
 
 
@@ -170,7 +174,12 @@ def create_app(
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _failed)
     connectors = Connectors(
-        herder, node, plugins, resolve, is_override_allowed=chosen.is_override_allowed
+        herder,
+        node,
+        plugins,
+        resolve,
+        is_override_allowed=chosen.is_override_allowed,
+        reserved_topics=chosen.reserved_topics,
     )
     _add_connectors(app, connectors)
     offsets = Offsets(

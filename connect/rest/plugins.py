@@ -55,7 +55,7 @@ class PluginList:
                 400, f"Included connector type {given} does not match request type {asked}"
             )
         plugin = self._connectors.plugin_of(config)
-        return Answer(200, self._connectors.judge(plugin, config).to_json())
+        return Answer(200, self._connectors.judge(plugin, config, call.caller).to_json())
 
 
 def _full(name: str) -> str:

@@ -65,6 +65,25 @@ def parse_terms(texts: Sequence[str]) -> tuple[Term, ...]:
     return tuple(_term(text) for text in texts if text)
 
 
+def check_terms(texts: Sequence[str]) -> None:
+    """Judge terms as far as that goes without a schema.
+
+    Raises:
+        ConfigError: a term is no term, is there twice, or two of them exclude each other.
+    """
+    taken: set[str] = set()
+    times: dict[str, str] = {}
+    for term in parse_terms(texts):
+        name = term.column + term.suffix
+        if name in taken:
+            raise _bad(term.text, f"its partition field {name!r} is there already")
+        taken.add(name)
+        if isinstance(term.transform, TimeTransform):
+            if term.column in times:
+                raise _bad(term.text, f"redundant with {times[term.column]!r}")
+            times[term.column] = term.text
+
+
 def _term(text: str) -> Term:
     match = _CALL.fullmatch(text)
     if match is None:

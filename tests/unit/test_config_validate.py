@@ -8,7 +8,7 @@ import pytest
 
 from connect.config import versions
 from connect.config.plugins import BUILT_IN
-from connect.config.validate import Validation, validate
+from connect.config.validate import Cluster, Validation, validate
 from connect.errors import ConfigError
 
 SINK = BUILT_IN.connector("IcebergSink")
@@ -18,6 +18,7 @@ GOOD: dict[str, str | None] = {
     "topics": "orders",
     "iceberg.tables": "shop.orders",
     "iceberg.catalog.type": "rest",
+    "iceberg.catalog.uri": "http://127.0.0.1:1",
 }
 
 SMT = "org.apache.kafka.connect.transforms"
@@ -76,9 +77,10 @@ def test_an_unresolvable_placeholder_is_an_error_at_its_key() -> None:
 
 def test_the_workers_group_is_taken() -> None:
     """By override, by our key, by the default name."""
-    for change in ({"consumer.override.group.id": "g"}, {"iceberg.connect.group-id": "g"}):
-        assert "Consumer group g conflicts" in answer(dict(change), worker_group="g").errors[0]
-    assert answer({}, worker_group="connect-orders").errors
+    keys = ("consumer.override.group.id", "iceberg.connect.group-id", "iceberg.control.group-id")
+    for key in keys:
+        assert "Consumer group g conflicts" in answer({key: "g"}, cluster=Cluster("g")).errors[0]
+    assert answer({}, cluster=Cluster("connect-orders")).errors
 
 
 def test_override_policy_none() -> None:

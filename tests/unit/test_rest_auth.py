@@ -26,6 +26,7 @@ CONFIG = {
     "topics": "orders",
     "iceberg.tables": "shop.orders",
     "iceberg.catalog.type": "rest",
+    "iceberg.catalog.uri": "http://127.0.0.1:1",
 }
 NAMES = ("red-1", "red-2", "blue-1")
 TOKENS = {name: new_token() for name in ("root", "reader", "red", "blue", "nobody")}

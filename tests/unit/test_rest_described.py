@@ -30,6 +30,7 @@ CONFIG = {
     "topics": "orders",
     "iceberg.tables": "shop.orders",
     "iceberg.catalog.type": "rest",
+    "iceberg.catalog.uri": "http://127.0.0.1:1",
 }
 OFFSETS = {
     "offsets": [

@@ -1,0 +1,376 @@
+"""Keys that do not go together, and keys that have no effect."""
+
+from __future__ import annotations
+
+import pytest
+
+from connect.config import no_effect, together
+from connect.config.check import check_connector
+from connect.config.groups import source_group
+from connect.config.parse import parse
+from connect.config.plugins import BUILT_IN
+from connect.config.together import check_sink
+from connect.config.validate import Cluster, Validation, validate
+
+GOOD: dict[str, str] = {
+    "name": "orders",
+    "connector.class": "IcebergSink",
+    "topics": "orders,refunds",
+    "iceberg.tables": "shop.orders,shop.refunds",
+    "iceberg.catalog.type": "rest",
+    "iceberg.catalog.uri": "http://127.0.0.1:1",
+}
+CATALOG = "iceberg.catalog."
+LETTERS = "errors.deadletterqueue.topic.name"
+MAP = "iceberg.tables.topic-to-table-map"
+BY_TOPIC = {"iceberg.tables": "", "iceberg.tables.default-namespace": "shop"}
+AUTO = {"iceberg.tables.auto-create-enabled": "true"}
+NEW = "iceberg.tables.auto-create-props."
+ORDERS = "iceberg.table.shop.orders."
+
+
+def changed(change: dict[str, str]) -> dict[str, str]:
+    """A good configuration with a change; empty texts take keys out."""
+    return {key: value for key, value in {**GOOD, **change}.items() if value}
+
+
+def judged(change: dict[str, str], **taken: object) -> Validation:
+    """The validate answer to it."""
+    sink = BUILT_IN.connector("IcebergSink")
+    assert sink is not None
+    cluster = Cluster("nodes", **taken)  # type: ignore[arg-type]  # of one test each
+    return validate(sink, changed(change), BUILT_IN, cluster=cluster)
+
+
+def errors(change: dict[str, str], **taken: object) -> dict[str, tuple[str, ...]]:
+    """Sentences by key."""
+    return {info.name: info.errors for info in judged(change, **taken).configs if info.errors}
+
+
+WRONG: list[tuple[str, dict[str, str], str, str]] = [
+    ("control_topic_is_no_source", {"iceberg.control.topic": "orders"}, "topics", "control topic"),
+    ("dead_letters_are_no_events", {LETTERS: "control-iceberg"}, LETTERS, "it is the control"),
+    ("dead_letters_are_no_events", {LETTERS: "a b"}, LETTERS, "1 to 249 letters"),
+    ("topics_can_exist", {"topics": "a b"}, "topics", "1 to 249 letters"),
+    (
+        "replication_factor",
+        {"errors.deadletterqueue.topic.replication.factor": "0"},
+        "errors.deadletterqueue.topic.replication.factor",
+        "at least 1, or -1",
+    ),
+    (
+        "unmatched_letters_go_somewhere",
+        {"iceberg.tables.unmatched": "dead-letter"},
+        "iceberg.tables.unmatched",
+        "errors.deadletterqueue.topic.name or errors.deadletterqueue.table",
+    ),
+    (
+        "table_settings_are_of_tables",
+        {"iceberg.table.shop.order.id-columns": "id"},
+        "iceberg.table.shop.order.id-columns",
+        "Did you mean shop.orders?",
+    ),
+    (
+        "table_settings_are_of_tables",
+        {
+            "iceberg.tables": "orders",
+            "iceberg.tables.default-namespace": "shop",
+            "iceberg.table.orders.id-columns": "id",
+        },
+        "iceberg.table.orders.id-columns",
+        "Did you mean shop.orders?",
+    ),
+    (
+        "some_table_is_matched",
+        {"iceberg.tables.route-field": "kind"},
+        "iceberg.tables.route-field",
+        "set iceberg.table.shop.orders.route-regex",
+    ),
+    (
+        "mapped_topics",
+        {**BY_TOPIC, MAP: "orders:orders,refunds:refunds,refund:refunds"},
+        MAP,
+        "topics does not list it. Did you mean refunds?",
+    ),
+    ("mapped_topics", {**BY_TOPIC, MAP: "orders:orders"}, MAP, "No table is mapped to topic ref"),
+    (
+        "mapped_tables",
+        {**BY_TOPIC, MAP: "orders:orders,refunds:refunds", "iceberg.tables.max-tables": "1"},
+        "iceberg.tables.max-tables",
+        "names 2 tables",
+    ),
+    (
+        "namespace_levels",
+        {"iceberg.tables.default-namespace": "a..b"},
+        "iceberg.tables.default-namespace",
+        "a level of the namespace is empty",
+    ),
+    ("id_columns", {f"{ORDERS}id-columns": "a,,b"}, f"{ORDERS}id-columns", "name is empty"),
+    (
+        "id_columns",
+        {"iceberg.tables.default-id-columns": "a,b,a"},
+        "iceberg.tables.default-id-columns",
+        "there twice",
+    ),
+    (
+        "partition_terms",
+        {**AUTO, "iceberg.tables.default-partition-by": "day(ts), hour(ts)"},
+        "iceberg.tables.default-partition-by",
+        "redundant with 'day(ts)'",
+    ),
+    (
+        "partition_terms",
+        {**AUTO, f"{ORDERS}partition-by": "bucket(id, 4),bucket(id, 8)"},
+        f"{ORDERS}partition-by",
+        "is there already",
+    ),
+    (
+        "parquet_only",
+        {"iceberg.tables.write-props.write.format.default": "orc"},
+        "iceberg.tables.write-props.write.format.default",
+        "only parquet is written",
+    ),
+    ("format_version", {**AUTO, f"{NEW}format-version": "1"}, f"{NEW}format-version", "version 2"),
+    (
+        "catalog_properties",
+        {f"{CATALOG}catalog-impl": "x"},
+        f"{CATALOG}type",
+        "Cannot create catalog iceberg, both type and catalog-impl are set: type=rest, cat",
+    ),
+    ("catalog_properties", {f"{CATALOG}uri": ""}, f"{CATALOG}uri", "Missing required"),
+    ("catalog_properties", {f"{CATALOG}uri": "ftp://x"}, f"{CATALOG}uri", "begins with http://"),
+    ("catalog_properties", {f"{CATALOG}type": "sql"}, f"{CATALOG}warehouse", "Missing required"),
+    (
+        "catalog_properties",
+        {f"{CATALOG}type": "jdbc", f"{CATALOG}warehouse": "/w", f"{CATALOG}uri": "jdbc:mysql://x"},
+        f"{CATALOG}uri",
+        "must start with sqlite:, postgresql:",
+    ),
+    ("catalog_properties", {f"{CATALOG}type": "hive"}, f"{CATALOG}uri", "begins with thrift://"),
+    (
+        "catalog_properties",
+        {f"{CATALOG}py-io-impl": "os.path"},
+        f"{CATALOG}py-io-impl",
+        "would import a Python module",
+    ),
+    (
+        "catalog_properties",
+        {f"{CATALOG}rest.auth.type": "kerberos"},
+        f"{CATALOG}rest.auth.type",
+        "'kerberos' is not supported",
+    ),
+    (
+        "catalog_properties",
+        {f"{CATALOG}rest.client.socket-timeout-ms": "soon"},
+        f"{CATALOG}rest.client.socket-timeout-ms",
+        "whole number",
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "change", "key", "words"), WRONG)
+def test_what_does_not_go_together(rule: str, change: dict[str, str], key: str, words: str) -> None:
+    """Each rule has its error at the key that is to be changed, and no other."""
+    assert rule in {each.__name__ for each in together.RULES}
+    found = errors(change)
+    assert list(found) == [key]
+    (sentence,) = found[key]
+    assert words in sentence
+
+
+def test_every_rule_is_tested() -> None:
+    """None is without a case that breaks it, and each says what it wants."""
+    assert {case[0] for case in WRONG} == {rule.__name__ for rule in together.RULES}
+    assert {case[0] for case in IDLE} == {rule.__name__ for rule in no_effect.RULES}
+    assert all(rule.__doc__ for rule in (*together.RULES, *no_effect.RULES))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"topics": "", "topics.regex": ".*", "iceberg.control.topic": "orders"},
+        {"errors.deadletterqueue.topic.replication.factor": "-1"},
+        {"iceberg.tables.unmatched": "dead-letter", LETTERS: "letters"},
+        {f"{ORDERS}route-regex": "o", "iceberg.tables.route-field": "kind"},
+        {
+            "iceberg.tables": "",
+            "iceberg.tables.dynamic-enabled": "true",
+            "iceberg.tables.route-field": "kind",
+            "iceberg.table.any.one.id-columns": "id",
+        },
+        {**BY_TOPIC, MAP: "orders:orders,refunds:refunds"},
+        {**BY_TOPIC, MAP: "orders:orders", "iceberg.tables.name-template": "rest"},
+        {**BY_TOPIC, MAP: "orders:orders", "iceberg.tables.unmatched": "drop"},
+        {"errors.deadletterqueue.table": "shop.dead", "iceberg.table.shop.dead.commit-branch": "b"},
+        {f"{ORDERS}partition-by": "day(a),day(b),bucket(a, 2)", **AUTO},
+        {f"{CATALOG}type": "${env:TYPE}", f"{CATALOG}uri": ""},
+        {f"{CATALOG}type": "sql", f"{CATALOG}uri": "${env:X}", f"{CATALOG}warehouse": "/w"},
+        {f"{CATALOG}type": "glue", f"{CATALOG}uri": ""},
+        {"iceberg.tables": "${env:TABLES}.x", "iceberg.table.a.b.id-columns": "id"},
+        {f"{NEW}format-version": "2", f"{NEW}write.format.default": "PARQUET", **AUTO},
+    ],
+)
+def test_what_goes_together(change: dict[str, str]) -> None:
+    """Nothing is said against what works, and nothing of what placeholders stand for."""
+    assert check_sink(changed(change)).errors == {}
+
+
+def test_what_is_stored_goes_on() -> None:
+    """A rule that is new stops no connector that runs: parsing asks for none of them."""
+    raw = changed({"iceberg.table.shop.order.id-columns": "id"})
+    assert check_sink(raw).errors
+    assert check_connector(raw).errors == {}
+    assert parse({**raw, "connector.class": "IcebergSink"}).name == "orders"
+
+
+IDLE: list[tuple[str, dict[str, str], str]] = [
+    ("letters_need_tolerance", {LETTERS: "letters"}, f"{LETTERS} has no effect: errors.tolerance"),
+    (
+        "tolerated_records_are_dropped",
+        {"errors.tolerance": "all"},
+        "errors.tolerance is all and no",
+    ),
+    (
+        "headers_need_letters",
+        {"errors.deadletterqueue.context.headers.enable": "true"},
+        "errors.deadletterqueue.context.headers.enable has no effect",
+    ),
+    ("routes_need_a_field", {f"{ORDERS}route-regex": "o"}, f"{ORDERS}route-regex has no effect"),
+    (
+        "routes_need_a_field",
+        {"iceberg.tables.route-field": "kind", f"{ORDERS}route-regex": "o"},
+        "iceberg.tables.route-field sends no record to shop.refunds",
+    ),
+    (
+        "fields_need_routes",
+        {
+            **BY_TOPIC,
+            MAP: "orders:orders,refunds:refunds",
+            "iceberg.tables.route-field": "kind",
+        },
+        "iceberg.tables.route-field has no effect: map or template",
+    ),
+    (
+        "creation_is_off",
+        {"iceberg.tables.default-partition-by": "day(ts)"},
+        "iceberg.tables.default-partition-by has no effect",
+    ),
+    ("creation_is_off", {f"{ORDERS}partition-by": "x"}, f"{ORDERS}partition-by has no effect"),
+    ("creation_is_off", {f"{NEW}x": "1"}, f"{NEW}x has no effect"),
+    (
+        "evolution_is_off",
+        {"iceberg.tables.max-new-columns": "5"},
+        "iceberg.tables.max-new-columns has no effect",
+    ),
+    (
+        "evolution_is_off",
+        {"iceberg.tables.schema-force-optional": "true"},
+        "iceberg.tables.schema-force-optional has no effect",
+    ),
+    ("listed_aliases", {"transforms.a.type": "x"}, "transforms.a.type has no effect: transforms d"),
+    ("listed_aliases", {"predicates.p.type": "x"}, "predicates.p.type has no effect"),
+    ("fixed_overrides", {"producer.override.acks": "1"}, "producer.override.acks has no effect"),
+    (
+        "fixed_overrides",
+        {"consumer.override.isolation.level": "read_uncommitted"},
+        "it is always read_committed",
+    ),
+    (
+        "fixed_overrides",
+        {"consumer.override.auto.offset.reset": "none"},
+        "consumer.override.auto.offset.reset is none, which is taken as earliest",
+    ),
+    (
+        "java_catalog_keys",
+        {f"{CATALOG}cache-enabled": "true"},
+        f"{CATALOG}cache-enabled has no effect",
+    ),
+    ("java_catalog_keys", {f"{CATALOG}io-impl": "my.IO"}, f"{CATALOG}io-impl has no effect"),
+]
+
+
+@pytest.mark.parametrize(("rule", "change", "words"), IDLE)
+def test_what_has_no_effect(rule: str, change: dict[str, str], words: str) -> None:
+    """It is accepted, as the Java sink does, with a warning that names the key."""
+    assert rule in {each.__name__ for each in no_effect.RULES}
+    assert errors(change) == {}
+    (warning,) = judged(change).warnings
+    assert words in warning
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "iceberg.hadoop.fs.s3a.endpoint",
+        "iceberg.hadoop-conf-dir",
+        "iceberg.control.group-id-prefix",
+        "iceberg.coordinator-executor-keep-alive-timeout-ms",
+        "iceberg.control.commit.max-consecutive-failures",
+        "connector.plugin.version",
+        "tasks.max.enforce",
+        "config.action.reload",
+    ],
+)
+def test_java_only_keys_are_recognised(name: str) -> None:
+    """They are no errors; the log says that nothing comes of them."""
+    value = {"tasks.max.enforce": "true", "config.action.reload": "none"}.get(name, "1")
+    value = "latest" if name == "connector.plugin.version" else value
+    found = judged({name: value})
+    assert found.errors == ()
+    (warning,) = found.warnings
+    assert warning.startswith(f"{name} has no effect: ")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "iceberg.control.group-id",
+        "iceberg.connect.group-id",
+        "iceberg.tables.cdc-field",
+        "iceberg.tables.upsert-mode-enabled",
+        "iceberg.tables.default-id-columns",
+        "iceberg.coordinator.transactional.suffix",
+        "iceberg.kafka.client.id",
+    ],
+)
+def test_keys_of_the_older_sink_are_known(name: str) -> None:
+    """The JSON of `io.tabular` is taken without an error or a warning."""
+    value = "true" if name.endswith("enabled") else "x"
+    found = judged(
+        {"connector.class": "io.tabular.iceberg.connect.IcebergSinkConnector", name: value}
+    )
+    assert (found.errors, found.warnings) == ((), ())
+
+
+def test_groups_and_topics_of_others() -> None:
+    """Neither another connector's consumer group nor the nodes' own topics can be taken."""
+    taken = {"groups": {"connect-orders": "connector old", "cg": "another"}}
+    assert "is connector old's" in errors({}, **taken)["name"][0]
+    found = errors({"iceberg.connect.group-id": "cg"}, **taken)
+    assert list(found) == ["iceberg.connect.group-id"]
+    assert errors({"consumer.override.group.id": "own"}, **taken) == {}
+    own = {"topics": frozenset({"nodes-config"})}
+    for key in ("iceberg.control.topic", LETTERS):
+        assert "the nodes' or the broker's own" in errors({key: "nodes-config"}, **own)[key][0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"iceberg.connect.group-id": "a"},
+        {"iceberg.control.group-id": "a"},
+        {"consumer.override.group.id": "a"},
+        {"connector.class": "io.tabular.iceberg.connect.IcebergSinkConnector"},
+        {
+            "connector.class": "io.tabular.iceberg.connect.IcebergSinkConnector",
+            "iceberg.control.group-id": "a",
+            "iceberg.connect.group-id": "b",
+        },
+    ],
+)
+def test_the_group_is_the_one_that_runs(change: dict[str, str]) -> None:
+    """What is compared between connectors is what they use."""
+    raw = changed(change)
+    assert source_group(raw) == parse(raw).connect_group_id
