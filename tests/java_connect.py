@@ -10,6 +10,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -39,11 +40,20 @@ class JavaConnect:
     Args:
         state_dir: for its settings and log.
         bootstrap_servers: the cluster; it must let clients create topics by request.
+        name: of its group; workers of one name share what they were told.
         heap_max_mb: the JVM's heap limit.
     """
 
-    def __init__(self, state_dir: Path, bootstrap_servers: str, *, heap_max_mb: int = 768) -> None:
+    def __init__(
+        self,
+        state_dir: Path,
+        bootstrap_servers: str,
+        *,
+        name: str = "java",
+        heap_max_mb: int = 768,
+    ) -> None:
         self.state_dir = state_dir
+        self._name = name
         self.port = free_port()
         self._bootstrap_servers = bootstrap_servers
         self._heap_max_mb = heap_max_mb
@@ -88,6 +98,16 @@ class JavaConnect:
         """End it at once, as a crash does."""
         if self._child is not None:
             self._child.kill()
+
+    def pause(self) -> None:
+        """Freeze it."""
+        if self._child is not None:
+            self._child.signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it go on after ``pause``."""
+        if self._child is not None:
+            self._child.signal(signal.SIGCONT)
 
     def close(self) -> None:
         """End it whatever it does, and let go of the client."""
@@ -158,11 +178,11 @@ class JavaConnect:
         stores = {
             f"{kind}.storage.{key}": value
             for kind in ("config", "offset", "status")
-            for key, value in (("topic", f"java-{kind}s"), ("replication.factor", "1"))
+            for key, value in (("topic", f"{self._name}-{kind}s"), ("replication.factor", "1"))
         }
         return {
             "bootstrap.servers": self._bootstrap_servers,
-            "group.id": "java-connect",
+            "group.id": f"{self._name}-connect",
             "listeners": f"http://127.0.0.1:{self.port}",
             "rest.advertised.host.name": "127.0.0.1",
             "plugin.path": str(plugins),

@@ -29,6 +29,7 @@ from connect.errors import RetriableError
 from connect.gateways.kafka import REQUEST_TIMEOUT_S, librdkafka_config, mapped, to_client
 from connect.layout import TopicPartition
 
+PENDING_TIMEOUT_S = 10.0
 COORDINATOR_LOOKS = 50
 COORDINATOR_PAUSE_S = 0.1
 TOPIC_LOOKS = 100
@@ -223,30 +224,45 @@ class KafkaAdmin:
         Offsets of a transaction that is being ended are waited for. A consumer asks, not the admin
         client: on that one librdkafka 2.16.0 dereferences a null pointer when the answer is that
         the group's coordinator has moved or is loading (``rd_kafka_handle_OffsetFetch``).
+
+        Raises:
+            RetriableError: the broker is away; ``offsets_pending``: a transaction that somebody
+                left open holds offsets.
         """
         if not partitions:
             return {}
         asked = [ClientPartition(tp.topic, tp.partition) for tp in partitions]
-        own = {
-            "group.id": group,
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",  # makes the request ask for stable offsets
-        }
         with mapped(f"reading offsets of group {group}"):
-            consumer = Consumer(librdkafka_config(self._properties, "consumer", **own))
             try:
-                found = _when_coordinated(
-                    lambda: consumer.committed(asked, timeout=REQUEST_TIMEOUT_S)
-                )
-            finally:
-                consumer.close()
-            for tp in found:
-                if tp.error is not None:
-                    raise KafkaException(tp.error)
+                # this isolation makes the request ask for stable offsets
+                found = self._offsets(group, asked, "read_committed", REQUEST_TIMEOUT_S)
+            except KafkaException as e:
+                if e.args[0].code() != KafkaError._TIMED_OUT:  # noqa: SLF001 - the public name
+                    raise
+                self._offsets(group, asked, "read_uncommitted", PENDING_TIMEOUT_S)
+                raise RetriableError(
+                    f"offsets of group {group} are part of a transaction that nobody has ended: "
+                    "the broker does, after its producer's transaction.timeout.ms (60 s)",
+                    code="offsets_pending",
+                ) from e
         return {
             TopicPartition(tp.topic, tp.partition): tp.offset if tp.offset >= 0 else None
             for tp in found
         }
+
+    def _offsets(
+        self, group: str, asked: list[ClientPartition], isolation: str, timeout_s: float
+    ) -> list[ClientPartition]:
+        own = {"group.id": group, "enable.auto.commit": False, "isolation.level": isolation}
+        consumer = Consumer(librdkafka_config(self._properties, "consumer", **own))
+        try:
+            found = _when_coordinated(lambda: consumer.committed(asked, timeout=timeout_s))
+        finally:
+            consumer.close()
+        for tp in found:
+            if tp.error is not None:
+                raise KafkaException(tp.error)
+        return list(found)
 
     def committed_all(self, group: str) -> dict[TopicPartition, int]:
         """Every committed offset of a group, of topics that exist."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from connect.clock import SystemClock
 from connect.errors import RetriableError
@@ -46,15 +46,35 @@ def admin(kafka_properties: dict[str, str]) -> Iterator[KafkaAdmin]:
     client.close()
 
 
-@pytest.fixture
-def member(kafka_properties: dict[str, str], topics: Topics) -> Iterator[Consumer]:
-    """A member of group ``moved``, as a task of the Java sink is one."""
-    consumer = Consumer({**kafka_properties, "group.id": "moved", "client.id": "java-task"})
+@pytest.fixture(params=["classic", "consumer"])
+def member(
+    request: pytest.FixtureRequest, kafka_properties: dict[str, str], topics: Topics
+) -> Iterator[Consumer]:
+    """A member of a group, as a task of the Java sink is one, in either group protocol."""
+    consumer = Consumer(
+        {
+            **kafka_properties,
+            "group.id": _group(request.param),
+            "group.protocol": request.param,
+            "client.id": "java-task",
+        }
+    )
     consumer.subscribe([topics.create("moved")])
     while not consumer.assignment():  # the test's timeout bounds it
         consumer.poll(0.1)
     yield consumer
     consumer.close()
+
+
+def _group(protocol: str) -> str:
+    return f"moved-{protocol}"
+
+
+@pytest.fixture
+def group(request: pytest.FixtureRequest, member: Consumer) -> str:
+    """The group of the member."""
+    assert member.assignment()
+    return _group(request.node.callspec.params["member"])
 
 
 def wait(admin: KafkaAdmin, clock: SteppedClock, *groups: str) -> None:
@@ -68,26 +88,46 @@ def test_groups_without_members_are_not_waited_for(admin: KafkaAdmin) -> None:
     assert clock.passed_ms == 0
 
 
-def test_a_member_that_stays_is_named(admin: KafkaAdmin, member: Consumer) -> None:
+def test_a_member_that_stays_is_named(admin: KafkaAdmin, member: Consumer, group: str) -> None:
     """While another sink is in the group nothing starts, and the error says who it is."""
     clock = SteppedClock()
-    with pytest.raises(RetriableError, match=r"group moved has 1 members, first java-task at"):
-        wait(admin, clock, "moved")
+    with pytest.raises(RetriableError, match=f"group {group} has 1 members, first java-task at"):
+        wait(admin, clock, group)
     assert clock.passed_ms == LEAVE_TIMEOUT_MS
     assert member.assignment()
 
 
-def test_a_group_is_free_once_its_members_left(admin: KafkaAdmin, member: Consumer) -> None:
+def test_a_group_is_free_once_its_members_left(
+    admin: KafkaAdmin, member: Consumer, group: str
+) -> None:
     """The wait ends with the last member."""
     member.unsubscribe()
     clock = SteppedClock(lambda: member.poll(0.1))  # the client leaves when it is next asked
-    wait(admin, clock, "never-used", "moved")
+    wait(admin, clock, "never-used", group)
 
 
-def test_a_stop_ends_the_wait(admin: KafkaAdmin, member: Consumer) -> None:
+def test_what_a_former_member_still_sends_is_refused(
+    kafka_properties: dict[str, str], member: Consumer, group: str
+) -> None:
+    """Its offsets come with its membership: the wait for its end is a fence."""
+    place = member.assignment()[0]
+    at_first, later = (TopicPartition(place.topic, place.partition, n) for n in (1, 2))
+    membership = member.consumer_group_metadata()
+    producer = Producer({**kafka_properties, "transactional.id": group, "log_level": 0})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction([at_first], membership, 30)
+    producer.commit_transaction(30)
+    member.close()
+    producer.begin_transaction()
+    with pytest.raises(KafkaException):
+        producer.send_offsets_to_transaction([later], membership, 30)
+
+
+def test_a_stop_ends_the_wait(admin: KafkaAdmin, member: Consumer, group: str) -> None:
     """Whoever is asked to stop does not wait for others."""
     clock = SteppedClock()
     clock.passed_ms = -LOOK_MS
-    wait(admin, clock, "moved")
+    wait(admin, clock, group)
     assert clock.passed_ms == -LOOK_MS
     assert member.assignment()
