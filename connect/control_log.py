@@ -17,6 +17,8 @@ from control_schemas.headers import decode_headers
 from control_schemas.legacy import LegacyEvent, legacy_event
 
 SILENCE_MS_MAX = 30_000
+OWN_PARTITION = 0
+"""Where Icefloe's events of every connector go: a key would move when the topic gets partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ def read_to_end(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
     clock: Clock,
+    *,
+    holding: bytes = b"",
 ) -> Iterator[ControlRecord]:
     """Every committed record from ``starts`` up to ``ends``, in order within a partition.
 
@@ -53,6 +57,7 @@ def read_to_end(
         starts: control offset to begin at, per partition.
         ends: first control offset not to be read, per partition.
         clock: for the time that the broker may be silent.
+        holding: events without these bytes are passed over and never decoded.
 
     Raises:
         RetriableError: the broker is away.
@@ -65,7 +70,8 @@ def read_to_end(
     while left:
         before = reader.positions()
         for record in reader.poll(500):
-            if record.offset < ends[TopicPartition(record.topic, record.partition)]:
+            is_before_end = record.offset < ends[TopicPartition(record.topic, record.partition)]
+            if is_before_end and holding in (record.value or b""):
                 yield _read(record)
         after = reader.positions()
         if after != before:

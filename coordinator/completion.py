@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from connect import failpoints
 from connect.clock import Clock
+from connect.control_log import OWN_PARTITION
 from connect.gateways.kafka import Message, TransactionalProducer
 from connect.layout import TopicPartition
 from control_schemas.codec import encode
@@ -18,7 +19,7 @@ class Outbox:
         producer: initialised.
         clock: gives event ids and times.
         topic: control topic.
-        group_id: connect group id; also the record key, so that a connector's events keep order.
+        group_id: connect group id; also the record key.
         control_group_id: group of the control offsets.
     """
 
@@ -78,4 +79,5 @@ class Outbox:
             group_id=self._group_id,
             payload=payload,
         )
-        return Message(self._topic, self._group_id.encode(), encode(event))
+        key = self._group_id.encode()
+        return Message(self._topic, key, encode(event), partition=OWN_PARTITION)

@@ -10,18 +10,19 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import structlog
 
-from connect.errors import CommitRefused, ConfigError, DataLost
+from connect.errors import CommitRefused, ConfigError, DataLost, RetriableError
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.layout import Layout, TopicPartition
 
 RESET = "control_log_reset"
 LOST = "control_log_lost"
 COMPACTED = "control_log_compacted"
+GROWN = "control_partitions_added"
 STOPS = frozenset({RESET, LOST})
 REBASE = "icefloe control rebase says what to do"
 
@@ -79,6 +80,22 @@ class ControlLog:
                 topic=self.topic,
             )
         return topic_id
+
+    def check_partitions(self, read: Collection[int]) -> None:
+        """Make sure that every partition of the topic is among those that are read.
+
+        Raises:
+            RetriableError: ``control_partitions_added``: a coordinator that starts reads them from
+                their beginning and claims no VTTS before; or the broker is away.
+        """
+        count = 0 if self.admin is None else self.admin.topics().get(self.topic, 0)
+        if new := set(range(count)) - set(read):
+            raise RetriableError(
+                f"control topic {self.topic} has new partitions {sorted(new)}: starting over to "
+                "read them, too",
+                code=GROWN,
+                topic=self.topic,
+            )
 
     def is_of_former_topic(self, table_topic_id: str | None, topic_id: str | None) -> bool:
         """Whether a table's floors are of a topic that the operator has given up.

@@ -93,6 +93,11 @@ class Inbox:
         self._on_malformed = on_malformed
         reader.assign(positions)
 
+    @property
+    def partitions(self) -> frozenset[int]:
+        """Control partitions that are read."""
+        return frozenset(tp.partition for tp in self._reader.positions())
+
     def poll(self, timeout_ms: int) -> list[EnvelopeRead | Advanced]:
         """Events of this connector in order, then how far the log was read.
 

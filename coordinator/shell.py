@@ -24,12 +24,13 @@ from connect.gateways.catalog import CatalogGateway, open_catalog
 from connect.gateways.kafka import LogReader, TransactionalProducer
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.layout import Layout
+from connect.lost_offsets import refuse_lost_offsets
 from connect.predecessors import wait_until_left
 from connect.records import KafkaRecord
 from control_schemas.events import DataWritten
 from coordinator.committer import Committer
 from coordinator.completion import Outbox
-from coordinator.control_log import STOPS, ControlLog
+from coordinator.control_log import GROWN, STOPS, ControlLog
 from coordinator.effects import (
     CommitOutcome,
     CommitTables,
@@ -217,6 +218,7 @@ class _Session:
         topic_id = control.check()
         positions, has_history = start_offsets(admin, config.control_topic, config.control_group_id)
         if not has_history:
+            refuse_lost_offsets(config, wiring.kafka, admin, wiring.clock)
             first_read = {tp.partition: offset for tp, offset in positions.items()}
             control = replace(control, first_read=first_read)
         self._control = control
@@ -265,7 +267,7 @@ class _Session:
         clock = self._wiring.clock
         self._receive(kernel, LayoutChanged(self._layout), outbox, fan_out)
         while not stopping.is_set():
-            self._look_at_control_topic()
+            self._look_at_control_topic(inbox)
             busy = kernel.phase is Phase.COMMITTING
             heard = inbox.poll(POLL_BUSY_MS if busy else POLL_IDLE_MS)
             for read in heard:
@@ -286,14 +288,18 @@ class _Session:
                 self._is_news = False
                 self._tell_failed(failed_tables(kernel.failed_tables, kernel.kept))
 
-    def _look_at_control_topic(self) -> None:
+    def _look_at_control_topic(self, inbox: Inbox) -> None:
         now_ms = self._wiring.clock.monotonic_ms()
         if now_ms < self._look_at_ms or self._control is None:
             return
         self._look_at_ms = now_ms + LOOK_MS
         try:
             self._control.check()
-        except RetriableError as e:  # reading and writing will say so themselves
+            self._control.check_partitions(inbox.partitions)
+        except RetriableError as e:
+            if e.code == GROWN:
+                raise
+            # reading and writing will say so themselves
             log.info("the control topic could not be looked at", error=str(e))
 
     def _tell_failed(self, failed: list[dict[str, Any]]) -> None:

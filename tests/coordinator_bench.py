@@ -15,6 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
 
 from connect.clock import SystemClock
+from connect.control_log import OWN_PARTITION
 from connect.gateways.catalog import CatalogGateway, open_catalog
 from connect.gateways.kafka import LogReader, Message, TransactionalProducer
 from connect.layout import Layout, TopicPartition
@@ -109,8 +110,8 @@ class Bench:
         group = self.config.connect_group_id
         headers = encode_headers(EventHeaders(layout=self.layout.number))
         return [
-            Message(self.control, group.encode(), encode(Event(uuid4(), 0, group, p)), headers)
-            for p in payloads
+            Message(self.control, group.encode(), encode(event), headers, partition=OWN_PARTITION)
+            for event in (Event(uuid4(), 0, group, payload) for payload in payloads)
         ]
 
     def answer(self, commit_id: UUID, *ids: int) -> None:

@@ -19,6 +19,7 @@ from uuid import UUID
 
 from connect import failpoints
 from connect.clock import Clock
+from connect.control_log import OWN_PARTITION
 from connect.errors import ConfigError
 from connect.gateways.kafka import TOO_LARGE, Message, Stage, TransactionalProducer
 from connect.layout import TopicPartition
@@ -182,6 +183,7 @@ class Announcer:
             self.connect_group_id.encode(),
             encode(event),
             encode_headers(headers),
+            partition=OWN_PARTITION,
         )
         if is_bounded and _size(message) > self._bytes_max:
             self._refuse(message, "the partitions of one task")

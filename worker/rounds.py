@@ -3,7 +3,7 @@
 Rules of this file:
 - Per partition ``announced <= position``; what lies between is exactly the pending batches.
 - Batches are contiguous: each starts where the one before it ended, else a bug (raise).
-- An announcement carries all pending batches or none, and its source offsets are their ends.
+- An announcement carries all pending batches or none; its source offsets are the positions.
 - A partition's timestamp never goes back.
 """
 
@@ -78,7 +78,8 @@ class Answer:
         batches: the pending batches, oldest first.
         ranges: one per partition that moved, contiguous with the announcement before.
         assignments: every partition of the task, next offset and timestamp.
-        offsets: source offsets to be stored with the transaction: those that moved.
+        offsets: source offsets to be stored with the transaction: of every partition, for a
+            broker forgets one that is not stored again in time (``offsets.retention.minutes``).
     """
 
     batches: tuple[WrittenBatch, ...]
@@ -190,8 +191,7 @@ class Ledger:
                     tp.topic, tp.partition, partition.position, self._timestamp_us(partition)
                 )
             )
-        offsets = {tp: p.position for tp, p in self._partitions.items() if p.position > p.announced}
-        return Answer(tuple(self.pending), tuple(ranges), tuple(assignments), offsets)
+        return Answer(tuple(self.pending), tuple(ranges), tuple(assignments), self.next_offsets)
 
     def announced(self, answer: Answer) -> None:
         """The transaction with ``answer`` is committed."""

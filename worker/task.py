@@ -26,6 +26,7 @@ from connect.config.connector import ConnectorConfig
 from connect.errors import CommitError, CommitRefused, DataLost, RetriableError
 from connect.gateways.kafka import LogReader, TransactionalProducer, client_properties
 from connect.gateways.kafka_admin import KafkaAdmin
+from connect.lost_offsets import refuse_lost_offsets
 from connect.predecessors import committed_offsets, wait_until_left
 from worker.announcer import Announcer
 from worker.control import ControlLog, Heard
@@ -229,6 +230,11 @@ class _Life:
         """
         self._until_sure(lambda: self._topics.check({}))
         committed = committed_offsets(self._admin, self._config, self._partitions)
+        if all(at is None for at in committed.values()):
+            kafka = client_properties(
+                self._wiring.node, self._config.kafka_overrides, prefix="consumer."
+            )
+            refuse_lost_offsets(self._config, kafka, self._admin, self._clock)
         marks = self._admin.watermarks(self._partitions)
         is_latest = self._config.auto_offset_reset == "latest"
         fresh = {tp: marks[tp][1 if is_latest else 0] for tp, at in committed.items() if at is None}

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
+from connect.control_log import OWN_PARTITION
 from connect.gateways.kafka import Message, TransactionalProducer
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.herder.state import ConnectorState
@@ -109,4 +110,5 @@ class OffsetMoves:
             config.connect_group_id.encode(),
             encode(event),
             encode_headers(EventHeaders(moved=moved)),
+            partition=OWN_PARTITION,
         )

@@ -80,6 +80,7 @@ class Inspector:
             table = self._table(report, name, waiting.get(name, ()))
             report.tables.append(table)
         self._judge_tables(report)
+        self._judge_lost_offsets(report)
         self._place(report, source)
         return report
 
@@ -312,6 +313,16 @@ class Inspector:
                     f"{table.pending_files} files with {table.pending_records} rows are announced "
                     f"for {table.name} and not in it: Icefloe commits them first",
                 )
+
+    def _judge_lost_offsets(self, report: Report) -> None:
+        has_offsets = any(g.source_offsets or g.control_offsets for g in report.groups)
+        known = [table.name for table in report.tables if report.group in table.floors]
+        if known and not has_offsets:
+            report.unsafe(
+                "offsets_lost",
+                f"{', '.join(known)} hold commits of this connector, but its groups have no "
+                "offsets: they expired or were deleted; set the source offsets before the start",
+            )
 
     # ------------------------------------------------------------ where to start
 

@@ -70,6 +70,41 @@ def test_source_records_that_retention_took_are_passed_by_the_offsets_api(
     admin.close()
 
 
+def test_offsets_that_expired_while_it_was_stopped_are_set_by_the_operator(
+    running: RunningStack,
+) -> None:
+    """Nothing is written again: the trace says where reading ended, and the operator sets that."""
+    name, admin = unique_name("expired"), _admin(running)
+    topic, table = running.topic("source"), f"gone.{unique_name('t').replace('-', '_')}"
+    running.table(table)
+    running.create(name, running.connector(topics=topic, iceberg__tables=table))
+    running.produce(topic, *_records(0, 10))
+    assert _ids(running, table, name, 10) == [*range(10)]
+    _put(running, name, "stop")
+    change = f"/connectors/{name}/offsets"
+    running.until(lambda: running.api.get(change).is_success, lambda: "the stop")
+    for group in (f"connect-{name}", f"connect-{name}-coord"):
+        running.until(lambda g=group: _forgotten(admin, g), lambda: "the group's end")
+    _put(running, name, "resume")
+    cause = running.trace(name).partition("\n")[0]
+    assert "offsets_lost" in cause
+    assert f"{topic}-0 10" in cause
+    running.produce(topic, *_records(10, 5))
+    _put(running, name, "stop")
+    partition = {"kafka_topic": topic, "kafka_partition": 0}
+    body = {"offsets": [{"partition": partition, "offset": {"kafka_offset": 10}}]}
+    running.until(lambda: running.api.patch(change, json=body).is_success, lambda: "the offsets")
+    _put(running, name, "resume")
+    assert _ids(running, table, name, 15) == [*range(15)]
+    running.delete(name)
+    admin.close()
+
+
+def _forgotten(admin: KafkaAdmin, group: str) -> bool:
+    admin.delete_group(group)
+    return not admin.committed_all(group)
+
+
 def test_a_control_topic_made_anew_is_rebased(running: RunningStack) -> None:
     """The connector stops; ``icefloe control rebase`` says what is given up, then does it."""
     name, admin = unique_name("rebased"), _admin(running)

@@ -11,15 +11,19 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    NewPartitions,
     ResourceType,
 )
 from pyiceberg.table.update import AssertTableUUID, RemovePropertiesUpdate
 
 from connect.errors import DataLost
+from connect.gateways.kafka import TransactionalProducer
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.layout import TopicPartition
-from control_schemas.events import StartCommit
+from control_schemas.events import DataWritten, StartCommit
+from coordinator import shell
 from tests.coordinator_bench import Bench, Running, until
+from tests.tables import reference, written_file
 
 pytestmark = pytest.mark.kafka
 
@@ -68,6 +72,26 @@ def test_group_offsets_that_expired_repeat_nothing(
         bench.answer(bench.start_commit(), 3)
         until(lambda: bench.rows() == [1, 2, 3])
         until(lambda: admin.committed(bench.config.control_group_id, [control])[control])
+
+
+def test_offsets_of_both_groups_that_expired_stop(
+    bench: Bench, control: TopicPartition, admin: KafkaAdmin
+) -> None:
+    """What was announced last is said and no offset is stored; one that is set lets it go on."""
+    for group in (bench.config.control_group_id, bench.config.connect_group_id):
+        admin.delete_group(group)
+    for _ in range(2):
+        with Running(bench.coordinator()) as running:
+            error = until(lambda r=running: r.error)
+        assert isinstance(error, DataLost)
+        assert error.code == "offsets_lost"
+        assert error.message.endswith(f"{bench.partition.topic}-0 2")
+        assert "db.t" in error.message
+    assert admin.committed(bench.config.control_group_id, [control]) == {control: None}
+    admin.alter_offsets(bench.config.connect_group_id, {bench.partition: 2})
+    with Running(bench.coordinator()):
+        bench.answer(bench.start_commit(), 3)
+        until(lambda: bench.rows() == [1, 2, 3])
 
 
 def test_without_group_offsets_a_hole_before_the_log_stops(
@@ -127,6 +151,45 @@ def test_a_topic_that_was_given_up_no_longer_counts(
     with Running(bench.coordinator()):  # its floors are of the new topic by now
         bench.answer(bench.start_commit(), 5)
         until(lambda: bench.rows() == [1, 2, 3, 4, 5])
+
+
+def test_partitions_that_are_added_are_read(
+    bench: Bench,
+    control: TopicPartition,
+    admin: KafkaAdmin,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seen while the coordinator runs; it starts over, and what another sink left there counts."""
+    monkeypatch.setattr(shell, "LOOK_MS", 500)
+    with Running(bench.coordinator()):
+        bench.answer(bench.start_commit(), 3)
+        until(lambda: bench.rows() == [1, 2, 3])
+        client = AdminClient({**bench.kafka, "log_level": 0})
+        client.create_partitions([NewPartitions(control.topic, 3)])[control.topic].result(30)
+        until(lambda: admin.topics()[control.topic] == 3)
+        until(lambda: bench.told.get("restart") == {"code": "control_partitions_added"})
+        until(lambda: bench.events[bench.events.index("restart") :].count("opened"))
+        bench.answer(bench.start_commit(), 4)  # our own events stay where they were
+        until(lambda: bench.rows() == [1, 2, 3, 4])
+        _announced_elsewhere(bench, 5)
+        until(lambda: bench.rows() == [1, 2, 3, 4, 5])
+    with Running(bench.coordinator()):
+        bench.answer(bench.start_commit(), 6)
+        until(lambda: bench.rows() == [1, 2, 3, 4, 5, 6])
+    at = admin.committed(bench.config.control_group_id, [TopicPartition(control.topic, 2)])
+    assert all(at.values())
+
+
+def _announced_elsewhere(bench: Bench, number: int) -> None:
+    """A file announced in the last partition of the topic, as a sink with random keys does."""
+    file = written_file(bench.table, [{"id": number}])
+    commit_id = bench.start_commit()
+    (message,) = bench.messages(DataWritten(commit_id, reference(bench.table), (file,), ()))
+    other = TransactionalProducer(bench.kafka, f"other-{bench.control}")
+    other.init()
+    other.transact([dataclasses.replace(message, partition=2, headers=())])
+    other.close()
+    bench.answer(commit_id)
 
 
 def test_a_compacted_control_topic_is_refused(

@@ -177,6 +177,15 @@ def test_what_is_gone_is_not_safe(
     assert {code for code, is_unsafe in found(state.look()).items() if is_unsafe} == codes
 
 
+def test_a_table_with_commits_of_a_group_without_offsets_is_not_safe(state: State) -> None:
+    """Its offsets have expired: a start would write everything again."""
+    group = f"connect-{state.name}"
+    state.create_table(**{state.floor(group): '{"0":0}'})
+    assert found(state.look()) == {"no_offsets": False, "offsets_lost": True}
+    state.commit(group, source=0)
+    assert found(state.look()) == {"no_control_offsets": False}
+
+
 def test_old_announcements_are_not_safe(state: State) -> None:
     """The ancestor's own format is recognised; its other events and other groups do not matter."""
     group = f"cg-control-{state.name}"

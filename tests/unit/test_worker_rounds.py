@@ -33,7 +33,7 @@ def batch(
 
 
 def test_answer_covers_exactly_the_pending_batches() -> None:
-    """Ranges join the batches, offsets are their ends, unmoved partitions are only assigned."""
+    """Ranges join the batches; offsets are stored for unmoved partitions, too, or they expire."""
     book = ledger(a=10, b=7)
     book.add(batch({A: (10, 15), B: (7, 7)}, written=3, at_ms=1000))
     book.add(batch({A: (15, 18), B: (7, 7)}, written=2, at_ms=900))
@@ -41,7 +41,7 @@ def test_answer_covers_exactly_the_pending_batches() -> None:
     (said,) = answer.ranges
     assert (said.start_offset, said.end_offset, said.records_read) == (10, 18, 5)
     assert said.timestamp_max_ms == 1000
-    assert answer.offsets == {A: 18}
+    assert answer.offsets == {A: 18, B: 7}
     assert [(a.partition, a.offset, a.timestamp_us) for a in answer.assignments] == [
         (0, 18, 995_000),
         (1, 7, None),

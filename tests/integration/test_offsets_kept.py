@@ -1,0 +1,52 @@
+"""Source offsets of partitions without records, against a broker that forgets soon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from connect.embedded.broker import Broker
+from connect.layout import TopicPartition
+from control_schemas.events import CommitComplete
+from tests.task_rig import Rig, until
+from worker.session import Session
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.spark,
+    pytest.mark.faults,
+    pytest.mark.timeout(900),
+    # pyspark leaves the socket of a collected result to the garbage collector
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+FORGETFUL = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "500"}
+
+
+def test_an_idle_partition_keeps_its_offset(spark_session: Session, tmp_path: Path) -> None:
+    """The broker forgets what was stored once at the same time; ours is stored with each answer."""
+    with Broker(tmp_path / "broker", settings=FORGETFUL) as broker:
+        kafka = {"bootstrap.servers": broker.bootstrap_servers}
+        client = AdminClient({**kafka, "log_level": 0})
+        new = [NewTopic("source", 2, 1), NewTopic("control", 1, 1)]
+        for made in client.create_topics(new).values():
+            made.result(30)
+        rig = Rig(spark_session, kafka, "source", "control", partitions=2)
+        rig.feed(3, partition=0)
+        rig.feed(3, partition=1)
+        idle = TopicPartition("source", 1)
+        with rig.running():
+            rig.round()
+            rig.admin.alter_offsets("witness", {idle: 3})
+
+            def is_forgotten() -> bool:
+                rig.feed(1, partition=0)
+                commit_id, _ = rig.round()
+                rig.send(CommitComplete(commit_id, None))
+                return rig.admin.committed("witness", [idle]) == {idle: None}
+
+            until(is_forgotten)
+            assert rig.committed()[1] == 3
