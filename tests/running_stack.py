@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -131,6 +133,32 @@ class RunningStack:
         for name in names:
             assert self.api.delete(f"/connectors/{name}").status_code == 204
 
+    def wish(self, name: str, what: str) -> None:
+        """``stop``, ``pause`` or ``resume`` a connector; it must be accepted."""
+        assert self.api.put(f"/connectors/{name}/{what}").is_success
+
+    def set_offset(self, name: str, place: tuple[str, int], offset: int | None) -> None:
+        """Set, or forget, a source offset of a connector that is being stopped."""
+        topic, partition = place
+        item = {
+            "partition": {"kafka_topic": topic, "kafka_partition": partition},
+            "offset": None if offset is None else {"kafka_offset": offset},
+        }
+        change, body = f"/connectors/{name}/offsets", {"offsets": [item]}
+        self.until(lambda: self.api.patch(change, json=body).is_success, lambda: "the offsets")
+
+    def icefloe(self, *arguments: str) -> tuple[int, str]:
+        """A command against the node: its exit status and everything it said."""
+        command = [sys.executable, "-m", "connect.cli", *arguments]
+        done = subprocess.run(
+            [*command, "--server", self.stack.rest_url],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        return done.returncode, done.stdout + done.stderr
+
     def status(self, name: str) -> Json:
         """The connector's status, as the API tells it."""
         body: Json = self.api.get(f"/connectors/{name}/status").json()
@@ -231,6 +259,11 @@ def duckdb_rows(table: Table, *columns: str) -> list[tuple[Any, ...]]:
         connection.execute("set TimeZone = 'UTC'")
         asked = f"select {','.join(columns)} from iceberg_scan('{table.metadata_location}')"
         return sorted(connection.execute(asked).fetchall())
+
+
+def numbered(first: int, count: int) -> list[Json]:
+    """Records of ``EVENT``, numbered."""
+    return [{"id": n, "name": f"n{n}"} for n in range(first, first + count)]
 
 
 def pick(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[tuple[Any, ...]]:

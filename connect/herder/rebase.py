@@ -130,7 +130,8 @@ def plan(admin: KafkaAdmin, state: ConnectorState, config: ConnectorConfig) -> P
         made.offsets = {tp: start for tp, (start, _) in marks.items()}
         made.layout = replace(made.layout, abandoned=(*layout.abandoned, former))
     else:
-        _plan_offsets(made, marks, committed)
+        has_source = any(admin.committed_all(name) for name in config.member_groups)
+        _plan_offsets(made, marks, committed, has_source=has_source)
     ends = tuple((tp.partition, end) for tp, (_, end) in sorted(marks.items()))
     made.says.append(
         "source ranges announced so far are taken as they are; from control offsets "
@@ -148,8 +149,16 @@ def _plan_offsets(
     made: Plan,
     marks: Mapping[TopicPartition, tuple[int, int]],
     committed: Mapping[TopicPartition, int | None],
+    *,
+    has_source: bool,
 ) -> None:
     has_history = any(offset is not None for offset in committed.values())
+    if not has_history and not has_source:
+        made.says.append(
+            "the group has no source offsets either: the control group gets none, for with them "
+            "the connector would begin anew and write everything again; set the source offsets"
+        )
+        return
     for tp, (start, end) in sorted(marks.items()):
         offset = committed[tp]
         if offset is None and not has_history:
