@@ -202,7 +202,6 @@ def announce_ranges(case: Case, *ranges: tuple[int, int]) -> None:
         {"bootstrap.servers": stack.bootstrap_servers}, f"hand-{case.name}"
     )
     hand.init()
-    layout = 1_000_000  # newer than any
     for start, end in ranges:
         said = SourceRange(case.topic, 0, start, end, 0, 0, 0, 0, None)
         stand = TopicPartitionOffset(case.topic, 0, end, None)
