@@ -8,9 +8,10 @@ Off unless one of two environment variables is set at process start:
   while the process runs; whoever comes to it first takes the file away and acts. So it fires once,
   in one process, and not again after a restart.
 
-A point inside a call that others answer (W9) acts on a thread of its own, ``IN_FLIGHT_MS`` after
-the call was made. Freeze whoever is to answer (SIGSTOP) while the process waits at the point
-before it, and at that moment the request has left and its answer does not exist.
+A crash at a point inside a call that others answer (W9, C10) comes from a thread of its own,
+``IN_FLIGHT_MS`` after the call was made. Freeze whoever is to answer (SIGSTOP) while the process
+waits at the point before it, and at that moment the request has left and its answer does not
+exist; else the answer may have come.
 
 ACTION is ``crash``, ``raise``, ``hang`` or ``delay:MS``. ``crash`` is SIGKILL of the own process;
 at W2 and W3, which are hit in Spark's Python workers, it is that of the worker process whose id is
@@ -107,16 +108,7 @@ def arm_from(folder: Path | None) -> None:
 
 def hit(name: str) -> None:
     """Say that the process has come to the point ``name``; does nothing unless it is active."""
-    if _folder is not None:
-        _act(name, _taken(_folder / name))
-    if not _actions:
-        return
-    with _lock:
-        _hits[name] += 1
-        action, nth = _actions.get(name, ("", None))
-        if nth is not None and _hits[name] != nth:
-            return
-    _act(name, action)
+    _act(name, _armed(name))
 
 
 def hit_in_flight(name: str) -> None:
@@ -124,20 +116,28 @@ def hit_in_flight(name: str) -> None:
 
     A crash comes when that call is under way; every other action at once, before it.
     """
-    if _folder is None and name not in _actions:
-        return
-    action = _taken(_folder / name) if _folder is not None else ""
+    action = _armed(name)
     if action == "crash":
         threading.Thread(target=_act_later, args=(name, action), daemon=True).start()
-    elif action:
-        _act(name, action)
     else:
-        hit(name)
+        _act(name, action)
 
 
 def _act_later(name: str, action: str) -> None:
     time.sleep(IN_FLIGHT_MS / 1000)
     _act(name, action)
+
+
+def _armed(name: str) -> str:
+    """The action that is due at the point now; empty for none."""
+    if _folder is not None and (action := _taken(_folder / name)):
+        return action
+    if not _actions:
+        return ""
+    with _lock:
+        _hits[name] += 1
+        action, nth = _actions.get(name, ("", None))
+        return action if nth is None or _hits[name] == nth else ""
 
 
 def _taken(file: Path) -> str:

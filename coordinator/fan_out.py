@@ -118,7 +118,7 @@ class FanOut:
 
     def _send(self, changes: Sequence[TableChange]) -> CommitError | RetriableError | None:
         try:
-            failpoints.hit("C10")
+            failpoints.hit_in_flight("C10")
             self._catalog.commit_together(changes)
             failpoints.hit("C11")
         except (CommitError, RetriableError) as error:

@@ -169,7 +169,7 @@ class Landing:
             staged = self._prepared or self._stage(table, state, attempt)
             self._prepared = None
             try:
-                failpoints.hit("C10")
+                failpoints.hit_in_flight("C10")
                 after = self.catalog.commit(table, staged.requirements, staged.updates)
                 failpoints.hit("C11")
             except (CommitError, RetriableError) as error:

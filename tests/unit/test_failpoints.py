@@ -30,7 +30,7 @@ def test_every_point_is_in_the_code_and_no_other() -> None:
         for folder in ("worker", "coordinator", "connect")
         for path in (ROOT / folder).rglob("*.py")
     )
-    hits = r"failpoints\.hit\(\"(\w+)\"\)|^    \"\w+\": \"(W\d+)\",$"
+    hits = r"failpoints\.hit(?:_in_flight)?\(\"(\w+)\"\)|^    \"\w+\": \"(W\d+)\",$"
     named = re.findall(hits, text, re.MULTILINE)
     assert {direct or staged for direct, staged in named} == set(failpoints.NAMES)
 
@@ -83,6 +83,10 @@ def test_a_point_in_flight_crashes_when_the_call_is_under_way(
     failpoints.configure("W9=raise@1")
     with pytest.raises(RetriableError, match="W9"):
         failpoints.hit_in_flight("W9")
+    crashed.clear()
+    failpoints.configure("C10=crash")
+    failpoints.hit_in_flight("C10")
+    assert crashed.wait(10)
 
 
 @pytest.mark.parametrize("spec", ["X1=crash", "W1=explode"])
