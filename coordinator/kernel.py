@@ -22,12 +22,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from uuid import UUID
 
 from connect.errors import InvariantViolation
 from connect.layout import Layout, TopicPartition
-from control_schemas.events import CommitComplete, DataComplete, DataWritten, SourceRange
+from control_schemas.events import CommitComplete, DataComplete, DataWritten
 from coordinator import valid_through
 from coordinator.effects import (
     Advanced,
@@ -53,8 +52,7 @@ from coordinator.effects import (
     Tick,
 )
 from coordinator.offsets import RangeLedger, group_offsets, is_for_table, is_read_to
-
-Identifier = tuple[str, ...]
+from coordinator.rounds import Identifier, KernelSettings, Round
 
 
 class Phase(enum.Enum):
@@ -67,38 +65,6 @@ class Phase(enum.Enum):
     STOPPED = "stopped"
 
 
-@dataclass(frozen=True, slots=True)
-class KernelSettings:
-    """What a kernel is configured with; all times in milliseconds.
-
-    ``repeat_start_ms``: StartCommit is sent again, with the same id, to tasks that were not
-    listening yet; a task that has answered ignores it. ``ranges_from``: control partition ->
-    control offset below which announced ranges are taken as they come.
-    """
-
-    task_id: str
-    commit_interval_ms: int
-    commit_timeout_ms: int
-    repeat_start_ms: int = 1_000
-    ranges_from: Mapping[int, int] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Round:
-    commit_id: UUID
-    started_ms: int
-    repeated_ms: int
-    completions: list[DataComplete] = field(default_factory=list)
-    ranges: list[SourceRange] = field(default_factory=list)
-    closed_at: Mapping[int, int] = field(default_factory=dict)
-    is_partial: bool = False
-    leaves_tables_out: bool = False
-    valid_through_us: int | None = None
-    expected: frozenset[TopicPartition] = frozenset()
-    in_flight: dict[Identifier, TableCommit] = field(default_factory=dict)
-    outcomes: list[TableCommitted | TableFailed] = field(default_factory=list)
-
-
 class Kernel:
     """The state of one connector's commits; see the rules above."""
 
@@ -108,7 +74,8 @@ class Kernel:
         self._layout: Layout | None = None
         self._expected: frozenset[TopicPartition] = frozenset()
         self._newest_layout_seen = 0
-        self._round: _Round | None = None
+        self._is_new_layout = True
+        self._round: Round | None = None
         self._next_start_ms: int | None = None
         self._positions: dict[int, int] = {}
         self._found_ends: Mapping[int, int] = {}
@@ -218,7 +185,7 @@ class Kernel:
     def _is_current(self, number: int) -> bool:
         return self._layout is not None and number == self._layout.number
 
-    def _is_covered(self, current: _Round) -> bool:
+    def _is_covered(self, current: Round) -> bool:
         layout = self._layout
         if layout is None or self._newest_layout_seen > layout.number:
             return False  # tasks already run a layout that we have not been told of
@@ -229,7 +196,7 @@ class Kernel:
     def _on_layout(self, layout: Layout, now_ms: int) -> list[Effect]:
         if self._layout is not None and layout.number <= self._layout.number:
             return []
-        self._layout, self._expected = layout, layout.partitions
+        self._layout, self._expected, self._is_new_layout = layout, layout.partitions, True
         if self.phase is Phase.COLLECTING:
             self._round = None
             self.phase = Phase.IDLE
@@ -241,7 +208,7 @@ class Kernel:
             self._next_start_ms = now_ms
         current = self._round
         if self.phase is Phase.IDLE and now_ms >= self._next_start_ms and self._has_work():
-            self._round = _Round(tick.commit_id, now_ms, now_ms)
+            self._round = Round(tick.commit_id, now_ms, now_ms)
             self._next_start_ms = now_ms + self._settings.commit_interval_ms
             self.phase = Phase.COLLECTING
             return [SendStartCommit(tick.commit_id)]
@@ -250,10 +217,16 @@ class Kernel:
                 return self._close(current, is_partial=True)
             if self._is_covered(current):  # an empty layout needs no answer
                 return self._close(current, is_partial=False)
-            if now_ms - current.repeated_ms >= self._settings.repeat_start_ms:
+            if self._is_to_repeat(current, now_ms):
                 current.repeated_ms = now_ms
                 return [SendStartCommit(current.commit_id)]
         return []
+
+    def _is_to_repeat(self, current: Round, now_ms: int) -> bool:
+        settings = self._settings
+        is_quick = self._is_new_layout and now_ms - current.started_ms < settings.new_ms
+        pause_ms = settings.repeat_new_ms if is_quick else settings.repeat_start_ms
+        return now_ms - current.repeated_ms >= pause_ms
 
     def _has_work(self) -> bool:
         if self._layout is None:
@@ -266,9 +239,10 @@ class Kernel:
         failure = self._failed.get(identifier)
         return failure is None or failure.is_retriable
 
-    def _close(self, current: _Round, *, is_partial: bool) -> list[Effect]:
+    def _close(self, current: Round, *, is_partial: bool) -> list[Effect]:
         current.closed_at = dict(self._positions)
         current.is_partial = is_partial
+        self._is_new_layout &= is_partial
         is_recovered = is_read_to(self._positions, self._found_ends)
         if not is_partial and self._layout is not None and is_recovered:
             current.valid_through_us = valid_through.valid_through(
@@ -336,7 +310,7 @@ class Kernel:
         else:
             del self._pending[identifier]
 
-    def _complete(self, current: _Round) -> list[Effect]:
+    def _complete(self, current: Round) -> list[Effect]:
         has_failures = any(isinstance(o, TableFailed) for o in current.outcomes)
         if has_failures or current.leaves_tables_out or self._failed:
             current.valid_through_us = None  # what is kept is in no table: claim nothing

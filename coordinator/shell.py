@@ -52,8 +52,9 @@ from coordinator.effects import (
 )
 from coordinator.fan_out import FanOut
 from coordinator.inbox import Inbox, start_offsets
-from coordinator.kernel import Kernel, KernelSettings, Phase
+from coordinator.kernel import Kernel, Phase
 from coordinator.landing import WaitingClock
+from coordinator.rounds import KernelSettings
 from coordinator.waiting import answer_to, failed_tables, records_in
 
 POLL_IDLE_MS = 100

@@ -27,7 +27,8 @@ from coordinator.effects import (
     TableFailed,
     Tick,
 )
-from coordinator.kernel import Kernel, KernelSettings
+from coordinator.kernel import Kernel
+from coordinator.rounds import KernelSettings
 
 T1 = TableReference("iceberg", ("db",), "t1", UUID(int=101))
 T2 = TableReference("iceberg", ("db",), "t2", UUID(int=102))

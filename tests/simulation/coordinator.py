@@ -37,7 +37,8 @@ from coordinator.effects import (
     Tick,
 )
 from coordinator.inbox import start_offsets
-from coordinator.kernel import KernelSettings, Phase
+from coordinator.kernel import Phase
+from coordinator.rounds import KernelSettings
 from tests.simulation.committer import Committer
 from tests.simulation.kafka import CONTROL_GROUP, CONTROL_TOPIC, OutOfRangeError
 from tests.simulation.task import Actor
@@ -64,7 +65,12 @@ class Coordinator(Actor):
         self.closed: tuple[Any, frozenset[int]] = (None, frozenset())
         self.kernel = world.kernel_class(
             KernelSettings(
-                "c-0", commit_interval_ms=20, commit_timeout_ms=world.timeout_ms, repeat_start_ms=5
+                "c-0",
+                commit_interval_ms=20,
+                commit_timeout_ms=world.timeout_ms,
+                repeat_start_ms=5,
+                repeat_new_ms=2,
+                new_ms=30,
             )
         )
 

@@ -29,7 +29,8 @@ from coordinator.effects import (
     SendStartCommit,
     Tick,
 )
-from coordinator.kernel import Kernel, KernelSettings
+from coordinator.kernel import Kernel
+from coordinator.rounds import KernelSettings
 from coordinator.valid_through import valid_through
 from worker.descriptors import Progress
 from worker.rounds import Ledger, Slice, WrittenBatch

@@ -1,0 +1,51 @@
+"""One round as the kernel keeps it, and what rounds are configured with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from connect.layout import TopicPartition
+from control_schemas.events import DataComplete, SourceRange
+from coordinator.effects import TableCommit, TableCommitted, TableFailed
+
+Identifier = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSettings:
+    """What a kernel is configured with; all times in milliseconds.
+
+    ``repeat_start_ms``: StartCommit is sent again, with the same id, to tasks that were not
+    listening yet; a task that has answered ignores it. After a change of the layout all of them
+    begin anew: ``repeat_new_ms`` holds for the first ``new_ms`` of a round until one is covered.
+    ``ranges_from``: control partition -> control offset below which announced ranges are taken as
+    they come.
+    """
+
+    task_id: str
+    commit_interval_ms: int
+    commit_timeout_ms: int
+    repeat_start_ms: int = 1_000
+    repeat_new_ms: int = 200
+    new_ms: int = 5_000
+    ranges_from: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Round:
+    """One round from its StartCommit to its completion; times of a monotonic clock."""
+
+    commit_id: UUID
+    started_ms: int
+    repeated_ms: int
+    completions: list[DataComplete] = field(default_factory=list)
+    ranges: list[SourceRange] = field(default_factory=list)
+    closed_at: Mapping[int, int] = field(default_factory=dict)
+    is_partial: bool = False
+    leaves_tables_out: bool = False
+    valid_through_us: int | None = None
+    expected: frozenset[TopicPartition] = frozenset()
+    in_flight: dict[Identifier, TableCommit] = field(default_factory=dict)
+    outcomes: list[TableCommitted | TableFailed] = field(default_factory=list)
