@@ -74,7 +74,7 @@ class Kernel:
         self._layout: Layout | None = None
         self._expected: frozenset[TopicPartition] = frozenset()
         self._newest_layout_seen = 0
-        self._is_new_layout = True
+        self._quick_until_ms = 0
         self._round: Round | None = None
         self._next_start_ms: int | None = None
         self._positions: dict[int, int] = {}
@@ -196,7 +196,8 @@ class Kernel:
     def _on_layout(self, layout: Layout, now_ms: int) -> list[Effect]:
         if self._layout is not None and layout.number <= self._layout.number:
             return []
-        self._layout, self._expected, self._is_new_layout = layout, layout.partitions, True
+        self._layout, self._expected = layout, layout.partitions
+        self._quick_until_ms = now_ms + self._settings.new_layout_ms
         if self.phase is Phase.COLLECTING:
             self._round = None
             self.phase = Phase.IDLE
@@ -224,8 +225,8 @@ class Kernel:
 
     def _is_to_repeat(self, current: Round, now_ms: int) -> bool:
         settings = self._settings
-        is_quick = self._is_new_layout and now_ms - current.started_ms < settings.new_ms
-        pause_ms = settings.repeat_new_ms if is_quick else settings.repeat_start_ms
+        is_quick = now_ms < self._quick_until_ms
+        pause_ms = settings.repeat_quickly_ms if is_quick else settings.repeat_start_ms
         return now_ms - current.repeated_ms >= pause_ms
 
     def _has_work(self) -> bool:
@@ -242,7 +243,6 @@ class Kernel:
     def _close(self, current: Round, *, is_partial: bool) -> list[Effect]:
         current.closed_at = dict(self._positions)
         current.is_partial = is_partial
-        self._is_new_layout &= is_partial
         is_recovered = is_read_to(self._positions, self._found_ends)
         if not is_partial and self._layout is not None and is_recovered:
             current.valid_through_us = valid_through.valid_through(

@@ -18,18 +18,17 @@ class KernelSettings:
     """What a kernel is configured with; all times in milliseconds.
 
     ``repeat_start_ms``: StartCommit is sent again, with the same id, to tasks that were not
-    listening yet; a task that has answered ignores it. After a change of the layout all of them
-    begin anew: ``repeat_new_ms`` holds for the first ``new_ms`` of a round until one is covered.
-    ``ranges_from``: control partition -> control offset below which announced ranges are taken as
-    they come.
+    listening yet; a task that has answered ignores it. For the first ``new_layout_ms`` of a layout,
+    when all of them begin anew, it is sent every ``repeat_quickly_ms``. ``ranges_from``: control
+    partition -> control offset below which announced ranges are taken as they come.
     """
 
     task_id: str
     commit_interval_ms: int
     commit_timeout_ms: int
     repeat_start_ms: int = 1_000
-    repeat_new_ms: int = 200
-    new_ms: int = 5_000
+    repeat_quickly_ms: int = 200
+    new_layout_ms: int = 5_000
     ranges_from: Mapping[int, int] = field(default_factory=dict)
 
 

@@ -7,10 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from connect.embedded import jars
 from connect.embedded.broker import Broker
 from tests.stack import RestCatalog, S3Server, Topics, postgres_server
+
+# how long an example takes says something of the machine, nothing of the code
+settings.register_profile("icefloe", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("icefloe")
 
 if TYPE_CHECKING:  # importing it takes pyspark, which most tests do not need
     from worker.session import Session

@@ -69,8 +69,8 @@ class Coordinator(Actor):
                 commit_interval_ms=20,
                 commit_timeout_ms=world.timeout_ms,
                 repeat_start_ms=5,
-                repeat_new_ms=2,
-                new_ms=30,
+                repeat_quickly_ms=2,
+                new_layout_ms=30,
             )
         )
 
