@@ -147,6 +147,9 @@ CATALOGUE: tuple[Metric, ...] = (
         "Failed tasks started again by the node.",
     ),
     Metric("layouts", "counter", "layouts", _CONNECTOR, "Layouts written."),
+    Metric("is_leader", "gauge", "boolean", (), "1 on the node that leads its cluster."),
+    Metric("cluster_nodes", "gauge", "nodes", (), "Nodes of the cluster, as the leader sees them."),
+    Metric("rebalances", "counter", "rebalances", (), "Work was spread anew by this leader."),
     Metric("child_restarts", "counter", "restarts", ("process",), "Child processes started again."),
     Metric("child_up", "gauge", "0 or 1", ("process",), "1 while the child process is ready."),
 )

@@ -16,7 +16,6 @@ import argparse
 import asyncio
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -37,14 +36,17 @@ from connect.embedded.java import find_java
 from connect.errors import ConfigError, IcefloeError, RetriableError
 from connect.gateways.kafka import client_properties
 from connect.gateways.kafka_admin import KafkaAdmin
+from connect.gateways.kafka_group import GroupMember
 from connect.herder.api import HEALTHY, NodeHerder
 from connect.herder.backoff import BackoffPolicy
 from connect.herder.deploy import Deployer
 from connect.herder.herder import Herder
+from connect.herder.leading import Leading
 from connect.herder.offset_changes import OffsetChanges
 from connect.herder.questions import Questions
 from connect.herder.state import ConnectorState
-from connect.herder.store import ConfigStore, StatusStore, StoreSettings
+from connect.herder.status_store import StatusStore
+from connect.herder.store import ConfigStore, StoreSettings
 from connect.herder.supervisor import Child, ChildSpec
 from connect.herder.views import Views
 from connect.logs import logger
@@ -53,7 +55,7 @@ from connect.rest.app import ApiSettings, create_app
 from connect.rest.auth import Users
 from connect.rest.herder_api import Health, NodeInfo
 from connect.rest.loggers import LEVELS, LogLevels
-from connect.rest.transport import GuardedProtocol, tls
+from connect.rest.transport import GuardedProtocol, listen, tls, trust_of_peers
 from connect.statsd_reporter import StatsdReporter
 
 COMMANDS: Mapping[str, Sequence[str]] = {
@@ -93,10 +95,11 @@ class Node:
         self._providers = Providers(config.properties, environ)
         self._state_lock = DirLock("a node")
         self._state_lock.acquire(writable_dir(config.state_dir, name="icefloe.state.dir"))
-        self._listener = _listen(config)
+        self._listener = listen(config)
         host, port, _ = config.advertised
         bound_port: int = self._listener.getsockname()[1]
         self.worker_id = f"{host}:{port or bound_port}"
+        self.url = f"{config.listener.scheme}://{self.worker_id}"
         self._log_levels = LogLevels(self._clock)
         self._build(commands)
         self._server = self._serve_api()
@@ -137,25 +140,44 @@ class Node:
     def _build(self, commands: Mapping[str, Sequence[str]]) -> None:
         config, clock = self._config, self._clock
         node = self._providers.resolve_all(config.properties)
-        settings = _store_settings(config, node, self.worker_id)
+        settings = StoreSettings.of(config, node, self.worker_id)
         self._admin = KafkaAdmin(client_properties(node, prefix="admin."))
-        self._store = ConfigStore(settings, self._admin, clock, self._changed)
+        self._store = ConfigStore(settings, self._admin, clock, self._changed, self._publish_level)
         self._statuses = StatusStore(settings, self._admin, clock)
-        self._deployer = Deployer(config, self._providers, self._store, self._admin, clock)
         values = config.values
+        leading = Leading(
+            self._store,
+            self._statuses,
+            members=self._members,
+            worker_id=self.worker_id,
+            url=self.url,
+            clock=clock,
+            shrink_delay_ms=values["scheduled.rebalance.max.delay.ms"],
+        )
+        self._deployer = Deployer(
+            config,
+            self._providers,
+            self._store,
+            self._admin,
+            clock,
+            places_for=leading.places_for,
+            nodes=leading.nodes_for_layout,
+        )
         self._children = self._make_children(commands)
         self._questions = Questions(self._children, clock)
         exposition = Exposition(
             clock.now_ms, is_known=lambda name: self._store.get(name).config is not None
         )
-        self._statsd = _statsd(config, exposition)
+        self._statsd = StatsdReporter.of(config, exposition)
         self._herder = Herder(
             store=self._store,
             statuses=self._statuses,
             deployer=self._deployer,
+            leading=leading,
             children=self._children,
             clock=clock,
             worker_id=self.worker_id,
+            url=self.url,
             version=version("icefloe"),
             policy=BackoffPolicy(
                 first_ms=values["icefloe.task.restart.backoff.ms"],
@@ -180,8 +202,6 @@ class Node:
                 group_of=self._group_of,
                 settle=self._deployer.settle_offsets,
             ),
-            publish_level=self._publish_level,
-            on_fenced=self._on_fatal,
             ask=self._questions.ask,
             views=Views(
                 run_of=self._herder.run_of,
@@ -194,6 +214,17 @@ class Node:
                 clock=clock,
             ),
             group_id=config.group_id,
+            new_request=lambda: str(clock.new_uuid()),
+        )
+        self._member = GroupMember(
+            settings.reader_properties,
+            group_id=config.group_id,
+            topic=config.config_topic,
+            name=self.url,
+            session_timeout_ms=values["session.timeout.ms"],
+            heartbeat_ms=values["heartbeat.interval.ms"],
+            on_membership=self._herder.leadership.heard,
+            on_refused=self._not_taken,
         )
 
     def _make_children(self, commands: Mapping[str, Sequence[str]]) -> dict[str, Child]:
@@ -221,7 +252,7 @@ class Node:
 
     def _serve_api(self) -> uvicorn.Server:
         config = self._config
-        info = NodeInfo(f"{config.listener.scheme}://{self.worker_id}", config.group_id)
+        info = NodeInfo(self.url, config.group_id)
         users, context = config.users_file, tls(config)
         app = create_app(
             self._api,
@@ -230,6 +261,7 @@ class Node:
             resolve=self._providers.resolve,
             settings=ApiSettings.of(config),
             users=Users(users, self._clock) if users else None,
+            peers=trust_of_peers(config),
         )
         return uvicorn.Server(
             uvicorn.Config(
@@ -270,6 +302,10 @@ class Node:
             self._herder.start()
             if self._statsd is not None:
                 self._statsd.start()
+            self._member.start()
+            while not self._herder.leadership.joined.wait(RETRY_PAUSE_S):
+                if self._stopping.is_set():
+                    return
             self._api.set_health(HEALTHY)
             _log.info("node is ready", connectors=len(self._store.names()))
 
@@ -282,7 +318,9 @@ class Node:
     def _drain(self) -> None:
         _log.info("node drains", grace_ms=self._config.drain_grace_ms)
         grace_ms = self._config.drain_grace_ms
+        self._herder.drain()
         deadline_ms = self._clock.monotonic_ms() + grace_ms
+        self._member.leave()  # the next leader is chosen while what is left ends here
         self._herder.close()
         if self._statsd is not None:
             self._statsd.stop()
@@ -304,6 +342,18 @@ class Node:
         else:
             self._herder.heard(child, event)
 
+    def _members(self) -> frozenset[str]:
+        """Node ids of the cluster's members: their client ids are their URLs."""
+        found = self._admin.client_ids(self._config.group_id)
+        return frozenset(url.partition("://")[2] for url in found)
+
+    def _not_taken(self, reason: str) -> None:
+        group = self._config.group_id
+        message = f"Kafka's group {group} (group.id) does not take this node: {reason}"
+        _log.warning(message)
+        if not self._herder.leadership.joined.is_set():
+            self._api.set_health(Health("starting", f"Worker is still starting up: {message}"))
+
     def _group_of(self, state: ConnectorState) -> str:
         try:
             return self._deployer.parsed(state).connect_group_id
@@ -311,49 +361,11 @@ class Node:
             return f"connect-{state.name}"
 
     def _publish_level(self, namespace: str, level: str) -> None:
+        if level not in LEVELS:  # from a topic that others may write
+            return
         self._log_levels.set(namespace, level)
         for child in self._children.values():
             child.send({"op": "log-level", "logger": namespace, "level": LEVELS[level]})
-
-
-def _store_settings(config: NodeConfig, node: Mapping[str, str], worker_id: str) -> StoreSettings:
-    values = config.values
-    return StoreSettings(
-        group_id=config.group_id,
-        worker_id=worker_id,
-        config_topic=config.config_topic,
-        config_replication_factor=values["config.storage.replication.factor"],
-        status_topic=config.status_topic,
-        status_replication_factor=values["status.storage.replication.factor"],
-        status_partitions=values["status.storage.partitions"],
-        reader_properties=client_properties(node, prefix="consumer."),
-        producer_properties=client_properties(node, prefix="producer."),
-    )
-
-
-def _statsd(config: NodeConfig, exposition: Exposition) -> StatsdReporter | None:
-    address = config.values["icefloe.statsd.address"]
-    if not address:
-        return None
-    return StatsdReporter(address, config.values["icefloe.statsd.prefix"], exposition.samples)
-
-
-def _listen(config: NodeConfig) -> socket.socket:
-    host, port, _ = config.listener
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        made = socket.create_server((host, port), family=family, backlog=512)
-        # what is accepted inherits it; without it each answer waits 40 ms for the client's ACK,
-        # as head and body are two writes
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except OSError as e:
-        why = os.strerror(e.errno) if e.errno else str(e)
-        raise ConfigError(
-            f"cannot listen at {config.listener.url}: {why}; choose another address in listeners, "
-            "or end the process that has it",
-            code="listener",
-        ) from e
-    return made
 
 
 def run_node(properties: Path) -> int:

@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from statsd import StatsClient
 
 from connect import metrics
+from connect.config.node import NodeConfig
 from connect.errors import ConfigError
 from connect.logs import logger
-from connect.metrics import Sample
+from connect.metrics import Exposition, Sample
 
 INTERVAL_S = 10.0
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
@@ -48,6 +49,14 @@ class StatsdReporter:
         self._kinds = {m.name: m.kind for m in metrics.CATALOGUE}
         self._sent: dict[str, float] = {}
         self._stopping = threading.Event()
+
+    @classmethod
+    def of(cls, config: NodeConfig, exposition: Exposition) -> StatsdReporter | None:
+        """The reporter that a node's properties ask for; None when they ask for none."""
+        address = config.values["icefloe.statsd.address"]
+        if not address:
+            return None
+        return cls(address, config.values["icefloe.statsd.prefix"], exposition.samples)
 
     def start(self) -> None:
         """Report until ``stop``, on a thread of its own."""

@@ -13,7 +13,7 @@ import httpx
 
 from connect.herder.store import read_layouts
 
-TIMEOUT_S = 30
+TIMEOUT_S = 90
 FOLDER = Path(__file__).parent
 
 
@@ -21,10 +21,11 @@ class RunningNode:
     """A node process with stub children, and its API."""
 
     script: ClassVar[str] = "stub_node.py"
+    process: subprocess.Popen[bytes]
 
     def __init__(self, folder: Path, bootstrap_servers: str, **properties: str) -> None:
         self.folder = folder
-        self.group_id = folder.name
+        self.group_id = properties.get("group.id", folder.name)
         self.kafka = {"bootstrap.servers": bootstrap_servers}
         self.properties = {
             **self.kafka,
@@ -40,6 +41,7 @@ class RunningNode:
             "icefloe.drain.grace.ms": "3000",
             **properties,
         }
+        self.url = ""
         self.api = httpx.Client(timeout=TIMEOUT_S)
 
     def launch(self, *dies: str) -> None:
@@ -143,7 +145,7 @@ class RunningNode:
 
     def close(self) -> None:
         """Make sure it is gone."""
-        if self.process.poll() is None:
+        if hasattr(self, "process") and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
         self.api.close()

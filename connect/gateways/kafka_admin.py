@@ -275,7 +275,13 @@ class KafkaAdmin:
 
     def members(self, group: str) -> list[str]:
         """Client id and address of each member of a group; none when it is not there."""
+        return [f"{m.client_id} at {m.host.lstrip('/')}" for m in self._members(group)]
 
+    def client_ids(self, group: str) -> frozenset[str]:
+        """Client id of each member of a group; none when it is not there."""
+        return frozenset(str(member.client_id) for member in self._members(group))
+
+    def _members(self, group: str) -> Collection[Any]:
         def ask() -> Any:
             futures = self._admin.describe_consumer_groups(
                 [group], request_timeout=REQUEST_TIMEOUT_S
@@ -284,12 +290,11 @@ class KafkaAdmin:
 
         with mapped(f"describing group {group}"):
             try:
-                found = _when_coordinated(ask)
+                return cast("Collection[Any]", _when_coordinated(ask))
             except KafkaException as e:
                 if e.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
                     raise
                 return []
-        return [f"{member.client_id} at {member.host.lstrip('/')}" for member in found]
 
     def alter_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set committed offsets of a group without members.

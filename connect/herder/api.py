@@ -18,11 +18,13 @@ from typing import Any, Literal
 from connect.connect_metrics import ConnectMetrics
 from connect.errors import Fenced, RetriableError
 from connect.gateways.kafka_admin import KafkaAdmin
+from connect.herder.cluster import NO_LEADER, Cluster
 from connect.herder.herder import Herder
 from connect.herder.offset_changes import OffsetChanges
 from connect.herder.rebase import Rebase
 from connect.herder.state import ConnectorState
-from connect.herder.store import ConfigStore, StatusStore
+from connect.herder.status_store import StatusStore
+from connect.herder.store import ConfigStore
 from connect.herder.views import Views, reachable
 from connect.layout import TopicPartition
 from connect.metrics import Exposition, gauge
@@ -72,11 +74,10 @@ class NodeHerder:
         admin: the cluster's id.
         exposition: metrics.
         offsets: committed source offsets.
-        publish_level: sets a log level in this process and its children.
-        on_fenced: called when another node writes in our place: this one must end.
         ask: sends a command to a child and returns its answer.
         views: Icefloe's own views of a connector.
         group_id: the node cluster's ``group.id``.
+        new_request: identity of a request for a restart.
     """
 
     def __init__(
@@ -88,11 +89,10 @@ class NodeHerder:
         admin: KafkaAdmin,
         exposition: Exposition,
         offsets: OffsetChanges,
-        publish_level: Callable[[str, str], None],
-        on_fenced: Callable[[BaseException], None],
         ask: Callable[[str, Mapping[str, Any]], Mapping[str, Any]],
         views: Views,
         group_id: str,
+        new_request: Callable[[], str],
     ) -> None:
         self._herder = herder
         self._store = store
@@ -101,12 +101,11 @@ class NodeHerder:
         self._exposition = exposition
         exposition.also(ConnectMetrics(exposition.samples, self._shown))
         self._offsets = offsets
-        self._publish_level = publish_level
-        self._on_fenced = on_fenced
+        self._new_request = new_request
         self._ask = ask
         self._rebase = Rebase(store, admin, ask)
         self._views = views
-        self._group_id = group_id
+        self._cluster = Cluster(store, statuses, herder.worker_id, group_id)
         self._changing = threading.Lock()
         self._health = STARTING
         self._cluster_id: str | None = None
@@ -129,26 +128,28 @@ class NodeHerder:
         return self._cluster_id
 
     def cluster(self) -> Mapping[str, Any]:
-        """Nodes of the cluster; one so far, and it leads."""
-        placements = {
-            name: {
-                "node": self._herder.worker_id,
-                "tasks": list(self._tasks(self._store.get(name))),
-            }
-            for name in self._store.names()
-        }
-        return {
-            "group_id": self._group_id,
-            "leader": self._herder.worker_id,
-            "nodes": [
-                {"worker_id": self._herder.worker_id, "ready": self._herder.ready_children()}
-            ],
-            "placements": placements,
-        }
+        """Nodes of the cluster, who leads, and what runs where."""
+        return self._cluster.view()
+
+    def where(self, what: Literal["leader", "coordinator"], name: str | None) -> str | None:
+        """Which other node has to answer."""
+        self._must_be_up()
+        if what == "coordinator":
+            return self._cluster.coordinator_of(name or "")
+        return None if self._herder.leadership.is_leading else self._cluster.leader()
+
+    def position(self) -> int:
+        """How far the config topic is read."""
+        return self._store.position()
+
+    def await_position(self, offset: int, timeout_s: float) -> bool:
+        """Wait until it is read so far."""
+        return self._store.await_position(offset, timeout_s)
 
     def publish_log_level(self, namespace: str, level: str) -> None:
-        """Set a logger's level in this node and its children."""
-        self._publish_level(namespace, level)
+        """Set a logger's level in every node and its children."""
+        with self._change():
+            self._store.put_logger(namespace, level)
 
     def metrics_text(self) -> str:
         """All metrics of node, worker and coordinator."""
@@ -236,7 +237,10 @@ class NodeHerder:
                 tasks.append(replace(task, state="RESTARTING", trace=None))
             else:
                 tasks.append(task)
-        self._herder.restart(name, coordinator=is_own, tasks=frozenset(chosen))
+        with self._change():
+            self._store.put_restart(
+                self._new_request(), name, coordinator=is_own, tasks=sorted(chosen)
+            )
         if is_own:
             return replace(now, state="RESTARTING", trace=None, tasks=tuple(tasks))
         return replace(now, tasks=tuple(tasks))
@@ -245,7 +249,8 @@ class NodeHerder:
         """Restart one task."""
         if task not in self._tasks(self._get(name)):
             raise UnknownTaskError("no such task", connector=name, task=task)
-        self._herder.restart(name, coordinator=False, tasks=frozenset({task}))
+        with self._change():
+            self._store.put_restart(self._new_request(), name, coordinator=False, tasks=[task])
 
     def reset_active_topics(self, name: str) -> None:
         """Empty the set of active topics."""
@@ -350,10 +355,8 @@ class NodeHerder:
         try:
             yield
         except Fenced as e:
-            self._on_fenced(e)
-            raise UnavailableError(
-                "another node of the same group.id has taken over", code="fenced"
-            ) from e
+            self._herder.lost(e)
+            raise ConflictError(NO_LEADER) from e
         except RetriableError as e:
             raise UnavailableError(
                 f"not acknowledged by Kafka in time: {e.message}", code=e.code

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
@@ -24,8 +24,14 @@ from connect.errors import ConfigError, DataLost, RetriableError
 from connect.gateways.kafka import client_properties
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.herder.fencing import take_over, task_transactional_id
-from connect.herder.layouts import next_layout, source_partitions, with_deleted_topics
+from connect.herder.layouts import (
+    next_layout,
+    source_partitions,
+    task_count,
+    with_deleted_topics,
+)
 from connect.herder.moves import OffsetMoves
+from connect.herder.placement import Places
 from connect.herder.state import ConnectorState
 from connect.herder.store import ConfigStore
 from connect.layout import Layout, TopicPartition
@@ -37,14 +43,6 @@ CONTROL_TOPIC_CONFIG = {"cleanup.policy": "delete", "retention.ms": str(7 * 24 *
 _log = logger("herder")
 
 
-@dataclass(frozen=True, slots=True)
-class Deployed:
-    """What may run now; ``layout`` None: nothing may."""
-
-    layout: Layout | None
-    config: Mapping[str, str] | None
-
-
 class Deployer:
     """Makes a connector's layout what its configuration and the cluster ask for.
 
@@ -54,6 +52,8 @@ class Deployer:
         store: configurations and layouts.
         admin: the cluster, with the node's own properties.
         clock: identities and times of events.
+        places_for: where a connector with so many tasks is to run; None when that is said already.
+        nodes: number of nodes that can run tasks, and whether a layout may lose tasks over it.
     """
 
     def __init__(
@@ -63,11 +63,16 @@ class Deployer:
         store: ConfigStore,
         admin: KafkaAdmin,
         clock: Clock,
+        *,
+        places_for: Callable[[str, int], Places | None],
+        nodes: Callable[[], tuple[int, bool]],
     ) -> None:
         self._node = node
         self._providers = providers
         self._store = store
         self._admin = admin
+        self._places_for = places_for
+        self._nodes = nodes
         self._seen: dict[str, frozenset[TopicPartition]] = {}
         self._excluded = frozenset({node.config_topic, node.status_topic})
         self.moves = OffsetMoves(
@@ -79,31 +84,29 @@ class Deployer:
             producer_properties=self._producer_properties,
         )
 
-    def converge(self, name: str, stop: Callable[[bool], None], *, nodes: int = 1) -> Deployed:
+    def converge(self, name: str, stop: Callable[[bool], None]) -> None:
         """Bring the stored layout in line with configuration, wish and metadata.
 
         Args:
             name: connector.
-            stop: ends the connector's tasks, and its coordinator too when called with True;
-                returns when they have ended or their grace is over.
-            nodes: nodes that can run tasks.
+            stop: ends the connector's tasks, and its coordinator too when called with True, on
+                all nodes; returns when they have ended or their grace is over.
 
         Raises:
             ConfigError: the configuration cannot be run.
-            Fenced: another node leads.
+            Fenced: another node leads now.
             RetriableError: the broker is away.
         """
         state = self._store.get(name)
         if state.config is None:
             stop(True)  # noqa: FBT003 - the callable's one argument
             self._fence(state, None, tasks=state.tasks_ever)
-            return Deployed(None, None)
-        if state.target != "STARTED":
+        elif state.target != "STARTED":
             stop(True)  # noqa: FBT003
             if state.target == "STOPPED":
                 self._clear(state)
-            return Deployed(None, None)
-        return self._start(state, stop, nodes)
+        else:
+            self._start(state, stop)
 
     def settle_offsets(self, state: ConnectorState, group_id: str) -> None:
         """Set the source offsets that are to be set, and say that they are.
@@ -134,10 +137,17 @@ class Deployer:
             if state.target != "STARTED" or not state.is_ready or state.layout is None:
                 continue
             with contextlib.suppress(ConfigError):  # told when it was to be started
-                now = frozenset(self._partitions(self.parsed(state), state, topics))
+                config = self.parsed(state)
+                now = frozenset(self._partitions(config, state, topics))
                 before, self._seen[name] = self._seen.get(name), now
                 has_grown_only = now > state.layout.partitions
-                if now != state.layout.partitions and (has_grown_only or now == before):
+                nodes, may_shrink = self._nodes()
+                count = task_count(config, nodes=nodes, partitions=len(now))
+                has_other_count = count > len(state.layout.tasks) or (
+                    may_shrink and count < len(state.layout.tasks)
+                )
+                has_other = now != state.layout.partitions and (has_grown_only or now == before)
+                if has_other or has_other_count:
                     found.append(name)
         return found
 
@@ -205,18 +215,24 @@ class Deployer:
             state.config or {}, node=self._node.properties, resolve=self._providers.resolve
         )
 
-    def _start(self, state: ConnectorState, stop: Callable[[bool], None], nodes: int) -> Deployed:
+    def _start(self, state: ConnectorState, stop: Callable[[bool], None]) -> None:
         config = self.parsed(state)
         self.settle_offsets(state, config.connect_group_id)
         topics = self._admin.topics()
         self._ensure_topics(config, topics)
         partitions = self._partitions(config, state, topics)
         topic_ids = self._topic_ids(config, state, partitions)
-        wanted = next_layout(state, config, partitions, nodes=nodes, topic_ids=topic_ids)
-        if wanted is None and state.is_ready:
-            return Deployed(state.layout, state.config)
+        nodes, may_shrink = self._nodes()
+        wanted = next_layout(
+            state, config, partitions, nodes=nodes, may_shrink=may_shrink, topic_ids=topic_ids
+        )
         layout = wanted or state.layout
         assert layout is not None
+        if wanted is None and state.is_ready:
+            places = self._places_for(state.name, len(layout.tasks))
+            if places is not None:
+                self._store.put_places({state.name: places})
+            return
         gone = state.layout.partitions - layout.partitions if state.layout else frozenset()
         if wanted is not None:
             self._store.put_layout(wanted, state.config or {})
@@ -232,7 +248,6 @@ class Deployer:
         if gone:  # should they come back, they begin anew
             self.moves.announce(state, gone)
         self._make_ready(state, layout, config)
-        return Deployed(layout, state.config)
 
     def _clear(self, state: ConnectorState) -> None:
         """No task of a stopped connector can write any more: its offsets may be changed."""
@@ -255,7 +270,7 @@ class Deployer:
         self, state: ConnectorState, layout: Layout, config: ConnectorConfig | None
     ) -> None:
         self._fence(state, config, tasks=max(state.tasks_ever, len(layout.tasks)))
-        self._store.put_ready(layout)
+        self._store.put_ready(layout, self._places_for(state.name, len(layout.tasks)))
 
     def _fence(self, state: ConnectorState, config: ConnectorConfig | None, *, tasks: int) -> None:
         group_id = self._node.group_id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from connect.clock import Clock
@@ -69,19 +69,12 @@ class Handover:
             layout = run.layout.to_json()
             self._send(run.coordinator, {"op": "layout", "connector": run.name, "layout": layout})
 
-    def stop(self, run: Run, *, with_coordinator: bool) -> None:
-        """End tasks, then the coordinator, so that it hears their last announcements.
+    def stop(self, run: Run, units: Sequence[Unit]) -> None:
+        """End units.
 
         Returns when they have ended or the grace is over; who has not ended then is fenced by
         what comes next. Called by the run's job.
         """
-        groups = [list(run.tasks.values())]
-        if with_coordinator:
-            groups.append([run.coordinator])
-        for units in groups:
-            self._stop(run, units)
-
-    def _stop(self, run: Run, units: list[Unit]) -> None:
         waiting = []
         for unit in units:
             # one that failed has no thread to end; stopping it is harmless

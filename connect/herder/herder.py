@@ -6,6 +6,8 @@ Rules of this file:
   job on another thread, one per connector at a time.
 - What is to be done is worked out anew from the stored state each time; no event is needed twice
   and none is fatal to miss.
+- Every node runs what is placed on it, from what is stored; the leader besides brings what is
+  stored in line with what is wanted. Neither needs the other's memory.
 - Failed units are started again with back-off, except where only a human can help
   (ConfigError, DataLost, InvariantViolation: ``retriable`` false in their state).
 """
@@ -15,20 +17,26 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 from connect.clock import Clock
 from connect.errors import Fenced, IcefloeError, InvariantViolation, RetriableError, trace_of
 from connect.herder import runs
 from connect.herder.backoff import BackoffPolicy
-from connect.herder.deploy import Deployed, Deployer
+from connect.herder.deploy import Deployer
+from connect.herder.elsewhere import Elsewhere
 from connect.herder.handover import Handover
+from connect.herder.leadership import Leadership
+from connect.herder.leading import Leading
+from connect.herder.local import Local
 from connect.herder.runs import Run, Unit
-from connect.herder.store import ConfigStore, StatusStore
+from connect.herder.status_state import NodeWord
+from connect.herder.status_store import StatusStore
+from connect.herder.store import ConfigStore
 from connect.herder.supervisor import Child
+from connect.herder.telling import Telling
 from connect.logs import logger
 from connect.metrics import PROCESS, counter, gauge
 from connect.rest.herder_api import ConnectorStatus
@@ -48,9 +56,11 @@ class Herder:
         store: configurations and layouts; its ``on_change`` must be ``changed``.
         statuses: where states are told.
         deployer: writes layouts and fences.
+        leading: what a leader knows and decides.
         children: ``worker`` and ``coordinator``; their events must go to ``heard``.
         clock: time.
         worker_id: ``host:port`` of this node.
+        url: where this node answers.
         version: this product's, shown in statuses.
         policy: restarts of failed tasks and coordinators.
         refresh_ms: how often metadata is looked at.
@@ -65,9 +75,11 @@ class Herder:
         store: ConfigStore,
         statuses: StatusStore,
         deployer: Deployer,
+        leading: Leading,
         children: Mapping[str, Child],
         clock: Clock,
         worker_id: str,
+        url: str,
         version: str,
         policy: BackoffPolicy,
         refresh_ms: int,
@@ -76,15 +88,17 @@ class Herder:
         on_metrics: Callable[[str, Any], None],
     ) -> None:
         self.worker_id = worker_id
-        self._version = version
+        self._telling = Telling(store, statuses, NodeWord(worker_id, url, version=version))
         self._store = store
         self._statuses = statuses
         self._deployer = deployer
         self._children = children
         self._handover = Handover(children, clock, grace_ms)
+        elsewhere = Elsewhere(store, statuses, worker_id=worker_id, clock=clock, grace_ms=grace_ms)
+        self._local = Local(store, statuses, self._handover, elsewhere, worker_id)
+        self._grace_ms = grace_ms
         self._clock = clock
         self._policy = policy
-        self._refresh_ms = refresh_ms
         self._on_fatal = on_fatal
         self._on_metrics = on_metrics
         self._inbox: queue.Queue[Callable[[], None]] = queue.Queue(INBOX_MAX)
@@ -92,16 +106,24 @@ class Herder:
         self._closing = threading.Event()
         self._jobs = ThreadPoolExecutor(JOBS_MAX, thread_name_prefix="job")
         self._thread = threading.Thread(target=self._loop, name="herder", daemon=True)
-        self._next_refresh_ms = 0
         self._next_trim_ms = 0
-        self._is_refreshing = False
+        self.leadership = Leadership(
+            leading,
+            store,
+            deployer,
+            clock,
+            refresh_ms=refresh_ms,
+            submit=self._jobs.submit,
+            post=self._inbox.put,
+            on_joined=self._lay_out_all,
+            on_outdated=self._lay_out,
+            on_fatal=on_fatal,
+        )
 
     # ------------------------------------------------------------ from other threads
 
     def start(self) -> None:
-        """Begin to reconcile; the stores have read their topics."""
-        for name in self._store.names():
-            self.changed(name)
+        """Begin; what is stored is reconciled as soon as the group has taken this node."""
         self._thread.start()
 
     def changed(self, name: str) -> None:
@@ -112,9 +134,9 @@ class Herder:
         """A child said something, or has ended."""
         self._inbox.put(lambda: self._on_event(child, event))
 
-    def restart(self, name: str, *, coordinator: bool, tasks: frozenset[int]) -> None:
-        """An operator asks for it."""
-        self._inbox.put(lambda: self._on_restart(name, coordinator=coordinator, tasks=tasks))
+    def lost(self, error: Fenced) -> None:
+        """The store refused a change: another node leads."""
+        self._inbox.put(lambda: self.leadership.lost(error))
 
     def ready_children(self) -> list[str]:
         """Child processes that take work."""
@@ -126,12 +148,24 @@ class Herder:
 
     def status(self, name: str) -> ConnectorStatus:
         """The connector's status as of now."""
-        return runs.shown_status(
-            self._store.get(name),
-            self._runs.get(name),
-            self.worker_id,
-            has_worker=self._handover.is_ready("worker"),
-        )
+        return self._telling.status(name, self._runs.get(name))
+
+    def drain(self) -> None:
+        """Ask to be given nothing any more, and wait, bounded, until nothing runs here.
+
+        What runs is ended here before it starts elsewhere. Returns at once when there is no other
+        node that takes work.
+        """
+        self._inbox.put(lambda: self._telling.node(is_draining=True))
+        pause = threading.Event()
+        deadline_ms = self._clock.monotonic_ms() + self._grace_ms
+        while self._clock.monotonic_ms() < deadline_ms:
+            others = [w for n, w in self._statuses.nodes().items() if n != self.worker_id]
+            if not any(word.is_ready and not word.is_draining for word in others):
+                return
+            if not any(run.running() for run in list(self._runs.values())):
+                return
+            pause.wait(TICK_S)
 
     def close(self) -> None:
         """Stop reconciling; children are ended by whoever started them."""
@@ -163,38 +197,42 @@ class Herder:
             if run.retry_at_ms is not None and run.retry_at_ms <= now_ms:
                 run.retry_at_ms = run.seen = None
                 self._reconcile(run.name)
+            elif run.is_held and not run.is_busy and self._may_go_on(run):
+                self._reconcile(run.name, is_forced=True)
             for unit in run.units():
                 if unit.restart_at_ms is not None and unit.restart_at_ms <= now_ms:
                     counter("task_restarts", connector=run.name).inc()
-                    self._again(run, unit)
-        if now_ms >= self._next_refresh_ms and not self._is_refreshing:
-            self._next_refresh_ms = now_ms + self._refresh_ms
-            self._is_refreshing = True
-            self._jobs.submit(self._refresh)
+                    self._local.again(run, unit)
+                    self._publish(run)
+        self.leadership.tick(now_ms)
+        self._telling.node()  # a leader that took us for gone has forgotten it
         if now_ms >= self._next_trim_ms:
             self._next_trim_ms = now_ms + TRIM_EVERY_MS
             for child in self._children.values():
                 child.trim_log()
 
-    def _refresh(self) -> None:
-        """Job: look for topics and partitions that came or went."""
-        try:
-            for name in self._deployer.outdated():
-                self._inbox.put(partial(self._reconcile, name, is_forced=True))
-        except RetriableError as e:
-            _log.warning("topics could not be listed", error=str(e))
-        finally:
-            self._is_refreshing = False
+    def _may_go_on(self, run: Run) -> bool:
+        return run.retry_at_ms is None and self._statuses.problem(run.name) is None
+
+    def _lay_out_all(self) -> None:
+        self._lay_out([*self._store.names(), *self._runs])
+
+    def _lay_out(self, names: Collection[str]) -> None:
+        for name in dict.fromkeys(names):
+            self._reconcile(name, is_forced=True)
 
     # ------------------------------------------------------------ reconciling
 
     def _reconcile(self, name: str, *, is_forced: bool = False) -> None:
+        if not self.leadership.joined.is_set():
+            return  # all will be reconciled then
         state = self._store.get(name)
         run = self._runs.get(name)
         if run is None:
             if state.config is None:
                 return
             run = self._runs[name] = Run.of(name, self._policy)
+            run.restarted = state.restart.request if state.restart else None
         self._publish(run)
         if run.is_busy:
             run.is_dirty = True
@@ -207,32 +245,35 @@ class Herder:
 
     def _converge(self, run: Run) -> None:
         """Job: bring one connector to what is wanted; tell the herder's thread how it went."""
-        deployed: Deployed | None = None
         error: BaseException | None = None
+        is_leading = self.leadership.is_leading
         try:
-            deployed = self._deployer.converge(
-                run.name, lambda is_all: self._handover.stop(run, with_coordinator=is_all)
-            )
+            if is_leading:
+                members = self.leadership.leading.members()
+                self._deployer.converge(
+                    run.name, lambda all_: self._local.end(run, is_all=all_, members=members)
+                )
         except Exception as e:  # the boundary of the job: told to the herder's thread
             error = e
-        self._inbox.put(lambda: self._converged(run, deployed, error))
+        self._local.align(run)
+        self._inbox.put(lambda: self._converged(run, error, is_leading=is_leading))
 
-    def _converged(self, run: Run, deployed: Deployed | None, error: BaseException | None) -> None:
+    def _converged(self, run: Run, error: BaseException | None, *, is_leading: bool) -> None:
         run.is_busy = False
-        while run.later:
-            self._inbox.put(run.later.pop(0))
         state = self._store.get(run.name)
         run.seen = None if run.is_dirty else runs.signature(state)
-        if deployed is not None:
-            run.trace = run.retry_at_ms = None
-            run.backoff.reset()
-            self._hand_over(run, deployed)
-        elif isinstance(error, Fenced):
-            self._on_fatal(error)
-            return
-        else:
-            assert error is not None
+        if isinstance(error, Fenced):
+            self.leadership.lost(error)
+            run.is_dirty = True
+        elif error is not None:
             self._not_deployed(run, error)
+        elif is_leading:
+            run.retry_at_ms = None
+            run.backoff.reset()
+            self._statuses.put_problem(run.name, None)
+        run.is_held = error is not None or self._statuses.problem(run.name) is not None
+        if not run.is_held and not run.is_dirty:  # when it is dirty there is a job to come
+            self._local.hand_over(run)
         if state.config is None and not run.is_dirty and error is None:
             del self._runs[run.name]
             self._forget(run.name)
@@ -248,63 +289,22 @@ class Herder:
             run.retry_at_ms = now_ms + (run.backoff.failed(now_ms) or 0)
             if error.code != "topic_refused":
                 return  # the broker is away: what runs goes on, and so do we
-        run.trace = trace_of(error)
+        self._statuses.put_problem(run.name, trace_of(error))
         code = error.code if isinstance(error, IcefloeError) else "unexpected"
         counter("task_failures", connector=run.name, code=code).inc()
 
-    # ------------------------------------------------------------ handing over
-
-    def _hand_over(self, run: Run, deployed: Deployed) -> None:
-        layout, config = deployed.layout, deployed.config
-        if layout is None:
-            run.rest(is_paused=self._store.get(run.name).target == "PAUSED")
-            return
-        has_new_config = run.config != config
-        is_resumed = run.rested == layout
-        has_new_layout = run.layout != layout
-        run.take(layout, config)
-        for unit in run.tasks.values():
-            if is_resumed and unit.has_failed_for_good:
-                continue  # as in Kafka: resuming is no restart
-            if has_new_layout or unit.is_to_start:
-                self._handover.start(run, unit)
-        if has_new_config or run.coordinator.is_to_start:
-            self._handover.start(run, run.coordinator)
-        elif has_new_layout:
-            self._handover.tell_layout(run)
-
-    def _again(self, run: Run, unit: Unit) -> None:
-        self._handover.start(run, unit, is_again=True)
-        self._publish(run)
-
     # ------------------------------------------------------------ what happens
-
-    def _on_restart(self, name: str, *, coordinator: bool, tasks: frozenset[int]) -> None:
-        run = self._runs.get(name)
-        if run is None:
-            return
-        if run.is_busy:
-            run.later.append(partial(self._on_restart, name, coordinator=coordinator, tasks=tasks))
-            return
-        units = [unit for unit in run.tasks.values() if unit.task in tasks]
-        if coordinator:
-            units.append(run.coordinator)
-            run.seen = None  # looks at configuration and topics again, too
-        for unit in units:
-            unit.backoff.reset()
-            if run.layout is not None:
-                self._again(run, unit)
-        if coordinator:
-            self._reconcile(name)
 
     def _on_event(self, child: str, event: Mapping[str, Any]) -> None:
         match event.get("event"):
             case "ready":
                 self._handover.ready(child)
+                self._telling.node(self.ready_children(), count=len(self._children))
                 gauge("child_up", process=child).set(1)
                 self._each_unit(child, self._child_is_ready)
             case "exited":
                 self._handover.gone(child)
+                self._telling.node(self.ready_children(), count=len(self._children))
                 gauge("child_up", process=child).set(0)
                 counter("child_restarts", process=child).inc()
                 self._each_unit(child, self._child_is_gone)
@@ -385,15 +385,10 @@ class Herder:
     # ------------------------------------------------------------ telling
 
     def _publish(self, run: Run) -> None:
-        name = run.name
-        if self._store.get(name).config is None:
-            return
-        generation = run.layout.number if run.layout is not None else 0
-        self._statuses.put_all(
-            name, *runs.stored_statuses(self.status(name), generation, self._version)
-        )
+        self._telling.publish(run, is_leading=self.leadership.is_leading)
 
     def _forget(self, name: str) -> None:
-        self._statuses.put_all(name, None, {})
-        self._statuses.forget_topics(name)
+        if self.leadership.is_leading:
+            self.leadership.leading.forget(name)
+            self._telling.forget(name)
         PROCESS.forget(connector=name)

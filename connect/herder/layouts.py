@@ -55,10 +55,20 @@ def task_count(config: ConnectorConfig, *, nodes: int, partitions: int) -> int:
 
 
 def layout_for(
-    config: ConnectorConfig, partitions: list[TopicPartition], *, number: int, nodes: int
+    config: ConnectorConfig,
+    partitions: list[TopicPartition],
+    *,
+    number: int,
+    nodes: int,
+    tasks_min: int = 0,
 ) -> Layout:
-    """The layout these partitions get; without partitions one task that reads nothing."""
+    """The layout these partitions get; without partitions one task that reads nothing.
+
+    ``tasks_min`` is what a layout keeps whose nodes have become fewer, as far as ``tasks.max`` and
+    its partitions allow.
+    """
     count = task_count(config, nodes=nodes, partitions=len(partitions))
+    count = max(count, min(tasks_min, config.tasks_max, len(partitions)))
     layout = spread(config.name, number, partitions, tasks=count)
     return layout if layout.tasks else Layout(config.name, number, ((),))
 
@@ -83,13 +93,23 @@ def next_layout(
     partitions: list[TopicPartition],
     *,
     nodes: int,
+    may_shrink: bool = True,
     topic_ids: Mapping[str, str] = MappingProxyType({}),
 ) -> Layout | None:
     """The layout to write, or None when the latest one is still right.
 
     A changed configuration is a new layout too: tasks start from their stored configuration.
     """
-    made = layout_for(config, partitions, number=state.number_max + 1, nodes=nodes)
+    stored = [task_base_config(task) for task in state.task_configs]
+    is_configured_so = all(task == dict(config.raw) for task in stored)
+    has_kept = state.layout is not None and is_configured_so and not may_shrink
+    made = layout_for(
+        config,
+        partitions,
+        number=state.number_max + 1,
+        nodes=nodes,
+        tasks_min=len(state.layout.tasks) if has_kept and state.layout else 0,
+    )
     wanted = replace(
         state.layout or made,
         number=made.number,
@@ -100,8 +120,7 @@ def next_layout(
         state.layout is not None
         and state.layout.tasks == wanted.tasks
         and state.layout.topic_ids == wanted.topic_ids
+        and is_configured_so
     ):
-        stored = [task_base_config(task) for task in state.task_configs]
-        if all(task == dict(config.raw) for task in stored):
-            return None
+        return None
     return wanted

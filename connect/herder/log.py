@@ -5,7 +5,8 @@ Rules of this file:
 - Writes of one log are in one order; each write is one transaction, all or nothing.
 - A producer that failed is thrown away. When the outcome is unknown the same records are written
   again: they are keyed and whole, so twice is as good as once.
-- Losing the transactional id (``Fenced``) is final: another node acts in our place.
+- Losing the transactional id (``Fenced``) is final until it is acquired anew: somebody else acts in
+  our place, and taking the id back unasked would fence him.
 """
 
 from __future__ import annotations
@@ -141,6 +142,7 @@ class CompactedLog:
         self._write_lock = threading.Lock()
         self._read_back = threading.Condition()
         self._awaited: set[tuple[str, bytes | None]] = set()
+        self._position = 0
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._log = logger("log").bind(topic=topic)
@@ -158,13 +160,25 @@ class CompactedLog:
         self._thread.start()
 
     def acquire(self) -> None:
-        """Take over the transactional id now, rather than with the first write.
+        """Take over the transactional id now, from whoever has it.
 
         Raises:
             RetriableError: the broker is away.
         """
         with self._write_lock:
+            self._fenced = None
+            self._drop_producer()
             self._open_producer()
+
+    @property
+    def position(self) -> int:
+        """Offset up to which a topic of one partition has been read."""
+        return self._position
+
+    def await_position(self, offset: int, timeout_s: float) -> bool:
+        """Wait until a topic of one partition is read up to an offset."""
+        with self._read_back:
+            return self._read_back.wait_for(lambda: self._position >= offset, timeout_s)
 
     def write(self, records: Sequence[tuple[str, bytes | None]]) -> None:
         """Write keys and values in one transaction; return when they are read back.
@@ -249,7 +263,8 @@ class CompactedLog:
                     current = self._open()  # from the start: folding again changes nothing
                 for record in current.poll(IDLE_POLL_MS, 1) + current.poll(0):
                     if record.key is not None:
-                        self._saw(record.key.decode(errors="replace"), record.value)
+                        key = record.key.decode(errors="replace")
+                        self._saw(key, record.value, record.offset)
             except IcefloeError as e:
                 self._log.warning("reading failed, trying again", error=str(e))
                 if current is not None:
@@ -259,9 +274,9 @@ class CompactedLog:
         if current is not None:
             current.close()
 
-    def _saw(self, key: str, value: bytes | None) -> None:
+    def _saw(self, key: str, value: bytes | None, offset: int = -1) -> None:
         self._on_record(key, value)
         with self._read_back:
-            if (key, value) in self._awaited:
-                self._awaited.discard((key, value))
-                self._read_back.notify_all()
+            self._position = max(self._position, offset + 1)
+            self._awaited.discard((key, value))
+            self._read_back.notify_all()

@@ -5,8 +5,10 @@ Rules of this file:
   ``task-``, ``commit-``; status topic: ``status-connector-``, ``status-task-``,
   ``status-topic-``), so that either product reads what the other wrote. Ours are additions:
   ``icefloe.layout``, ``.topic-ids``, ``.abandoned``, ``.ranges-from`` in the commit record, the
-  layout in each task's properties, ``icefloe-ready-<connector>`` and
-  ``icefloe-offsets-<connector>``.
+  layout in each task's properties, ``icefloe-ready-<connector>``, ``icefloe-offsets-<connector>``,
+  ``icefloe-placement-<connector>`` and ``icefloe-leader``; in the status topic
+  ``icefloe-node-<node>``, ``icefloe-running-<node>/<connector>`` and
+  ``icefloe-problem-<connector>``.
 - Values are stored as sent: a ``${provider:path:key}`` placeholder is never resolved here.
 """
 
@@ -16,6 +18,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
+from connect.herder.placement import Places
 from connect.layout import Layout, TopicPartition
 
 TargetState = Literal["STARTED", "PAUSED", "STOPPED"]
@@ -27,9 +30,16 @@ TASK = "task-"
 COMMIT = "commit-"
 READY = "icefloe-ready-"
 OFFSETS = "icefloe-offsets-"
+PLACEMENT = "icefloe-placement-"
+LEADER = "icefloe-leader"
+RESTART = "restart-connector-"
+LOGGER = "logger-cluster-"
 STATUS_CONNECTOR = "status-connector-"
 STATUS_TASK = "status-task-"
 STATUS_TOPIC = "status-topic-"
+NODE = "icefloe-node-"
+RUNNING = "icefloe-running-"
+PROBLEM = "icefloe-problem-"
 
 LAYOUT_KEY = "icefloe.layout"
 PARTITIONS_KEY = "icefloe.partitions"
@@ -102,6 +112,50 @@ def offsets_record(connector: str, offsets: Mapping[TopicPartition, int] | None)
         return (OFFSETS + connector, None)
     listed = [[tp.topic, tp.partition, offset] for tp, offset in sorted(offsets.items())]
     return (OFFSETS + connector, {"offsets": listed})
+
+
+def placement_record(connector: str, places: Places) -> Record:
+    """Says which nodes run the connector."""
+    value: dict[str, Any] = {"coordinator": places.coordinator, "tasks": list(places.tasks)}
+    if places.after:
+        value["after"] = list(places.after)
+    return (PLACEMENT + connector, value)
+
+
+def leader_record(worker_id: str, url: str) -> Record:
+    """Says who leads; written by the leader once nobody else can write this topic any more."""
+    return (LEADER, {"worker_id": worker_id, "url": url})
+
+
+def restart_record(request: str, connector: str, *, coordinator: bool, tasks: list[int]) -> Record:
+    """Asks the nodes that run these units to start them again; Kafka's record, with ours in it."""
+    value = {
+        "include-tasks": bool(tasks),
+        "only-failed": False,
+        "icefloe.request": request,
+        "icefloe.coordinator": coordinator,
+        "icefloe.tasks": tasks,
+    }
+    return (RESTART + connector, value)
+
+
+def logger_record(namespace: str, level: str) -> Record:
+    """Sets a logger's level on every node."""
+    return (LOGGER + namespace, {"level": level})
+
+
+def running_key(node: str, connector: str) -> str:
+    """Key of what a node runs of a connector."""
+    return f"{RUNNING}{node}/{connector}"
+
+
+def number_of(value: Any) -> int | None:
+    """A number as it is stored, in JSON or in a string; None for anything else."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    return int(value) if isinstance(value, str) and value.isdigit() else None
 
 
 def topic_record(connector: str, topic: str, *, task: int, now_ms: int) -> Record:

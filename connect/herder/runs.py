@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from connect.herder.backoff import Backoff, BackoffPolicy
-from connect.herder.state import ConnectorState, Status
+from connect.herder.records import task_base_config
+from connect.herder.state import ConnectorState
+from connect.herder.status_state import Running
 from connect.layout import Layout
-from connect.rest.herder_api import ConnectorStatus, State, TaskStatus
+from connect.rest.herder_api import State
 
 ROUNDS_KEPT = 50
-TABLES_SHOWN_MAX = 20
 TABLES_KEPT = 10_000
 
 Phase: TypeAlias = Literal[
@@ -95,6 +96,38 @@ class Unit:
                 return "RUNNING"
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to run of a connector on one node.
+
+    Attributes:
+        layout: None when nothing is to run anywhere.
+        config: the configuration that the layout was made from.
+        tasks: of the layout, those placed here.
+        has_coordinator: whether the coordinator is placed here.
+    """
+
+    layout: Layout | None = None
+    config: Mapping[str, str] | None = None
+    tasks: frozenset[int] = frozenset()
+    has_coordinator: bool = False
+
+    @classmethod
+    def of(cls, state: ConnectorState, node: str) -> Wanted | None:
+        """From what the config topic says; None while a layout is being made ready."""
+        if state.config is None or state.target != "STARTED" or state.layout is None:
+            return cls()
+        if not state.is_ready or state.places is None or not state.task_configs:
+            return None
+        here = state.places.tasks_of(node)
+        return cls(
+            state.layout,
+            task_base_config(state.task_configs[0]),
+            frozenset(task for task in here if task < len(state.layout.tasks)),
+            has_coordinator=state.places.coordinator == node,
+        )
+
+
 @dataclass(slots=True)
 class Run:
     """One connector on this node.
@@ -106,12 +139,13 @@ class Run:
         rested: the layout that was taken back by a pause; None when none was.
         config: the configuration handed over with it.
         coordinator: the coordinator's unit.
-        tasks: units per task id of ``layout``.
+        has_coordinator: whether the coordinator is placed on this node.
+        tasks: units per task id of ``layout``, of those placed on this node.
         is_busy: a job converges it; ``is_dirty``: it must be converged again after that.
+        is_held: something stands against starting it: the last job failed, or the leader's did.
         seen: what the last job looked at (``signature``); the same again needs no job.
-        trace: why the connector itself cannot run; None when it can.
         retry_at_ms: when to converge again after a job that failed and may succeed later.
-        later: what was asked for while a job ran, to be done after it.
+        restarted: the last restart asked for that was done.
         rounds: last rounds its coordinator told of.
         last_outcomes: what the last round of each table came to.
         failed_tables: tables whose files wait, as its coordinator last told.
@@ -124,13 +158,14 @@ class Run:
     layout: Layout | None = None
     rested: Layout | None = None
     config: Mapping[str, str] | None = None
+    has_coordinator: bool = False
     tasks: Mapping[int, Unit] = field(default_factory=dict)
     is_busy: bool = False
     is_dirty: bool = False
+    is_held: bool = False
     seen: object = None
-    trace: str | None = None
     retry_at_ms: int | None = None
-    later: list[Callable[[], None]] = field(default_factory=list)
+    restarted: str | None = None
     failed_tables: tuple[Mapping[str, Any], ...] = ()
     last_outcomes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     rounds: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=ROUNDS_KEPT))
@@ -142,17 +177,30 @@ class Run:
         return cls(name, policy, Unit(None, Backoff(policy)), Backoff(unlimited))
 
     def units(self) -> list[Unit]:
-        """Tasks in order, then the coordinator."""
-        return [*(self.tasks[task] for task in sorted(self.tasks)), self.coordinator]
+        """Tasks in order, then the coordinator, of what is placed on this node."""
+        tasks = [self.tasks[task] for task in sorted(self.tasks)]
+        return [*tasks, self.coordinator] if self.has_coordinator else tasks
 
-    def take(self, layout: Layout, config: Mapping[str, str] | None) -> None:
+    def take(self, wanted: Wanted) -> None:
         """Go to a layout: tasks that go on keep their count of restarts."""
         kept = self.tasks
-        self.layout, self.config, self.rested = layout, config, None
+        self.layout, self.config, self.rested = wanted.layout, wanted.config, None
+        self.has_coordinator = wanted.has_coordinator
         self.tasks = {
             task: kept.get(task) or Unit(task, Backoff(self.policy))
-            for task in range(len(layout.tasks))
+            for task in sorted(wanted.tasks)
         }
+
+    def running(self, gone: Collection[Unit] = ()) -> Running | None:
+        """What runs here, or is about to, without the units that are gone."""
+        out = {id(unit) for unit in gone}
+        tasks = frozenset(
+            t for t, u in self.tasks.items() if id(u) not in out and not u.has_failed_for_good
+        )
+        has_coordinator = self.has_coordinator and id(self.coordinator) not in out
+        if self.layout is None or not (tasks or has_coordinator):
+            return None
+        return Running(self.layout.number, tasks, coordinator=has_coordinator)
 
     def heard_round(self, event: Mapping[str, Any], now_ms: int) -> None:
         """Its coordinator told of an ended round; ``now_ms`` is wall clock."""
@@ -187,6 +235,7 @@ class Run:
             self.rested = self.layout
             self.tasks = {t: unit for t, unit in self.tasks.items() if unit.has_failed_for_good}
         self.layout = self.config = None
+        self.has_coordinator = False
         self.failed_tables = ()
 
 
@@ -194,75 +243,5 @@ def signature(state: ConnectorState) -> object:
     """Everything a job depends on; metadata of the cluster aside."""
     layout = state.layout
     config = None if state.config is None else tuple(sorted(state.config.items()))
-    return config, state.target, layout.number if layout else None, state.ready
-
-
-def _failed_tables_text(tables: Sequence[Mapping[str, Any]]) -> str | None:
-    """One line for each table that is not committed: the connector runs, they need somebody."""
-    if not tables:
-        return None
-    lines = [
-        f"{t['table']}: {t['code']}: {t['message']}; "
-        f"{t['files']} files with {t['records']} records wait"
-        for t in tables[:TABLES_SHOWN_MAX]
-    ]
-    if len(tables) > TABLES_SHOWN_MAX:
-        lines.append(f"and {len(tables) - TABLES_SHOWN_MAX} more")
-    return "\n".join([f"{len(tables)} of the connector's tables cannot be committed:", *lines])
-
-
-def shown_status(
-    state: ConnectorState, run: Run | None, worker_id: str, *, has_worker: bool
-) -> ConnectorStatus:
-    """The connector's status: the operator's wish at once, belief about the rest.
-
-    A task about to be handed to a worker that is there counts as running, so that a resumed
-    connector shows it at once.
-    """
-    if state.target == "STOPPED":
-        return ConnectorStatus(state.name, "STOPPED", worker_id)
-    count = len(state.layout.tasks) if state.layout else 0
-    if state.target == "PAUSED":
-        paused = tuple(_paused(task, run, worker_id) for task in range(count))
-        return ConnectorStatus(state.name, "PAUSED", worker_id, paused)
-    units = run.tasks if run is not None else {}
-    tasks = []
-    for task in range(count):
-        unit = units.get(task)
-        if unit is not None:
-            is_waiting = unit.phase == "IDLE" and run is not None and run.retry_at_ms is not None
-            shown: State = "UNASSIGNED" if is_waiting else unit.shown
-            tasks.append(TaskStatus(task, shown, worker_id, unit.trace))
-        elif state.is_ready:
-            tasks.append(TaskStatus(task, "RUNNING" if has_worker else "UNASSIGNED", worker_id))
-    if run is None:
-        return ConnectorStatus(state.name, "UNASSIGNED", worker_id, tuple(tasks))
-    own: State = "RUNNING" if run.coordinator.phase == "WAITING" else run.coordinator.shown
-    trace = run.coordinator.trace or _failed_tables_text(run.failed_tables)
-    if run.trace is not None:
-        own, trace = "FAILED", run.trace
-    return ConnectorStatus(state.name, own, worker_id, tuple(tasks), trace)
-
-
-def _paused(task: int, run: Run | None, worker_id: str) -> TaskStatus:
-    unit = run.tasks.get(task) if run is not None else None
-    if unit is not None and unit.has_failed_for_good:
-        return TaskStatus(task, "FAILED", worker_id, unit.trace)
-    return TaskStatus(task, "PAUSED", worker_id)
-
-
-def stored_statuses(
-    shown: ConnectorStatus, generation: int, version: str
-) -> tuple[Status, dict[int, Status]]:
-    """A status as the status topic keeps it: the connector's own, and each task's.
-
-    Args:
-        shown: the connector's status.
-        generation: number of its layout.
-        version: this product's.
-    """
-
-    def stored(part: ConnectorStatus | TaskStatus) -> Status:
-        return Status(part.state, part.trace, part.worker_id, generation, version)
-
-    return stored(shown), {task.id: stored(task) for task in shown.tasks}
+    number = layout.number if layout else None
+    return config, state.target, number, state.ready, state.places, state.restart

@@ -1,4 +1,4 @@
-"""The cluster's state as its two compacted topics tell it: pure folds over their records.
+"""Connectors as the config topic tells of them: a pure fold over its records.
 
 Rules of this file:
 - No client, no clock, no thread: records in, state out; the same records give the same state.
@@ -15,27 +15,46 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from connect.herder.placement import Places
 from connect.herder.records import (
     ABANDONED_KEY,
     COMMIT,
     CONNECTOR,
     LAYOUT_KEY,
+    LEADER,
     OFFSETS,
     PARTITIONS_KEY,
+    PLACEMENT,
     RANGES_FROM_KEY,
     READY,
-    STATUS_CONNECTOR,
-    STATUS_TASK,
-    STATUS_TOPIC,
+    RESTART,
     TARGET,
     TARGET_STATES,
     TASK,
     TOPIC_IDS_KEY,
     Record,
     TargetState,
+    number_of,
     offsets_record,
 )
 from connect.layout import Layout, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """A restart that an operator asked for; done once by whoever runs the units."""
+
+    request: str
+    coordinator: bool = False
+    tasks: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who leads, by its own word: the last one that could write the config topic."""
+
+    worker_id: str
+    url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +74,8 @@ class ConnectorState:
         tasks_ever: task ids below this may have run; their transactional ids must be taken over
             before a new layout is ready. Task records outlive the layouts they belonged to, so a
             crash between any two steps forgets none.
+        places: which nodes run it; None until the leader has said so.
+        restart: the last restart an operator asked for; None when none was.
         revision: rises with every record about the connector that this process read.
     """
 
@@ -67,33 +88,14 @@ class ConnectorState:
     pending_offsets: Mapping[TopicPartition, int] | None = None
     number_max: int = 0
     tasks_ever: int = 0
+    places: Places | None = None
+    restart: Restart | None = None
     revision: int = 0
 
     @property
     def is_ready(self) -> bool:
         """Whether the tasks of the latest layout may start."""
         return self.layout is not None and self.ready == self.layout.number
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """One value of the status topic: Kafka Connect's fields."""
-
-    state: str
-    trace: str | None = None
-    worker_id: str = ""
-    generation: int = 0
-    version: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """The stored form."""
-        return {
-            "state": self.state,
-            "trace": self.trace,
-            "worker_id": self.worker_id,
-            "generation": self.generation,
-            "version": self.version,
-        }
 
 
 @dataclass(slots=True)
@@ -109,6 +111,7 @@ class ConfigState:
 
     def __init__(self) -> None:
         self._connectors: dict[str, _Building] = {}
+        self.leader: Leader | None = None
 
     def get(self, connector: str) -> ConnectorState:
         """The connector's state; an empty one when nothing was ever written."""
@@ -125,12 +128,17 @@ class ConfigState:
         Returns:
             The connector it was about, or None when it was none of ours or not understood.
         """
+        if key == LEADER and value is not None:
+            self.leader = Leader(str(value.get("worker_id")), str(value.get("url")))
+            return None
         for prefix, fold in (
             (TARGET, self._target),
             (CONNECTOR, self._connector),
             (COMMIT, self._commit),
             (READY, self._ready),
             (OFFSETS, self._offsets),
+            (PLACEMENT, self._placement),
+            (RESTART, self._restart),
         ):
             if key.startswith(prefix):
                 name = key.removeprefix(prefix)
@@ -185,7 +193,7 @@ class ConfigState:
         if not isinstance(properties, dict):
             return False
         building.pending[task] = _strings(properties)
-        self._saw(building, _number(properties.get(LAYOUT_KEY)), tasks=task + 1)
+        self._saw(building, number_of(properties.get(LAYOUT_KEY)), tasks=task + 1)
         return True
 
     def _commit(self, name: str, value: Mapping[str, Any] | None) -> bool:
@@ -194,7 +202,7 @@ class ConfigState:
             building.state = replace(building.state, layout=None, task_configs=(), ready=None)
             building.pending.clear()
             return True
-        count, number = value.get("tasks"), _number(value.get(LAYOUT_KEY))
+        count, number = value.get("tasks"), number_of(value.get(LAYOUT_KEY))
         self._saw(building, number)
         configs = _whole(building.pending, count, number)
         layout = _layout(name, number, configs)
@@ -208,8 +216,8 @@ class ConfigState:
     def _ready(self, name: str, value: Mapping[str, Any] | None) -> bool:
         building = self._at(name)
         value = value or {}
-        number = _number(value.get("layout"))
-        self._saw(building, number, tasks=_number(value.get("tasks")) or 0)
+        number = number_of(value.get("layout"))
+        self._saw(building, number, tasks=number_of(value.get("tasks")) or 0)
         building.state = replace(building.state, ready=number)
         return True
 
@@ -222,60 +230,35 @@ class ConfigState:
         building.state = replace(building.state, pending_offsets=wanted)
         return True
 
+    def _placement(self, name: str, value: Mapping[str, Any] | None) -> bool:
+        building = self._at(name)
+        try:
+            places = None if value is None else _places(value)
+        except (KeyError, TypeError):
+            return False
+        building.state = replace(building.state, places=places)
+        return True
+
+    def _restart(self, name: str, value: Mapping[str, Any] | None) -> bool:
+        building = self._at(name)
+        value = value or {}
+        listed = value.get("icefloe.tasks", ())
+        if not isinstance(value.get("icefloe.request"), str) or not isinstance(listed, list):
+            return False
+        wish = Restart(
+            value["icefloe.request"],
+            coordinator=value.get("icefloe.coordinator") is True,
+            tasks=frozenset(task for task in listed if isinstance(task, int)),
+        )
+        building.state = replace(building.state, restart=wish)
+        return True
+
     def _saw(self, building: _Building, number: int | None, tasks: int = 0) -> None:
         building.state = replace(
             building.state,
             number_max=max(number or 0, building.state.number_max),
             tasks_ever=max(tasks, building.state.tasks_ever),
         )
-
-
-class StatusState:
-    """The status topic, folded. Not safe for threads: its owner locks."""
-
-    def __init__(self) -> None:
-        self._statuses: dict[str, Status] = {}
-        self._topics: dict[str, set[str]] = {}
-
-    def connector(self, name: str) -> Status | None:
-        """The connector's last status."""
-        return self._statuses.get(STATUS_CONNECTOR + name)
-
-    def tasks(self, name: str) -> dict[int, Status]:
-        """Task id -> last status."""
-        prefix = f"{STATUS_TASK}{name}-"
-        return {
-            int(key.removeprefix(prefix)): status
-            for key, status in sorted(self._statuses.items())
-            if key.startswith(prefix) and key.removeprefix(prefix).isdigit()
-        }
-
-    def topics(self, name: str) -> frozenset[str]:
-        """Topics from which the connector has read a record since the last reset."""
-        return frozenset(self._topics.get(name, ()))
-
-    def apply(self, key: str, value: Mapping[str, Any] | None) -> None:
-        """Fold one record in."""
-        if key.startswith(STATUS_TOPIC):
-            topic, _, connector = key.removeprefix(STATUS_TOPIC).partition(":connector-")
-            known = self._topics.setdefault(connector, set())
-            if value is None:
-                known.discard(topic)
-            else:
-                known.add(topic)
-            return
-        if not key.startswith((STATUS_CONNECTOR, STATUS_TASK)):
-            return
-        if value is None:
-            self._statuses.pop(key, None)
-        elif isinstance(value.get("state"), str):
-            self._statuses[key] = Status(
-                state=value["state"],
-                trace=value.get("trace"),
-                worker_id=str(value.get("worker_id", "")),
-                generation=_number(value.get("generation")) or 0,
-                version=str(value.get("version") or ""),
-            )
 
 
 def deletion_records(state: ConnectorState) -> list[Record]:
@@ -291,6 +274,8 @@ def deletion_records(state: ConnectorState) -> list[Record]:
         (TARGET + state.name, None),
         *((f"{TASK}{state.name}-{task}", None) for task in range(state.tasks_ever)),
         (COMMIT + state.name, None),
+        *([(PLACEMENT + state.name, None)] if state.places else []),
+        *([(RESTART + state.name, None)] if state.restart else []),
         *([offsets_record(state.name, None)] if state.pending_offsets is not None else []),
         *([(READY + state.name, ready)] if state.number_max else []),
     ]
@@ -300,14 +285,6 @@ def _strings(properties: Mapping[str, Any]) -> dict[str, str]:
     return {str(key): str(value) for key, value in properties.items() if value is not None}
 
 
-def _number(value: Any) -> int | None:
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return value
-    return int(value) if isinstance(value, str) and value.isdigit() else None
-
-
 def _whole(
     pending: Mapping[int, Mapping[str, str]], count: Any, number: int | None
 ) -> tuple[Mapping[str, str], ...] | None:
@@ -315,7 +292,7 @@ def _whole(
     if not isinstance(count, int) or isinstance(count, bool) or number is None:
         return None
     configs = [pending.get(task) for task in range(count)]
-    found = tuple(c for c in configs if c is not None and _number(c.get(LAYOUT_KEY)) == number)
+    found = tuple(c for c in configs if c is not None and number_of(c.get(LAYOUT_KEY)) == number)
     return found if len(found) == count else None
 
 
@@ -347,6 +324,14 @@ def _with_memory(layout: Layout, value: Mapping[str, Any]) -> Layout:
         )
     except (AttributeError, TypeError, ValueError):
         return layout
+
+
+def _places(value: Mapping[str, Any]) -> Places:
+    return Places(
+        coordinator=str(value["coordinator"]),
+        tasks=tuple(str(node) for node in value.get("tasks", ())),
+        after=tuple(str(node) for node in value.get("after", ())),
+    )
 
 
 def _offsets(listed: Any) -> dict[TopicPartition, int]:

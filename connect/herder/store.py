@@ -1,7 +1,9 @@
-"""The cluster's state in Kafka: configurations, wishes, layouts and statuses.
+"""The cluster's state in Kafka: configurations, wishes, layouts and placements.
 
 Rules of this file:
 - The topics are the truth; what is held in memory is their fold (``state``) and nothing else.
+- Only the node that leads writes: it holds the transactional id of Kafka Connect's own leader, so
+  a leader of earlier days, Java's too, can write no more. Whoever does not lead is refused here.
 - Configurations travel exactly as sent; no secret is ever resolved here.
 - Everything that leaves is immutable, so callers need no lock.
 """
@@ -13,13 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from connect.clock import Clock, SystemClock
-from connect.errors import IcefloeError, RetriableError
-from connect.gateways.kafka import LogReader
+from connect.config.node import NodeConfig
+from connect.errors import Fenced
+from connect.gateways.kafka import LogReader, client_properties
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.herder import records, state
-from connect.herder.log import CLOSE_TIMEOUT_S, CompactedLog, ensure_compacted, read_all
-from connect.herder.records import Record, TargetState
-from connect.herder.state import ConfigState, ConnectorState, Status, StatusState
+from connect.herder.log import CompactedLog, ensure_compacted, read_all
+from connect.herder.placement import Places
+from connect.herder.records import LOGGER, Record, TargetState
+from connect.herder.state import ConfigState, ConnectorState, Leader
 from connect.layout import Layout, TopicPartition
 from connect.logs import logger
 
@@ -52,6 +56,22 @@ class StoreSettings:
     reader_properties: Mapping[str, str]
     producer_properties: Mapping[str, str]
 
+    @classmethod
+    def of(cls, config: NodeConfig, resolved: Mapping[str, str], worker_id: str) -> StoreSettings:
+        """From a node's configuration and its properties with placeholders resolved."""
+        values = config.values
+        return cls(
+            group_id=config.group_id,
+            worker_id=worker_id,
+            config_topic=config.config_topic,
+            config_replication_factor=values["config.storage.replication.factor"],
+            status_topic=config.status_topic,
+            status_replication_factor=values["status.storage.replication.factor"],
+            status_partitions=values["status.storage.partitions"],
+            reader_properties=client_properties(resolved, prefix="consumer."),
+            producer_properties=client_properties(resolved, prefix="producer."),
+        )
+
 
 class ConfigStore:
     """Connector configurations, target states and layouts. Thread-safe.
@@ -62,6 +82,7 @@ class ConfigStore:
         clock: for time limits.
         on_change: called with a connector's name after a record about it was read, on the
             reading thread; must not block.
+        on_logger: called in the same way with a logger's name and the level it is to have.
     """
 
     def __init__(
@@ -70,12 +91,15 @@ class ConfigStore:
         admin: KafkaAdmin,
         clock: Clock,
         on_change: Callable[[str], None] = lambda _: None,
+        on_logger: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
         self._settings = settings
         self._admin = admin
         self._state = ConfigState()
         self._lock = threading.Lock()
         self._on_change = on_change
+        self._on_logger = on_logger
+        self._is_leading = self._has_started = False
         self._log = CompactedLog(
             settings.config_topic,
             admin=admin,
@@ -88,7 +112,7 @@ class ConfigStore:
         )
 
     def start(self) -> None:
-        """Create or check the topic, read it to its end, take over writing.
+        """Create or check the topic, read it to its end and follow it.
 
         Raises:
             ConfigError: the topic does not serve.
@@ -102,8 +126,42 @@ class ConfigStore:
             replication_factor=self._settings.config_replication_factor,
             is_single=True,
         )
-        self._log.acquire()
         self._log.start()
+        self._has_started = True
+
+    def lead(self, worker_id: str, url: str) -> None:
+        """Take over writing; on return everything that was ever written is read.
+
+        Raises:
+            Fenced: another node takes over at this moment.
+            RetriableError: the broker is away.
+        """
+        self._log.acquire()
+        self._is_leading = True
+        # read back, so all that earlier leaders have written is read before it
+        self._write([records.leader_record(worker_id, url)])
+
+    def step_down(self) -> None:
+        """Write no more; returns at once."""
+        self._is_leading = False
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether this node may write."""
+        return self._is_leading
+
+    def leader(self) -> Leader | None:
+        """Who last said that it leads; it may be gone since."""
+        with self._lock:
+            return self._state.leader
+
+    def position(self) -> int:
+        """Offset up to which the topic has been read."""
+        return self._log.position
+
+    def await_position(self, offset: int, timeout_s: float) -> bool:
+        """Wait until the topic is read up to an offset; whether it was in time."""
+        return self._log.await_position(offset, timeout_s)
 
     def close(self) -> None:
         """Stop following the topic."""
@@ -133,9 +191,26 @@ class ConfigStore:
         """Commit a layout; its tasks may not start before ``put_ready``."""
         self._write(list(records.layout_records(layout, config)))
 
-    def put_ready(self, layout: Layout) -> None:
-        """Say that every transactional id of the old and the new layout is taken over."""
-        self._write([records.ready_record(layout, self.get(layout.connector).tasks_ever)])
+    def put_ready(self, layout: Layout, places: Places | None = None) -> None:
+        """Say that every transactional id of the old and the new layout is taken over.
+
+        ``places`` says where the layout is to run, if that is not said already.
+        """
+        name = layout.connector
+        placed = [] if places is None else [records.placement_record(name, places)]
+        self._write([*placed, records.ready_record(layout, self.get(name).tasks_ever)])
+
+    def put_places(self, places: Mapping[str, Places]) -> None:
+        """Say where connectors run."""
+        self._write([records.placement_record(name, where) for name, where in places.items()])
+
+    def put_restart(self, request: str, name: str, *, coordinator: bool, tasks: list[int]) -> None:
+        """Ask the nodes that run these units to start them again."""
+        self._write([records.restart_record(request, name, coordinator=coordinator, tasks=tasks)])
+
+    def put_logger(self, namespace: str, level: str) -> None:
+        """Set a logger's level on every node."""
+        self._write([records.logger_record(namespace, level)])
 
     def put_offsets(self, name: str, offsets: Mapping[TopicPartition, int] | None) -> None:
         """Say which source offsets are to be set before the connector starts; None: they are."""
@@ -146,6 +221,8 @@ class ConfigStore:
         self._write(state.deletion_records(self.get(name)))
 
     def _write(self, written: Sequence[Record]) -> None:
+        if not self._is_leading:
+            raise Fenced("this node does not lead its cluster")
         self._log.write([(key, records.encode(value)) for key, value in written])
 
     def _apply(self, key: str, value: bytes | None) -> None:
@@ -154,153 +231,14 @@ class ConfigStore:
         except ValueError:
             _log.warning("a record of the config topic is no JSON object, skipped", key=key)
             return
+        if key.startswith(LOGGER) and decoded is not None:
+            if self._has_started:  # as in Kafka, a restart forgets levels
+                self._on_logger(key.removeprefix(LOGGER), str(decoded.get("level")))
+            return
         with self._lock:
             name = self._state.apply(key, decoded)
         if name is not None:
             self._on_change(name)
-
-
-class StatusStore:
-    """Statuses of connectors and tasks. Thread-safe.
-
-    A status is visible here at once and written behind, newest value per key only: a broker that
-    is away delays no decision, and the topic holds what it can.
-
-    Args:
-        settings: topics and clients.
-        admin: the cluster.
-        clock: for time limits.
-    """
-
-    def __init__(self, settings: StoreSettings, admin: KafkaAdmin, clock: Clock) -> None:
-        self._settings = settings
-        self._admin = admin
-        self._state = StatusState()
-        self._changed = threading.Condition()
-        self._waiting: dict[str, bytes | None] = {}
-        self._own: set[str] = set()
-        self._is_closing = False
-        self._thread: threading.Thread | None = None
-        self._log = CompactedLog(
-            settings.status_topic,
-            admin=admin,
-            reader_properties=settings.reader_properties,
-            producer_properties=settings.producer_properties,
-            transactional_id=f"{settings.group_id}-status-{settings.worker_id}",
-            on_record=self._apply,
-            clock=clock,
-        )
-
-    def start(self) -> None:
-        """Create or check the topic, read it to its end, start writing behind.
-
-        Raises:
-            ConfigError: the topic does not serve.
-            RetriableError: the broker is away.
-        """
-        ensure_compacted(
-            self._admin,
-            self._settings.status_topic,
-            setting="status.storage.topic",
-            partitions=self._settings.status_partitions,
-            replication_factor=self._settings.status_replication_factor,
-            is_single=False,
-        )
-        self._log.start()
-        self._thread = threading.Thread(target=self._write_behind, name="status", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Write what is waiting, if the broker is there, then stop."""
-        with self._changed:
-            self._is_closing = True
-            self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join(CLOSE_TIMEOUT_S)
-        self._log.close()
-
-    def connector(self, name: str) -> Status | None:
-        """The connector's status."""
-        with self._changed:
-            return self._state.connector(name)
-
-    def tasks(self, name: str) -> dict[int, Status]:
-        """Task id -> status."""
-        with self._changed:
-            return self._state.tasks(name)
-
-    def topics(self, name: str) -> frozenset[str]:
-        """Topics from which the connector has read since the last reset."""
-        with self._changed:
-            return self._state.topics(name)
-
-    def put_connector(self, name: str, status: Status | None) -> None:
-        """Set or, with None, forget the connector's status."""
-        self._put(records.STATUS_CONNECTOR + name, status)
-
-    def put_task(self, name: str, task: int, status: Status | None) -> None:
-        """Set or, with None, forget a task's status."""
-        self._put(f"{records.STATUS_TASK}{name}-{task}", status)
-
-    def put_all(self, name: str, own: Status | None, tasks: Mapping[int, Status]) -> None:
-        """Make the connector's statuses these and no others; write only what is different."""
-        if self.connector(name) != own:
-            self.put_connector(name, own)
-        told = self.tasks(name)
-        for task in tasks.keys() | told.keys():
-            if told.get(task) != tasks.get(task):
-                self.put_task(name, task, tasks.get(task))
-
-    def put_topic(self, name: str, topic: str, *, task: int, now_ms: int) -> None:
-        """Say that the connector has read from a topic."""
-        self._put_json(*records.topic_record(name, topic, task=task, now_ms=now_ms))
-
-    def forget_topics(self, name: str) -> None:
-        """Empty the set of active topics."""
-        for topic in self.topics(name):
-            self._put_json(f"{records.STATUS_TOPIC}{topic}:connector-{name}", None)
-
-    def _put(self, key: str, status: Status | None) -> None:
-        self._put_json(key, None if status is None else status.to_json())
-
-    def _put_json(self, key: str, value: Mapping[str, object] | None) -> None:
-        with self._changed:
-            self._state.apply(key, value)
-            self._own.add(key)
-            self._waiting[key] = records.encode(value)
-            self._changed.notify_all()
-
-    def _write_behind(self) -> None:
-        while True:
-            with self._changed:
-                while not self._waiting and not self._is_closing:
-                    self._changed.wait()
-                batch, self._waiting = self._waiting, {}
-                if not batch:
-                    return
-            try:
-                self._log.write(list(batch.items()))
-            except IcefloeError as e:
-                _log.warning("statuses not written", error=str(e), count=len(batch))
-                with self._changed:
-                    if self._is_closing or not isinstance(e, RetriableError):
-                        continue
-                    self._waiting = {**batch, **self._waiting}
-
-    def _apply(self, key: str, value: bytes | None) -> None:
-        try:
-            decoded = records.decode(value)
-        except ValueError:
-            return
-        with self._changed:
-            if key in self._own:
-                # our own writes come back late: what is in memory is newer, unless another node
-                # has taken the task over since
-                writer = decoded.get("worker_id") if decoded else None
-                if writer is None or writer == self._settings.worker_id:
-                    return
-                self._own.discard(key)
-            self._state.apply(key, decoded)
 
 
 def read_layouts(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -21,6 +22,7 @@ from connect.rest.bodies import as_object
 from connect.rest.connectors import Connectors
 from connect.rest.described import openapi
 from connect.rest.errors import ApiError, not_found
+from connect.rest.forwarding import Forwarding
 from connect.rest.gate import CrossOrigin, Gate, error_body
 from connect.rest.herder_api import VIEWS, HerderApi, NodeInfo, View
 from connect.rest.loggers import Loggers, LogLevels
@@ -152,6 +154,7 @@ def create_app(
     resolve: Callable[[str], str] | None = None,
     settings: ApiSettings | None = None,
     users: Users | None = None,
+    peers: ssl.SSLContext | None = None,
 ) -> FastAPI:
     """Build the application.
 
@@ -163,6 +166,7 @@ def create_app(
         resolve: turns placeholders into values, for judging configurations only.
         settings: CORS, topic tracking, admin endpoints.
         users: who may do what; None lets everybody do everything.
+        peers: TLS towards other nodes of the cluster.
 
     Returns:
         An ASGI application.
@@ -171,6 +175,7 @@ def create_app(
     app = FastAPI(title="Icefloe", docs_url=None, redoc_url=None, openapi_url=None)
     app.router.redirect_slashes = False
     app.state.users = users
+    app.state.around = Forwarding(herder, peers).around
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _failed)
     connectors = Connectors(

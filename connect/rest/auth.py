@@ -117,10 +117,9 @@ class Users:
             certificate: common name of the client's certificate, checked by TLS.
         """
         users = self._current()
-        if certificate is not None:
-            found = next((u.caller for u in users if u.certificate == certificate), None)
-            if found is not None:
-                return found
+        if authorization is None and certificate is not None:
+            # a node that passes a request on shows its own certificate beside the caller's word
+            return next((u.caller for u in users if u.certificate == certificate), None)
         scheme, _, credentials = (authorization or "").partition(" ")
         if scheme.lower() == "bearer":
             digest = hashlib.sha256(credentials.strip().encode()).digest()

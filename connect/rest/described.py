@@ -22,6 +22,7 @@ Role: TypeAlias = Literal["read", "operate", "admin"]
 Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Reach: TypeAlias = Literal["connector", "any", "node"]
 Kind: TypeAlias = Literal["string", "boolean"]
+At: TypeAlias = Literal["here", "leader", "coordinator"]
 Query: TypeAlias = tuple[tuple[str, Kind, str], ...]
 
 ANYWHERE: Final = (400, 406, 408, 413, 415)
@@ -39,11 +40,14 @@ _REASONS: Final = {
     404: "not there",
     406: "only JSON is spoken",
     408: "the body took too long",
-    409: "not in this state",
+    409: "not in this state, or the cluster is choosing a leader",
     413: "the body is too large",
     415: "the body must be JSON",
     503: "the node is starting, or Kafka is away",
 }
+
+
+_OWN: Final = "/icefloe/v1/connectors/{name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +85,26 @@ class Described:
         return "node" if is_node else "any"
 
     @property
+    def at(self) -> At:
+        """Which node answers: the one asked, the leader, or the one with the coordinator."""
+        is_own = self.path.startswith(f"{_OWN}/") and not self.path.endswith("/control/rebase")
+        if is_own:
+            return "here" if self.path.endswith("/audit") else "coordinator"
+        is_local = self.path.endswith(("/validate", "/topics/reset", "{name}/tasks"))
+        return "here" if self.method == "GET" or is_local else "leader"
+
+    @property
     def all_statuses(self) -> tuple[int, ...]:
         """Every status it answers with."""
         callers = {401} if self.path != OPEN_TO_ALL else set()
         if callers and (self.role != "read" or self.reach != "any"):  # all may read something
             callers.add(403)
-        return tuple(sorted({*self.statuses, *ANYWHERE, *callers}))
+        rebalance = {409} if self.at == "leader" else set()
+        return tuple(sorted({*self.statuses, *ANYWHERE, *callers, *rebalance}))
 
 
 _ONE = "/connectors/{name}"
 _TASK = _ONE + "/tasks/{task}"
-_OWN = "/icefloe/v1/connectors/{name}"
 _EXPAND: Query = (("expand", "string", "info or status; may be repeated"),)
 _RESTART: Query = (
     ("includeTasks", "boolean", "restart tasks too"),

@@ -301,6 +301,30 @@ class HerderApi(Protocol):
         """
         ...
 
+    def where(self, what: Literal["leader", "coordinator"], name: str | None) -> str | None:
+        """Which other node has to answer.
+
+        Args:
+            what: the leader, or the node that runs a connector's coordinator.
+            name: connector.
+
+        Returns:
+            Its base URL; None when this node answers.
+
+        Raises:
+            ConflictError: the cluster has no leader at this moment.
+            UnavailableError: the node is starting, or the other one is not known.
+        """
+        ...
+
+    def position(self) -> int:
+        """How far this node has read what is stored."""
+        ...
+
+    def await_position(self, offset: int, timeout_s: float) -> bool:
+        """Wait until this node has read so far; whether it was in time."""
+        ...
+
     def cluster(self) -> Mapping[str, Any]:
         """Nodes of the cluster, leader and placements, as a JSON object."""
         ...

@@ -292,11 +292,30 @@ class Audit(View):
     notes: list[str]
 
 
-class Cluster(BaseModel):
-    """Nodes of the cluster, leader and placements."""
+class ClusterNode(BaseModel):
+    """A node, by its own word."""
 
-    leader: str
-    nodes: list[Any]
+    worker_id: str
+    url: str
+    ready: list[str] = Field(description="child processes that take work")
+    draining: bool
+    version: str
+
+
+class Placement(BaseModel):
+    """Nodes of a connector's coordinator and of each of its tasks."""
+
+    coordinator: str
+    tasks: list[str]
+
+
+class Cluster(BaseModel):
+    """Nodes of the cluster, who leads, and what runs where."""
+
+    group_id: str
+    leader: str | None
+    nodes: list[ClusterNode]
+    placements: dict[str, Placement]
 
 
 class Decided(BaseModel):

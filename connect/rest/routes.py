@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fastapi import FastAPI
@@ -31,6 +31,7 @@ from connect.rest.gate import error_body
 JSON_TYPE = "application/json"
 CERTIFICATE = "icefloe.certificate"  # in the ASGI scope: common name, checked by TLS
 ANY_TYPE = "*/*"
+PASSED_ON = ("authorization", "accept", "content-type")
 _LOG = logging.getLogger(__name__)
 
 
@@ -44,6 +45,8 @@ class Call:
         body: the body as sent.
         has_content_type: whether the request named one (it is JSON then).
         caller: who asks.
+        passed_on: headers that go along when another node has to answer.
+        has_certificate_only: the caller is known by nothing that could go along.
     """
 
     path: Mapping[str, str]
@@ -51,6 +54,8 @@ class Call:
     body: bytes
     has_content_type: bool
     caller: Caller = EVERYBODY
+    passed_on: Mapping[str, str] = field(default_factory=dict)
+    has_certificate_only: bool = False
 
     def json(self) -> Any:
         """The body as JSON.
@@ -80,10 +85,15 @@ class Answer:
     body: Any = None
     headers: Mapping[str, str] = field(default_factory=dict)
     text: str | None = None
-    content_type: str = JSON_TYPE
+    content_type: str | None = JSON_TYPE
+
+    def with_headers(self, more: Mapping[str, str]) -> Answer:
+        """The same with further headers."""
+        return replace(self, headers={**self.headers, **more})
 
 
 Endpoint = Callable[[Call], Answer]
+Around = Callable[[Described, Endpoint], Endpoint]
 
 
 def add_route(app: FastAPI, method: Method, path: str, endpoint: Endpoint) -> None:
@@ -96,6 +106,9 @@ def add_route(app: FastAPI, method: Method, path: str, endpoint: Endpoint) -> No
     if described is None:
         raise InvariantViolation(f"{method} {path} is not described")
     produces = described.media_type
+    around: Around | None = getattr(app.state, "around", None)
+    if around is not None:
+        endpoint = around(described, endpoint)
 
     async def serve(request: Request) -> Response:
         caller = await _caller(request, described)
@@ -110,6 +123,8 @@ def add_route(app: FastAPI, method: Method, path: str, endpoint: Endpoint) -> No
             body=request.scope.get("icefloe.body", b""),
             has_content_type=request.headers.get("content-type", ANY_TYPE) != ANY_TYPE,
             caller=caller,
+            passed_on={n: request.headers[n] for n in PASSED_ON if n in request.headers},
+            has_certificate_only=caller is not EVERYBODY and "authorization" not in request.headers,
         )
         try:
             answer = await run_in_threadpool(endpoint, call)
@@ -193,7 +208,8 @@ def _accepts(accept: str, produces: str) -> bool:
 
 def _response(answer: Answer, accept: str | None) -> Response:
     if answer.text is not None:
-        return Response(answer.text, answer.status, media_type=answer.content_type)
+        headers = dict(answer.headers)
+        return Response(answer.text, answer.status, headers, answer.content_type)
     if answer.body is None:
         return Response(status_code=answer.status, headers=dict(answer.headers))
     content = json.dumps(answer.body, ensure_ascii=False, separators=(",", ":")).encode()

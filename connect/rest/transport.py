@@ -9,6 +9,8 @@ Rules of this file:
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
 from typing import Any, Final
 
@@ -74,6 +76,29 @@ class GuardedProtocol(H11Protocol):
         self.transport.abort()
 
 
+def listen(config: NodeConfig) -> socket.socket:
+    """The listening socket of the first of ``listeners``.
+
+    Raises:
+        ConfigError: ``listener``, the address cannot be taken.
+    """
+    host, port, _ = config.listener
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        made = socket.create_server((host, port), family=family, backlog=512)
+        # what is accepted inherits it; without it each answer waits 40 ms for the client's ACK,
+        # as head and body are two writes
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except OSError as e:
+        why = os.strerror(e.errno) if e.errno else str(e)
+        raise ConfigError(
+            f"cannot listen at {config.listener.url}: {why}; choose another address in listeners, "
+            "or end the process that has it",
+            code="listener",
+        ) from e
+    return made
+
+
 def common_name(connection: Any) -> str | None:
     """Common name of the checked certificate of a TLS connection's client."""
     certificate = connection.getpeercert() if connection is not None else None
@@ -108,6 +133,21 @@ def tls(config: NodeConfig) -> ssl.SSLContext | None:
             f"{type(e).__name__}",
             code="tls",
         ) from None
+    return context
+
+
+def trust_of_peers(config: NodeConfig) -> ssl.SSLContext | None:
+    """TLS towards other nodes: their certificates are checked, ours is shown to those that ask.
+
+    Returns:
+        None where nodes speak plain HTTP.
+    """
+    if config.listener.scheme != "https":
+        return None
+    v = config.values
+    context = ssl.create_default_context(cafile=v["listeners.https.ssl.truststore.location"])
+    key_password = v["listeners.https.ssl.key.password"] or ""
+    context.load_cert_chain(v["listeners.https.ssl.keystore.location"], password=key_password)
     return context
 
 

@@ -69,6 +69,18 @@ class FakeHerder:
         """A constant of the right length."""
         return "fakefakefakefakefakefa"
 
+    def where(self, what: str, name: str | None) -> str | None:
+        """This node answers all."""
+        del what, name
+
+    def position(self) -> int:
+        """Nothing is behind."""
+        return 0
+
+    def await_position(self, offset: int, timeout_s: float) -> bool:
+        """Nothing is behind."""
+        return offset <= 0 or timeout_s > 0
+
     def connectors(self) -> Sequence[str]:
         """All names."""
         return sorted(self._connectors)
@@ -270,7 +282,7 @@ class FakeHerder:
 
     def cluster(self) -> Mapping[str, Any]:
         """One node."""
-        return {"leader": WORKER_ID, "nodes": [WORKER_ID]}
+        return {"group_id": "g", "leader": WORKER_ID, "nodes": [], "placements": {}}
 
 
 def _topics(config: Mapping[str, str]) -> list[str]:

@@ -1,5 +1,6 @@
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -7,8 +8,10 @@ from connect.clock import SystemClock
 from connect.embedded.broker import Broker
 from connect.errors import ConfigError, Fenced
 from connect.gateways.kafka_admin import KafkaAdmin
-from connect.herder.state import Status
-from connect.herder.store import ConfigStore, StatusStore, StoreSettings, read_layouts
+from connect.herder.state import Leader
+from connect.herder.status_state import NodeWord, Running, Status
+from connect.herder.status_store import StatusStore
+from connect.herder.store import ConfigStore, StoreSettings, read_layouts
 from connect.layout import Layout, TopicPartition, spread
 
 pytestmark = pytest.mark.kafka
@@ -43,6 +46,7 @@ def settings(kafka_properties: dict[str, str], request: pytest.FixtureRequest) -
 def opened(settings: StoreSettings, admin: KafkaAdmin) -> ConfigStore:
     store = ConfigStore(settings, admin, SystemClock())
     store.start()
+    store.lead(settings.worker_id, f"http://{settings.worker_id}")
     return store
 
 
@@ -116,7 +120,7 @@ def test_concurrent_writes_have_one_order(settings: StoreSettings, admin: KafkaA
 def test_a_second_node_of_the_same_group_fences_the_first(
     settings: StoreSettings, admin: KafkaAdmin
 ) -> None:
-    """Whoever starts last writes; the other one's write is refused and not in the log."""
+    """Whoever leads last writes; the other one's write is refused and not in the log."""
     first = opened(settings, admin)
     first.put_connector("c", CONFIG)
     second = opened(settings, admin)
@@ -126,6 +130,14 @@ def test_a_second_node_of_the_same_group_fences_the_first(
         first.put_connector("c", {"stale": "2"})
     second.put_connector("d", CONFIG)
     assert second.get("c").config == CONFIG
+    first.lead("127.0.0.1:1", "http://127.0.0.1:1")
+    assert first.names() == ["c", "d"]
+    assert first.leader() == Leader("127.0.0.1:1", "http://127.0.0.1:1")
+    with pytest.raises(Fenced):
+        second.put_connector("d", {"stale": "3"})
+    first.step_down()
+    with pytest.raises(Fenced, match="does not lead"):
+        first.put_connector("d", {"stale": "4"})
     first.close()
     second.close()
 
@@ -150,9 +162,8 @@ def test_statuses_show_at_once_and_survive(settings: StoreSettings, admin: Kafka
     store.start()
     failed = Status("FAILED", "line one\nline two", settings.worker_id, 1, "0.1.0")
     store.put_connector("c", Status("RUNNING", None, settings.worker_id, 1, "0.1.0"))
-    store.put_task("c", 0, failed)
-    store.put_task("c", 1, failed)
-    store.put_task("c", 1, None)
+    store.put_tasks("c", {0: failed, 1: failed})
+    store.forget_tasks("c", above=1)
     store.put_topic("c", "t", task=0, now_ms=1)
     assert store.tasks("c") == {0: failed}
     store.close()
@@ -163,6 +174,27 @@ def test_statuses_show_at_once_and_survive(settings: StoreSettings, admin: Kafka
     again.forget_topics("c")
     assert again.topics("c") == frozenset()
     again.close()
+
+
+def test_nodes_read_each_others_words(settings: StoreSettings, admin: KafkaAdmin) -> None:
+    """What one node says another reads; what is said of a gone node is forgotten by all."""
+    first = StatusStore(settings, admin, SystemClock())
+    second = StatusStore(replace(settings, worker_id="b:1"), admin, SystemClock())
+    for store in (first, second):
+        store.start()
+    word = NodeWord("b:1", "http://b:1", ("worker",), is_ready=True)
+    second.put_node(word)
+    second.put_running("b:1", "c", Running(3, frozenset({0, 2}), coordinator=True))
+    second.put_tasks("c", {0: Status("RUNNING", None, "b:1", 3)})
+    assert first.until(lambda: len(first.tasks("c")) == 1 and bool(first.running("c")), 10)
+    assert first.nodes() == {"b:1": word}
+    assert first.running("c") == {"b:1": Running(3, frozenset({0, 2}), coordinator=True)}
+    first.put_tasks("c", {0: Status("FAILED", "why", "a:1", 4)})
+    assert second.until(lambda: second.tasks("c")[0].state == "FAILED", 10)
+    first.forget_node("b:1")
+    assert second.until(lambda: not second.nodes() and not second.running("c"), 10)
+    for store in (first, second):
+        store.close()
 
 
 @pytest.mark.faults

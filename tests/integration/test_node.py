@@ -346,22 +346,3 @@ def _named(name: str, topic: str) -> dict[str, Any]:
             "iceberg.catalog.uri": "sqlite://",
         },
     }
-
-
-def test_a_second_node_ends_the_first(node: RunningNode, topics: Topics) -> None:
-    """Two nodes of one group without knowing of each other: the older one stops, clearly."""
-    node.start()
-    folder = node.folder / node.group_id
-    folder.mkdir()
-    second = RunningNode(folder, node.kafka["bootstrap.servers"])
-    second.start()
-    try:
-        refused = node.put("c", topics.create("two-nodes"))
-        assert refused.status_code == 503
-        assert "taken over" in refused.json()["message"]
-        assert second.put("c", topics.create("two-nodes-2")).status_code == 201
-        second.running("c", tasks=1)
-        assert node.process.wait(TIMEOUT_S) == 1
-        assert second.end() == 0
-    finally:
-        second.close()

@@ -111,6 +111,7 @@ class Bench:
             SystemClock(),
         )
         self.store.start()
+        self.store.lead("127.0.0.1:8083", "http://127.0.0.1:8083")
 
     def start(self, **environ: str) -> Worker:
         """Start a worker and wait until it takes commands."""

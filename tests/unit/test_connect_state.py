@@ -6,7 +6,8 @@ import pytest
 
 from connect.herder import records
 from connect.herder.records import STATUS_CONNECTOR, STATUS_TASK, STATUS_TOPIC
-from connect.herder.state import ConfigState, Status, StatusState
+from connect.herder.state import ConfigState
+from connect.herder.status_state import Status, StatusState
 from connect.layout import TopicPartition, spread
 
 FOLDER = Path(__file__).parents[1] / "golden" / "connect_state"

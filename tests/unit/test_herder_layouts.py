@@ -14,7 +14,7 @@ from connect.herder.layouts import (
     task_count,
     with_deleted_topics,
 )
-from connect.herder.placement import Placement, place
+from connect.herder.placement import Places, Unit, place
 from connect.herder.records import layout_records
 from connect.herder.state import ConfigState, ConnectorState
 from connect.layout import Layout, TopicPartition
@@ -118,6 +118,10 @@ CLUSTERS = st.tuples(
 )
 
 
+def units_of(placement: dict[str, Places]) -> dict[Unit, str]:
+    return {u: node for name, places in placement.items() for u, node in places.units(name)}
+
+
 @given(CLUSTERS)
 def test_placement_is_complete_even_and_sticky(
     cluster: tuple[dict[str, int], list[str], list[str]],
@@ -130,27 +134,74 @@ def test_placement_is_complete_even_and_sticky(
         (c, n) for c, count in tasks.items() for n in range(count)
     }
     for placement, nodes in ((first, before), (second, after)):
-        assert set(placement.nodes) == units
+        placed = units_of(placement)
+        assert set(placed) == units
         for is_coordinator in (True, False):
-            loads = [
-                sum((unit[1] is None) == is_coordinator for unit in placement.of(node))
-                for node in nodes
-            ]
+            chosen = [node for unit, node in placed.items() if (unit[1] is None) == is_coordinator]
+            loads = [chosen.count(node) for node in nodes]
             assert max(loads) - min(loads) <= 1
     if set(before) == set(after):
-        assert second == first
-    assert place(tasks, after, second) == second
+        assert units_of(second) == units_of(first)
+    assert units_of(place(tasks, after, second)) == units_of(second)
+
+
+@given(CLUSTERS, st.text("abcdef", min_size=1, max_size=3), st.integers(0, 6))
+def test_a_change_of_one_connector_moves_nothing_of_another(
+    cluster: tuple[dict[str, int], list[str], list[str]], name: str, count: int
+) -> None:
+    """Created, changed or deleted: whatever has a node that is alive stays on it."""
+    tasks, nodes, _ = cluster
+    before = place(tasks, nodes)
+    after = units_of(place({**tasks, name: count}, nodes, before, is_even=False))
+    for unit, node in units_of(before).items():
+        if unit[0] != name or unit in after:
+            assert after[unit] == node
+    tasks.pop(name, None)
+    left = units_of(place(tasks, nodes, before, is_even=False))
+    assert left == {u: n for u, n in units_of(before).items() if u[0] != name}
 
 
 def test_without_nodes_nothing_is_placed() -> None:
     """An empty cluster is no error."""
-    assert place({"c": 2}, []) == Placement()
+    assert place({"c": 2}, []) == {}
 
 
 def test_a_lost_node_moves_only_its_own_units() -> None:
-    """What sits on nodes that stay does not move."""
+    """What sits on nodes that stay does not move, and nobody waits for the lost one."""
     first = place({"a": 3, "b": 3}, ["n1", "n2", "n3"])
     second = place({"a": 3, "b": 3}, ["n1", "n2"], first)
-    for unit, node in first.nodes.items():
+    moved = units_of(second)
+    for unit, node in units_of(first).items():
         if node != "n3":
-            assert second.nodes[unit] == node
+            assert moved[unit] == node
+    assert all(places.after == () for places in second.values())
+
+
+def test_what_moves_between_living_nodes_starts_after_it_has_ended() -> None:
+    """The placement names the nodes that have to end something first."""
+    first = place({"a": 2}, ["n1"])
+    assert first == {"a": Places("n1", ("n1", "n1"))}
+    grown = place({"a": 2}, ["n1", "n2"], first)
+    assert grown == {"a": Places("n1", ("n1", "n2"), after=("n1",))}
+    drained = place({"a": 2}, ["n2"], grown, leaving=["n1"])
+    assert drained == {"a": Places("n2", ("n2", "n2"), after=("n1",))}
+
+
+def test_a_layout_keeps_its_tasks_while_a_node_is_away() -> None:
+    """Fewer nodes shrink nothing for a while; tasks.max and the partitions always do."""
+    chosen = config(topics="a", **{"tasks.max": "4"})
+    four = [TopicPartition("a", p) for p in range(4)]
+    folded = ConfigState()
+    first = next_layout(folded.get("c"), chosen, four, nodes=3)
+    assert first is not None
+    assert len(first.tasks) == 3
+    for key, value in layout_records(first, chosen.raw):
+        folded.apply(key, value)
+    state = folded.get("c")
+    assert next_layout(state, chosen, four, nodes=2, may_shrink=False) is None
+    shrunk = next_layout(state, chosen, four, nodes=2)
+    assert shrunk is not None
+    assert len(shrunk.tasks) == 2
+    fewer = next_layout(state, chosen, four[:1], nodes=2, may_shrink=False)
+    assert fewer is not None
+    assert len(fewer.tasks) == 1

@@ -1,11 +1,17 @@
+from dataclasses import replace
+
 import pytest
 
 from connect.herder.backoff import BackoffPolicy
-from connect.herder.runs import Phase, Run, shown_status, signature
-from connect.herder.state import ConnectorState
+from connect.herder.placement import Places
+from connect.herder.runs import Phase, Run, Wanted, signature
+from connect.herder.shown import Here, Told, shown_status
+from connect.herder.state import ConnectorState, Restart
+from connect.herder.status_state import Running, Status
 from connect.layout import Layout, TopicPartition
 
 LAYOUT = Layout("c", 1, ((TopicPartition("t", 0),), (TopicPartition("t", 1),)))
+WANTED = Wanted(LAYOUT, {"topics": "t"}, frozenset({0, 1}), has_coordinator=True)
 POLICY = BackoffPolicy(first_ms=10, longest_ms=100, restarts_max=2)
 
 
@@ -16,7 +22,7 @@ def state(**more: object) -> ConnectorState:
 
 def run() -> Run:
     made = Run.of("c", POLICY)
-    made.take(LAYOUT, {"topics": "t"})
+    made.take(WANTED)
     for unit in made.units():
         unit.to("RUNNING")
     return made
@@ -25,7 +31,7 @@ def run() -> Run:
 def shown(
     what: ConnectorState, of: Run | None, *, has_worker: bool = True
 ) -> tuple[str, list[str]]:
-    status = shown_status(what, of, "w:1", has_worker=has_worker)
+    status = shown_status(what, of, Told(), Here("w:1", has_worker=has_worker))
     return status.state, [task.state for task in status.tasks]
 
 
@@ -78,10 +84,11 @@ def test_a_failed_coordinator_is_a_failed_connector() -> None:
     """Its trace is the connector's; a configuration that cannot run comes first."""
     made = run()
     made.coordinator.failed(0, code="control_log_lost", trace="why", is_retriable=False)
-    status = shown_status(state(), made, "w:1", has_worker=True)
+    status = shown_status(state(), made, Told(), Here("w:1", has_worker=True))
     assert (status.state, status.trace) == ("FAILED", "why")
-    made.trace = "configuration"
-    assert shown_status(state(), made, "w:1", has_worker=True).trace == "configuration"
+    told = Told(problem="configuration")
+    shown = shown_status(state(), made, told, Here("w:1", has_worker=True))
+    assert (shown.state, shown.trace) == ("FAILED", "configuration")
 
 
 def test_retriable_failures_are_planned_until_the_limit() -> None:
@@ -100,7 +107,7 @@ def test_tasks_that_go_on_keep_their_count_of_restarts() -> None:
     """A new layout is no way out of the back-off."""
     made = run()
     made.tasks[0].backoff.failed(0)
-    made.take(Layout("c", 2, LAYOUT.tasks[:1]), {"topics": "t"})
+    made.take(replace(WANTED, layout=replace(LAYOUT, number=2), tasks=frozenset({0})))
     assert list(made.tasks) == [0]
     assert made.tasks[0].backoff.restarts == 1
 
@@ -114,10 +121,10 @@ def test_a_failure_outlives_a_pause_and_not_a_stop() -> None:
     assert shown(state(target="PAUSED"), made) == ("PAUSED", ["FAILED", "PAUSED"])
     made.rest(is_paused=True)
     assert made.rested == LAYOUT
-    made.take(LAYOUT, {"topics": "t"})
+    made.take(WANTED)
     assert [unit.phase for unit in made.tasks.values()] == ["FAILED", "IDLE"]
     made.rest(is_paused=False)
-    made.take(LAYOUT, {"topics": "t"})
+    made.take(WANTED)
     assert [unit.phase for unit in made.tasks.values()] == ["IDLE", "IDLE"]
 
 
@@ -142,6 +149,49 @@ def test_signature_holds_all_that_a_job_depends_on() -> None:
         signature(state(target="PAUSED")),
         signature(state(ready=None)),
         signature(state(layout=None)),
+        signature(state(places=Places("w:1"))),
+        signature(state(restart=Restart("again"))),
     }
-    assert len(seen) == 5
+    assert len(seen) == 7
     assert signature(state()) == signature(state(revision=9))
+
+
+def test_what_runs_elsewhere_shows_as_its_node_says() -> None:
+    """Of other nodes' units the status topic speaks, unless it speaks of an earlier layout."""
+    placed = state(places=Places("w:2", ("w:1", "w:2")))
+    failed = Status("FAILED", "why", "w:2", 1)
+    told = Told(Status("RUNNING", "tables", "w:2", 1), {1: failed})
+    status = shown_status(placed, run(), told, Here("w:1", has_worker=True))
+    assert (status.state, status.trace, status.worker_id) == ("RUNNING", "tables", "w:2")
+    assert [(t.state, t.worker_id, t.trace) for t in status.tasks] == [
+        ("RUNNING", "w:1", None),
+        ("FAILED", "w:2", "why"),
+    ]
+    for stale in (replace(failed, worker_id="w:3"), replace(failed, generation=0)):
+        later = shown_status(placed, run(), Told(None, {1: stale}), Here("w:1", has_worker=True))
+        assert [task.state for task in later.tasks] == ["RUNNING", "RUNNING"]
+    paused = replace(placed, target="PAUSED")
+    shown = shown_status(paused, run(), told, Here("w:1", has_worker=True))
+    assert [task.state for task in shown.tasks] == ["PAUSED", "FAILED"]
+
+
+def test_a_node_runs_what_is_placed_on_it_of_a_layout_that_is_ready() -> None:
+    """Nothing of a connector that rests, and nothing new while a layout is being made ready."""
+    config = {"topics": "t", "task.id": "0"}
+    placed = state(places=Places("w:2", ("w:1", "w:2")), task_configs=(config, config))
+    assert Wanted.of(placed, "w:1") == Wanted(LAYOUT, {"topics": "t"}, frozenset({0}))
+    assert Wanted.of(placed, "w:2") == replace(WANTED, tasks=frozenset({1}))
+    assert Wanted.of(placed, "w:3") == Wanted(LAYOUT, {"topics": "t"})
+    assert Wanted.of(replace(placed, target="PAUSED"), "w:1") == Wanted()
+    assert Wanted.of(replace(placed, config=None), "w:1") == Wanted()
+    assert Wanted.of(replace(placed, ready=None), "w:1") is None
+    assert Wanted.of(replace(placed, places=None), "w:1") is None
+
+
+def test_what_runs_is_told_without_what_has_ended_or_failed_for_good() -> None:
+    """Others wait for what is told to run; nobody must wait for what will not end."""
+    made = run()
+    assert made.running() == Running(1, frozenset({0, 1}), coordinator=True)
+    made.tasks[1].failed(0, code="x", trace="why", is_retriable=False)
+    assert made.running([made.tasks[0]]) == Running(1, coordinator=True)
+    assert made.running(made.units()) is None

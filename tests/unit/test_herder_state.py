@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from connect.herder import records as stored
 from connect.herder import state
 from connect.herder.records import Record
-from connect.herder.state import ConfigState, Status, StatusState
+from connect.herder.state import ConfigState
+from connect.herder.status_state import Status, StatusState
 from connect.layout import Layout, TopicPartition, spread
 
 CONFIG = {"name": "c", "topics": "t", "password": "${file:secrets:p}"}

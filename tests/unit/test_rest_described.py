@@ -76,6 +76,17 @@ class Busy(FakeHerder):
         raise ConflictError("still being stopped", connector=name)
 
 
+class Leaderless(FakeHerder):
+    """A herder whose cluster is choosing a leader."""
+
+    def where(self, what: str, name: str | None) -> str | None:
+        """Nobody leads."""
+        del name
+        if what == "leader":
+            raise ConflictError("no known leader")
+        return None
+
+
 class Deciding(FakeHerder):
     """A herder with a failed table."""
 
@@ -115,14 +126,17 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, R
     file.write_text(yaml.safe_dump({"users": [{"name": "u", "token": ENTRY, "grants": grants}]}))
     herders = {name: Deciding(LogLevels(SystemClock())) for name in ("up", "untracked")}
     herders["busy"] = Busy(LogLevels(SystemClock()))  # type: ignore[assignment]
+    herders["leaderless"] = Leaderless(LogLevels(SystemClock()))  # type: ignore[assignment]
     for herder in herders.values():
         herder.create_connector("one", CONFIG)
     up, busy, down = (_server(h) for h in (herders["up"], herders["busy"], Down()))
     untracked = _server(herders["untracked"], is_tracking_topics=False)
     guarded = _server(herders["untracked"], Users(file, SystemClock()))
-    with up, untracked, busy, down, guarded:
+    leaderless = _server(herders["leaderless"])
+    with up, untracked, busy, down, guarded, leaderless:
         yield {
             "up": up, "untracked": untracked, "busy": busy, "down": down, "guarded": guarded,
+            "leaderless": leaderless,
         }  # fmt: skip
 
 
@@ -143,9 +157,10 @@ def _replies(endpoint: Described, servers: Mapping[str, RestServer]) -> Iterator
         yield _ask(up, endpoint, path + query)
     for places in (UNKNOWN, {**KNOWN, "name": "new"}):
         yield _ask(up, endpoint, endpoint.path.format(**places))
-    for other in ("untracked", "busy", "down"):
+    for other in ("untracked", "busy", "down", "leaderless"):
         yield _ask(servers[other], endpoint, path)
-    yield _ask(servers["down"], endpoint, path + "?scope=cluster")
+    for other in ("down", "leaderless"):
+        yield _ask(servers[other], endpoint, path + "?scope=cluster")
     if endpoint.path == "/admin/loggers/{logger}" and endpoint.method == "PUT":
         yield up.json(endpoint.method, path, {"level": "loud"})
     for name in ("new", "nobody"):

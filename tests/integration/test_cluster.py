@@ -1,0 +1,241 @@
+"""Several nodes of one group: who leads, who runs what, what happens when one goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+
+from connect.embedded.broker import Broker
+from tests.running_node import RunningNode
+from tests.stack import Topics
+
+pytestmark = [pytest.mark.kafka]
+NAMES = ("a", "b", "c")
+
+
+class Nodes:
+    """Nodes of one cluster, by name."""
+
+    def __init__(self, folder: Any, broker: Broker) -> None:
+        self.by_name = {}
+        for name in NAMES:
+            own = folder / name
+            own.mkdir()
+            self.by_name[name] = RunningNode(
+                own,
+                broker.bootstrap_servers,
+                **{
+                    "group.id": folder.name,
+                    "session.timeout.ms": "6000",  # the least that brokers allow
+                    "heartbeat.interval.ms": "500",
+                    "icefloe.drain.grace.ms": "30000",
+                },
+            )
+
+    def __getitem__(self, name: str) -> RunningNode:
+        return self.by_name[name]
+
+    def worker_ids(self) -> dict[str, str]:
+        """Worker id -> name, of those that were started."""
+        return {n.url.partition("://")[2]: name for name, n in self.by_name.items() if n.url}
+
+    def view(self, name: str) -> dict[str, Any]:
+        """The cluster as a node sees it, with names for worker ids."""
+        seen: dict[str, Any] = self[name].call("GET", "/icefloe/v1/cluster").json()
+        known = self.worker_ids()
+        return {
+            "leader": known.get(seen["leader"]),
+            "nodes": sorted(known.get(n["worker_id"], "?") for n in seen["nodes"]),
+            "ready": sorted(known.get(n["worker_id"], "?") for n in seen["nodes"] if n["ready"]),
+            "placements": {
+                connector: [known.get(places["coordinator"]), *map(known.get, places["tasks"])]
+                for connector, places in seen["placements"].items()
+            },
+        }
+
+    def until_placed(self, name: str, connector: str, *nodes: str) -> list[str]:
+        """Wait until a connector runs on just these nodes, and says so; where its parts are."""
+
+        def is_so() -> bool:
+            places = self.view(name)["placements"].get(connector, [])
+            return set(places) == set(nodes) and self[name].status(connector)[0] == "RUNNING"
+
+        self[name].until(is_so)
+        found: list[str] = self.view(name)["placements"][connector]
+        return found
+
+    def started(self, name: str, connector: str) -> list[int | None]:
+        """Units that a node's children were told to start, in order; None is the coordinator."""
+        found: list[int | None] = []
+        for child in ("worker", "coordinator"):
+            if (self[name].folder / f"{child}.jsonl").exists():
+                told = self[name].commands(child, connector)
+                found += [m.get("task") for m in told if m["op"] == "start"]
+        return found
+
+
+@pytest.fixture
+def nodes(broker: Broker, tmp_path: Any) -> Iterator[Nodes]:
+    """Three nodes that are not started yet."""
+    made = Nodes(tmp_path, broker)
+    yield made
+    for node in made.by_name.values():
+        node.close()
+
+
+def start(nodes: Nodes, *names: str) -> None:
+    """Start them at once, and wait until all see all of them ready."""
+    for name in names:
+        nodes[name].launch()
+    for name in names:
+        nodes[name].until(lambda n=name: (h := nodes[n].health()) and h.status_code == 200)
+    for name in names:
+        nodes[name].until(lambda n=name: set(nodes.view(n)["ready"]) >= set(names))
+
+
+def put(nodes: Nodes, through: str, connector: str, topic: str, tasks: int) -> None:
+    """Create or change a connector through a node."""
+    answer = nodes[through].put(connector, topic, tasks_max=str(tasks))
+    assert answer.status_code in {200, 201}, answer.text
+
+
+def test_any_node_takes_any_request(nodes: Nodes, topics: Topics) -> None:
+    """Work is spread; each node answers for all; a change of one connector moves no other."""
+    start(nodes, *NAMES)
+    leader = nodes.view("a")["leader"]
+    assert [nodes.view(name)["leader"] for name in NAMES] == [leader] * 3
+    one, other = (name for name in NAMES if name != leader)
+    topic = topics.create("cluster", partitions=6)
+    put(nodes, one, "first", topic, tasks=6)
+    assert nodes[one].call("GET", "/connectors").json() == ["first"]  # at once, where it was made
+    places = nodes.until_placed(one, "first", *NAMES)
+    assert sorted(places[1:]) == ["a", "b", "c"]
+    for name in NAMES:
+        nodes[name].until(lambda n=name: nodes[n].status("first") == ("RUNNING", ["RUNNING"] * 3))
+    put(nodes, other, "second", topic, tasks=6)
+    nodes.until_placed(other, "second", *NAMES)
+    assert nodes.view(one)["placements"]["first"] == places
+    before = [nodes.started(name, "first") for name in NAMES]
+    restarted = nodes[one].call("POST", "/connectors/second/tasks/1/restart")
+    assert restarted.status_code == 204
+    where = nodes.view(one)["placements"]["second"][2]
+    nodes[where].until(lambda: nodes.started(where, "second").count(1) == 2)
+    assert [nodes.started(name, "first") for name in NAMES] == before
+    for name, action, state in ((one, "pause", "PAUSED"), (other, "resume", "RUNNING")):
+        assert nodes[name].call("PUT", f"/connectors/first/{action}").status_code == 202
+        assert nodes[name].status("first")[0] == state
+    level = {"level": "DEBUG"}
+    path = "/admin/loggers/connect.herder"
+    assert nodes[one].call("PUT", f"{path}?scope=cluster", json=level).status_code == 204
+    for name in NAMES:
+        nodes[name].until(lambda n=name: nodes[n].call("GET", path).json().get("level") == "DEBUG")
+    tables = nodes[other].call("GET", "/icefloe/v1/connectors/first/tables")
+    assert tables.json() == {"connector": "first", "tables": []}
+    assert nodes[other].call("DELETE", "/connectors/first").status_code == 204
+    assert nodes[other].call("GET", "/connectors/first").status_code == 404
+    for name in NAMES:
+        nodes[name].until(lambda n=name: not nodes.view(n)["placements"].get("first"))
+
+
+def test_a_killed_leader_is_replaced_and_its_work_taken_over(nodes: Nodes, topics: Topics) -> None:
+    """The others elect one of them; what ran on it runs on them, from the same layout."""
+    start(nodes, *NAMES)
+    leader = nodes.view("a")["leader"]
+    left = [name for name in NAMES if name != leader]
+    topic = topics.create("take-over", partitions=6)
+    put(nodes, leader, "one", topic, tasks=6)
+    nodes.until_placed(left[0], "one", *NAMES)
+    layout, _ = nodes[left[0]].layouts("one")
+    before = nodes.view(left[0])["placements"]["one"]
+    nodes[leader].process.kill()
+    after = nodes.until_placed(left[0], "one", *left)
+    for was, now in zip(before, after, strict=True):
+        assert was in {now, leader}
+    for name in left:
+        nodes[name].until(lambda n=name: nodes[n].status("one") == ("RUNNING", ["RUNNING"] * 3))
+        nodes[name].until(lambda n=name: nodes.view(n)["nodes"] == sorted(left))
+    assert nodes[left[0]].layouts("one")[0] == layout
+    put(nodes, left[0], "two", topic, tasks=2)
+    put(nodes, left[1], "three", topic, tasks=2)
+    for name in left:
+        nodes[name].until(lambda n=name: nodes[n].status("three")[0] == "RUNNING")
+
+
+def test_a_node_that_ends_hands_its_work_on_first(nodes: Nodes, topics: Topics) -> None:
+    """What it runs is ended there, then started elsewhere; then it ends, and comes back."""
+    start(nodes, "a", "b")
+    leader = nodes.view("a")["leader"]
+    stays = "b" if leader == "a" else "a"
+    topic = topics.create("rolling", partitions=4)
+    put(nodes, stays, "one", topic, tasks=4)
+    nodes.until_placed(stays, "one", "a", "b")
+    mine = [i - 1 for i, n in enumerate(nodes.view("a")["placements"]["one"]) if n == leader]
+    assert nodes[leader].end() == 0
+    nodes.until_placed(stays, "one", stays)
+    log = (nodes[leader].folder / "node.log").read_text()
+    assert "did not end" not in log
+    assert "cut off" not in (nodes[stays].folder / "node.log").read_text()
+    for unit in mine:
+        child = "coordinator" if unit < 0 else "worker"
+        told = nodes[leader].commands(child, "one")
+        assert [m["op"] for m in told][-1] == "stop"
+    nodes[stays].until(lambda: nodes.view(stays)["leader"] == stays)
+    start(nodes, leader)
+    nodes.until_placed(stays, "one", "a", "b")
+    assert len(nodes.view(stays)["placements"]["one"]) == 3  # a coordinator and two tasks
+
+
+def test_a_leader_that_was_frozen_leads_no_more(nodes: Nodes, topics: Topics) -> None:
+    """It wakes up fenced: it writes nothing, passes requests on, and runs what is placed on it."""
+    start(nodes, "a", "b")
+    frozen = nodes.view("a")["leader"]
+    other = "b" if frozen == "a" else "a"
+    topic = topics.create("frozen", partitions=2)
+    put(nodes, other, "one", topic, tasks=1)
+    nodes[other].until(lambda: nodes[other].status("one") == ("RUNNING", ["RUNNING"]))
+    os.kill(nodes[frozen].process.pid, signal.SIGSTOP)
+    try:
+        nodes[other].until(lambda: nodes.view(other)["leader"] == other)
+        nodes.until_placed(other, "one", other)
+        put(nodes, other, "two", topic, tasks=1)
+    finally:
+        os.kill(nodes[frozen].process.pid, signal.SIGCONT)
+    nodes[frozen].until(lambda: nodes.view(frozen)["leader"] == other)
+    put(nodes, frozen, "three", topic, tasks=1)
+    assert nodes[other].call("GET", "/connectors").json() == ["one", "three", "two"]
+    for name in ("one", "two", "three"):
+        for node in (frozen, other):
+            nodes[node].until(lambda w=node, c=name: nodes[w].status(c) == ("RUNNING", ["RUNNING"]))
+    assert nodes[frozen].process.poll() is None
+
+
+def test_workers_of_another_kind_keep_a_node_out(nodes: Nodes, kafka_properties: Any) -> None:
+    """A group of Java's Kafka Connect workers, or of consumers, is named in health and log."""
+    other = Consumer(
+        {
+            **kafka_properties,
+            "group.id": nodes["a"].group_id,
+            "partition.assignment.strategy": "range",
+        }
+    )
+    try:
+        other.subscribe(["__consumer_offsets"])
+        nodes["a"].launch()
+        nodes["a"].until(nodes["a"].health)
+
+        def says_why() -> bool:
+            other.poll(0.1)
+            answer = nodes["a"].health()
+            return answer is not None and "another kind" in json.dumps(answer.json())
+
+        nodes["a"].until(says_why)
+        assert nodes["a"].health().status_code == 503  # type: ignore[union-attr]
+    finally:
+        other.close()
+    nodes["a"].until(lambda: (h := nodes["a"].health()) and h.status_code == 200)
