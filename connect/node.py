@@ -49,13 +49,14 @@ from connect.herder.status_store import StatusStore
 from connect.herder.store import ConfigStore, StoreSettings
 from connect.herder.supervisor import Child, ChildSpec
 from connect.herder.views import Views
+from connect.listener import listen
 from connect.logs import logger
 from connect.metrics import Exposition
 from connect.rest.app import ApiSettings, create_app
 from connect.rest.auth import Users
 from connect.rest.herder_api import Health, NodeInfo
 from connect.rest.loggers import LEVELS, LogLevels
-from connect.rest.transport import GuardedProtocol, listen, tls, trust_of_peers
+from connect.rest.transport import GuardedProtocol, tls, trust_of_peers
 from connect.statsd_reporter import StatsdReporter
 
 COMMANDS: Mapping[str, Sequence[str]] = {

@@ -9,8 +9,6 @@ Rules of this file:
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import ssl
 from typing import Any, Final
 
@@ -74,29 +72,6 @@ class GuardedProtocol(H11Protocol):
 
     def _cut_off(self) -> None:
         self.transport.abort()
-
-
-def listen(config: NodeConfig) -> socket.socket:
-    """The listening socket of the first of ``listeners``.
-
-    Raises:
-        ConfigError: ``listener``, the address cannot be taken.
-    """
-    host, port, _ = config.listener
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        made = socket.create_server((host, port), family=family, backlog=512)
-        # what is accepted inherits it; without it each answer waits 40 ms for the client's ACK,
-        # as head and body are two writes
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except OSError as e:
-        why = os.strerror(e.errno) if e.errno else str(e)
-        raise ConfigError(
-            f"cannot listen at {config.listener.url}: {why}; choose another address in listeners, "
-            "or end the process that has it",
-            code="listener",
-        ) from e
-    return made
 
 
 def common_name(connection: Any) -> str | None:
