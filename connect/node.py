@@ -33,7 +33,7 @@ from connect.config.providers import Providers
 from connect.direct import opened
 from connect.embedded.child import DirLock, writable_dir
 from connect.embedded.java import find_java
-from connect.errors import ConfigError, IcefloeError, RetriableError
+from connect.errors import IcefloeError, RetriableError
 from connect.gateways.kafka import client_properties
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.gateways.kafka_group import GroupMember
@@ -41,10 +41,9 @@ from connect.herder.api import HEALTHY, NodeHerder
 from connect.herder.backoff import BackoffPolicy
 from connect.herder.deploy import Deployer
 from connect.herder.herder import Herder
-from connect.herder.leading import Leading
+from connect.herder.leading import Leading, member_ids
 from connect.herder.offset_changes import OffsetChanges
 from connect.herder.questions import Questions
-from connect.herder.state import ConnectorState
 from connect.herder.status_store import StatusStore
 from connect.herder.store import ConfigStore, StoreSettings
 from connect.herder.supervisor import Child, ChildSpec
@@ -149,7 +148,7 @@ class Node:
         leading = Leading(
             self._store,
             self._statuses,
-            members=self._members,
+            members=partial(member_ids, self._admin, config.group_id),
             worker_id=self.worker_id,
             url=self.url,
             clock=clock,
@@ -190,33 +189,7 @@ class Node:
             on_fatal=self._on_fatal,
             on_metrics=exposition.heard,
         )
-        self._api = NodeHerder(
-            herder=self._herder,
-            store=self._store,
-            statuses=self._statuses,
-            admin=self._admin,
-            exposition=exposition,
-            offsets=OffsetChanges(
-                self._store,
-                self._admin,
-                self._deployer.moves,
-                group_of=self._group_of,
-                settle=self._deployer.settle_offsets,
-            ),
-            ask=self._questions.ask,
-            views=Views(
-                run_of=self._herder.run_of,
-                config_of=self._deployer.parsed,
-                group_of=self._group_of,
-                admin=self._admin,
-                reader_properties=settings.reader_properties,
-                opened=partial(opened, node=config.properties, environ=self._environ),
-                exposition=exposition,
-                clock=clock,
-            ),
-            group_id=config.group_id,
-            new_request=lambda: str(clock.new_uuid()),
-        )
+        self._api = self._make_api(exposition, settings.reader_properties)
         self._member = GroupMember(
             settings.reader_properties,
             group_id=config.group_id,
@@ -226,6 +199,36 @@ class Node:
             heartbeat_ms=values["heartbeat.interval.ms"],
             on_membership=self._herder.leadership.heard,
             on_refused=self._not_taken,
+        )
+
+    def _make_api(self, exposition: Exposition, readers: Mapping[str, str]) -> NodeHerder:
+        config, clock = self._config, self._clock
+        return NodeHerder(
+            herder=self._herder,
+            store=self._store,
+            statuses=self._statuses,
+            admin=self._admin,
+            exposition=exposition,
+            offsets=OffsetChanges(
+                self._store,
+                self._admin,
+                self._deployer.moves,
+                group_of=self._deployer.group_of,
+                settle=self._deployer.settle_offsets,
+            ),
+            ask=self._questions.ask,
+            views=Views(
+                run_of=self._herder.run_of,
+                config_of=self._deployer.parsed,
+                group_of=self._deployer.group_of,
+                admin=self._admin,
+                reader_properties=readers,
+                opened=partial(opened, node=config.properties, environ=self._environ),
+                exposition=exposition,
+                clock=clock,
+            ),
+            group_id=config.group_id,
+            new_request=lambda: str(clock.new_uuid()),
         )
 
     def _make_children(self, commands: Mapping[str, Sequence[str]]) -> dict[str, Child]:
@@ -343,23 +346,12 @@ class Node:
         else:
             self._herder.heard(child, event)
 
-    def _members(self) -> frozenset[str]:
-        """Node ids of the cluster's members: their client ids are their URLs."""
-        found = self._admin.client_ids(self._config.group_id)
-        return frozenset(url.partition("://")[2] for url in found)
-
     def _not_taken(self, reason: str) -> None:
         group = self._config.group_id
         message = f"Kafka's group {group} (group.id) does not take this node: {reason}"
         _log.warning(message)
         if not self._herder.leadership.joined.is_set():
             self._api.set_health(Health("starting", f"Worker is still starting up: {message}"))
-
-    def _group_of(self, state: ConnectorState) -> str:
-        try:
-            return self._deployer.parsed(state).connect_group_id
-        except ConfigError:
-            return f"connect-{state.name}"
 
     def _publish_level(self, namespace: str, level: str) -> None:
         if level not in LEVELS:  # from a topic that others may write

@@ -215,6 +215,13 @@ class Deployer:
             state.config or {}, node=self._node.properties, resolve=self._providers.resolve
         )
 
+    def group_of(self, state: ConnectorState) -> str:
+        """Consumer group of its source offsets, also when its configuration is not valid."""
+        try:
+            return self.parsed(state).connect_group_id
+        except ConfigError:
+            return f"connect-{state.name}"
+
     def _start(self, state: ConnectorState, stop: Callable[[bool], None]) -> None:
         config = self.parsed(state)
         self.settle_offsets(state, config.connect_group_id)

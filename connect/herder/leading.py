@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 
 from connect.clock import Clock
+from connect.gateways.kafka_admin import KafkaAdmin
 from connect.herder.placement import Places, place
 from connect.herder.status_state import NodeWord
 from connect.herder.status_store import StatusStore
@@ -153,6 +154,15 @@ class Leading:
             counter("rebalances").inc()
             _log.info("work is spread anew", connectors=len(changed), is_even=is_even)
             self._store.put_places(changed)
+
+
+def member_ids(admin: KafkaAdmin, group_id: str) -> frozenset[str]:
+    """Node ids of the members of a group: their client ids are their URLs.
+
+    Raises:
+        RetriableError: the broker is away.
+    """
+    return frozenset(url.partition("://")[2] for url in admin.client_ids(group_id))
 
 
 def _takers(members: Collection[str], words: Mapping[str, NodeWord]) -> tuple[str, ...]:
