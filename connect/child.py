@@ -27,6 +27,7 @@ from connect.errors import (
     trace_of,
 )
 from connect.ipc import Channel
+from connect.signals import on_signals
 
 DESCRIPTOR_VARIABLE = "ICEFLOE_IPC_FD"
 TRACE_CHARACTERS_MAX = 16_384
@@ -139,11 +140,11 @@ def begin(process: str) -> Serving | None:
     child = Child.from_environment()
     stopping = threading.Event()
 
-    def on_signal(*_: object) -> None:
+    def on_signal() -> None:
         stopping.set()
         child.channel.stop_receiving()
 
-    signal.signal(signal.SIGTERM, on_signal)
+    on_signals({signal.SIGTERM}, on_signal)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the node decides
     commands = child.commands(stopping)
     configure: Mapping[str, Any] = next(commands, {})

@@ -56,6 +56,7 @@ from connect.rest.auth import Users
 from connect.rest.herder_api import Health, NodeInfo
 from connect.rest.loggers import LEVELS, LogLevels
 from connect.rest.transport import GuardedProtocol, tls, trust_of_peers
+from connect.signals import on_signals
 from connect.statsd_reporter import StatsdReporter
 
 COMMANDS: Mapping[str, Sequence[str]] = {
@@ -132,7 +133,7 @@ class Node:
         return 0
 
     def stop(self) -> None:
-        """Drain and end; may be called from a signal handler or any thread."""
+        """Drain and end; may be called from any thread."""
         self._stopping.set()
 
     # ------------------------------------------------------------ wiring
@@ -371,8 +372,7 @@ def run_node(properties: Path) -> int:
     logs.configure("node")
     find_java()  # else the worker would say so, again and again, and only in its own log
     node = Node(NodeConfig.load(properties, os.environ), dict(os.environ))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: node.stop())
+    on_signals({signal.SIGTERM, signal.SIGINT}, node.stop)
     return node.run()
 
 

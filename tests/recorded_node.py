@@ -21,6 +21,7 @@ from connect.config.plugins import BUILT_IN
 from connect.herder.deploy import Deployer
 from connect.herder.state import ConnectorState
 from connect.layout import TopicPartition
+from connect.signals import on_signals
 from tests.golden.connect_rest_plugins import recorded_plugins
 from tests.stub_node import STUB
 
@@ -71,7 +72,7 @@ def main() -> None:
     }
     config = NodeConfig.load(Path(sys.argv[1]), os.environ)
     made = node.Node(config, dict(os.environ), commands=commands)
-    signal.signal(signal.SIGTERM, lambda *_: made.stop())
+    on_signals({signal.SIGTERM}, made.stop)
     (folder / "port").write_text(str(made.port))
     os._exit(made.run())
 

@@ -18,6 +18,7 @@ from connect.gateways.kafka_admin import KafkaAdmin
 from connect.herder import deploy
 from connect.herder.store import ConfigStore
 from connect.node import Node
+from connect.signals import on_signals
 
 STUB = str(Path(__file__).with_name("stub_child.py"))
 COMMANDS = {name: (sys.executable, STUB, name) for name in ("worker", "coordinator")}
@@ -47,7 +48,7 @@ def main() -> None:
     logs.configure("node")
     config = NodeConfig.load(Path(sys.argv[1]), os.environ)
     node = Node(config, dict(os.environ), commands=COMMANDS)
-    signal.signal(signal.SIGTERM, lambda *_: node.stop())
+    on_signals({signal.SIGTERM}, node.stop)
     (Path(os.environ["STUB_DIR"]) / "port").write_text(str(node.port))
     os._exit(node.run())
 

@@ -20,8 +20,8 @@ from connect.rest.described import Described
 from connect.rest.herder_api import ConflictError, HerderApi, UnavailableError
 from connect.rest.routes import Answer, Call, Endpoint
 
-TIMEOUT_S: Final = 90.0
-CONNECT_S: Final = 3.0
+FORWARD_TIMEOUT_S: Final = 90.0
+FORWARD_CONNECT_S: Final = 3.0
 READ_BACK_S: Final = 5.0
 POSITION: Final = "icefloe-config-offset"
 _FORWARD: Final = ("forward", "false")  # Kafka Connect's own parameter
@@ -39,7 +39,7 @@ class Forwarding:
         self._herder = herder
         self._client = httpx.Client(
             verify=True if trust is None else trust,
-            timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_S),
+            timeout=httpx.Timeout(FORWARD_TIMEOUT_S, connect=FORWARD_CONNECT_S),
             follow_redirects=False,
             trust_env=False,
         )

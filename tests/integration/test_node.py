@@ -271,6 +271,7 @@ def test_a_killed_child_comes_back_with_its_work(
     node.start()
     node.put("c", topic)
     node.running("c", tasks=1)
+    node.until(lambda: node.commands(process, "c"))
     first = node.commands(process)[0]["pid"]
     seen = set()
     os.kill(first, signal.SIGKILL)
@@ -329,7 +330,8 @@ def test_everything_comes_back_after_a_restart(node: RunningNode, topics: Topics
     assert node.status("paused") == ("PAUSED", ["PAUSED"])
     assert node.status("stopped") == ("STOPPED", [])
     assert node.layouts("runs")[1] == 1
-    assert node.call("POST", "/connectors", json=_named("runs", topic)).status_code == 409
+    refused = node.call("POST", "/connectors", json=_named("runs", topic))
+    assert refused.status_code == 409, refused.text
     assert node.call("POST", "/connectors", json=_named("deleted", topic)).status_code == 201
     node.running("deleted", tasks=1)
     assert node.layouts("deleted")[1] == 2
@@ -344,5 +346,6 @@ def _named(name: str, topic: str) -> dict[str, Any]:
             "iceberg.tables": "db.t",
             "iceberg.catalog.type": "sql",
             "iceberg.catalog.uri": "sqlite://",
+            "iceberg.catalog.warehouse": "/w",
         },
     }

@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 
 from connect import rest_client
-from connect.gateways import kafka, postgres_wait, schema_registry
+from connect.gateways import kafka, kafka_group, postgres_wait, schema_registry
 from connect.gateways.catalog_properties import client_config
 from connect.gateways.kafka import librdkafka_config
+from connect.rest import forwarding
 from worker.source import FETCH
 
 ROOT = Path(__file__).parents[2]
@@ -26,9 +27,11 @@ OPENERS = {
     "connect/gateways/kafka.py": "producers and readers",
     "connect/gateways/kafka_admin.py": "admin clients",
     "connect/gateways/kafka_bulk.py": "the demo's producer",
+    "connect/gateways/kafka_group.py": "a node's membership",
     "connect/gateways/postgres_wait.py": "PostgreSQL",
     "connect/gateways/schema_registry.py": "schema registries",
     "connect/gateways/storage.py": "object stores",
+    "connect/rest/forwarding.py": "other nodes",
     "connect/rest_client.py": "the command line",
 }
 REST = {"type": "rest", "uri": "http://c"}
@@ -70,6 +73,9 @@ def _in_use() -> dict[str, str]:
         "http.connect.timeout.ms": number(r'"http.connect.timeout.ms", (\d+)', registry),
         "http.read.timeout.ms": number(r'"http.read.timeout.ms", (\d+)', registry),
         "TIMEOUT_S": f"{rest_client.TIMEOUT_S:.0f}",
+        "FORWARD_TIMEOUT_S": f"{forwarding.FORWARD_TIMEOUT_S:.0f}",
+        "FORWARD_CONNECT_S": f"{forwarding.FORWARD_CONNECT_S:.0f}",
+        "LEAVE_TIMEOUT_S": f"{kafka_group.LEAVE_TIMEOUT_S:.0f}",
     }
 
 

@@ -1,0 +1,25 @@
+"""Signals that end a process."""
+
+import subprocess
+import sys
+
+SCRIPT = """
+import signal, threading
+from connect.signals import on_signals
+stopping = threading.Event()
+on_signals({signal.SIGTERM}, stopping.set)
+def elsewhere():
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+    threading.Event().wait()
+threading.Thread(target=elsewhere, daemon=True).start()
+stopping.wait()
+print("stopped")
+"""
+
+
+def test_a_signal_that_another_thread_receives_ends_the_wait_of_the_main_thread() -> None:
+    """The kernel may give it to any thread; the main thread waits for what it asks for."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "stopped\n"
