@@ -95,6 +95,16 @@ class Stack:
         """Where the node writes."""
         return self.state_dir / "node.log"
 
+    @property
+    def node_environ(self) -> dict[str, str]:
+        """Environment of a node of this stack; known once started."""
+        catalog = self.catalog_properties
+        return {
+            **{k: v for k, v in os.environ.items() if not k.startswith("CONNECT_")},
+            "ICEFLOE_CATALOG_URI": catalog["uri"],
+            "ICEFLOE_CATALOG_WAREHOUSE": catalog["warehouse"],
+        }
+
     def start(self) -> Self:
         """Start everything and return when the REST API answers.
 
@@ -133,12 +143,6 @@ class Stack:
         properties_file = self.state_dir / "node.properties"
         text = "".join(f"{key}={value}\n" for key, value in self._properties().items())
         properties_file.write_text(text, "utf-8")
-        catalog = self.catalog_properties
-        environ = {
-            **{k: v for k, v in os.environ.items() if not k.startswith("CONNECT_")},
-            "ICEFLOE_CATALOG_URI": catalog["uri"],
-            "ICEFLOE_CATALOG_WAREHOUSE": catalog["warehouse"],
-        }
         command: list[str | Path] = [
             sys.executable,
             "-m",
@@ -147,7 +151,11 @@ class Stack:
             properties_file,
         ]
         self._node = ChildProcess(
-            "the node", command, log_file=self.node_log_file, environ=environ, clock=self._clock
+            "the node",
+            command,
+            log_file=self.node_log_file,
+            environ=self.node_environ,
+            clock=self._clock,
         )
 
     def wait_for_node(self) -> None:

@@ -4,6 +4,8 @@ Rules of this file:
 - All methods but ``heard`` run on the herder's thread; whatever asks the broker is a job.
 - The group says who is to lead; who leads is who has taken over writing. A node that is fenced
   leads no more until the group says so again.
+- A node that finds nobody but itself in the group leads at once: what holds up the group is its own
+  killed predecessor, whose session has not ended, or the broker's wait for others.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from connect.metrics import gauge
 
 LOOK_MS = 1_000
 RETRY_MS = 500
+ALONE_LOOK_MS = 250
 
 Job = Callable[[], None]
 
@@ -70,6 +73,7 @@ class Leadership:
         self._on_outdated = on_outdated
         self._on_fatal = on_fatal
         self._is_chosen = False
+        self._is_taken = False  # by the group
         self._is_leading = False
         self._busy: set[str] = set()
         self._at_ms: dict[str, int] = {}
@@ -83,10 +87,12 @@ class Leadership:
         """The group has changed; called on the member's thread."""
         if not is_chosen:
             self._store.step_down()
-        self._post(lambda: self._changed(is_chosen=is_chosen))
+        self._post(lambda: self._changed(is_chosen=is_chosen, is_taken=True))
 
     def tick(self, now_ms: int) -> None:
         """Do what is due."""
+        if not self._is_taken and not self._is_chosen:
+            self._every("alone", ALONE_LOOK_MS, now_ms, self._look_for_others)
         if self._is_chosen and not self._is_leading:
             self._every("take-over", RETRY_MS, now_ms, self._take_over)
         if self._is_leading:
@@ -98,11 +104,14 @@ class Leadership:
         if self._is_leading:
             _log.warning("leads no more", error=str(error))
         self._is_leading = False
+        self._is_chosen = self._is_chosen and self._is_taken
         self._store.step_down()
         gauge("is_leader").set(0)
 
-    def _changed(self, *, is_chosen: bool) -> None:
-        self._is_chosen = is_chosen
+    def _changed(self, *, is_chosen: bool, is_taken: bool) -> None:
+        if self._is_taken and not is_taken:
+            return  # the group has said it meanwhile
+        self._is_chosen, self._is_taken = is_chosen, is_taken
         self._at_ms.clear()
         if is_chosen:
             return
@@ -137,6 +146,10 @@ class Leadership:
         self._busy.discard(what)
         if lost is not None:
             self.lost(lost)
+
+    def _look_for_others(self) -> None:
+        if self.leading.is_alone():
+            self._post(lambda: self._changed(is_chosen=True, is_taken=False))
 
     def _take_over(self) -> None:
         self.leading.take_over()

@@ -102,6 +102,14 @@ class Leading:
             _log.info("nodes", members=sorted(members), take_work=list(nodes))
             self._spread(is_even=bool(set(nodes) - set(before)))
 
+    def is_alone(self) -> bool:
+        """Whether the group has this node for a member, and no other.
+
+        Raises:
+            RetriableError: the broker is away.
+        """
+        return frozenset(self._members_now()) == {self._worker_id}
+
     def members(self) -> frozenset[str]:
         """Nodes of the last look."""
         return self._members

@@ -97,12 +97,30 @@ def start(nodes: Nodes, *names: str) -> None:
         nodes[name].until(lambda n=name: (h := nodes[n].health()) and h.status_code == 200)
     for name in names:
         nodes[name].until(lambda n=name: set(nodes.view(n)["ready"]) >= set(names))
+    up = [name for name, node in nodes.by_name.items() if node.url]
+    nodes[names[0]].until(lambda: _leads_alone(nodes, up))
+
+
+def _leads_alone(nodes: Nodes, up: list[str]) -> bool:
+    """Whether just one says that it leads, and all agree."""
+    leading = {
+        name
+        for name in up
+        if nodes[name].process.poll() is None
+        and "icefloe_is_leader 1.0" in nodes[name].call("GET", "/metrics").text
+    }
+    return len(leading) == 1 and all(nodes.view(n)["leader"] in leading for n in leading)
 
 
 def put(nodes: Nodes, through: str, connector: str, topic: str, tasks: int) -> None:
-    """Create or change a connector through a node."""
-    answer = nodes[through].put(connector, topic, tasks_max=str(tasks))
-    assert answer.status_code in {200, 201}, answer.text
+    """Create or change a connector through a node; again while a leader is being chosen."""
+
+    def is_done() -> bool:
+        answer = nodes[through].put(connector, topic, tasks_max=str(tasks))
+        assert answer.status_code in {200, 201, 409}, answer.text
+        return answer.status_code != 409
+
+    nodes[through].until(is_done)
 
 
 def test_any_node_takes_any_request(nodes: Nodes, topics: Topics) -> None:
