@@ -1,0 +1,117 @@
+"""The worker on a Spark standalone cluster: a master and two workers of its own on this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pyspark
+import pytest
+
+from connect.embedded.child import ChildProcess, free_port
+from connect.embedded.java import find_java
+from connect.embedded.stack import Stack
+from tests.running_stack import RunningStack, pick
+from tests.stack import unique_name
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+SPARK_HOME = Path(pyspark.__file__).parent
+PARTITIONS = 4
+RECORDS = 20_000  # per partition: enough that a read is cut into tasks for all executors
+START_TIMEOUT_MS = 120_000
+NODE = {
+    "spark.cores.max": "2",
+    "spark.executor.cores": "1",
+    "spark.executor.memory": "512m",
+    "spark.driver.memory": "1g",
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter.schemas.enable": "false",
+}
+
+
+class StandaloneCluster:
+    """A master and two workers with one core each.
+
+    Args:
+        folder: for logs and work.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.url = f"spark://127.0.0.1:{free_port()}"
+        self._page = f"http://127.0.0.1:{free_port()}/json/"
+        self._folder = folder
+        self.work = [folder / f"work-{number}" for number in range(2)]
+
+    def start(self, parts: ExitStack) -> None:
+        """Start all, and wait until the master has both workers."""
+        host, _, port = self.url.removeprefix("spark://").partition(":")
+        page = self._page.split(":")[2].partition("/")[0]
+        master = self._jvm("master", "master.Master", "--port", port, "--webui-port", page)
+        parts.callback(master.stop, timeout_ms=10_000)
+        master.wait_until(lambda: self._workers() is not None, timeout_ms=START_TIMEOUT_MS)
+        for number, work in enumerate(self.work):
+            more = ("--cores", "1", "--memory", "600m", "--work-dir", str(work))
+            worker = self._jvm(f"worker-{number}", "worker.Worker", *more, self.url)
+            parts.callback(worker.stop, timeout_ms=10_000)
+        master.wait_until(lambda: self._workers() == 2, timeout_ms=START_TIMEOUT_MS)
+        assert host == "127.0.0.1"
+
+    def executors(self) -> list[int]:
+        """Executors that each worker has started."""
+        return [len(list(work.glob("app-*/*/"))) for work in self.work]
+
+    def _workers(self) -> int | None:
+        try:
+            found: int = httpx.get(self._page, timeout=5).json()["aliveworkers"]
+        except httpx.TransportError:
+            return None
+        return found
+
+    def _jvm(self, name: str, kind: str, *arguments: str) -> ChildProcess:
+        command = [
+            find_java(), "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{SPARK_HOME}/jars/*",
+            f"org.apache.spark.deploy.{kind}", "--host", "127.0.0.1", *arguments,
+        ]  # fmt: skip
+        environ = {
+            **os.environ,
+            "SPARK_HOME": str(SPARK_HOME),
+            "SPARK_SCALA_VERSION": "2.13",  # what Spark's own start scripts find out
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        log = self._folder / f"{name}.log"
+        return ChildProcess(f"Spark's {name}", command, log_file=log, environ=environ)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[StandaloneCluster]:
+    """A standalone cluster that runs."""
+    with ExitStack() as parts:
+        made = StandaloneCluster(tmp_path)
+        made.start(parts)
+        yield made
+
+
+def test_rows_are_written_by_the_executors_of_a_standalone_cluster(
+    cluster: StandaloneCluster, tmp_path: Path
+) -> None:
+    """The data path is two executor processes of two Spark workers; each row is there once."""
+    node = {**NODE, "spark.master": cluster.url}
+    with Stack(tmp_path / "stack", node_properties=node) as stack:
+        running = RunningStack(stack)
+        topic = running.topic("standalone", partitions=PARTITIONS)
+        for partition in range(PARTITIONS):
+            ids = range(partition * RECORDS, (partition + 1) * RECORDS)
+            records = ({"id": n, "name": f"n{n}"} for n in ids)
+            running.produce(topic, *records, partition=partition)
+        name = unique_name("standalone")
+        running.table("far.t")
+        running.create(name, running.connector(topics=topic, iceberg__tables="far.t"))
+        rows = running.rows("far.t", RECORDS * PARTITIONS, name)
+        assert pick(rows, "id") == [(n,) for n in range(RECORDS * PARTITIONS)]
+        running.produce(topic, {"id": -1, "name": "later"})
+        assert pick(running.rows("far.t", RECORDS * PARTITIONS + 1, name), "id")[0] == (-1,)
+        assert cluster.executors() == [1, 1]
+        running.close()
