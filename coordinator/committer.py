@@ -35,6 +35,7 @@ from connect.config.connector import ConnectorConfig
 from connect.control_offsets import covers, merged, offsets_text
 from connect.errors import CommitError, CommitRefused, Fenced, IcefloeError, RetriableError
 from connect.gateways.catalog import CatalogGateway
+from connect.gateways.catalog_errors import THROTTLED
 from connect.gateways.storage import delete_files
 from coordinator.control_log import ControlLog
 from coordinator.effects import (
@@ -56,7 +57,7 @@ from coordinator.snapshots import Content, instant_text, instant_us
 from coordinator.table_checks import refuse_other_table, superseded_metadata
 
 _RESTARTS_MAX = 3
-_RETRIABLE_REFUSALS = frozenset({"unauthorized", "forbidden", "catalog_throttled"})
+_RETRIABLE_REFUSALS = frozenset({"unauthorized", "forbidden", THROTTLED})
 
 log = structlog.get_logger("coordinator")
 T = TypeVar("T")
@@ -135,7 +136,7 @@ class Committer:
     ) -> None:
         self._catalog = catalog
         self._config = config
-        self._clock = clock
+        self.clock = clock
         self._topic_id = control_topic_id
         self._control = control or ControlLog(None, config.control_topic)
         self._has_history = has_history
@@ -223,7 +224,7 @@ class Committer:
             CommitError, RetriableError, Fenced: the table cannot be committed to now.
         """
         memory = self._memory(commit)
-        started_ms = self._clock.monotonic_ms()
+        started_ms = self.clock.monotonic_ms()
         keys = self._keys(commit)
         table = self._catalog.load(commit.table.identifier)
         failpoints.hit("C7")
@@ -245,7 +246,7 @@ class Committer:
         landing = Landing(
             self._catalog,
             commit.table.identifier,
-            self._clock,
+            self.clock,
             keys,
             self._content(commit, state, selection, offsets),
             check,
@@ -272,7 +273,7 @@ class Committer:
             snapshot_id,
             begun.selection.files,
             begun.selection.records,
-            self._clock.monotonic_ms() - begun.started_ms,
+            self.clock.monotonic_ms() - begun.started_ms,
         )
 
     def _memory(self, commit: TableCommit) -> _Memory:
@@ -351,8 +352,8 @@ class Committer:
         if self._topic_id:
             properties[self.topic_id_property] = self._topic_id
         return Content(
-            self._clock.new_snapshot_id(),
-            str(self._clock.new_uuid()),
+            self.clock.new_snapshot_id(),
+            str(self.clock.new_uuid()),
             selection,
             summary,
             properties,

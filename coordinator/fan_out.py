@@ -5,6 +5,8 @@ Rules of this file:
   is believed for no table: each is read, and what it lacks is committed alone.
 - A table that cannot be loaded or written stays out of the request; one that failed after a
   request for all goes alone until it is committed. So no table holds the others up for good.
+- A catalog that asks for patience (429) is sent the same request again, later; in the end its
+  tables wait for the next round, for requests for each would be more.
 - A catalog may lose the second change of a table that is in one request twice: it is in it once.
 """
 
@@ -23,6 +25,7 @@ from connect.errors import CommitError, RetriableError
 from connect.gateways.catalog import CatalogGateway, TableChange
 from coordinator.committer import Begun, Committer
 from coordinator.effects import CommitOutcome, TableCommit, TableCommitted, TableFailed
+from coordinator.landing import Patience
 
 log = structlog.get_logger("coordinator")
 S = TypeVar("S")
@@ -117,6 +120,12 @@ class FanOut:
         return (joint, single) if len(joint) > 1 else ([], [*joint, *single])
 
     def _send(self, changes: Sequence[TableChange]) -> CommitError | RetriableError | None:
+        patience = Patience(self._committer.clock)
+        while (error := self._sent(changes)) is not None and patience.wait(error):
+            pass
+        return error
+
+    def _sent(self, changes: Sequence[TableChange]) -> CommitError | RetriableError | None:
         try:
             failpoints.hit_in_flight("C10")
             self._catalog.commit_together(changes)

@@ -5,6 +5,7 @@ Rules of this file:
 - After any error the table is read and the id looked for; a refused request may have been sent
   twice, an unanswered one may have been applied.
 - Of attempts that certainly failed the manifests and lists are deleted; of others nothing is.
+- A catalog that asks for patience (429) is waited for, as long as it says, within a bound.
 - An attempt that is sent together with other tables' says nothing of this table by its answer:
   the table is read, and what it lacks is attempted alone.
 """
@@ -31,6 +32,7 @@ from connect.errors import (
     RetriableError,
 )
 from connect.gateways.catalog import CatalogGateway, TableChange
+from connect.gateways.catalog_errors import THROTTLED
 from connect.gateways.storage import delete_files, storage_errors, verify_written
 from coordinator.floor import FloorKeys, TableState
 from coordinator.snapshots import Added, Content, Staged, add_files, last_sequence_number, stage
@@ -39,6 +41,8 @@ ATTEMPTS_MAX = 10
 LOOK_MS_MIN = 10_000
 PAUSE_MIN_MS = 20
 PAUSE_MAX_MS = 2_000
+PATIENCE_MS_MAX = 30_000
+PATIENCE_PAUSE_MS = 500
 
 log = structlog.get_logger("coordinator")
 
@@ -51,6 +55,33 @@ class WaitingClock(Clock, Protocol):
     def sleep_ms(self, duration_ms: int) -> None:
         """Block the calling thread."""
         ...
+
+
+@dataclass(slots=True)
+class Patience:
+    """The waits of one commit for a catalog that is throttling; all of them are bounded.
+
+    Args:
+        clock: waits.
+    """
+
+    clock: WaitingClock
+    _left_ms: int = PATIENCE_MS_MAX
+    _pause_ms: int = PATIENCE_PAUSE_MS
+
+    def wait(self, error: IcefloeError) -> bool:
+        """Wait as the answer asks; False, at once, where it does not ask or asks for too much."""
+        if error.code != THROTTLED:
+            return False
+        # many commits were refused together and should not come back together
+        pause_ms = self._pause_ms // 2 + self.clock.new_snapshot_id() % self._pause_ms
+        pause_ms += 1_000 * error.coordinates.get("retry_after_s", 0)
+        if pause_ms > self._left_ms:
+            return False
+        self._left_ms -= pause_ms
+        self._pause_ms *= 2
+        self.clock.sleep_ms(pause_ms)
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +151,7 @@ class Landing:
         match answer:
             case None:
                 error = CommitStateUnknown("the catalog says that it committed all tables")
-            case CommitRefused():  # perhaps because of another table
+            case CommitRefused() if answer.code != THROTTLED:  # perhaps because of another table
                 error = CommitConflict(str(answer))
             case _:
                 error = answer
@@ -128,6 +159,8 @@ class Landing:
             table = self._after(error)
             if self._is_in(table):
                 landed = Landed(table, (self.content.snapshot_id, staged.manifests))
+            elif error.code == THROTTLED:  # one request was too much: as many as tables are more
+                raise error
             else:
                 log.info("commit repeated alone", table=self.identifier, code=error.code)
                 landed = self._land(table, self.check(table), first=1)
@@ -165,6 +198,7 @@ class Landing:
         return landed
 
     def _land(self, table: Table, state: TableState, first: int = 0) -> Landed:
+        patience = Patience(self.clock)
         for attempt in range(first, ATTEMPTS_MAX):
             staged = self._prepared or self._stage(table, state, attempt)
             self._prepared = None
@@ -176,10 +210,12 @@ class Landing:
                 table = self._after(error)
                 if self._is_in(table):
                     return Landed(table, None)
-                if isinstance(error, CommitRefused):
+                has_waited = patience.wait(error)
+                if isinstance(error, CommitRefused) and not has_waited:
                     raise
                 log.info("commit repeated", attempt=attempt, code=error.code, error=str(error))
-                self._pause(attempt)
+                if not has_waited:
+                    self._pause(attempt)
                 state = self.check(table)
             else:
                 return Landed(after, (self.content.snapshot_id, staged.manifests))

@@ -34,17 +34,18 @@ class FaultyProxy:
     A fault is ``applied:WHAT``, ``refused:WHAT`` or ``some:WHAT``: the request reaches the server,
     or it does not, or only the first half of a transaction's tables does. WHAT is a status, ``cut``
     (connection closed without an answer), ``garbage``, ``empty``, ``hang:SECONDS``, or nothing for
-    the server's own answer.
+    the server's own answer. Answers of status 429 carry ``retry_after``, if that is set.
     """
 
     def __init__(self, target: str) -> None:
         self.target = target
         self.faults: deque[str] = deque()
         self.load_faults: deque[str] = deque()
-        self.commits = 0
+        self.commits = self.loads = 0
         self.transactions = 0
         self.applied = 0
         self.latency_s = 0.0
+        self.retry_after: str | None = None
         self.before_commit: list[Any] = []
         self._client = httpx.Client(timeout=30)
         proxy = self
@@ -92,6 +93,7 @@ class FaultyProxy:
                 action()
             fault = self.faults.popleft() if self.faults else None
         elif is_table and request.command == "GET":
+            self.loads += 1
             fault = self.load_faults.popleft() if self.load_faults else None
         where, _, what = (fault or "").partition(":")
         if where == "some":
@@ -133,6 +135,8 @@ class FaultyProxy:
             body = b"<html>ok</html>"
         elif what.isdecimal():
             status = int(what)
+            if status == 429 and self.retry_after is not None:
+                headers["Retry-After"] = self.retry_after
             body = b'{"error": {"message": "injected", "type": "Injected", "code": %d}}' % status
         elif answer is not None and what != "empty":
             status, body = answer.status_code, answer.content

@@ -123,8 +123,8 @@ JAVA_KEYS: tuple[Key, ...] = (
     Key(
         "iceberg.control.commit.threads",
         "INT",
-        "Tables committed at the same time.",
-        "4",
+        "Tables committed at the same time, each with a connection to the catalog.",
+        "16",
         check=between(1, 256),
     ),
     Key(

@@ -3,6 +3,7 @@
 Rules of this file:
 - A client reads files with the catalog's properties and the credentials the catalog lends for
   the table; table properties, which any table owner may set, have no say in it.
+- Only questions are sent again by themselves, and only after a 429.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from pyiceberg.table.update import SetPropertiesUpdate, TableRequirement, TableU
 from pyiceberg.typedef import EMPTY_DICT, UTF8, IcebergBaseModel, Identifier, Properties
 from requests import HTTPError, PreparedRequest, Response, Session
 from requests.adapters import BaseAdapter, HTTPAdapter
+from urllib3 import BaseHTTPResponse, Retry
 
 from connect.errors import CommitRefused, ConfigError
 from connect.gateways.catalog_properties import CatalogKind, python_modules_in
@@ -48,6 +50,8 @@ _CLASSES: Mapping[str, tuple[str, str]] = {
 
 _TRANSACTION = Endpoint(http_method=HttpMethod.POST, path="/v1/{prefix}/transactions/commit")
 _TOKEN_EXPIRED = frozenset({401, 419})
+PATIENCE_TRIES = 4
+PATIENCE_S_MAX = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,24 @@ def refuse_python_modules(properties: Mapping[str, Any], *, table: str | None = 
             code="python_module_refused",
             table=table,
         )
+
+
+class _Patience(Retry):
+    """Questions are asked again when the catalog asks for patience (429); a commit never is."""
+
+    def get_retry_after(self, response: BaseHTTPResponse) -> float | None:
+        """Seconds the answer asks to wait for, but not for ever."""
+        asked_s = super().get_retry_after(response)
+        return None if asked_s is None else min(asked_s, PATIENCE_S_MAX)
+
+
+def _adapter() -> HTTPAdapter:
+    patience = _Patience(
+        total=None, connect=0, read=False, redirect=0, other=0, status=PATIENCE_TRIES,
+        status_forcelist=[429], allowed_methods={"GET", "HEAD"}, raise_on_status=False,
+        backoff_factor=0.25, backoff_jitter=0.25,
+    )  # fmt: skip
+    return HTTPAdapter(max_retries=patience)
 
 
 class _TimeLimited(BaseAdapter):
@@ -102,7 +124,7 @@ class GuardedRest(RestCatalog):
         # The first thing PyIceberg does with a new session, before it asks for a token.
         super()._config_headers(session)
         for scheme in ("http://", "https://"):
-            session.mount(scheme, _TimeLimited(HTTPAdapter(), *self._limits))
+            session.mount(scheme, _TimeLimited(_adapter(), *self._limits))
 
     def _init_sigv4(self, session: Session) -> None:
         super()._init_sigv4(session)

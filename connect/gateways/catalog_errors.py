@@ -8,6 +8,8 @@ Rules of this file:
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     BadRequestError,
@@ -30,6 +32,7 @@ from connect.errors import (
     RetriableError,
 )
 
+THROTTLED = "catalog_throttled"
 _MESSAGE_CHARACTERS_MAX = 500
 _CODE_BY_CLASS: tuple[tuple[type[Exception], str], ...] = (
     (NoSuchTableError, "table_missing"),
@@ -38,7 +41,7 @@ _CODE_BY_CLASS: tuple[tuple[type[Exception], str], ...] = (
     (AuthorizationExpiredError, "unauthorized"),
     (OAuthError, "unauthorized"),
     (ForbiddenError, "forbidden"),
-    (TooManyRequestsError, "catalog_throttled"),
+    (TooManyRequestsError, THROTTLED),
     (BadRequestError, "catalog_refused"),
 )
 _CODE_BY_STATUS = {
@@ -50,7 +53,7 @@ _CODE_BY_STATUS = {
     413: "catalog_refused",
     419: "unauthorized",
     422: "catalog_refused",
-    429: "catalog_throttled",
+    429: THROTTLED,
     501: "catalog_refused",
 }
 
@@ -61,7 +64,7 @@ def commit_error(error: Exception) -> CommitError:
     if isinstance(error, CommitFailedException) or _is_integrity_error(error):
         return CommitConflict(message)
     if code := _refusal(error):
-        return CommitRefused(message, code=code)
+        return CommitRefused(message, code=code, retry_after_s=_retry_after_s(error))
     if isinstance(error, NotImplementedError):
         return CommitRefused(message, code="catalog_refused")
     return CommitStateUnknown(message)
@@ -71,7 +74,7 @@ def request_error(error: Exception) -> IcefloeError:
     """What an exception of any other request means; anything not known may be tried again."""
     message = _message(error)
     code = _refusal(error)
-    if code == "catalog_throttled":
+    if code == THROTTLED:
         return RetriableError(message, code=code)
     if code:
         return CommitRefused(message, code=code)
@@ -100,11 +103,20 @@ def _refusal(error: Exception) -> str | None:
 
 def http_status(error: BaseException) -> int | None:
     """The HTTP status behind a client's exception."""
-    for e in (error, error.__cause__):
-        status = getattr(getattr(e, "response", None), "status_code", None)
-        if isinstance(status, int):
-            return status
-    return None
+    status = getattr(_response(error), "status_code", None)
+    return status if isinstance(status, int) else None
+
+
+def _response(error: BaseException) -> Any:
+    found = (getattr(e, "response", None) for e in (error, error.__cause__))
+    return next((response for response in found if response is not None), None)
+
+
+def _retry_after_s(error: BaseException) -> int | None:
+    """Seconds that an answer asks to wait for, at most an hour; a date is not understood."""
+    headers = getattr(_response(error), "headers", {})
+    text = str(headers.get("Retry-After", "")).strip()
+    return min(int(text), 3_600) if text.isascii() and text.isdecimal() and len(text) < 10 else None
 
 
 def _is_integrity_error(error: Exception) -> bool:

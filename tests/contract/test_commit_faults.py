@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.table import Table
 
 from connect import failpoints
-from connect.errors import CommitConflict, CommitRefused, CommitStateUnknown
+from connect.errors import CommitConflict, CommitRefused, CommitStateUnknown, RetriableError
 from connect.gateways.catalog import CatalogGateway, open_catalog
 from coordinator.committer import Committer
 from coordinator.effects import CoordinatorFenced, TableCommit, TableCommitted, TableFailed
@@ -27,7 +27,7 @@ from tests.tables import (
 )
 
 UNKNOWN = ["500", "502", "503", "504", "507", "408", "cut", "garbage", "empty", "hang:1.5"]
-REFUSED = ["400", "403", "404", "422", "429"]
+REFUSED = ["400", "403", "404", "422"]
 
 
 @pytest.fixture
@@ -85,9 +85,59 @@ def test_a_refusal_is_told_and_leaves_nothing_behind(
     outcome = committer.commit(commit)
     assert isinstance(outcome, TableFailed)
     assert "injected" in outcome.message
-    assert outcome.is_retriable == (what in {"403", "429"})
+    assert outcome.is_retriable == (what == "403")
     assert not metadata_files(table)
     assert isinstance(committer.commit(commit), TableCommitted)
+
+
+@pytest.mark.parametrize("where", ["refused", "applied"])
+def test_a_catalog_that_asks_for_patience_gets_it(
+    proxy: FaultyProxy, catalog: CatalogGateway, table: Table, where: str
+) -> None:
+    """The commit waits as long as asked and is sent again; one that landed is recognised."""
+    committer = _committer(catalog, table)
+    proxy.retry_after = "7"
+    proxy.faults.extend([f"{where}:429", f"{where}:429"])
+    assert isinstance(committer.commit(_round(table, 0)), TableCommitted)
+    assert isinstance(committer.clock, QuickClock)
+    waits = [ms for ms in committer.clock.slept_ms if ms >= 7_000]
+    assert len(waits) == (2 if where == "refused" else 0)
+    assert len(_files(catalog, table)) == 1
+
+
+@pytest.mark.parametrize("asked", [None, "20", "86400", "Wed, 21 Oct 2015 07:28:00 GMT"])
+def test_patience_with_a_catalog_ends(
+    proxy: FaultyProxy, catalog: CatalogGateway, table: Table, asked: str | None
+) -> None:
+    """What would take longer than half a minute is left to the next round."""
+    committer = _committer(catalog, table)
+    proxy.retry_after = asked
+    proxy.faults.extend(["refused:429"] * 100)
+    commit = _round(table, 0)
+    outcome = committer.commit(commit)
+    assert isinstance(outcome, TableFailed)
+    assert (outcome.code, outcome.is_retriable) == ("catalog_throttled", True)
+    assert isinstance(committer.clock, QuickClock)
+    assert sum(committer.clock.slept_ms) <= 30_000
+    assert not metadata_files(table)
+    proxy.faults.clear()
+    assert isinstance(committer.commit(commit), TableCommitted)
+
+
+def test_questions_are_asked_again_when_the_catalog_asks_for_patience(
+    proxy: FaultyProxy, catalog: CatalogGateway, table: Table
+) -> None:
+    """A table is loaded in the end, by workers and tools, too; or it is said why not."""
+    proxy.retry_after = "0"
+    proxy.load_faults.extend(["refused:429"] * 3)
+    before = proxy.loads
+    assert catalog.load(table.name()).name() == table.name()
+    assert proxy.loads - before == 4
+    proxy.load_faults.extend(["refused:429"] * 100)
+    with pytest.raises(RetriableError) as raised:
+        catalog.load(table.name())
+    assert raised.value.code == "catalog_throttled"
+    assert proxy.loads - before == 9
 
 
 @pytest.mark.parametrize("what", ["401", "419"])
@@ -203,7 +253,7 @@ def test_the_gateway_makes_one_attempt(
     proxy: FaultyProxy, catalog: CatalogGateway, table: Table, where: str
 ) -> None:
     """Each fault of the table becomes one of three errors, after one request."""
-    for what in [*UNKNOWN, *REFUSED, "409"]:
+    for what in [*UNKNOWN, *REFUSED, "429", "409"]:
         proxy.commits = 0
         proxy.faults.append(f"{where}:{what}")
         with pytest.raises((CommitConflict, CommitRefused, CommitStateUnknown)) as raised:

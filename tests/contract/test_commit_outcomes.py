@@ -32,8 +32,8 @@ from tests.tables import (
 )
 
 UNKNOWN = ("500", "502", "503", "504", "507", "408", "cut", "garbage", "empty")
-REFUSED = ("400", "403", "404", "422", "429")
-AGAIN = ("401", "419", "409")  # the client itself, or we at once, send it once more
+REFUSED = ("400", "403", "404", "422")
+AGAIN = ("401", "419", "409", "429")  # the client itself, or we, send it once more
 ANSWERS = (*UNKNOWN, *REFUSED, *AGAIN)
 ROUNDS_MAX = 4
 MANY = 3
@@ -188,9 +188,31 @@ def test_tables_committed_together(
         proxy.commits = proxy.transactions = 0
         proxy.faults.append(f"{where}:{what}")
         assert tables.commit_all(tables.round()) == 1, what
-        assert (proxy.transactions, proxy.commits) == (1, 1 + left), what
+        requests = 1 + (what == "429")  # the same again, then it is looked what there is
+        alone = 0 if (where, what) == ("refused", "429") else left
+        assert (proxy.transactions, proxy.commits) == (requests, requests + alone), what
     tables.fan_out.close()
     tables.check(snapshots=1 + len(answers))
+
+
+def test_a_throttling_catalog_is_not_sent_more(proxy: FaultyProxy, patient: CatalogGateway) -> None:
+    """When patience ends all tables wait for the next round; none is tried alone."""
+    tables = _after_a_round(patient, MANY, together=True)
+    proxy.commits = proxy.transactions = 0
+    proxy.faults.extend(["refused:429"] * 50)
+    commits = tables.round()
+    outcomes = tables.commit(commits)
+    assert {o.code for o in outcomes.values() if isinstance(o, TableFailed)} == {
+        "catalog_throttled"
+    }
+    assert len(outcomes) == MANY
+    assert 1 < proxy.transactions == proxy.commits < 20
+    proxy.faults.clear()
+    proxy.commits = proxy.transactions = 0
+    assert tables.commit_all(commits) == 1
+    assert (proxy.transactions, proxy.commits) == (1, 1)
+    tables.fan_out.close()
+    tables.check(snapshots=2)
 
 
 @pytest.mark.parametrize(
