@@ -35,7 +35,7 @@ CONFIG_TOPIC = "icefloe-configs"
 LETTERS_TOPIC = "payments-dead"
 CANARY = "canary-5f1d27"  # a secret that nobody asks for, in the connector's configuration
 WAIT_S = 240.0
-STILL_S = 120.0
+STILL_S = 240.0
 TAIL_BYTES = 6_000
 # the broker's time: records cannot be older than what was in the log before them
 TOPIC_CONFIG = {"message.timestamp.type": "LogAppendTime"}

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import urlparse
 
 import numpy as np
@@ -36,6 +36,16 @@ _COLUMNS = ("partition", "sequence")
 _LANE = b'{"partition":'
 _SEQUENCE = b'"sequence":'
 Ends: TypeAlias = dict[TopicPartition, int]
+
+
+class AnnouncedSeen(NamedTuple):
+    """When records of these partitions were announced, by a task of which layout."""
+
+    at_ms: int
+    layout: int
+    places: tuple[TopicPartition, ...]
+
+
 Taken = TypeVar("Taken")
 
 
@@ -89,6 +99,20 @@ def read_ranges(
         )
         out.setdefault(TopicPartition(r.topic, r.partition), []).append(seen)
     return out, b"\n".join(value for value, _ in found)
+
+
+def read_announced(bootstrap_servers: str, control_topic: str) -> list[AnnouncedSeen]:
+    """Which partitions' records were announced when, and under which layout, in their order."""
+
+    def announced(message: Message) -> AnnouncedSeen:
+        headers = decode_headers(message.headers())
+        places = (
+            TopicPartition(r.topic, r.partition) for r in headers.ranges or () if r.records_read
+        )
+        return AnnouncedSeen(message.timestamp()[1], headers.layout or 0, tuple(places))
+
+    found, _ = _read(bootstrap_servers, [control_topic], announced)
+    return [seen for seen in found if seen.places]
 
 
 def _identity(message: Message) -> tuple[int, int, int]:

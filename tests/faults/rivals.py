@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -60,13 +60,27 @@ class Rival:
             told = f"no {event} with {has} in {WAIT_S:.0f} s\n{self._run.told()}"
             assert time.monotonic() < deadline_s, told
 
-    def begin(self, config: Mapping[str, str], task: int | None = None) -> None:
-        """Tell it to run the coordinator, or a task, as the node tells its own."""
+    def until_fenced(self, tasks: Iterable[int]) -> None:
+        """Wait until each of these tasks has failed as fenced, in whatever order."""
+        left = set(tasks)
+        while left:
+            left.discard(self.until("state", state="FAILED", code="fenced")["task"])
+
+    def begin(
+        self, config: Mapping[str, str], task: int | None = None, layout: Layout | None = None
+    ) -> None:
+        """Tell it to run the coordinator, or a task, as the node tells its own.
+
+        Args:
+            config: the connector's.
+            task: None for the coordinator.
+            layout: None for the one that the node runs now.
+        """
         message = {
             "op": "start",
             "connector": NAME,
             "config": {"name": NAME, **config},
-            "layout": self.layout().to_json(),
+            "layout": (layout or self.layout()).to_json(),
         }
         assert self._child.send(message if task is None else {**message, "task": task})
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
-from pyiceberg.catalog import load_catalog
 
 from connect.layout import TopicPartition
 from tests.faults.arena import INTERVAL_MS, Arena
-from tests.faults.chaos import GROUP, NAME, PARTITIONS, TABLES, TOPIC, TOPIC_CONFIG
+from tests.faults.chaos import CONTROL_TOPIC, GROUP, NAME, PARTITIONS, TOPIC, TOPIC_CONFIG
+from tests.faults.readback import AnnouncedSeen, read_announced
 
 pytestmark = [
     pytest.mark.kafka,
@@ -24,30 +23,40 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
-COMMITS_AFTER = 4
+ANNOUNCED_AFTER = 8  # of one to four tasks
 MORE_PARTITIONS = 2
 DAYS = 3
 
 
-def commit_times_ms(arena: Arena) -> list[int]:
-    """When the snapshots of the first table were made."""
-    catalog = load_catalog("demo", **arena.run.stack.catalog_properties)
-    try:
-        return [s.timestamp_ms for s in catalog.load_table(TABLES[0]).metadata.snapshots]
-    finally:
-        catalog.close()
+def interrupted_ms(seen: Iterable[AnnouncedSeen]) -> int:
+    """Longest time between two announcements of one partition under different layouts."""
+    last: dict[TopicPartition, AnnouncedSeen] = {}
+    longest_ms = 0
+    for now in seen:
+        for place in now.places:
+            before = last.get(place, now)
+            if before.layout != now.layout:
+                longest_ms = max(longest_ms, now.at_ms - before.at_ms)
+            last[place] = now
+    return longest_ms
 
 
 @contextmanager
 def change(arena: Arena, name: str) -> Iterator[None]:
-    """A change under load; notes how long the commits were interrupted by it."""
+    """A change under load; notes for how long it kept a partition's records waiting."""
+    run = arena.run
+    servers = run.stack.bootstrap_servers
     with arena.fault(name):
-        before = len(commit_times_ms(arena))
+        before = run.until(run.ready_layout, "a layout").number
         yield
-        wanted = len(commit_times_ms(arena)) + COMMITS_AFTER
-        arena.run.until(lambda: len(commit_times_ms(arena)) >= wanted, "commits after the change")
-        times_ms = commit_times_ms(arena)[before - 1 :]
-        longest_ms = max(later - earlier for earlier, later in itertools.pairwise(times_ms))
+
+        def after() -> list[AnnouncedSeen]:
+            every = read_announced(servers, CONTROL_TOPIC)
+            seen = [s for s in every if s.layout >= before]
+            return seen if sum(s.layout > before for s in seen) >= ANNOUNCED_AFTER else []
+
+        longest_ms = interrupted_ms(run.until(after, "announcements after the change"))
+        assert longest_ms, "no partition was read before and after"
         arena.interrupted_s[name] = max(0, longest_ms - INTERVAL_MS) / 1000
 
 

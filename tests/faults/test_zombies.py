@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.faults.arena import Arena
 from tests.faults.chaos import NAME, TABLES, TOPIC
 from tests.faults.readback import read_tables
-from tests.faults.rivals import rival
+from tests.faults.rivals import Rival, rival
 
 pytestmark = [
     pytest.mark.kafka,
@@ -27,6 +27,8 @@ pytestmark = [
 ]
 
 ROUNDS_FROZEN = 15
+ROUNDS_OF_THE_OTHER = 5
+SILENCE_MS = "10000"
 BROKER_PAUSE_S = 20.0
 HOLD_MS = 3_000
 TERM_WAIT_S = 40.0
@@ -36,13 +38,26 @@ BALLAST_STEP = 1024 * 1024
 
 @contextmanager
 def frozen(pid: int | None) -> Iterator[None]:
-    """The process does nothing while the block runs."""
+    """The process and all that it started do nothing while the block runs."""
     assert pid is not None
-    os.kill(pid, signal.SIGSTOP)
+    stopped = freeze(pid)
     try:
         yield
     finally:
-        os.kill(pid, signal.SIGCONT)
+        for process in reversed(stopped):
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
+
+
+def freeze(pid: int) -> list[psutil.Process]:
+    """Stop the process and its descendants, as a machine that hangs would."""
+    first = psutil.Process(pid)
+    first.suspend()
+    every = [first, *first.children(recursive=True)]
+    for process in every[1:]:
+        with suppress(psutil.NoSuchProcess):
+            process.suspend()
+    return every
 
 
 def metric(arena: Arena, name: str, **labels: str) -> float:
@@ -82,6 +97,36 @@ def test_a_coordinator_frozen_in_a_commit_comes_back_as_a_zombie(
             run.until(lambda: snapshots(arena) >= was + ROUNDS_FROZEN, "rounds of the other")
         run.until(lambda: fenced(arena) > before, "the zombie's fencing")
         other.until("state", state="FAILED", code="fenced")
+
+
+def test_a_worker_frozen_in_a_transaction_comes_back_as_a_zombie(
+    arena: Arena, tmp_path: Path
+) -> None:
+    """Another one runs its tasks meanwhile: it is fenced, nothing of its transaction is seen."""
+    run = arena.run
+    with arena.fault("a frozen worker"), rival(run, "worker", tmp_path) as other:
+        before, count = fenced(arena), len(other.layout().tasks)
+        arena.arm("W8", f"delay:{HOLD_MS}")
+        arena.until_hit("W8")
+        with frozen(run.pid("worker")):
+            begin_tasks(arena, other)
+            was = snapshots(arena)
+            run.until(lambda: snapshots(arena) >= was + ROUNDS_OF_THE_OTHER, "rounds of the other")
+        run.until(lambda: fenced(arena) >= before + count, "fencing of every task of the zombie")
+        other.until_fenced(range(count))
+
+
+def test_a_worker_that_stays_frozen_is_killed(arena: Arena) -> None:
+    """Its node hears nothing of it for too long: another process, nothing left of the old one."""
+    run = arena.run
+    with silence_limit(arena, SILENCE_MS), arena.fault("a worker that stays frozen"):
+        old = run.until(lambda: run.pid("worker"), "a worker")
+        arena.arm("W8", f"delay:{HOLD_MS}")
+        arena.until_hit("W8")
+        stopped = freeze(old)
+        run.until(lambda: not psutil.pid_exists(old), "its death")
+        run.until(lambda: run.pid("worker") not in {None, old}, "a worker in its place")
+        assert not psutil.wait_procs(stopped, timeout=60)[1]
 
 
 def test_a_paused_broker(arena: Arena) -> None:
@@ -162,6 +207,39 @@ def test_a_foreign_transaction_that_hangs(arena: Arena) -> None:
             )
     finally:
         run.put(arena.config)
+
+
+def begin_tasks(arena: Arena, other: Rival) -> int:
+    """Let the other worker run every task; how many there are."""
+    count = len(other.layout().tasks)
+    for task in range(count):
+        other.begin(arena.config, task)
+        other.until("state", state="RUNNING", task=task)
+    return count
+
+
+@contextmanager
+def silence_limit(arena: Arena, limit_ms: str) -> Iterator[None]:
+    """A node that waits only so long for a sign of life, while the block runs."""
+    properties = arena.run.stack._node_properties
+    name = "icefloe.child.silence.max.ms"
+    before = properties[name]
+    try:
+        properties[name] = limit_ms
+        restart_node(arena)
+        yield
+    finally:
+        properties[name] = before
+        restart_node(arena)
+
+
+def restart_node(arena: Arena) -> None:
+    """End the node in order and start one with the properties as they are now."""
+    stack = arena.run.stack
+    assert stack._node is not None
+    stack._node.stop(timeout_ms=int(TERM_WAIT_S * 1000))
+    stack.start_node()
+    stack.wait_for_node()
 
 
 def fill(file: Path) -> None:
