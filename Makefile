@@ -16,16 +16,17 @@ PYTEST_ARGS ?=
 STAMP := $(VENV)/.complete
 CLIENTS ?= $(VENV)-clients
 DEMO_ARGS ?=
+PEER_ARGS ?=
 
 # The first interpreter that is new enough and can make environments; PYTHON=... overrides.
 FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
   $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
   && echo $$p && break; done
 
-.PHONY: help setup clients jars demo test unit bench golden sim faults lint fmt lock docs clean
+.PHONY: help setup clients jars demo test unit bench bench-peer golden sim faults lint fmt lock docs clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: $(STAMP) jars ## environment from the lock file, this package, the jars; nothing when complete
 
@@ -82,6 +83,9 @@ faults: setup ## every failpoint, kills, freezes, layouts on real processes; FAU
 
 bench: setup ## the figures of docs/performance, as a table and JSON
 	@$(BIN)/pytest tests/bench -m bench -s $(PYTEST_ARGS)
+
+bench-peer: setup ## formats x shapes x modes x tables beside the Java sink, an hour; PEER_ARGS chooses
+	@$(BIN)/python -m tests.bench.peer $(PEER_ARGS)
 
 docs: $(STAMP) ## write the generated pages anew
 	@$(BIN)/python -m connect.config.docs docs/configuration.md

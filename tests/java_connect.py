@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import signal
 import time
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ class JavaConnect:
         bootstrap_servers: the cluster; it must let clients create topics by request.
         name: of its group; workers of one name share what they were told.
         heap_max_mb: the JVM's heap limit.
+        converters: further converters, each a plug-in of its own: class by jar group.
     """
 
     def __init__(
@@ -51,12 +53,14 @@ class JavaConnect:
         *,
         name: str = "java",
         heap_max_mb: int = 768,
+        converters: Mapping[str, str] | None = None,
     ) -> None:
         self.state_dir = state_dir
         self._name = name
         self.port = free_port()
         self._bootstrap_servers = bootstrap_servers
         self._heap_max_mb = heap_max_mb
+        self._converters = dict(converters or {})
         self._child: ChildProcess | None = None
         self.api = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60)
 
@@ -73,6 +77,8 @@ class JavaConnect:
         plugins.mkdir(exist_ok=True)
         if not (plugins / "iceberg-sink").exists():
             (plugins / "iceberg-sink").symlink_to(jars.resolve("java-sink")[0].parent)
+        for group, class_name in self._converters.items():
+            _install_converter(plugins / group, group, class_name)
         logging = self.state_dir / "log4j2.properties"
         logging.write_text(_LOGGING, "utf-8")
         settings = self.state_dir / "worker.properties"
@@ -197,3 +203,14 @@ class JavaConnect:
             "scheduled.rebalance.max.delay.ms": "0",
             "connector.client.config.override.policy": "All",
         }
+
+
+def _install_converter(folder: Path, group: str, class_name: str) -> None:
+    """Make a plug-in of a jar group, with the service file that its converter may lack."""
+    if folder.exists():
+        return
+    folder.mkdir()
+    for jar in jars.resolve(group):
+        (folder / jar.name).symlink_to(jar)
+    with zipfile.ZipFile(folder / "service.jar", "w") as service:
+        service.writestr("META-INF/services/org.apache.kafka.connect.storage.Converter", class_name)

@@ -113,8 +113,21 @@ GROUPS: Mapping[str, Group] = {
             "org.apache.hadoop:hadoop-client-runtime:3.4.2",
         )
     ),
+    # Avro for Kafka Connect: Confluent's converter is not in the central repository
+    "java-avro": Group(
+        (
+            "io.apicurio:apicurio-registry-utils-converter:2.6.13.Final",
+            "io.apicurio:apicurio-registry-serdes-avro-serde:2.6.13.Final",
+            "io.apicurio:apicurio-registry-client:2.6.13.Final",
+        ),
+        excludes=(
+            "org.apache.kafka:connect-api",
+            "org.apache.kafka:connect-json",
+            "org.apache.kafka:kafka-clients",
+        ),
+    ),
 }
-ON_DEMAND = frozenset({"java-connect", "java-sink"})
+ON_DEMAND = frozenset({"java-connect", "java-sink", "java-avro"})
 """Groups that nothing but their user resolves: large, and of no use without the Java sink."""
 
 

@@ -21,6 +21,11 @@ from connect.layout import TopicPartition
 WAIT_S = 600.0
 PARTITIONS = 4
 _MODULES = {"worker": "worker", "coordinator": "coordinator", "node": "connect.node"}
+_PROGRAMS = {
+    "broker": "kafka.Kafka",
+    "catalog": "RestCatalog.java",
+    "java": "org.apache.kafka.connect.cli.ConnectDistributed",
+}
 
 
 def connector(name: str, topic: str, tables: str, **more: str) -> dict[str, str]:
@@ -167,8 +172,9 @@ def _trees() -> dict[str, list[psutil.Process]]:
                 if "-m" in line and module in line:
                     below = [] if kind == "node" else process.children(recursive=True)
                     out.setdefault(kind, []).extend([process, *below])
-            if "kafka.Kafka" in line:
-                out.setdefault("broker", []).append(process)
+            for kind, program in _PROGRAMS.items():
+                if any(word.endswith(program) for word in line):
+                    out.setdefault(kind, []).append(process)
         except psutil.Error:
             continue
     return out

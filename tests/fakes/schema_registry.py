@@ -46,6 +46,9 @@ class SchemaRegistryServer(RestServer):
             Route("/subjects/{subject:path}/versions/{version}", self._version),
             Route("/schemas/ids/{id:int}", self._by_id),
             Route("/schemas/guids/{guid}", self._by_guid),
+            # the part of Apicurio's own API that its converters read by
+            Route("/apis/registry/v2/ids/{kind}/{id:int}", self._content),
+            Route("/apis/registry/v2/ids/{kind}/{id:int}/references", self._no_references),
         ]
         super().__init__(Starlette(routes=routes))
         self.url = f"http://127.0.0.1:{self.port}"
@@ -104,6 +107,17 @@ class SchemaRegistryServer(RestServer):
         if schema_id not in self._schemas:
             return _error(404, 40403, f"Schema {schema_id} not found")
         return JSONResponse(self._answer(schema_id, request), media_type=_CONTENT)
+
+    async def _content(self, request: Request) -> Response:
+        entry = self._schemas.get(request.path_params["id"])
+        if entry is None:
+            return _error(404, 404, "No content with this id was found.")
+        headers = {"x-registry-artifacttype": entry["schemaType"]}
+        return Response(entry["schema"], media_type="application/json", headers=headers)
+
+    async def _no_references(self, request: Request) -> Response:
+        del request
+        return JSONResponse([])
 
     async def _by_guid(self, request: Request) -> Response:
         refusal = self._refusal(request)

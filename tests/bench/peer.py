@@ -1,0 +1,419 @@
+"""The matrix: formats, shapes, append and upsert, one table and fifty, beside the Java sink.
+
+``python -m tests.bench.peer [--formats json,avro] [--shapes narrow] [--modes append]
+[--tables 1,50] [--scale 1] [--rounds 1] [--no-java] [--out FILE]``; ``make bench-peer`` runs all.
+
+Rules of this file:
+- Both sinks run in one stack: the same broker, the same topic, the same REST catalog, tables made
+  alike; in a cell they take turns. What a run costs is the CPU of its own processes: worker (JVM
+  and Python), coordinator and node here, the Connect worker's JVM there. Broker and catalog, which
+  both use, are listed but not counted.
+- Both are warm: a cell's format and shape have run before on each side.
+- A run counts only with the rows that must be in its tables.
+- The Java sink appends only, and no Protobuf converter for Connect is in the central repository:
+  there our figure stands alone. Of an upsert the ratio is to the Java sink's append of the cell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from pyiceberg.catalog import Catalog, load_catalog
+
+from connect.gateways.kafka_bulk import BulkProducer
+from tests.bench.running import Cost, Running, running_stack
+from tests.bench.shapes import PARTITIONS, SHAPES, TABLES_MAX, Shape, encoded, keys_of, schemas
+from tests.fakes.schema_registry import SchemaRegistryServer
+from tests.java_connect import JavaConnect
+from tests.running_stack import duckdb_rows
+from tests.stack import RestCatalog
+
+FORMATS = ("json", "envelope", "avro", "protobuf")
+MODES = ("append", "upsert")
+OURS, JAVA = "icefloe", "java"
+REPORT = Path("build/bench-peer.json")
+_HEAP_MB = 2_048
+_LIMIT_S = 600.0
+_BATCH = 2_000
+_CONFLUENT = "io.confluent.connect."
+_JAVA_FORMATS = ("json", "envelope", "avro")
+_JAVA_AVRO = "io.apicurio.registry.utils.converter.AvroConverter"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One line of the matrix."""
+
+    format_name: str
+    shape: str
+    mode: str
+    tables: int
+
+    @property
+    def java_can(self) -> bool:
+        """Whether the Java sink can do it."""
+        return self.mode == "append" and self.format_name in _JAVA_FORMATS
+
+
+class Matrix:
+    """Both sinks on one stack.
+
+    Args:
+        running: the stack.
+        java: the Connect worker, None to leave it out.
+        catalog: of both.
+        registry: of both.
+        interval_ms: the commit interval of both.
+    """
+
+    def __init__(
+        self,
+        running: Running,
+        java: JavaConnect | None,
+        catalog: RestCatalog,
+        registry: SchemaRegistryServer,
+        interval_ms: int,
+    ) -> None:
+        self._running = running
+        self._java = java
+        self._rest = catalog
+        self._catalog: Catalog = load_catalog("rest", **catalog.properties)
+        self._catalog.create_namespace_if_not_exists("bench")
+        self._registry = registry
+        self._interval_ms = interval_ms
+        self._numbers = itertools.count(1)
+        self._filled: set[str] = set()
+        self._warm: set[tuple[str, str, str]] = set()
+
+    def measure(self, cell: Cell, records: int, rounds: int) -> dict[str, Any]:
+        """The best of some rounds of a cell, both sides in turn."""
+        shape = SHAPES[cell.shape]
+        topic = self._topic(cell.format_name, shape, records)
+        sides = (OURS, JAVA) if self._java is not None and cell.java_can else (OURS,)
+        for side in sides:
+            name = (side, cell.format_name, cell.shape)
+            if name not in self._warm:
+                self._run(side, Cell(cell.format_name, cell.shape, "append", 1), topic, records)
+                self._warm.add(name)
+        runs: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
+        for _ in range(rounds):
+            for side in sides:
+                runs[side].append(self._run(side, cell, topic, records))
+        best = {side: min(r, key=lambda run: run["cpu_s_per_mrow"]) for side, r in runs.items()}
+        return {
+            "format": cell.format_name,
+            "shape": cell.shape,
+            "mode": cell.mode,
+            "tables": cell.tables,
+            "records": records,
+            **best,
+        }
+
+    def warm_up(self, records: int, times: int) -> None:
+        """Let both sides compile what every cell uses."""
+        cell = Cell("json", "narrow", "append", 1)
+        topic = self._topic("json", SHAPES["narrow"], records)
+        for _ in range(times):
+            for side in (OURS, JAVA) if self._java is not None else (OURS,):
+                self._run(side, cell, topic, records)
+
+    # -------------------------------------------------------------- one run
+
+    def _run(self, side: str, cell: Cell, topic: str, records: int) -> dict[str, Any]:
+        shape = SHAPES[cell.shape]
+        tables = [f"bench.{cell.shape}_{n:02d}" for n in range(cell.tables)]
+        for table in tables:
+            if self._catalog.table_exists(table):
+                self._catalog.drop_table(table)
+            self._catalog.create_table(table, shape.schema, properties={"format-version": "2"})
+        name = f"{side}-{next(self._numbers)}"
+        self._running.topic(f"control-{name}", 1)
+        config = self._connector(side, name, cell, topic)
+        api = f"{self._running.stack.rest_url}" if side == OURS else str(self._java_api.base_url)
+        with self._running.measured() as costs:
+            started = time.monotonic()
+            _create(api, name, config)
+            self._wait(cell, tables, records, lambda: _check_tasks(api, name))
+            seconds = time.monotonic() - started
+        httpx.delete(f"{api}/connectors/{name}", timeout=60)
+        return _figures(side, costs[0], seconds, records)
+
+    @property
+    def _java_api(self) -> httpx.Client:
+        assert self._java is not None
+        return self._java.api
+
+    def _wait(
+        self, cell: Cell, tables: Sequence[str], records: int, check: Callable[[], None]
+    ) -> None:
+        """Return when every table has its rows; they are looked at one after the other."""
+        expected = _expected(cell, records)
+        deadline = time.monotonic() + _LIMIT_S
+        look = 0
+        for table in tables:
+            while (found := self._rows(cell, table)) < expected[table]:
+                look += 1
+                if look % 20 == 0:
+                    check()
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{cell}: {found} of {expected[table]} rows of {table}")
+                time.sleep(0.25)
+            if found != expected[table]:
+                raise AssertionError(f"{cell}: {found} for {expected[table]} rows of {table}")
+
+    def _rows(self, cell: Cell, table: str) -> int:
+        loaded = self._catalog.load_table(table)
+        head = loaded.current_snapshot()
+        if head is None or head.summary is None:
+            return 0
+        if cell.mode == "append":
+            return int(head.summary["total-records"] or 0)
+        ((count, keys),) = duckdb_rows(loaded, "count(*)", "count(distinct id)")
+        assert count == keys, f"{table}: {count} rows of {keys} keys"
+        return int(count)
+
+    # -------------------------------------------------------------- topics and connectors
+
+    def _topic(self, format_name: str, shape: Shape, records: int) -> str:
+        topic = f"{format_name}-{shape.name}-{records}"
+        if topic not in self._filled:
+            self._running.topic(topic, PARTITIONS)
+            schema_id = self._schema_id(format_name, shape)
+            producer = BulkProducer(self._running.kafka)
+            for partition in range(PARTITIONS):
+                values = encoded(format_name, shape, schema_id, partition, records)
+                while batch := list(itertools.islice(values, _BATCH)):
+                    producer.send(topic, partition, batch)
+            producer.finish(topic)
+            self._filled.add(topic)
+        return topic
+
+    def _schema_id(self, format_name: str, shape: Shape) -> int:
+        told = schemas(shape)
+        if format_name == "protobuf":
+            return self._registry.register(f"{shape.name}-protobuf", told.protobuf, "PROTOBUF")
+        return self._registry.register(f"{shape.name}-avro", told.avro)
+
+    def _connector(self, side: str, name: str, cell: Cell, topic: str) -> dict[str, str]:
+        tables = {"iceberg.tables": f"bench.{cell.shape}_00"}
+        if cell.tables > 1:
+            assert cell.tables == TABLES_MAX, "a record's target is one of all tables"
+            tables = {
+                "iceberg.tables.dynamic-enabled": "true",
+                "iceberg.tables.route-field": "target",
+            }
+        upsert = {
+            "iceberg.tables.upsert-mode-enabled": "true",
+            "iceberg.tables.default-id-columns": "id",
+        }
+        return {
+            "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+            "topics": topic,
+            "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
+            **self._converter(side, cell.format_name),
+            **tables,
+            **(upsert if cell.mode == "upsert" else {}),
+            "iceberg.catalog": "bench",
+            "iceberg.catalog.type": "rest",
+            "iceberg.catalog.uri": self._rest.uri,
+            "iceberg.catalog.warehouse": self._rest.properties["warehouse"],
+            "iceberg.control.topic": f"control-{name}",
+            "iceberg.control.commit.interval-ms": str(self._interval_ms),
+            **(_JAVA_TUNING if side == JAVA else {"tasks.max": "1"}),
+        }
+
+    def _converter(self, side: str, format_name: str) -> dict[str, str]:
+        if format_name in ("json", "envelope"):
+            return {
+                "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+                "value.converter.schemas.enable": str(format_name == "envelope").lower(),
+            }
+        if side == JAVA:
+            return {
+                "value.converter": _JAVA_AVRO,
+                "value.converter.apicurio.registry.url": f"{self._registry.url}/apis/registry/v2",
+                "value.converter.apicurio.registry.as-confluent": "true",
+            }
+        classes = {"avro": "avro.AvroConverter", "protobuf": "protobuf.ProtobufConverter"}
+        return {
+            "value.converter": _CONFLUENT + classes[format_name],
+            "value.converter.schema.registry.url": self._registry.url,
+        }
+
+
+# what won on two cores, see docs/performance.md
+_JAVA_TUNING = {
+    "tasks.max": "2",
+    "iceberg.catalog.io-impl": "org.apache.iceberg.hadoop.HadoopFileIO",
+    "iceberg.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "consumer.override.max.poll.records": "500",
+    "consumer.override.max.partition.fetch.bytes": "8388608",
+    "consumer.override.fetch.max.bytes": "67108864",
+    "consumer.override.receive.buffer.bytes": "1048576",
+}
+
+
+def _create(api: str, name: str, config: Mapping[str, str]) -> None:
+    while True:
+        answer = httpx.post(
+            f"{api}/connectors", json={"name": name, "config": dict(config)}, timeout=60
+        )
+        if answer.status_code == httpx.codes.CREATED:
+            return
+        assert answer.status_code >= httpx.codes.CONFLICT, answer.text
+        time.sleep(0.2)  # a Connect worker that rebalances says 409
+
+
+def _check_tasks(api: str, name: str) -> None:
+    status = httpx.get(f"{api}/connectors/{name}/status", timeout=60).json()
+    failed = [t for t in status.get("tasks", []) if t["state"] == "FAILED"]
+    assert not failed, failed[0].get("trace", "")[:3_000]
+
+
+def _expected(cell: Cell, records: int) -> dict[str, int]:
+    """Rows by table."""
+    keys = keys_of(records)
+    numbers = keys if cell.mode == "upsert" else records
+    if cell.tables == 1:
+        return {f"bench.{cell.shape}_00": numbers}
+    found = dict.fromkeys((f"bench.{cell.shape}_{n:02d}" for n in range(cell.tables)), 0)
+    for number in range(numbers):
+        found[f"bench.{cell.shape}_{number % keys % TABLES_MAX:02d}"] += 1
+    return found
+
+
+def _figures(side: str, cost: Cost, seconds: float, records: int) -> dict[str, Any]:
+    kinds = ("worker", "coordinator", "node") if side == OURS else ("java",)
+    used = sum(cost.cpu_s.get(kind, 0) for kind in kinds)
+    return {
+        "rows_s": round(records / seconds),
+        "seconds": round(seconds, 1),
+        "cpu_s_per_mrow": round(used / records * 1e6, 2),
+        "cpu_s": {kind: round(s, 1) for kind, s in cost.cpu_s.items()},
+        "peak_mb": round(sum(cost.rss_peak_mb.get(kind, 0) for kind in kinds)),
+        "load": round(os.getloadavg()[0], 1),
+    }
+
+
+# ------------------------------------------------------------------ the report
+
+
+def with_ratios(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Cells with how many times less CPU, and how many times faster, ours is than Java's."""
+    appends = {(c["format"], c["shape"], c["tables"]): c[JAVA] for c in cells if JAVA in c}
+    for cell in cells:
+        java = appends.get((cell["format"], cell["shape"], cell["tables"]))
+        if java is not None:
+            ours = cell[OURS]
+            cell["cpu_ratio"] = round(java["cpu_s_per_mrow"] / ours["cpu_s_per_mrow"], 2)
+            cell["speed_ratio"] = round(ours["rows_s"] / java["rows_s"], 2)
+    return cells
+
+
+def table_of(cells: list[dict[str, Any]]) -> Iterator[str]:
+    """The cells as lines of a Markdown table."""
+    yield (
+        "| format | shape | mode | tables | records/s | CPU s per million | "
+        "Java: records/s | CPU s per million | CPU ratio | speed ratio |"
+    )
+    yield "|---|---|---|--:|--:|--:|--:|--:|--:|--:|"
+    for cell in cells:
+        ours, java = cell[OURS], cell.get(JAVA)
+        told = (f"{java['rows_s']:,}", f"{java['cpu_s_per_mrow']}") if java else ("-", "-")
+        mark = "" if java or "cpu_ratio" not in cell else " (its append)"
+        ratios = [f"{cell[k]}{mark}" if k in cell else "-" for k in ("cpu_ratio", "speed_ratio")]
+        yield (
+            f"| {cell['format']} | {cell['shape']} | {cell['mode']} | {cell['tables']} "
+            f"| {ours['rows_s']:,} | {ours['cpu_s_per_mrow']} | {' | '.join((*told, *ratios))} |"
+        )
+
+
+def run(
+    cells: Sequence[Cell], *, scale: float, rounds: int, has_java: bool, interval_ms: int
+) -> list[dict[str, Any]]:
+    """Measure cells on a stack of their own.
+
+    Args:
+        cells: which.
+        scale: how many records, times each shape's own number.
+        rounds: per cell; the one that took least CPU is reported, on each side.
+        has_java: whether the Java sink runs beside.
+        interval_ms: commit interval.
+    """
+    found = []
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-peer-")))
+        catalog = RestCatalog(folder / "rest")
+        catalog.start()
+        stack.callback(catalog.stop)
+        registry = stack.enter_context(SchemaRegistryServer())
+        running = stack.enter_context(running_stack(folder / "stack"))
+        java = None
+        if has_java:
+            bootstrap = running.stack.bootstrap_servers
+            java = JavaConnect(
+                folder / "java",
+                bootstrap,
+                heap_max_mb=_HEAP_MB,
+                converters={"java-avro": _JAVA_AVRO},
+            )
+            stack.callback(java.close)
+            java.start()
+        matrix = Matrix(running, java, catalog, registry, interval_ms)
+        matrix.warm_up(round(SHAPES["narrow"].records * scale), 2)
+        for cell in cells:
+            count = round(SHAPES[cell.shape].records * scale)
+            found.append(matrix.measure(cell, count, rounds))
+            print(json.dumps(found[-1]), flush=True)
+    return with_ratios(found)
+
+
+def chosen(given: argparse.Namespace) -> list[Cell]:
+    """The cells that the arguments name, those of a topic together."""
+    return [
+        Cell(format_name, shape, mode, tables)
+        for shape in given.shapes.split(",")
+        for format_name in given.formats.split(",")
+        for mode in given.modes.split(",")
+        for tables in (int(n) for n in given.tables.split(","))
+    ]
+
+
+def main() -> None:
+    """Measure what the arguments choose; print the table, write the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--formats", default=",".join(FORMATS))
+    parser.add_argument("--shapes", default=",".join(SHAPES))
+    parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--tables", default=f"1,{TABLES_MAX}")
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--interval-ms", type=int, default=5_000)
+    parser.add_argument("--no-java", action="store_true")
+    parser.add_argument("--out", type=Path, default=REPORT)
+    given = parser.parse_args()
+    cells = run(
+        chosen(given),
+        scale=given.scale,
+        rounds=given.rounds,
+        has_java=not given.no_java,
+        interval_ms=given.interval_ms,
+    )
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_text(json.dumps(cells, indent=2) + "\n")
+    print("\n".join(table_of(cells)))
+
+
+if __name__ == "__main__":
+    main()
