@@ -143,7 +143,7 @@ class Cursor:
             size = np.where(self.bad, 0, size)
         start = self.at
         self.at = start + size
-        return start, self.at
+        return start, self.at.copy()  # ``join`` writes into the cursor's own places
 
     def word(self, size: int) -> Words:
         """A little-endian number of 4 or 8 bytes."""

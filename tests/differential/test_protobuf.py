@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 from google.protobuf import message_factory
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
-from pyiceberg.types import LongType, NestedField, StringType, StructType, TimestamptzType
+from pyiceberg.types import (
+    BinaryType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
 
 from connect.converters.protobuf_data import ProtobufOptions, protobuf_reader
 from connect.converters.protobuf_schema import pool_of
@@ -169,3 +176,33 @@ def test_random_messages(
     for table in (assign_fresh_schema_ids(Schema(*kind.fields)), other):
         by_column, by_record = both(connector, [plan(tmp_path, table)], [source(records)])
         assert by_column == by_record
+
+
+def test_texts_before_absent_fields(server: SchemaRegistryServer, tmp_path: Path) -> None:
+    """A text that every record has ends where it ends, whichever fields follow it."""
+    text = 'syntax = "proto3"; message M { string s = 1; bool b = 2; bytes o = 3; int32 n = 4; }'
+    schema_id = server.register("texts", text, "PROTOBUF")
+    _, file = pool_of(text, {})
+    make = message_factory.GetMessageClass(file.message_types_by_name["M"])
+    head = b"\0" + schema_id.to_bytes(4, "big") + b"\0"
+    records = [
+        head + make(s=f"text {n}", b=n % 2 == 1, o=b"o", n=n % 3).SerializeToString()
+        for n in range(40)
+    ]
+    connector = config(
+        **{
+            "value.converter": PROTOBUF,
+            "value.converter.schemas.enable": None,
+            "value.converter.schema.registry.url": server.url,
+            **ALL,
+        }
+    )
+    table = Schema(
+        NestedField(1, "s", StringType(), required=False),
+        NestedField(2, "b", StringType(), required=False),
+        NestedField(3, "o", BinaryType(), required=False),
+        NestedField(4, "n", LongType(), required=False),
+    )
+    by_column, by_record = both(connector, [plan(tmp_path, table)], [source(records)])
+    assert len(by_record["rows"]["db.t1"]) == len(records)
+    assert by_column == by_record
