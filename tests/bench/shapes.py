@@ -221,7 +221,7 @@ SHAPES: Mapping[str, Shape] = {
 
 _AVRO = {"long": "long", "double": "double", "boolean": "boolean"}
 _PROTOBUF = {"long": "int64", "double": "double", "boolean": "bool"}
-_CONNECT = {"long": "int64", "double": "float64", "boolean": "boolean"}
+_CONNECT = {"long": "int64", "double": "double", "boolean": "boolean"}
 
 
 def avro_schema(kind: IcebergType, name: str = "Record") -> Any:
