@@ -22,7 +22,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ import httpx
 from pyiceberg.catalog import Catalog, load_catalog
 
 from connect.gateways.kafka_bulk import BulkProducer
+from tests.bench.peer_report import JAVA, OURS, table_of, with_ratios
 from tests.bench.running import Cost, Running, running_stack
 from tests.bench.shapes import PARTITIONS, SHAPES, TABLES_MAX, Shape, encoded, keys_of, schemas
 from tests.fakes.schema_registry import SchemaRegistryServer
@@ -41,7 +42,6 @@ from tests.stack import RestCatalog
 
 FORMATS = ("json", "envelope", "avro", "protobuf")
 MODES = ("append", "upsert")
-OURS, JAVA = "icefloe", "java"
 REPORT = Path("build/bench-peer.json")
 _HEAP_MB = 2_048
 _LIMIT_S = 600.0
@@ -304,39 +304,6 @@ def _figures(side: str, cost: Cost, seconds: float, records: int) -> dict[str, A
         "peak_mb": round(sum(cost.rss_peak_mb.get(kind, 0) for kind in kinds)),
         "load": round(os.getloadavg()[0], 1),
     }
-
-
-# ------------------------------------------------------------------ the report
-
-
-def with_ratios(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Cells with how many times less CPU, and how many times faster, ours is than Java's."""
-    appends = {(c["format"], c["shape"], c["tables"]): c[JAVA] for c in cells if JAVA in c}
-    for cell in cells:
-        java = appends.get((cell["format"], cell["shape"], cell["tables"]))
-        if java is not None:
-            ours = cell[OURS]
-            cell["cpu_ratio"] = round(java["cpu_s_per_mrow"] / ours["cpu_s_per_mrow"], 2)
-            cell["speed_ratio"] = round(ours["rows_s"] / java["rows_s"], 2)
-    return cells
-
-
-def table_of(cells: list[dict[str, Any]]) -> Iterator[str]:
-    """The cells as lines of a Markdown table."""
-    yield (
-        "| format | shape | mode | tables | records/s | CPU s per million | "
-        "Java: records/s | CPU s per million | CPU ratio | speed ratio |"
-    )
-    yield "|---|---|---|--:|--:|--:|--:|--:|--:|--:|"
-    for cell in cells:
-        ours, java = cell[OURS], cell.get(JAVA)
-        told = (f"{java['rows_s']:,}", f"{java['cpu_s_per_mrow']}") if java else ("-", "-")
-        mark = "" if java or "cpu_ratio" not in cell else " (its append)"
-        ratios = [f"{cell[k]}{mark}" if k in cell else "-" for k in ("cpu_ratio", "speed_ratio")]
-        yield (
-            f"| {cell['format']} | {cell['shape']} | {cell['mode']} | {cell['tables']} "
-            f"| {ours['rows_s']:,} | {ours['cpu_s_per_mrow']} | {' | '.join((*told, *ratios))} |"
-        )
 
 
 def run(

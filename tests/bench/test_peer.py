@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from tests.bench.peer import REPORT, Cell, run, table_of
+from tests.bench.peer import REPORT, Cell, run
+from tests.bench.peer_report import table_of
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3_600)]
 

@@ -1,0 +1,38 @@
+"""What the matrix found, as ratios and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+OURS, JAVA = "icefloe", "java"
+
+
+def with_ratios(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Cells with how many times less CPU, and how many times faster, ours is than Java's."""
+    appends = {(c["format"], c["shape"], c["tables"]): c[JAVA] for c in cells if JAVA in c}
+    for cell in cells:
+        java = appends.get((cell["format"], cell["shape"], cell["tables"]))
+        if java is not None:
+            ours = cell[OURS]
+            cell["cpu_ratio"] = round(java["cpu_s_per_mrow"] / ours["cpu_s_per_mrow"], 2)
+            cell["speed_ratio"] = round(ours["rows_s"] / java["rows_s"], 2)
+    return cells
+
+
+def table_of(cells: list[dict[str, Any]]) -> Iterator[str]:
+    """The cells as lines of a Markdown table."""
+    yield (
+        "| format | shape | mode | tables | records/s | CPU s per million | "
+        "Java: records/s | CPU s per million | CPU ratio | speed ratio |"
+    )
+    yield "|---|---|---|--:|--:|--:|--:|--:|--:|--:|"
+    for cell in cells:
+        ours, java = cell[OURS], cell.get(JAVA)
+        told = (f"{java['rows_s']:,}", f"{java['cpu_s_per_mrow']}") if java else ("-", "-")
+        mark = "" if java or "cpu_ratio" not in cell else " (its append)"
+        ratios = [f"{cell[k]}{mark}" if k in cell else "-" for k in ("cpu_ratio", "speed_ratio")]
+        yield (
+            f"| {cell['format']} | {cell['shape']} | {cell['mode']} | {cell['tables']} "
+            f"| {ours['rows_s']:,} | {ours['cpu_s_per_mrow']} | {' | '.join((*told, *ratios))} |"
+        )
