@@ -76,7 +76,9 @@ class Block:
 
 
 def one_chunk(column: Any) -> pa.Array:
-    """A column as one array."""
+    """A column as one array; one that is one already is not copied."""
+    if isinstance(column, pa.ChunkedArray) and column.num_chunks == 1:
+        return column.chunk(0)
     joined = column.combine_chunks()
     if isinstance(joined, pa.ChunkedArray):
         return joined.chunk(0) if joined.num_chunks else pa.array([], joined.type)

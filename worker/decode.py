@@ -22,13 +22,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from worker.scans import may_hold_digits, may_hold_exponent, raw_bytes
 from worker.shapes import can_underflow, extra_rows, holds_number, learned_schema, pruned
 from worker.texts import refused_rows
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Piece = tuple[Rows, pa.Table]
-
 _ROW: Final = re.compile(r" in row (\d+)$")
 _UNEXPECTED: Final = "unexpected field"
 _SAMPLE_ROWS: Final = 2_000
@@ -37,13 +37,14 @@ _STEP_MIN: Final = 16
 _WINDOWS: Final = 6
 _FRUITLESS_MAX: Final = 63
 _LONG_BYTES: Final = 300
+_DEEP_BYTES: Final = 1_900
 _WHITE: Final = " \t\r\n"
 
 # Numbers that Java reads and Arrow's parser takes for something else, or the other way round.
 _ENDLESS: Final = r"0{300}|[0-9]{900}"
 _TINY: Final = r"[0-9][eE]-[0-9]{2}|0{300}"
 # In fields nobody asked for: numbers which the reference refuses although it, too, ignores them.
-_INEXACT: Final = r"[:\[,]\s*-?(?:[0-9]+(?:\.[0-9]+)?[eE]|[0-9]{16,}\.|NaN|Inf)"
+INEXACT: Final = r"[:\[,]\s*-?(?:[0-9]+(?:\.[0-9]+)?[eE]|[0-9]{16,}\.|NaN|Inf)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +263,7 @@ class JsonDecoder:
         part = texts.slice(int(rows[0]), len(rows))
         doubt = _zero_doubt(table, part)
         if self._behavior == "ignore":
-            doubt = _either(doubt, _matches(part, _INEXACT))
+            doubt = _either(doubt, _matches(part, INEXACT))
         if self._report and not self._keeps:
             table = self._without_extra(rows, table)
         if doubt is None:
@@ -353,12 +354,13 @@ def _misshapen(texts: pa.Array) -> tuple[Mask, int, int]:
 
 def _long_suspects(texts: pa.Array, longest: int) -> Mask | None:
     """Long rows with endless numbers, or perhaps nested deeper than Java's parser goes."""
-    rows = np.flatnonzero(
-        pc.greater(pc.binary_length(texts), _LONG_BYTES).to_numpy(zero_copy_only=False)
-    )
+    has_digits = may_hold_digits(raw_bytes(texts))
+    if not has_digits and longest <= _DEEP_BYTES:
+        return None
+    rows = np.flatnonzero(pc.greater(pc.binary_length(texts), _LONG_BYTES))
     part = texts.take(pa.array(rows))
-    found = _matches(part, _ENDLESS)
-    if longest > 1_900:
+    found = _matches(part, _ENDLESS) if has_digits else None
+    if longest > _DEEP_BYTES:
         opened = pc.add(pc.count_substring(part, "{"), pc.count_substring(part, "["))
         deep = pc.greater(opened, 900).to_numpy(zero_copy_only=False)
         found = _either(found, deep if deep.any() else None)
@@ -375,6 +377,8 @@ def _zero_doubt(table: pa.Table, texts: pa.Array) -> Mask | None:
     for column in table.columns:
         zeros = _either(zeros, _zeros(column))
     if zeros is None:
+        return None
+    if not may_hold_exponent(raw := raw_bytes(texts)) and not may_hold_digits(raw):
         return None
     rows = np.flatnonzero(zeros)
     tiny = _matches(texts.take(pa.array(rows)), _TINY)

@@ -25,6 +25,7 @@ from connect.reference import ReferencePath
 from worker.blocks import Block
 from worker.decode import JsonDecoder
 from worker.decoded import Columns
+from worker.json_maps import MapDecoder, json_decoder
 from worker.keys import KeyReader
 from worker.plan import PipelineSpec, converter_name, is_plain_json, is_total
 from worker.records import NAME_MAPPING
@@ -74,7 +75,7 @@ class ColumnForm:
         self._key = config.key_converter
         self._key_decoder = JsonDecoder({}, report_unexpected=False)
         self._has_headers = not is_total(config.header_converter)
-        self._decoder: JsonDecoder | None = None
+        self._decoder: JsonDecoder | MapDecoder | None = None
         self._registered: RegisteredForm | None = None
         self._envelopes: Envelopes | None = None
         self._config = config
@@ -94,7 +95,8 @@ class ColumnForm:
             or not all(has_own_names(table) for table in listed)
         ):
             return
-        fields = guessed_fields((table.schema.fields for table in listed), paths)
+        structs = (table.schema.fields for table in listed)
+        fields = guessed_fields(structs, paths, has_maps=not self._steps)
         self._wanted = fields
         self._names = tuple(fields)
         plan = planned(self._steps, fields)
@@ -102,8 +104,11 @@ class ColumnForm:
             if plan is None:
                 return
             fields, self._shadowed = plan.fields, tuple(sorted(plan.shadowed))
-            evolves, has_steps = config.evolve_schema_enabled, bool(self._steps)
-            self._decoder = JsonDecoder(fields, report_unexpected=evolves, keeps=has_steps)
+            evolves = config.evolve_schema_enabled
+            if self._steps:
+                self._decoder = JsonDecoder(fields, report_unexpected=evolves, keeps=True)
+            else:
+                self._decoder = json_decoder(fields, report_unexpected=evolves)
         else:
             value = _bare(reference.value)
             self._envelopes = _envelopes(value)

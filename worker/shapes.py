@@ -3,13 +3,14 @@
 Rules of this file:
 - A guess comes from the table's column; what the data holds wins over it where the column's
   conversion can use it.
-- A field that no column form exists for (maps) is decoded as null: rows that hold a value there
-  fail to parse and go to the reference.
+- A field that no column form exists for is decoded as null: rows that hold a value there fail to
+  parse and go to the reference. Maps are such, unless asked for, and with keys that are no texts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,14 +28,16 @@ from pyiceberg.types import (
     LongType,
     MapType,
     NestedField,
+    StringType,
     StructType,
 )
 
 Mask = npt.NDArray[np.bool_]
 
 
-def guessed_type(column: IcebergType) -> pa.DataType:
-    """What a JSON field for this column most likely holds."""
+def guessed_type(column: IcebergType, *, has_maps: bool = False) -> pa.DataType:
+    """What a JSON field for this column most likely holds; maps as null or as maps."""
+    inner = partial(guessed_type, has_maps=has_maps)
     if isinstance(column, BooleanType):
         return pa.bool_()
     if isinstance(column, IntegerType | LongType):
@@ -44,25 +47,30 @@ def guessed_type(column: IcebergType) -> pa.DataType:
     if isinstance(column, DecimalType):
         return pa.decimal128(column.precision, column.scale)
     if isinstance(column, StructType):
-        return pa.struct([(f.name, guessed_type(f.field_type)) for f in column.fields])
+        return pa.struct([(f.name, inner(f.field_type)) for f in column.fields])
     if isinstance(column, ListType):
-        return pa.list_(guessed_type(column.element_type))
+        return pa.list_(inner(column.element_type))
     if isinstance(column, MapType):
-        return pa.null()
+        value = inner(column.value_type)
+        is_such = has_maps and isinstance(column.key_type, StringType)
+        return pa.map_(pa.string(), value) if is_such and value != pa.null() else pa.null()
     return pa.string()
 
 
 def guessed_fields(
-    structs: Iterable[Iterable[NestedField]], paths: Iterable[tuple[str, ...]] = ()
+    structs: Iterable[Iterable[NestedField]],
+    paths: Iterable[tuple[str, ...]] = (),
+    *,
+    has_maps: bool = False,
 ) -> dict[str, pa.DataType]:
-    """Fields of all tables together, and text fields at other paths.
+    """Fields of all tables together, and text fields at other paths; maps as null or as maps.
 
     Where two tables disagree on a field, the first one's guess is as good as any.
     """
     fields: dict[str, pa.DataType] = {}
     for columns in structs:
         for column in columns:
-            guess = guessed_type(column.field_type)
+            guess = guessed_type(column.field_type, has_maps=has_maps)
             known = fields.get(column.name)
             fields[column.name] = guess if known is None else _merged(known, guess)
     for path in filter(None, paths):
@@ -82,6 +90,8 @@ def leaf_count(types: Iterable[pa.DataType]) -> int:
 
 
 def _merged(known: pa.DataType, other: pa.DataType) -> pa.DataType:
+    if known != other and (pa.types.is_map(known) or pa.types.is_map(other)):
+        return pa.null()  # a path that leads into a map, or two tables that disagree
     if pa.types.is_struct(known) and pa.types.is_struct(other):
         fields = {f.name: f.type for f in known}
         for f in other:
@@ -196,6 +206,10 @@ def _pruned(column: Any, known: pa.DataType) -> Any:
             _pruned(pc.struct_field(column, [column.type.get_field_index(f.name)]), f.type)
             for f in known
         ]
+        if not children:
+            return pa.array(
+                [{} if there else None for there in column.is_valid().to_pylist()], known
+            )
         return pa.StructArray.from_arrays(children, fields=list(known), mask=mask)
     values = _pruned(column.values, known.value_type)
     return pa.ListArray.from_arrays(column.offsets, values, type=known, mask=mask)

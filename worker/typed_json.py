@@ -2,8 +2,9 @@
 
 Rules of this file:
 - Documents are decoded as those without schema are; then every value is held to its schema. What
-  the schema's reader would read in another way than plain JSON (bytes, decimals, maps, choices,
-  32-bit floats) is decoded as null: a row with such a value goes to the reference.
+  the schema's reader would read in another way than plain JSON (bytes, decimals, choices, 32-bit
+  floats, maps with other keys than texts) is decoded as null: a row with such a value goes to the
+  reference.
 - Every field of the schema is decoded, also those no table asks for: the reference refuses a
   document for any of them.
 """
@@ -24,7 +25,7 @@ from connect.converters.json_converter import JsonConverter
 from connect.converters.json_schema_data import ONE_OF
 from connect.records import ConnectSchema
 from worker.blocks import one_chunk
-from worker.decode import JsonDecoder
+from worker.json_maps import json_decoder
 from worker.scalars import Doubt, double_doubt, integers, join, masked, some, valid_rows
 
 Rows = npt.NDArray[np.int64]
@@ -52,6 +53,10 @@ def _decoded_as(schema: ConnectSchema) -> pa.DataType:
     if schema.type == "array" and schema.value_schema is not None:
         inner = _decoded_as(schema.value_schema)
         return inner if pa.types.is_null(inner) else pa.list_(inner)
+    if schema.type == "map" and schema.key_schema == ConnectSchema("string"):
+        assert schema.value_schema is not None
+        inner = _decoded_as(schema.value_schema)
+        return inner if pa.types.is_null(inner) else pa.map_(pa.string(), inner)
     if schema.name == _CONNECT + "Decimal":
         return pa.null()
     if schema.type in _RANGES:
@@ -70,7 +75,7 @@ class TypedJson:
     def __init__(self, schema: ConnectSchema) -> None:
         self._schema = schema
         self._types = {name: _decoded_as(inner) for name, inner in schema.fields}
-        self._decoder = JsonDecoder(self._types, report_unexpected=False)
+        self._decoder = json_decoder(self._types, report_unexpected=False)
 
     def decode(self, documents: pa.Array) -> tuple[pa.Table | None, Rows]:
         """Decode what has a column form.
@@ -113,6 +118,8 @@ def _held(
         values, more = _held_struct(column, schema, expected)
     elif pa.types.is_list(expected):
         values, more = _held_list(column, schema, expected)
+    elif pa.types.is_map(expected):
+        values, more = _held_map(column, schema, expected)
     elif pa.types.is_int64(expected):
         values, more = _held_integers(column, schema)
     elif pa.types.is_float64(expected):
@@ -129,6 +136,8 @@ def _is_same(found: pa.DataType, expected: pa.DataType) -> bool:
         return bool(pa.types.is_struct(found))
     if pa.types.is_list(expected):
         return bool(pa.types.is_list(found))
+    if pa.types.is_map(expected):
+        return bool(pa.types.is_map(found))
     return bool(found == expected)
 
 
@@ -149,6 +158,22 @@ def _held_struct(
     if not children:
         return column, doubt
     return pa.StructArray.from_arrays(children, names=names, mask=mask), doubt
+
+
+def _held_map(
+    column: pa.Array, schema: ConnectSchema, expected: pa.DataType
+) -> tuple[pa.Array, Doubt | None]:
+    """As a list of its values, whose keys stay."""
+    assert schema.value_schema is not None
+    lists = pa.ListArray.from_arrays(
+        column.offsets, column.items, mask=pa.array(~valid_rows(column))
+    )
+    of_values = ConnectSchema("array", value_schema=schema.value_schema)
+    held, doubt = _held_list(lists, of_values, pa.list_(expected.item_type))
+    offsets = column.offsets.to_numpy()
+    keys = column.keys.slice(int(offsets[0]), int(offsets[-1]) - int(offsets[0]))
+    mask = pa.array(~valid_rows(column)) if column.null_count else None
+    return pa.MapArray.from_arrays(held.offsets, keys, held.values, mask=mask), doubt
 
 
 def _held_list(

@@ -130,7 +130,8 @@ def plain(item: pa.Scalar) -> Any:
     if pa.types.is_struct(kind):
         return {name: plain(inner) for name, inner in item.items()}
     if pa.types.is_map(kind):
-        return [(plain(e["key"]), plain(e["value"])) for e in item.values]
+        # a map's entries have no order
+        return sorted(((plain(e["key"]), plain(e["value"])) for e in item.values), key=repr)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return [plain(inner) for inner in item.values]
     return item.as_py()

@@ -1,0 +1,58 @@
+"""Cheap looks at the bytes of many texts: whether a slow search through them can find anything.
+
+Arrow searches a text byte by byte, at about two nanoseconds each; these take a tenth of that. They
+say no only where there is nothing; a yes is for the search to confirm.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Bytes = npt.NDArray[np.uint8]
+DIGITS_MIN: Final = 300
+_STRIDE: Final = 16
+_DOUBLINGS: Final = 4
+_CACHED: Final = 2**17
+
+
+def raw_bytes(texts: pa.Array) -> Bytes:
+    """The bytes of all texts of an array, binary or string, one behind the other."""
+    _, offsets, data = texts.buffers()
+    if data is None or not len(texts):
+        return np.empty(0, np.uint8)
+    bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    return np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+
+
+def may_hold_digits(raw: Bytes) -> bool:
+    """Whether there may be ``DIGITS_MIN`` digits in a row.
+
+    So many cover 16 neighbours among every sixteenth byte.
+    """
+    sample = raw[::_STRIDE]
+    found: Any = (sample - np.uint8(ord("0"))) < 10
+    for power in range(_DOUBLINGS):
+        shift = 1 << power
+        found = found[:-shift] & found[shift:]
+        if not found.any():
+            return False
+    return True
+
+
+def may_hold_exponent(raw: Bytes) -> bool:
+    """Whether there is an ``e-`` or ``E-``."""
+    for start in range(0, len(raw), _CACHED):
+        part = raw[start : start + _CACHED + 1]
+        if ((part[1:] == ord("-")) & ((part[:-1] | 0x20) == ord("e"))).any():
+            return True
+    return False
+
+
+def may_hold(raw: Bytes, text: bytes) -> bool:
+    """Whether a text is among these."""
+    step = _CACHED - len(text)
+    return any(text in raw[start : start + _CACHED].tobytes() for start in range(0, len(raw), step))
