@@ -99,12 +99,13 @@ class ColumnForm:
         fields = guessed_fields(structs, paths, has_maps=not self._steps)
         self._wanted = fields
         self._names = tuple(fields)
-        plan = planned(self._steps, fields)
-        if is_plain_json(config.value_converter):
-            if plan is None:
-                return
+        is_text = is_plain_json(config.value_converter)
+        evolves = config.evolve_schema_enabled
+        plan = planned(self._steps, fields, evolves=evolves, is_text=is_text)
+        if plan is None:
+            return
+        if is_text:
             fields, self._shadowed = plan.fields, tuple(sorted(plan.shadowed))
-            evolves = config.evolve_schema_enabled
             if self._steps:
                 self._decoder = JsonDecoder(fields, report_unexpected=evolves, keeps=True)
             else:
@@ -120,10 +121,9 @@ class ColumnForm:
         self._fields = leaf_count(fields.values())
 
     def _chain_of(
-        self, steps: tuple[Step, ...], plan: Plan | None, reference: ReferencePath
+        self, steps: tuple[Step, ...], plan: Plan, reference: ReferencePath
     ) -> ColumnChain:
-        kind = None if plan is None else plan.key
-        keys = None
+        kind, keys = plan.key, None
         if kind is not None and not self._is_gzip_key:
             keys = KeyReader(self._config, reference.key, kind)
         wanted, listed = self._wanted, self._listed

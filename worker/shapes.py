@@ -176,11 +176,11 @@ def _extra(column: pa.Array, known: pa.DataType | None) -> Mask:
     mask = np.zeros(len(column), np.bool_)
     if column.type == known:
         return mask
-    if pa.types.is_struct(known):
+    if pa.types.is_struct(known) and pa.types.is_struct(column.type):
         types = {f.name: f.type for f in known}
         for position, f in enumerate(column.type):
             mask |= _extra(pc.struct_field(column, [position]), types.get(f.name))
-    elif pa.types.is_list(known):
+    elif pa.types.is_list(known) and pa.types.is_list(column.type):
         offsets = column.offsets.to_numpy()
         inner = _extra(column.values, known.value_type)
         before = np.concatenate(([0], np.cumsum(inner)))

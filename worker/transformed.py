@@ -92,8 +92,9 @@ class ColumnChain:
             for n, c in zip(decoded.table.column_names, decoded.table.columns, strict=True)
         }
         nothing = np.zeros(count, np.bool_)
-        origins = OriginColumns(block, decoded.places, self._keys)
-        rows = Rows(columns, count, origins, nothing.copy(), nothing.copy(), is_typed=is_typed)
+        origins = OriginColumns(block, decoded.places, self._keys, is_text=not is_typed)
+        rows = Rows(columns, count, origins, nothing.copy(), nothing.copy())
+        rows.is_typed = rows.had_schema = is_typed
         table = applied(self._steps, rows, self._wanted)
         unfit = decoded.unfit
         if self._config.evolve_schema_enabled:

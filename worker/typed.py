@@ -40,6 +40,9 @@ from worker.texts import refused_rows
 
 Build = Callable[[Target], "Conversion | None"]
 
+DATETIME: Final = pa.timestamp("us", "+00:00")
+"""Instants that are Python's, not Connect's: they go into timestamp columns only."""
+
 _DAY_MS: Final = 86_400_000
 _DAY_US: Final = _DAY_MS * 1000
 _INT64_MAX: Final = 2**63 - 1
@@ -190,6 +193,7 @@ _TABLE: Final[Mapping[str, Mapping[type[IcebergType], Build]]] = {
         TimestamptzType: _cast,
         DateType: _micros_to_days,
     },
+    "timestamp[us, tz=+00:00]": {TimestampType: _micros, TimestamptzType: _micros},
     "timestamp[ms, tz=UTC]": {
         TimestampType: _millis_to_micros,
         TimestamptzType: _millis_to_micros,

@@ -205,7 +205,8 @@ def _held_integers(column: pa.Array, schema: ConnectSchema) -> tuple[pa.Array, D
     if unit is not None:
         return column.cast(pa.duration(unit)), doubt
     if kind is None:
-        return column, doubt
+        # steps see what the schema said
+        return (column if schema.type == "int64" else column.cast(pa.int32())), doubt
     narrow = column.cast(pa.int32()) if kind.bit_width == 32 else column
     return narrow.view(kind), doubt
 

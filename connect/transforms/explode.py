@@ -101,4 +101,5 @@ DECLARATION: Final = Declaration(
         ),
         Key("keep.empty", "BOOLEAN", "Keep one row where there is no element.", "false"),
     ),
+    is_column=True,
 )

@@ -135,4 +135,5 @@ DECLARATION: Final = Declaration(
     ),
     keys=(Key("delimiter", "STRING", "Put between the names of a path.", "."),),
     has_sides=True,
+    is_column=True,
 )

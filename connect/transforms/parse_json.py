@@ -63,4 +63,5 @@ DECLARATION: Final = Declaration(
         Key("field", "STRING", "The field, dots for nesting.", REQUIRED, "HIGH"),
         Key("target", "STRING", "Where to put the result; the field itself when empty.", ""),
     ),
+    is_column=True,
 )

@@ -152,4 +152,5 @@ DECLARATION: Final = Declaration(
             check=one_of(("error", "null")),
         ),
     ),
+    is_column=True,
 )

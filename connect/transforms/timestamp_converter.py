@@ -241,4 +241,5 @@ DECLARATION: Final = Declaration(
     has_sides=True,
     differs="Pattern letters are y M d D E a H k K h m s S u X Z z; others are an error of the "
     "configuration. Two-digit years are 1969 to 2068.",
+    is_column=True,
 )

@@ -34,7 +34,9 @@ from worker.steps.fields import (
     kafka_metadata,
     mask,
 )
+from worker.steps.nesting import explode, flatten, parse_json
 from worker.steps.rows import Fields, Mask, Plan, Rows, Step
+from worker.steps.times import parse_timestamp, timestamp_converter
 from worker.steps.topics import Conditional, Filter, Topics, timestamp_topics
 
 _STEPS: Final[Mapping[str, Callable[[Mapping[str, Any]], Step | None]]] = {
@@ -43,12 +45,17 @@ _STEPS: Final[Mapping[str, Callable[[Mapping[str, Any]], Step | None]]] = {
     "DebeziumTransform": debezium,
     "DmsTransform": dms,
     "DropHeaders": lambda _: Nothing(),
+    "Explode": explode,
     "ExtractField": Extract,
+    "Flatten": flatten,
     "InsertField": insert_field,
     "InsertHeader": lambda _: Nothing(),
     "KafkaMetadataTransform": kafka_metadata,
     "MaskField": mask,
+    "ParseJson": parse_json,
+    "ParseTimestamp": parse_timestamp,
     "ReplaceField": Replace,
+    "TimestampConverter": timestamp_converter,
 }
 _OF_LINKS: Final[Mapping[str, Callable[[Link, Mapping[str, Any]], Step | None]]] = {
     "Filter": lambda link, _: Filter(link.applies),
@@ -88,20 +95,28 @@ def _step(link: Link, options: Mapping[str, str]) -> Step | None:
     return None if make is None else make(typed)
 
 
-def planned(steps: tuple[Step, ...], fields: Fields) -> Plan | None:
+def planned(
+    steps: tuple[Step, ...], fields: Fields, *, evolves: bool = False, is_text: bool = True
+) -> Plan | None:
     """What must be decoded so that the fields come out of the steps.
+
+    Args:
+        steps: the chain.
+        fields: of all tables.
+        evolves: whether tables get columns for fields they lack.
+        is_text: whether the records are texts, and not of a schema that tells their fields.
 
     Returns:
         the plan; None when a name decides that an earlier step may have made: texts do not tell.
     """
-    plan = Plan(dict(fields))
+    plan = Plan(dict(fields), evolves=evolves)
     for place in reversed(range(len(steps))):
         before, plan.reads_text = len(plan.shadowed), False
         steps[place].plan(plan)
         makes_names = any(not isinstance(s, Nothing | Filter | Topics) for s in steps[:place])
-        if (len(plan.shadowed) > before or plan.reads_text) and makes_names:
+        if is_text and (len(plan.shadowed) > before or plan.reads_text) and makes_names:
             return None
-    return plan
+    return None if plan.is_hopeless else plan
 
 
 def applied(steps: tuple[Step, ...], rows: Rows, fields: Fields) -> pa.Table:
@@ -123,7 +138,6 @@ def unknown_rows(table: pa.Table, fields: Fields) -> Mask:
     names = [
         name
         for name, kind in zip(table.column_names, table.schema.types, strict=True)
-        if name not in fields
-        or (pa.types.is_struct(kind) and pa.types.is_struct(fields[name]) and kind != fields[name])
+        if name not in fields or (pa.types.is_nested(kind) and kind != fields[name])
     ]
     return extra_rows(table.select(names), pa.schema(list(fields.items())))

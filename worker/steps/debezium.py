@@ -76,8 +76,10 @@ class _Debezium:
     def apply(self, rows: Rows) -> None:
         op, source = rows.column("op"), rows.column("source")
         is_delete = as_mask(pc.equal(op, "d")) if pa.types.is_string(op.type) else None
-        is_known = pa.types.is_struct(source.type) and is_delete is not None
-        if not is_known or is_delete is None or (rows.is_typed and not self._fits(rows, source)):
+        is_known = pa.types.is_struct(source.type) and not rows.is_mixed
+        if rows.is_typed and is_known:
+            is_known = self._fits(rows, source)
+        if is_delete is None or not is_known:
             rows.suspect_all()
             rows.columns = {}
             return
@@ -224,7 +226,7 @@ class _Dms:
     def apply(self, rows: Rows) -> None:
         data, metadata = rows.column("data"), rows.column("metadata")
         are_structs = pa.types.is_struct(data.type) and pa.types.is_struct(metadata.type)
-        if rows.is_typed or not are_structs:
+        if rows.had_schema or not are_structs:
             rows.suspect_all()
             rows.columns = {}
             return

@@ -211,7 +211,7 @@ class _Mask(Each):
     """Fields without their values; a struct of a schema has no empty value."""
 
     def apply(self, rows: Rows) -> None:
-        if rows.is_typed:
+        if rows.had_schema:
             for name in self._guesses:
                 column = rows.column(name)
                 if pa.types.is_nested(column.type):
@@ -251,6 +251,8 @@ class Extract:
         column = rows.column(self._path[0])
         for name in self._path[1:]:
             column = child(column, name)
+        if rows.is_mixed:
+            rows.suspect_all()
         if not pa.types.is_struct(column.type):
             rows.columns = {}
             rows.suspect_all()

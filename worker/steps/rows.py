@@ -38,18 +38,27 @@ class OriginColumns:
         block: of the rows.
         places: their positions in it; one position may stand there several times.
         keys: reads their keys, None where nothing asks for them.
+        is_text: whether the values are JSON texts that name every field.
     """
 
-    def __init__(self, block: Block, places: Positions, keys: KeyColumns | None = None) -> None:
+    def __init__(
+        self,
+        block: Block,
+        places: Positions,
+        keys: KeyColumns | None = None,
+        *,
+        is_text: bool = True,
+    ) -> None:
         self._block = block
         self.places = places
         self._keys = keys
+        self._is_text = is_text
         is_all = len(places) == block.count and bool((places == np.arange(block.count)).all())
         self._chosen = None if is_all else pa.array(places)
 
     def picked(self, rows: Positions) -> OriginColumns:
         """The origins of some of the rows."""
-        return OriginColumns(self._block, self.places[rows], self._keys)
+        return OriginColumns(self._block, self.places[rows], self._keys, is_text=self._is_text)
 
     def column(self, name: str) -> pa.Array:
         """``topic``, ``partition``, ``offset`` or ``timestamp`` (milliseconds or null)."""
@@ -73,12 +82,24 @@ class OriginColumns:
         return self._keys.read(self._block, self.places)
 
     def holding(self, texts: Sequence[str], rows: Mask) -> Mask:
-        """Those of the rows whose value's text holds one of the texts."""
+        """Those of the rows whose value's text holds one of the texts, or may hold it."""
+        if not self._is_text:
+            return rows
         found = np.zeros(len(rows), np.bool_)
         places = np.flatnonzero(rows)
         if len(places):
             values = self._block.values.take(pa.array(self.places[places]))
             found[places] = holding(values, texts)
+        return found
+
+    def with_empty_names(self) -> Mask:
+        """Rows whose text has a field with an empty name."""
+        found = np.zeros(len(self.places), np.bool_)
+        if self._is_text:
+            values = self._picked(self._block.values)
+            places = np.flatnonzero(as_mask(pc.match_substring(values, b'""')))
+            some = values.take(pa.array(places))
+            found[places] = as_mask(pc.match_substring_regex(some, rb'[{,]\s*""\s*:'))
         return found
 
     def _picked(self, column: pa.Array) -> pa.Array:
@@ -97,6 +118,7 @@ class Rows:
         dropped: rows that a filter took out.
         topics: their topics, None until a step changed them.
         is_typed: whether the records have a schema; then every field of it is a column.
+        had_schema: whether they came with one: without it, the structs inside still have theirs.
         refused: positions in the block of records that left no row and are the reference's.
     """
 
@@ -107,7 +129,13 @@ class Rows:
     dropped: Mask
     topics: pa.Array | None = None
     is_typed: bool = False
+    had_schema: bool = False
     refused: list[Positions] = field(default_factory=list)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether the value is a map with structs in it, which most steps refuse to look into."""
+        return self.had_schema and not self.is_typed
 
     @property
     def current_topics(self) -> pa.Array:
@@ -151,12 +179,16 @@ class Plan:
         shadowed: names of fields; a record that has one goes to the reference.
         reads_text: whether a step looks for names in the records' texts.
         key: what the key is needed as, None where it is not.
+        evolves: whether tables get columns for fields they lack.
+        is_hopeless: whether too much would have to be decoded.
     """
 
     fields: Fields
     shadowed: set[str] = field(default_factory=set)
     reads_text: bool = False
     key: pa.DataType | None = None
+    evolves: bool = False
+    is_hopeless: bool = False
 
 
 class Step(Protocol):
@@ -227,6 +259,50 @@ def at_path(columns: dict[str, pa.Array], path: Sequence[str], count: int) -> pa
     for name in path[1:]:
         column = child(column, name)
     return column
+
+
+def put_at(
+    columns: dict[str, pa.Array], path: Sequence[str], new: pa.Array, count: int, *, makes: bool
+) -> Mask | None:
+    """Put a column at a path; where structs on the way are missing they are made, or stay so.
+
+    Returns:
+        rows in which the path leads through something that is no struct.
+    """
+    first, *rest = path
+    if not rest:
+        columns[first] = new
+        return None
+    inner = columns.get(first)
+    if inner is None or inner.null_count == count:
+        inner = pa.nulls(count, pa.struct([]))
+    if not pa.types.is_struct(inner.type):
+        return valid(inner)
+    fields = children(inner)
+    doubt = put_at(fields, rest, new, count, makes=makes)
+    columns[first] = struct_of(fields, count, None if makes else ~valid(inner))
+    return doubt
+
+
+def type_at(kind: pa.DataType | None, path: Sequence[str]) -> pa.DataType | None:
+    """The type below a path of structs, None where there is none."""
+    for name in path:
+        if kind is None or not pa.types.is_struct(kind):
+            return None
+        place = kind.get_field_index(name)
+        kind = kind.field(place).type if place >= 0 else None
+    return kind
+
+
+def with_type_at(kind: pa.DataType | None, path: Sequence[str], leaf: pa.DataType) -> pa.DataType:
+    """A type with another one at a path of structs."""
+    if not path:
+        return leaf
+    fields: Fields = {}
+    if kind is not None and pa.types.is_struct(kind):
+        fields = {f.name: f.type for f in kind}
+    fields[path[0]] = with_type_at(fields.get(path[0]), path[1:], leaf)
+    return pa.struct(list(fields.items()))
 
 
 def merged_types(known: pa.DataType | None, other: pa.DataType) -> pa.DataType:
