@@ -33,7 +33,7 @@ from worker.control import ControlLog, Heard
 from worker.drain import Drain
 from worker.figures import TaskFigures
 from worker.newest_layout import check_layout
-from worker.ratio import DeadLetterRatio
+from worker.ratio import DeadLetterLimits
 from worker.rounds import Backlog, Ledger, Offsets, Slice
 from worker.source import check_positions, source_options
 from worker.stalls import Stalls
@@ -133,7 +133,8 @@ class _Life:
         self._looked_ms = 0
         self._reading_to: Offsets = {}
         self._closing: list[Callable[[], None]] = []
-        self._ratio = DeadLetterRatio(owner.config.errors.dead_letter_ratio_max)
+        errors = owner.config.errors
+        self._ratio = DeadLetterLimits(errors.dead_letter_ratio_max, errors.dead_letter_run_max)
 
     def close(self) -> None:
         """Let go of all connections; pending batches are forgotten."""

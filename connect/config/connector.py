@@ -55,6 +55,7 @@ class ErrorsConfig:
     dead_letter_replication_factor: int = 3
     dead_letter_context_headers: bool = False
     dead_letter_ratio_max: float = 0.5
+    dead_letter_run_max: int = 0
     dead_letter_table: str | None = None
     retry_timeout_ms: int = 0
     retry_delay_max_ms: int = 60_000

@@ -277,6 +277,14 @@ OWN_KEYS: tuple[Key, ...] = (
         check=between(0, 1),
     ),
     Key(
+        "errors.deadletterqueue.max-run-length",
+        "INT",
+        "Most dead letters in a row of one source partition; more of them stop the task before "
+        "their batch is announced. 0 is no limit.",
+        "0",
+        check=at_least(0),
+    ),
+    Key(
         "errors.deadletterqueue.table",
         "STRING",
         "Iceberg table that gets the records that could not be handled, beside or in place of the "

@@ -198,6 +198,7 @@ def _errors(checked: Checked) -> ErrorsConfig:
         dead_letter_replication_factor=v["errors.deadletterqueue.topic.replication.factor"],
         dead_letter_context_headers=v["errors.deadletterqueue.context.headers.enable"],
         dead_letter_ratio_max=v["errors.deadletterqueue.max-ratio"],
+        dead_letter_run_max=v["errors.deadletterqueue.max-run-length"],
         dead_letter_table=tables[0] if tables else None,
         retry_timeout_ms=v["errors.retry.timeout"],
         retry_delay_max_ms=v["errors.retry.delay.max.ms"],

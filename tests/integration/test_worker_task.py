@@ -346,8 +346,22 @@ def test_dead_letters_travel_with_the_answer(rig: Rig) -> None:
     reader.close()
 
 
-def test_too_many_dead_letters_stop_the_task_and_lose_nothing(rig: Rig) -> None:
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {},
+        {
+            "errors.deadletterqueue.max-ratio": "1",
+            "errors.deadletterqueue.max-run-length": "500",
+        },
+    ],
+    ids=["share", "run"],
+)
+def test_too_many_dead_letters_stop_the_task_and_lose_nothing(
+    rig: Rig, limits: dict[str, str]
+) -> None:
     """The batch is announced to nobody; mended, the task reads it again and writes all of it."""
+    rig.overrides.update(limits)
     rig.feed(1_000)
     rig.runner.letters = 501
     with rig.running():

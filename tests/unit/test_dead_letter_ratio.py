@@ -1,4 +1,4 @@
-"""A share of dead letters that stops a task."""
+"""A share of dead letters, or a number in a row, that stops a task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from connect.errors import RecordError
 from connect.layout import TopicPartition
 from connect.records import KafkaRecord
 from worker.descriptors import DeadLetter, Progress
-from worker.ratio import RECORDS_MIN, DeadLetterRatio
+from worker.ratio import RECORDS_MIN, DeadLetterLimits, DeadLetterRatio, DeadLetterRuns
 from worker.rounds import Slice, WrittenBatch
 
 TP = TopicPartition("payments", 3)
@@ -102,3 +102,94 @@ def test_the_window_is_the_shortest_that_is_long_enough(
                 ratio.add(added)
             return
         ratio.add(added)
+
+
+# ------------------------------------------------------------------ in a row
+
+
+def read(
+    start: int, end: int, dead: set[int], *, holes: frozenset[int] = frozenset()
+) -> WrittenBatch:
+    """A batch of a partition's offsets, some of which are dead letters and some holes."""
+    letters = []
+    for offset in sorted(dead):
+        record = KafkaRecord(TP.topic, TP.partition, offset, 5, 0, b"", CONTENT.encode())
+        error = RecordError("no", stage="VALUE_CONVERTER", code="bad")
+        letters.append(DeadLetter(record, error))
+    count = end - start - len(holes)
+    progress = {TP: Progress(count, 0, len(dead), count - len(dead))}
+    return WrittenBatch(Slice({TP: start}, {TP: end}), progress, (), tuple(letters))
+
+
+def test_a_run_of_the_length_itself_is_allowed() -> None:
+    """Three in a row may be, four may not, wherever they stand."""
+    DeadLetterRuns(3).add(read(0, 10, {1, 2, 3, 5, 6, 7}))
+    with pytest.raises(RecordError):
+        DeadLetterRuns(3).add(read(0, 10, {1, 3, 4, 5, 6}))
+
+
+def test_runs_go_on_from_batch_to_batch() -> None:
+    """The end of one batch and the beginning of the next are one run; a good record ends it."""
+    runs = DeadLetterRuns(3)
+    runs.add(read(0, 4, {2, 3}))
+    runs.add(read(4, 6, {4}))
+    runs.add(read(6, 9, {6, 7, 8}))
+    with pytest.raises(RecordError) as caught:
+        runs.add(read(9, 12, {9}))
+    assert "4 dead letters in a row" in str(caught.value)
+    assert "partition 3, offset 6, bad" in str(caught.value)
+    assert caught.value.code == "too_many_dead_letters"
+    assert CONTENT not in str(caught.value)
+
+
+def test_partitions_have_runs_of_their_own() -> None:
+    """Dead letters of two partitions, one after the other, are no run; empty reads end none."""
+    other = TopicPartition("payments", 4)
+    runs = DeadLetterRuns(3)
+    runs.add(read(0, 2, {0, 1}))
+    nothing = WrittenBatch(
+        Slice({TP: 2, other: 0}, {TP: 2, other: 2}), {other: Progress(2, 0, 0, 2)}
+    )
+    runs.add(nothing)
+    with pytest.raises(RecordError):
+        runs.add(read(2, 4, {2, 3}))
+
+
+def test_holes_do_not_end_a_run_where_everything_is_refused() -> None:
+    """One record per transaction: every second offset is a marker."""
+    runs = DeadLetterRuns(5)
+    runs.add(read(0, 8, {0, 2, 4, 6}, holes=frozenset({1, 3, 5, 7})))
+    with pytest.raises(RecordError):
+        runs.add(read(8, 12, {8, 10}, holes=frozenset({9, 11})))
+
+
+def test_no_limit_and_both_limits() -> None:
+    """0 lets any run pass; with a limit the share still counts."""
+    DeadLetterLimits(1, 0).add(read(0, 5_000, set(range(5_000))))
+    with pytest.raises(RecordError, match="in a row"):
+        DeadLetterLimits(1, 4_999).add(read(0, 5_000, set(range(5_000))))
+    with pytest.raises(RecordError, match="max-ratio"):
+        DeadLetterLimits(0.5, 10_000).add(read(0, 5_000, set(range(5_000))))
+
+
+@given(
+    st.lists(st.lists(st.booleans(), min_size=1, max_size=12), min_size=1, max_size=8),
+    st.integers(1, 6),
+)
+def test_runs_are_those_of_the_whole_partition(outcomes: list[list[bool]], run_max: int) -> None:
+    """However the partition is cut into batches, the batch with one too many is refused."""
+    runs = DeadLetterRuns(run_max)
+    start = length = 0
+    for batch_outcomes in outcomes:
+        longest = 0
+        for is_dead in batch_outcomes:
+            length = length + 1 if is_dead else 0
+            longest = max(longest, length)
+        end = start + len(batch_outcomes)
+        added = read(start, end, {start + i for i, dead in enumerate(batch_outcomes) if dead})
+        if longest > run_max:
+            with pytest.raises(RecordError):
+                runs.add(added)
+            return
+        runs.add(added)
+        start = end
