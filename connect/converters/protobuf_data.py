@@ -93,6 +93,7 @@ class ProtobufReader:
     options: ProtobufOptions
     _factory: Any
     _read: Reader
+    _items: _Items
 
     def read(self, data: bytes, position: int = 0) -> tuple[ConnectSchema | None, Any]:
         """Read one message that ends with the bytes.
@@ -109,6 +110,7 @@ class ProtobufReader:
                 raise Malformed("a required field is not set", "bad_protobuf")
         except DecodeError:
             raise Malformed("the bytes are no message of the schema", "bad_protobuf") from None
+        self._items.left = ITEMS_MAX
         try:
             return self.schema, self._read(message)
         except UnicodeDecodeError:
@@ -121,9 +123,10 @@ def protobuf_reader(descriptor: Any, options: ProtobufOptions) -> ProtobufReader
     Raises:
         BadSchema: it contains itself, is too large, or Connect has no schema for it.
     """
-    schema, read = _Compiler(options).message(descriptor, ())
+    compiler = _Compiler(options)
+    schema, read = compiler.message(descriptor, ())
     factory = message_factory.GetMessageClass(descriptor)
-    return ProtobufReader(descriptor, schema, options, factory, read)
+    return ProtobufReader(descriptor, schema, options, factory, read, compiler.items)
 
 
 def message_at(file: Any, indexes: tuple[int, ...]) -> Any:
@@ -163,6 +166,7 @@ class _Compiler:
     def __init__(self, options: ProtobufOptions) -> None:
         self._options = options
         self._nodes = 0
+        self.items = _Items()
 
     def message(self, descriptor: Any, above: tuple[str, ...]) -> tuple[ConnectSchema, Reader]:
         """A struct of a message type."""
@@ -216,9 +220,12 @@ class _Compiler:
         schema, convert = self._map(field, above) if is_map else self._value(field, above)
         if field.is_repeated and not is_map:
             item = replace(schema, optional=True)
-            schema, read = ConnectSchema("array", value_schema=item), _list_reader(field, convert)
+            schema, read = (
+                ConnectSchema("array", value_schema=item),
+                _list_reader(field, convert, self.items),
+            )
         elif is_map:
-            read = _map_reader(field, convert)
+            read = _map_reader(field, convert, self.items)
         else:
             read = _field_reader(field, convert, self._options)
         optional = schema.optional or not self._options.wrapped_nullables
@@ -310,23 +317,30 @@ def _field_reader(field: Any, convert: Reader, options: ProtobufOptions) -> Read
     return lambda message: convert(getattr(message, name))
 
 
-def _bounded(values: Any) -> Any:
-    if len(values) > ITEMS_MAX:
-        raise Malformed(f"a field has more than {ITEMS_MAX} items", "too_large")
-    return values
+@dataclass(slots=True)
+class _Items:
+    """How many items of lists and maps a message may still have, at all depths together."""
+
+    left: int = ITEMS_MAX
+
+    def counted(self, values: Any) -> Any:
+        self.left -= len(values)
+        if self.left < 0:
+            raise Malformed(f"the message has more than {ITEMS_MAX} items", "too_large")
+        return values
 
 
-def _list_reader(field: Any, convert: Reader) -> Reader:
+def _list_reader(field: Any, convert: Reader, items: _Items) -> Reader:
     name = field.name
-    return lambda message: [convert(item) for item in _bounded(getattr(message, name))]
+    return lambda message: [convert(item) for item in items.counted(getattr(message, name))]
 
 
-def _map_reader(field: Any, convert: Reader) -> Reader:
+def _map_reader(field: Any, convert: Reader, items: _Items) -> Reader:
     name = field.name
     is_message = field.message_type.fields_by_name["value"].message_type is not None
 
     def read(message: Any) -> dict[Any, Any]:
-        values = _bounded(getattr(message, name))
+        values = items.counted(getattr(message, name))
         if is_message:  # asking for an item by its key makes one in some implementations
             return {key: convert(value) for key, value in values.items()}
         return {key: convert(values[key]) for key in values}

@@ -2,7 +2,7 @@
 
 Rules of this file:
 - Descriptors of a schema live in a pool of their own: what a topic says never meets the process's.
-- Text is compiled by protoc in a child process, bounded in time; registries that know
+- Text is compiled by protoc in a child process, bounded in time and memory; registries that know
   ``format=serialized`` spare that.
 """
 
@@ -41,6 +41,15 @@ from connect.errors import RetriableError
 SCHEMA_BYTES_MAX: Final = 4 * 2**20
 MAIN: Final = "icefloe.main.proto"
 _PROTOC_TIMEOUT_S: Final = 60
+# a schema may make protoc take what there is: its process is bounded in memory and time
+_PROTOC: Final = f"""
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, ({2**30}, {2**30}))
+resource.setrlimit(resource.RLIMIT_CPU, ({_PROTOC_TIMEOUT_S}, {_PROTOC_TIMEOUT_S}))
+resource.setrlimit(resource.RLIMIT_FSIZE, ({2**28}, {2**28}))
+from grpc_tools import protoc
+sys.exit(protoc.main(["protoc", *sys.argv[1:]]))
+"""
 _KNOWN: Final = tuple(
     module.DESCRIPTOR.name
     for module in (
@@ -165,10 +174,16 @@ def _compiled(sources: Mapping[str, str], to_name: str = MAIN) -> Any:
             if _serialized(text) is not None:
                 raise BadSchema("the registry gives some files as text and some serialized")
             file = root / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text, "utf-8", "replace")
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text, "utf-8", "replace")
+            except OSError as error:  # too long, or another one's folder
+                kind = type(error).__name__
+                raise BadSchema(
+                    f"a reference's name is no file's: {name[:200]!r} ({kind})"
+                ) from None
         command = [
-            *(sys.executable, "-m", "grpc_tools.protoc", f"-I{root}", f"-I{_includes()}"),
+            *(sys.executable, "-c", _PROTOC, f"-I{root}", f"-I{_includes()}"),
             *("--include_imports", f"--descriptor_set_out={out}", to_name),
         ]
         try:

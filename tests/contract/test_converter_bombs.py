@@ -18,14 +18,23 @@ from connect.config.connector import ConverterConfig
 from connect.converters import converter
 from connect.errors import RecordError
 
+from connect.converters.avro_input import Malformed
+from connect.converters.protobuf_data import ProtobufOptions, message_at, protobuf_reader
+from connect.converters.protobuf_schema import pool_of
+
 job = json.loads(sys.stdin.readline())
-reader = converter(ConverterConfig(job["class"], job["options"]), "value")
+if "proto" in job["options"]:
+    file = pool_of(job["options"]["proto"], {})[1]
+    reads = protobuf_reader(message_at(file, (0,)), ProtobufOptions()).read
+else:
+    reader = converter(ConverterConfig(job["class"], job["options"]), "value")
+    reads = lambda data: reader.to_connect("t", (), data)
 told = []
 def read(data):
     try:
-        reader.to_connect("t", (), data)
+        reads(data)
         return "read"
-    except RecordError as error:
+    except (RecordError, Malformed) as error:
         return error.code
 for text in job["messages"]:
     told.append(read(base64.b64decode(text)))
@@ -162,6 +171,75 @@ def test_json_schema_bombs(tmp_path: Path) -> None:
     assert codes[-1] == "read"
     assert codes[0] == "too_deep"
     assert "read" not in (codes[2], codes[3])
+
+
+PROTO = """
+syntax = "proto3";
+message M {
+  string s = 1; repeated Empty empties = 2; repeated bool flags = 3; map<string, Empty> named = 4;
+  repeated M2 inner = 5; repeated string texts = 6;
+}
+message M2 { repeated Empty empties = 1; }
+message Empty {}
+"""
+
+
+def test_protobuf_bombs() -> None:
+    """Lengths beyond the message, groups without end, millions of empty items; never fatal."""
+    inner = b"\x0a\0" * 1_000_000
+    size = b"\x80\x89\x7a"  # 2,000,000
+    good = b"\x0a\x01a\x12\0\x1a\x02\x01\0\x22\x05\x0a\x01k\x12\0\x2a\x02\x0a\0\x32\x01x"
+    messages = [
+        b"\x0a\xff\xff\xff\xff\x0f",
+        b"\x0a" + b"\xff" * 10,
+        b"\x5b" * 200_000,  # groups nobody knows, one in the other
+        b"\x5b" * 50 + b"\x5c" * 50 + b"\x5b" * 100_000,
+        b"\x12\0" * 5_000_000,
+        (b"\x2a" + size + inner) * 6,
+        b"\x32\0" * 5_000_000,
+        b"\x22\x04\x0a\0\x12\0" * 1_000_000,
+        b"\xff" * 100,
+        good,
+    ]
+    codes = told("protobuf", {"proto": PROTO}, messages)
+    assert codes[-1] == "read"
+    assert codes[4:7] == ["too_large"] * 3
+    assert "read" not in codes[:4]
+
+
+def deep_proto(levels: int) -> str:
+    start = "".join(f"message M{i} {{ " for i in range(levels))
+    return 'syntax = "proto3"; ' + start + "int32 f = 1;" + " }" * levels
+
+
+def laughing_proto() -> str:
+    types = ["message L0 { int32 f = 1; }"]
+    for i in range(1, 12):
+        fields = " ".join(f"L{i - 1} f{j} = {j};" for j in range(1, 11))
+        types.append(f"message L{i} {{ {fields} }}")
+    return 'syntax = "proto3"; ' + " ".join(reversed(types))
+
+
+@pytest.mark.parametrize(
+    ("text", "references"),
+    [
+        ('syntax = "proto3"; message R { R r = 1; int32 f = 2; }', {}),
+        (deep_proto(20_000), {}),
+        (laughing_proto(), {}),
+        ('syntax = "proto3"; import "a"; message M { int32 f = 1; }', {"a": "", "a/b": ""}),
+        ('syntax = "proto3"; message M { int32 f = 1; }', {"x" * 5_000: ""}),
+        ('syntax = "proto3"; message M { int32 f = 1; }', {"../../m.proto": ""}),
+    ],
+    ids=["recursive", "very deep", "laughs", "a folder", "a long name", "outside"],
+)
+def test_protobuf_schema_bombs(text: str, references: dict[str, str]) -> None:
+    """Schemas that contain themselves, are deep or grow without bound are refused with a reason."""
+    from connect.converters.avro_schema import BadSchema
+    from connect.converters.protobuf_data import ProtobufOptions, message_at, protobuf_reader
+    from connect.converters.protobuf_schema import pool_of
+
+    with pytest.raises(BadSchema):
+        protobuf_reader(message_at(pool_of(text, references)[1], (0,)), ProtobufOptions())
 
 
 def test_gzip_bombs() -> None:
