@@ -77,7 +77,7 @@ DECLARATION: Final = Declaration(
     OWN,
     "Makes one row of each element of a list, or entry of a map; the other fields are repeated. A "
     "record whose list is empty, null or missing is dropped, unless `keep.empty`. All rows of a "
-    "record are written or none. The value has no schema afterwards.",
+    "record are written or none, in the order of the elements. The value has no schema afterwards.",
     make,
     Example(
         {"field": "cameras", "key.field": "camera", "spread": "true"},

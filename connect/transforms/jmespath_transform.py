@@ -165,4 +165,5 @@ DECLARATION: Final = Declaration(
     ),
     families={_FIELDS: "the expression for the field of that path, dots for nesting."},
     needs_headers=True,
+    is_column=True,
 )

@@ -272,6 +272,54 @@ def test_parse_json(target: str, extra: dict[str, str], tmp_path: Path) -> None:
         assert by_column["schemas"] == by_record["schemas"]
 
 
+# ------------------------------------------------------------------ expressions
+
+SOUGHT = table(id=LongType(), n=LongType(), b=StringType(), at=StringType(), f=INNER)
+EXPRESSIONS = {
+    "paths": own("Jmespath", fields_n="m.n", fields_b="m.b", fields_f="m"),
+    "indexes": own("Jmespath", fields_n="l[0]", fields_id="l[-1]", fields_b="m.x[1].b"),
+    "struct": {**own("Jmespath", fields_f="{n: id, b: m.b}"), "fields.g": "m.{b: b}"},
+    "below": {**own("Jmespath"), "fields.f.n": "id", "fields.f.b": "kafka.topic"},
+    "alone": {**own("Jmespath", keep="false"), "fields.n": "kafka.offset", "fields.id": "id"},
+    "times": {
+        **own("Jmespath"),
+        "fields.at": "epoch_millis_to_iso8601(n)",
+        "fields.b": "substr(epoch_seconds_to_iso8601(n), `0`, `10`)",
+        "fields.id": "epoch_millis_to_micro(id)",
+    },
+    "text": {**own("Jmespath", where="b == 'x' || !(m.b)"), "fields.b": "substr(b, `1`, `2`)"},
+    "number": own("Jmespath", where="n > `1` && id != `2`"),
+    "other kinds": own("Jmespath", where="n == 'x' || b == `1` || id != `true`"),
+    "fraction": own("Jmespath", where="n >= `1.5`"),
+    "there": own("Jmespath", where="m || l || n"),
+}
+SEEN = [
+    *('{"id":1,"n":2,"b":"x","m":{"n":5,"b":"y","x":[{"b":"p"},{"b":"q"}]},"l":[1,2,3]}', "{}"),
+    *('{"id":2,"n":1.5,"b":"","m":{},"l":[]}', '{"id":null,"n":null,"b":null,"m":null,"l":null}'),
+    *(
+        '{"id":3,"n":"x","b":5,"m":[],"l":{}}',
+        '{"n":1700000000123,"id":1700000000,"b":"\\u00e9t\\u00e9"}',
+    ),
+    *(
+        '{"n":true,"id":false,"b":true,"m":5,"l":"ab"}',
+        '{"n":-1,"id":9223372036854775807,"b":"xyz"}',
+    ),
+    *('{"n":9007199254740993.0,"id":1e3}', '{"n":253402300800000,"f":5}', '{"f":{"n":1,"b":"o"}}'),
+    *('{"l":[null,5],"m":{"b":null,"x":[{}]}}', '{"kafka":5,"id":1}', '{"n":0,"id":0,"b":"x"}'),
+]
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_jmespath(name: str, tmp_path: Path) -> None:
+    """Expressions over values of every kind."""
+    connector = config(**ALL, **chain(EXPRESSIONS[name]))
+    assert steps_for(connector) is not None
+    for lines in (SEEN, [one for one in SEEN for _ in range(4)][::-1], SEEN[:1] * 9):
+        batch = source([line.encode() for line in lines])
+        by_column, by_record = both(connector, [plan(tmp_path, SOUGHT)], [batch])
+        assert by_column == by_record
+
+
 PLAIN: dict[str, tuple[dict[str, str], Schema, str]] = {
     "converter": (
         {**value("TimestampConverter", field="t"), "target.type": "Timestamp"}
@@ -286,6 +334,7 @@ PLAIN: dict[str, tuple[dict[str, str], Schema, str]] = {
     ),
     "flatten": (value("Flatten", delimiter="_"), FLAT, '{"a":1,"c":{"d":{"e":"x"},"z":5}}'),
     "explode": (EXPLODES["spread"], EXPLODED, '{"id":1,"m":[{"b":"x","n":1,"new":[]}],"y":{}}'),
+    "expressions": (EXPRESSIONS["times"], SOUGHT, '{"n":1700000000,"id":5,"b":"x"}'),
     "json": (own("ParseJson", field="p"), JSON_TABLE, '{"id":1,"p":"{\\"n\\":1}"}'),
 }  # fmt: skip
 
@@ -312,6 +361,7 @@ _LINKS = {
     "rename": value("ReplaceField", renames="a:l,n:b"),
     "insert": value("InsertField", offset_field="n"),
     "extract": value("ExtractField", field="f"),
+    **EXPRESSIONS,
 }
 
 

@@ -24,6 +24,7 @@ from connect.transforms.chain import Link, link_of
 from worker.columns import nulls
 from worker.shapes import extra_rows
 from worker.steps.debezium import debezium, dms
+from worker.steps.expressions import jmespath_fields
 from worker.steps.fields import (
     Copy,
     Extract,
@@ -50,6 +51,7 @@ _STEPS: Final[Mapping[str, Callable[[Mapping[str, Any]], Step | None]]] = {
     "Flatten": flatten,
     "InsertField": insert_field,
     "InsertHeader": lambda _: Nothing(),
+    "Jmespath": jmespath_fields,
     "KafkaMetadataTransform": kafka_metadata,
     "MaskField": mask,
     "ParseJson": parse_json,
