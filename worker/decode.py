@@ -392,9 +392,13 @@ def _zero_doubt(table: pa.Table, texts: pa.Array) -> Mask | None:
 def _zeros(column: Any) -> Mask | None:
     kind = column.type
     if can_underflow(kind):
-        zero = pa.array([0], kind)[0]
-        mask: Mask = pc.equal(column, zero).fill_null(False).to_numpy()  # noqa: FBT003 - Arrow's
+        mask = np.asarray(pc.equal(column, pa.scalar(0, pa.int8()).cast(kind)).fill_null(False))  # noqa: FBT003 - Arrow's
         return mask if mask.any() else None
+    if pa.types.is_struct(kind):
+        found: Mask | None = None
+        for place in range(kind.num_fields):
+            found = _either(found, _zeros(pc.struct_field(column, [place])))
+        return found
     if pa.types.is_nested(kind) and holds_number(kind):
         return np.ones(len(column), np.bool_)
     return None

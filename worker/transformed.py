@@ -107,7 +107,10 @@ class ColumnChain:
         refused = [decoded.unexpected, places[rows.doubt], *rows.refused]
         unexpected = np.unique(np.concatenate(refused))
         keep = ~rows.dropped
-        dropped = np.setdiff1d(decoded.places, np.union1d(places[keep], unexpected))
+        left = np.zeros(block.count, np.bool_)
+        left[places[keep]] = True
+        left[unexpected] = True
+        dropped = decoded.places[~left[decoded.places]]
         if keep.all():
             return Columns(table, places, unexpected, unfit, dropped, rows.topics)
         chosen = pa.array(keep)

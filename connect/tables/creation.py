@@ -76,7 +76,12 @@ def schema_for_record(
     """
     kind = _type(record, config)
     check_type(kind, case_insensitive=config.schema_case_insensitive)
-    schema = assign_fresh_schema_ids(Schema(*kind.fields))
+    try:
+        schema = assign_fresh_schema_ids(Schema(*kind.fields))
+    except ValueError:
+        raise RecordError(
+            "a field's name reads like that of a nested one", code="bad_column_name"
+        ) from None
     identifiers = []
     for column in id_columns:
         try:

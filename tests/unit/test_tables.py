@@ -317,6 +317,13 @@ def test_records_that_give_no_table(value: Any) -> None:
         schema_for_record(record(value), CONFIG)
 
 
+def test_a_name_that_reads_like_a_nested_one_makes_no_table() -> None:
+    """The record is refused; no error of the library ends the task."""
+    with pytest.raises(RecordError) as refused:
+        schema_for_record(record({"a.b": 1, "a": {"b": 2}}), CONFIG)
+    assert refused.value.code == "bad_column_name"
+
+
 def test_no_changes_is_false() -> None:
     """So that callers read well."""
     assert not NO_CHANGES

@@ -19,6 +19,7 @@ from worker.steps.rows import (
     as_mask,
     child,
     children,
+    numbered,
     quoted,
     struct_of,
     valid,
@@ -194,7 +195,7 @@ def _named(
         encoded = texts.dictionary_encode()
         own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         found = encoded.dictionary.to_pylist()
-        both, codes = np.unique(codes * len(found) + own, return_inverse=True)
+        both, codes = numbered(codes * len(found) + own, max(len(pairs) * len(found), 1))
         pairs = [(*pairs[i // len(found)], found[i % len(found)]) for i in both.tolist()]
     made = [names(*pair) for pair in pairs] if rows.count else []
     keys = made[0].keys() if made else ()

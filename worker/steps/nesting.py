@@ -287,8 +287,8 @@ class _Explode:
         rows.doubt = np.zeros(rows.count, np.bool_)
         rows.dropped = np.zeros(rows.count, np.bool_)
         rows.topics = None if rows.topics is None else rows.topics.take(chosen)
-        _, inverse, sizes = np.unique(rows.origins.places, return_inverse=True, return_counts=True)
-        rows.suspect(sizes[inverse] > RECORDS_MAX)
+        sizes = np.bincount(rows.origins.places)
+        rows.suspect(sizes[rows.origins.places] > RECORDS_MAX)
 
     def _put(self, rows: Rows, element: pa.Array) -> None:
         """The element into its place, or its fields beside the others."""

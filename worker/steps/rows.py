@@ -251,6 +251,22 @@ def struct_of(fields: dict[str, pa.Array], count: int, null: Mask | None = None)
     return pa.StructArray.from_arrays(list(fields.values()), names=list(fields), mask=mask)
 
 
+def numbered(codes: Positions, end: int) -> tuple[Positions, Positions]:
+    """The different codes, ascending, and for each row the number of its own.
+
+    Args:
+        codes: from 0 on.
+        end: larger than all of them.
+    """
+    if end > 4 * len(codes) + 1024:
+        different, places = np.unique(codes, return_inverse=True)
+        return different, places.astype(np.int64)
+    different = np.flatnonzero(np.bincount(codes, minlength=end))
+    index = np.zeros(end, np.int64)
+    index[different] = np.arange(len(different))
+    return different, index[codes]
+
+
 def at_path(columns: dict[str, pa.Array], path: Sequence[str], count: int) -> pa.Array:
     """The column at a path; nulls where it ends early."""
     column = columns.get(path[0])

@@ -14,7 +14,7 @@ from connect.errors import RecordError
 from connect.records import SinkRecord
 from connect.transforms.chain import Link
 from connect.transforms.date_format import DateFormat
-from worker.steps.rows import Mask, Plan, Rows, Step, valid
+from worker.steps.rows import Mask, Plan, Rows, Step, numbered, valid
 
 _DAY_MS: Final = 86_400_000
 # the smallest letter of a pattern tells which instants it writes alike
@@ -46,8 +46,10 @@ class Topics:
             if given.null_count:
                 rows.suspect(~valid(given))
             grains = pc.fill_null(given, 0).to_numpy(zero_copy_only=False) // self._grain_ms
-            different, inner = np.unique(grains, return_inverse=True)
-            both, codes = np.unique(codes * len(different) + inner, return_inverse=True)
+            first = int(grains.min())  # there are rows
+            different, inner = numbered(grains - first, int(grains.max()) - first + 1)
+            different = different + first
+            both, codes = numbered(codes * len(different) + inner, len(names) * len(different) + 1)
             names = [names[i // len(different)] for i in both.tolist()]
             stamps = [int(different[i % len(different)]) * self._grain_ms for i in both.tolist()]
         found = [self._changed(name, stamp) for name, stamp in zip(names, stamps, strict=True)]
