@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from connect.config.client_names import ALLOWED
 from connect.config.given import Given, Rule
 from connect.config.keys import list_of
+from connect.config.overrides import PREFIXES, is_refused
 from connect.gateways.catalog_properties import WITHOUT_EFFECT
 
 _LETTERS = ("errors.deadletterqueue.topic.name", "errors.deadletterqueue.table")
@@ -118,11 +120,15 @@ def listed_aliases(given: Given) -> Iterator[tuple[str, str]]:
 
 
 def fixed_overrides(given: Given) -> Iterator[tuple[str, str]]:
-    """Client overrides that exactly-once delivery does not leave free."""
+    """Client overrides that exactly-once delivery does not leave free, or that no client knows."""
     for (prefix, name), fixed in _FIXED.items():
         text = (given.raw.get(prefix + name) or "").strip().lower()
         if text and text != fixed and (name, text) != ("acks", "-1"):
             yield prefix + name, f"has no effect: it is always {fixed}"
+    for prefix in PREFIXES:
+        for name in given.under(prefix):
+            if name not in ALLOWED and not is_refused(name):
+                yield prefix + name, "has no effect: Kafka's clients know no such property"
     name = "consumer.override.auto.offset.reset"
     if given.raw.get(name) == "none":
         yield name, "is none, which is taken as earliest"

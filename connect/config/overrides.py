@@ -1,9 +1,9 @@
 """Which Kafka client properties a connector may set, and of what type they are.
 
 Rules of this file:
-- A connector must not reach outside its records: no class names, no file or library paths, no
-  login modules, no metadata services. Such names are refused whatever their value.
-- Other unknown names pass, as in Kafka, where clients only warn about them.
+- Which names a connector may set is said in ``client_names``, and only those reach a client.
+- Names no client knows pass, as in Kafka, where clients only warn about them, unless they look
+  like what is refused.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from connect.config.client_names import ALLOWED, REFUSED
 from connect.config.keys import Importance, Key, KeyType, one_of, typed
 
 PREFIXES = ("consumer.override.", "producer.override.", "iceberg.kafka.")
 
-_REFUSED = re.compile(
-    r".*\.(class|classes|location|path|paths|file|dir|jaas\.config|reporters|providers)"
-    r"|.*\.(deserializer|serializer|strategy|callback\.handler\..*)"
-    r"|(key|value)\.(de)?serializer|interceptor\.classes|spark\..*|config\.providers.*"
-    r"|sasl\.oauthbearer\..*(url|path|file).*|plugin\..*|debug|.*_cb"
+_LOOKS_REFUSED = re.compile(
+    r".*\.(class|classes|location|path|paths|file|dir|cmd|url|jaas\.config|reporters|providers)"
+    r"|.*\.(deserializer|serializer|callback\.handler\..*)|library\..*|.*\.library\..*"
+    r"|spark\..*|config\.providers.*|plugin\..*|debug|.*_cb"
 )
 
 _REFUSAL = (
-    "{name} may not be set by a connector: names of classes, files, libraries, logins and services "
-    "belong to the node's properties."
+    "{name} may not be set by a connector: names of classes, files, libraries, logins, commands "
+    "and services belong to the node's properties."
 )
 
 
@@ -87,12 +87,22 @@ def split(raw: Mapping[str, str | None], prefix: str) -> dict[str, str]:
     }
 
 
+def is_refused(name: str) -> bool:
+    """Whether no connector may set a client property, whatever its value."""
+    return name in REFUSED or (name not in ALLOWED and bool(_LOOKS_REFUSED.fullmatch(name)))
+
+
+def handed_on(raw: Mapping[str, str | None], prefix: str) -> dict[str, str]:
+    """The overrides below a prefix that reach a client."""
+    return {name: value for name, value in split(raw, prefix).items() if name in ALLOWED}
+
+
 def override_errors(raw: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
     """Sentences about client properties in a connector's configuration, with their keys."""
     for prefix in PREFIXES:
         for name, value in split(raw, prefix).items():
             full = prefix + name
-            if _REFUSED.fullmatch(name):
+            if is_refused(name):
                 yield full, _REFUSAL.format(name=full)
             elif name in CLIENT_KEYS:
                 yield from ((full, why) for why in typed(CLIENT_KEYS[name], value).errors)

@@ -31,7 +31,7 @@ from connect.config.declarations import (
 from connect.config.enrich import check_aliases
 from connect.config.groups import named_group
 from connect.config.keys import list_of
-from connect.config.overrides import split
+from connect.config.overrides import handed_on, split
 from connect.config.plugins import BUILT_IN
 from connect.errors import ConfigError
 from connect.java_regex import compile_java_regex
@@ -225,7 +225,7 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
     )
     namespace = v["iceberg.tables.default-namespace"] or None
     tables = _tables(v["iceberg.tables"] or (), namespace)
-    consumer = split(raw, "consumer.override.")
+    consumer = handed_on(raw, "consumer.override.")
     catalog = split(raw, "iceberg.catalog.")
     catalog.pop(_MULTI_TABLE, None)
     return ConnectorConfig(
@@ -276,8 +276,8 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         tasks_per_worker=v["icefloe.tasks.per.worker"],
         auto_offset_reset=_reset(consumer),
         consumer_overrides=consumer,
-        producer_overrides=split(raw, "producer.override."),
-        kafka_overrides=split(raw, "iceberg.kafka."),
+        producer_overrides=handed_on(raw, "producer.override."),
+        kafka_overrides=handed_on(raw, "iceberg.kafka."),
         transforms=_transforms(raw),
         topic_tables=topic_map(v["iceberg.tables.topic-to-table-map"]),
         name_template=v["iceberg.tables.name-template"] or None,

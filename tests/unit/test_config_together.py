@@ -281,6 +281,7 @@ IDLE: list[tuple[str, dict[str, str], str]] = [
         {"consumer.override.auto.offset.reset": "none"},
         "consumer.override.auto.offset.reset is none, which is taken as earliest",
     ),
+    ("fixed_overrides", {"consumer.override.foo": "1"}, "Kafka's clients know no such property"),
     (
         "java_catalog_keys",
         {f"{CATALOG}cache-enabled": "true"},

@@ -1,0 +1,31 @@
+"""The lists of client properties against the Kafka clients that Spark and the broker come with."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from connect.config.client_names import ALLOWED, REFUSED
+from connect.embedded import jars
+from connect.embedded.java import find_java
+
+pytestmark = pytest.mark.java
+SOURCE = Path(__file__).parents[1] / "java" / "ClientNames.java"
+
+
+@pytest.mark.parametrize("group", ["spark-kafka", "kafka"])
+def test_every_property_of_the_clients_is_decided(group: str) -> None:
+    """A client that learns a new property shows it here, to be allowed or refused."""
+    class_path = f"{jars.class_path(group)}:{jars.pyspark_jars_dir()}/*"
+    done = subprocess.run(
+        [find_java(), "-XX:TieredStopAtLevel=1", "-cp", class_path, SOURCE],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    names = {name for name in done.stdout.split() if not name.startswith("internal.")}
+    assert len(names) > 100
+    assert names - ALLOWED - REFUSED.keys() == set()

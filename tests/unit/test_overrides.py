@@ -1,0 +1,71 @@
+"""Which properties of Kafka's clients a connector may set."""
+
+from __future__ import annotations
+
+import pytest
+
+from connect.config.client_names import ALLOWED, REFUSED
+from connect.config.overrides import CLIENT_KEYS, PREFIXES, handed_on, is_refused
+from connect.config.parse import InvalidConfigError, parse
+from connect.config.plugins import BUILT_IN
+from connect.config.validate import validate
+
+GOOD = {
+    "name": "orders",
+    "connector.class": "IcebergSink",
+    "topics": "orders",
+    "iceberg.tables": "shop.orders",
+    "iceberg.catalog.type": "rest",
+    "iceberg.catalog.uri": "http://127.0.0.1:1",
+}
+LOOK_ALIKES = (
+    "some.new.class",
+    "some.interceptor.classes",
+    "ssl.new.location",
+    "some.library.path",
+    "library.path",
+    "sasl.new.callback.handler.class",
+    "sasl.new.jaas.config",
+    "sasl.kerberos.new.cmd",
+    "sasl.oauthbearer.new.endpoint.url",
+    "config.providers.file.class",
+    "spark.driver.extraJavaOptions",
+    "plugin.library.paths",
+    "debug",
+    "oauth_cb",
+)
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("name", [*sorted(REFUSED), *LOOK_ALIKES])
+def test_what_no_connector_may_set(prefix: str, name: str) -> None:
+    """Each refused name is an error at its key, below each prefix, and reaches no client."""
+    raw = {**GOOD, prefix + name: "value-of-it"}
+    with pytest.raises(InvalidConfigError) as caught:
+        parse(raw)
+    assert list(caught.value.errors) == [prefix + name]
+    sink = BUILT_IN.connector("IcebergSink")
+    assert sink is not None
+    found = {i.name: i.errors for i in validate(sink, raw, BUILT_IN).configs if i.errors}
+    (sentence,) = found[prefix + name]
+    assert sentence.startswith(f"{prefix}{name} may not be set by a connector")
+    assert "value-of-it" not in sentence
+    assert handed_on(raw, prefix) == {}
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_what_a_connector_may_set(prefix: str) -> None:
+    """Each allowed name is taken and handed on; what no client knows is taken, and is not."""
+    assert not ALLOWED & REFUSED.keys()
+    assert CLIENT_KEYS.keys() <= ALLOWED
+    for name in sorted(ALLOWED):
+        assert not is_refused(name)
+        key = CLIENT_KEYS.get(name)
+        value = "5" if key is None or key.default_text is None else key.default_text
+        config = parse({**GOOD, prefix + name: value, prefix + "unknown.thing": "5"})
+        given = {
+            "consumer.override.": config.consumer_overrides,
+            "producer.override.": config.producer_overrides,
+            "iceberg.kafka.": config.kafka_overrides,
+        }[prefix]
+        assert given == {name: value}
