@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,10 +43,12 @@ class RunningStack:
 
     Args:
         stack: started.
+        statsd: datagrams of metrics that its node sends, growing.
     """
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: Stack, statsd: Sequence[str] = ()) -> None:
         self.stack = stack
+        self.statsd = statsd
         self.api = httpx.Client(base_url=stack.rest_url, timeout=60)
         # silent: the broker ends before these clients do
         self._kafka = {"bootstrap.servers": stack.bootstrap_servers, "log_level": 0}

@@ -9,7 +9,8 @@ from pathlib import Path
 from connect.config import framework_keys, iceberg_keys, no_effect, together
 from connect.config.given import Rule
 from connect.config.keys import Key, Prefix
-from connect.config.node_keys import NODE_KEYS, NODE_PREFIXES
+from connect.config.node_keys import NODE_KEYS
+from connect.config.node_prefixes import NODE_PREFIXES
 from connect.config.plugins import (
     JSON_CONVERTER_KEYS,
     OWN_CONVERTER_KEYS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from connect.config.cluster_keys import CLUSTER_KEYS
 from connect.config.framework_keys import HEADER_CONVERTER, JSON_CONVERTER
-from connect.config.keys import REQUIRED, Key, Prefix, at_least, between
+from connect.config.keys import REQUIRED, Key, at_least, between
 
 _REST = "REST API"
 _STORAGE = "Storage topics"
@@ -359,34 +359,15 @@ NODE_KEYS: tuple[Key, ...] = (
         "LOW",
         _OWN,
     ),
-)
-
-NODE_PREFIXES: tuple[Prefix, ...] = (
-    Prefix("security.", "Kafka client security.", "security.protocol"),
-    Prefix("sasl.", "Kafka client login.", "sasl.mechanism", is_secret_bearing=True),
-    Prefix("ssl.", "Kafka client TLS.", "ssl.truststore.certificates", is_secret_bearing=True),
-    Prefix("consumer.", "Property of the node's consumers.", "consumer.fetch.max.bytes"),
-    Prefix("producer.", "Property of the node's producers.", "producer.compression.type"),
-    Prefix("admin.", "Property of the node's admin clients.", "admin.request.timeout.ms"),
-    Prefix(
-        "key.converter.", "Option of the default key converter.", "key.converter.schemas.enable"
+    Key(
+        "icefloe.validate.remote.ms",
+        "INT",
+        "How long validating a connector may ask brokers and catalog, each question three fifths "
+        "of it; 0 asks nobody. Creating never asks.",
+        "5000",
+        "LOW",
+        _OWN,
+        unit="ms",
+        check=between(0, 60_000),
     ),
-    Prefix(
-        "value.converter.",
-        "Option of the default value converter.",
-        "value.converter.schemas.enable",
-    ),
-    Prefix("header.converter.", "Option of the default header converter.", "header.converter.x"),
-    Prefix(
-        "config.providers.",
-        "Class and parameters of a configuration provider.",
-        "config.providers.file.param.allowed.paths",
-    ),
-    Prefix(
-        "icefloe.grants.",
-        "Java regex of the tables that the connector of that name may write; `default` is for the "
-        "others. Without either a connector may write every table.",
-        "icefloe.grants.orders",
-    ),
-    Prefix("spark.", "Property of the worker's Spark session.", "spark.executor.memory"),
 )

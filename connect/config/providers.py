@@ -78,7 +78,12 @@ class Providers:
                 return match[0]
             try:
                 return lookup(match["path"] or "", match["key"])
-            except (OSError, ValueError, LookupError):
+            except (
+                OSError,
+                RuntimeError,
+                ValueError,
+                LookupError,
+            ):  # RuntimeError: links in a loop
                 raise ConfigError(
                     f"{match[0]} cannot be resolved: not there, or not allowed to be read",
                     code="placeholder",

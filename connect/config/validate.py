@@ -19,6 +19,7 @@ from connect.config.check import Checked, Raw, check_framework, check_keys, chec
 from connect.config.enrich import check_aliases
 from connect.config.framework_keys import GROUPS
 from connect.config.keys import Key, invalid
+from connect.config.masking import Masker
 from connect.config.overrides import CLIENT_KEYS, PREFIXES
 from connect.config.plugins import OWN_CONVERTER_KEYS, Plugin, Plugins, PluginType
 from connect.errors import ConfigError
@@ -86,6 +87,20 @@ class Validation:
     def errors(self) -> tuple[str, ...]:
         """Every sentence, in the order of the entries."""
         return tuple(sentence for info in self.configs for sentence in info.errors)
+
+    def with_errors(self, sent: Raw, errors: Mapping[str, Iterable[str]]) -> Validation:
+        """The same with more sentences; keys without entry get one, last."""
+        configs = [
+            dataclasses.replace(info, errors=(*info.errors, *errors.get(info.name, ())))
+            for info in self.configs
+        ]
+        known = {info.name for info in configs}
+        configs += [
+            ConfigInfo(name, None, sent.get(name), (), tuple(sentences))
+            for name, sentences in errors.items()
+            if name not in known
+        ]
+        return dataclasses.replace(self, configs=tuple(configs))
 
     def to_json(self) -> dict[str, Any]:
         """The body of the validate answer."""
@@ -187,10 +202,11 @@ def validate(
     answer.checked.merge(check_nulls(resolved))
     answer.groups.extend(plugin.groups)
     _undeclared_entries(answer)
+    mask = Masker(raw, resolve or str)
     return Validation(
         plugin.class_name,
         tuple(answer.groups),
-        tuple(_info(answer, *entry) for entry in answer.entries),
+        tuple(_info(answer, mask, *entry) for entry in answer.entries),
         tuple(answer.checked.warnings),
     )
 
@@ -332,8 +348,13 @@ def _text(value: Any) -> str | None:
     return str(value)
 
 
-def _info(
-    answer: _Answer, name: str, key: Key | None, value: Any, recommended: tuple[str, ...]
+def _info(  # noqa: PLR0917 - an entry's parts
+    answer: _Answer,
+    mask: Masker,
+    name: str,
+    key: Key | None,
+    value: Any,
+    recommended: tuple[str, ...],
 ) -> ConfigInfo:
     sent, resolved = answer.sent.get(name), answer.raw.get(name)
     text = _text(value)
@@ -348,17 +369,5 @@ def _info(
         None if key is None else definition(key, prefix=prefix),
         text,
         recommended,
-        tuple(_without_secrets(answer, sentence) for sentence in errors),
+        tuple(mask(sentence) for sentence in errors),
     )
-
-
-def _without_secrets(answer: _Answer, sentence: str) -> str:
-    """Put what was sent in place of what it resolves to, the longest values first."""
-    pairs = [
-        (resolved, sent)
-        for name, sent in answer.sent.items()
-        if sent is not None and (resolved := answer.raw.get(name)) and resolved != sent
-    ]
-    for resolved, sent in sorted(pairs, key=lambda pair: -len(pair[0])):
-        sentence = sentence.replace(resolved, sent)
-    return sentence

@@ -59,18 +59,22 @@ class KafkaAdmin:
 
     Args:
         properties: Java-named client properties.
+        timeout_s: for every call.
     """
 
-    def __init__(self, properties: Mapping[str, str]) -> None:
+    def __init__(
+        self, properties: Mapping[str, str], *, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> None:
         self._properties = dict(properties)
-        own = {"socket.timeout.ms": int(REQUEST_TIMEOUT_S * 1000)}
+        self._timeout_s = timeout_s
+        own = {"socket.timeout.ms": int(timeout_s * 1000)}
         with mapped("admin client"):
             self._admin = AdminClient(librdkafka_config(properties, "admin", **own))
 
     def topics(self) -> dict[str, int]:
         """Partition count of every topic of the cluster."""
         with mapped("listing topics"):
-            listed = self._admin.list_topics(timeout=REQUEST_TIMEOUT_S)
+            listed = self._admin.list_topics(timeout=self._timeout_s)
         return {
             name: len(topic.partitions)
             for name, topic in listed.topics.items()
@@ -80,7 +84,7 @@ class KafkaAdmin:
     def cluster_id(self) -> str:
         """Identity of the cluster."""
         with mapped("asking for the cluster's id"):
-            return str(self._admin.list_topics(timeout=REQUEST_TIMEOUT_S).cluster_id)
+            return str(self._admin.list_topics(timeout=self._timeout_s).cluster_id)
 
     def topic_ids(self, names: Collection[str]) -> dict[str, str]:
         """Identities of topics (base64), which re-created ones do not share; no absent ones."""
@@ -89,11 +93,11 @@ class KafkaAdmin:
         out: dict[str, str] = {}
         with mapped(f"describing topics {', '.join(sorted(names))[:200]}"):
             futures = self._admin.describe_topics(
-                TopicCollection(sorted(names)), request_timeout=REQUEST_TIMEOUT_S
+                TopicCollection(sorted(names)), request_timeout=self._timeout_s
             )
             for name, future in futures.items():
                 try:
-                    out[name] = str(_result(future).topic_id)
+                    out[name] = str(self._result(future).topic_id)
                 except KafkaException as e:
                     if e.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                         raise
@@ -107,7 +111,7 @@ class KafkaAdmin:
         """Every configuration value of a topic."""
         resource = ConfigResource(ResourceType.TOPIC, name)
         with mapped(f"reading configuration of topic {name}"):
-            entries = _result(self._admin.describe_configs([resource])[resource])
+            entries = self._result(self._admin.describe_configs([resource])[resource])
         return {k: entry.value for k, entry in entries.items() if entry.value is not None}
 
     def ensure_topic(
@@ -117,10 +121,16 @@ class KafkaAdmin:
         config: Mapping[str, str] | None = None,
         *,
         replication_factor: int = -1,
+        is_trial: bool = False,
     ) -> bool:
         """Create a topic unless it is there; True when it was created.
 
-        ``replication_factor`` -1 is the broker's default.
+        Args:
+            name: of the topic.
+            partitions: how many.
+            config: its settings.
+            replication_factor: -1 is the broker's default.
+            is_trial: only ask whether the broker would.
 
         Raises:
             RetriableError: ``topic_refused``, with the broker's reason, or ``broker_unavailable``.
@@ -133,7 +143,7 @@ class KafkaAdmin:
         )
         with mapped(f"creating topic {name}"):
             try:
-                _result(self._admin.create_topics([topic])[name])
+                self._result(self._admin.create_topics([topic], validate_only=is_trial)[name])
             except KafkaException as e:
                 if e.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     return False
@@ -144,7 +154,8 @@ class KafkaAdmin:
                         code="topic_refused",
                     ) from e
                 raise
-        self._wait_for(name)
+        if not is_trial:
+            self._wait_for(name)
         return True
 
     def _wait_for(self, name: str) -> None:
@@ -158,13 +169,13 @@ class KafkaAdmin:
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""
         with mapped(f"deleting topic {name}"):
-            _result(self._admin.delete_topics([name])[name])
+            self._result(self._admin.delete_topics([name])[name])
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete every record below these offsets, as retention does."""
         with mapped("deleting records"):
             for future in self._admin.delete_records(to_client(before)).values():
-                _result(future)
+                self._result(future)
 
     def watermarks(
         self, partitions: Collection[TopicPartition]
@@ -200,11 +211,11 @@ class KafkaAdmin:
             futures = self._admin.list_offsets(
                 asked,
                 isolation_level=isolation,
-                request_timeout=REQUEST_TIMEOUT_S,
+                request_timeout=self._timeout_s,
             )
             for tp, future in futures.items():
                 try:
-                    out[TopicPartition(tp.topic, tp.partition)] = _result(future).offset
+                    out[TopicPartition(tp.topic, tp.partition)] = self._result(future).offset
                 except KafkaException as e:
                     if e.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                         raise
@@ -235,11 +246,12 @@ class KafkaAdmin:
         with mapped(f"reading offsets of group {group}"):
             try:
                 # this isolation makes the request ask for stable offsets
-                found = self._offsets(group, asked, "read_committed", REQUEST_TIMEOUT_S)
+                found = self._offsets(group, asked, "read_committed", self._timeout_s)
             except KafkaException as e:
                 if e.args[0].code() != KafkaError._TIMED_OUT:  # noqa: SLF001 - the public name
                     raise
-                self._offsets(group, asked, "read_uncommitted", PENDING_TIMEOUT_S)
+                shorter_s = min(PENDING_TIMEOUT_S, self._timeout_s)
+                self._offsets(group, asked, "read_uncommitted", shorter_s)
                 raise RetriableError(
                     f"offsets of group {group} are part of a transaction that nobody has ended: "
                     "the broker does, after its producer's transaction.timeout.ms (60 s)",
@@ -283,10 +295,8 @@ class KafkaAdmin:
 
     def _members(self, group: str) -> Collection[Any]:
         def ask() -> Any:
-            futures = self._admin.describe_consumer_groups(
-                [group], request_timeout=REQUEST_TIMEOUT_S
-            )
-            return _result(futures[group]).members
+            futures = self._admin.describe_consumer_groups([group], request_timeout=self._timeout_s)
+            return self._result(futures[group]).members
 
         with mapped(f"describing group {group}"):
             try:
@@ -305,10 +315,10 @@ class KafkaAdmin:
         request = ConsumerGroupTopicPartitions(group, to_client(offsets))
         with mapped(f"altering offsets of group {group}"):
             futures = self._admin.alter_consumer_group_offsets(
-                [request], request_timeout=REQUEST_TIMEOUT_S
+                [request], request_timeout=self._timeout_s
             )
             with _without_members(group):
-                for tp in _result(futures[group]).topic_partitions:
+                for tp in self._result(futures[group]).topic_partitions:
                     if tp.error is not None:
                         raise KafkaException(tp.error)
 
@@ -320,7 +330,7 @@ class KafkaAdmin:
         """
         with mapped(f"deleting group {group}"), _without_members(group):
             try:
-                _result(self._admin.delete_consumer_groups([group])[group])
+                self._result(self._admin.delete_consumer_groups([group])[group])
             except KafkaException as e:
                 if e.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
                     raise
@@ -328,6 +338,9 @@ class KafkaAdmin:
     def close(self) -> None:
         """Let go of the connections."""
         self._admin.poll(0)
+
+    def _result(self, future: Future[Any]) -> Any:
+        return cast("Any", future.result(self._timeout_s + 5))
 
 
 @contextlib.contextmanager
@@ -342,10 +355,6 @@ def _without_members(group: str) -> Iterator[None]:
             "consume with it; end them and try again",
             code="group_in_use",
         ) from e
-
-
-def _result(future: Future[Any]) -> Any:
-    return cast("Any", future.result(REQUEST_TIMEOUT_S + 5))
 
 
 def _when_coordinated(ask: Callable[[], Any]) -> Any:

@@ -1,7 +1,8 @@
 """Plans carried out on a node, and waited for.
 
 Rules of this file:
-- Everything is validated by the node first; nothing is applied when anything is wrong.
+- Everything is validated by the node first; nothing is applied when anything is wrong. Brokers
+  and catalogs are not asked: an outage of theirs holds up no change.
 - Applying the same files again changes nothing, so whatever stops in the middle is done again.
 """
 
@@ -40,15 +41,21 @@ def compare(client: NodeClient, desired: Sequence[Desired], *, owner: str, prune
     return make_plan(desired, actual(client), owner=owner, prune=prune)
 
 
-def problems(client: NodeClient, desired: Iterable[Desired]) -> list[str]:
-    """What the node finds wrong, a sentence each, with file and key."""
+def problems(client: NodeClient, desired: Iterable[Desired], *, is_remote: bool) -> list[str]:
+    """What the node finds wrong, a sentence each, with file and key.
+
+    Args:
+        client: of the node.
+        desired: connectors.
+        is_remote: whether it asks brokers and catalogs, too.
+    """
     found = []
+    query = {"icefloe.remote": str(is_remote).lower()}
     for item in desired:
         plugin = item.config["connector.class"].strip()
         try:
-            answer = client.ask(
-                "PUT", "connector-plugins", plugin, "config", "validate", json=dict(item.config)
-            )
+            path = ("connector-plugins", plugin, "config", "validate")
+            answer = client.ask("PUT", *path, json=dict(item.config), **query)
         except RefusedError as e:
             found.append(f"{item.source}: {item.name}: {e.message}")
             continue

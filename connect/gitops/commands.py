@@ -112,6 +112,9 @@ def validate(
         str | None,
         typer.Option(envvar="ICEFLOE_SERVER", help="Let this node judge; without one: no network."),
     ] = None,
+    remote: Annotated[
+        bool, typer.Option(help="Let the node ask brokers and catalogs, too, within seconds.")
+    ] = True,
 ) -> None:
     """Check connectors in files: status 0 all are right, 1 something is wrong."""
     desired = read(files)
@@ -119,7 +122,7 @@ def validate(
         found = [sentence for item in desired for sentence in _offline(item)]
     else:
         with node(server) as client:
-            found = problems(client, desired)
+            found = problems(client, desired, is_remote=remote)
     _refuse(found)
     typer.echo(f"{len(desired)} connector(s) are right")
 
@@ -145,7 +148,7 @@ def _offline(item: Desired) -> list[str]:
 def _checked(
     client: NodeClient, desired: Sequence[Desired], owner: str, output: str, *, prune: bool
 ) -> Plan:
-    _refuse(problems(client, desired), output)
+    _refuse(problems(client, desired, is_remote=False), output)
     return compare(client, desired, owner=owner, prune=prune)
 
 

@@ -13,17 +13,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from connect.config.declarations import KEYS, prefix_of
+from connect.config.masking import MASK, may_be_secret
 from connect.errors import ConfigError
 from connect.gitops.files import Desired
 
 OWNER = "icefloe.owner"
-MASK = "********"
 Kind = Literal["create", "update", "unchanged", "prune"]
-_SECRET = re.compile(
-    r"password|passwd|secret|token|credential|jaas|private|api[._-]?key|access[._-]?key|user\.info",
-    re.IGNORECASE,
-)
 _REFERENCE = re.compile(r"(?:\$\{[^}]*\})+")
 
 
@@ -129,13 +124,3 @@ def shown(key: str, value: str | None) -> str | None:
     if value is None or _REFERENCE.fullmatch(value) or not may_be_secret(key):
         return value
     return MASK
-
-
-def may_be_secret(key: str) -> bool:
-    """Whether a key's value may be one: by its declaration, or by its name."""
-    declared = KEYS.get(key)
-    if declared is not None:
-        return declared.is_secret or declared.type == "PASSWORD"
-    prefix = prefix_of(key)
-    rest = key.removeprefix(prefix.name) if prefix is not None else key
-    return bool(_SECRET.search(rest))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Literal
@@ -14,9 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from connect.clock import SystemClock
 from connect.config.node import NodeConfig
 from connect.config.plugins import BUILT_IN, Plugins
 from connect.herder.layouts import INTERNAL_TOPICS
+from connect.preflight.preflight import Preflight
 from connect.rest.auth import Users
 from connect.rest.bodies import as_object
 from connect.rest.connectors import Connectors
@@ -25,6 +27,7 @@ from connect.rest.errors import ApiError, not_found
 from connect.rest.forwarding import Forwarding
 from connect.rest.gate import CrossOrigin, Gate, error_body
 from connect.rest.herder_api import VIEWS, HerderApi, NodeInfo, View
+from connect.rest.judging import Judge, NodeFacts
 from connect.rest.loggers import Loggers, LogLevels
 from connect.rest.offsets import Offsets
 from connect.rest.plugins import PluginList
@@ -52,6 +55,8 @@ class ApiSettings:
         has_admin: serve ``/admin``.
         is_override_allowed: False is the override policy ``None``.
         reserved_topics: topics that no connector may write to.
+        properties: all of the node's, placeholders unresolved.
+        remote_s: how long validating may ask brokers and catalogs; 0 asks nobody.
     """
 
     cross_origin: CrossOrigin = field(default_factory=CrossOrigin)
@@ -60,6 +65,8 @@ class ApiSettings:
     has_admin: bool = True
     is_override_allowed: bool = True
     reserved_topics: frozenset[str] = frozenset()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    remote_s: float = 0.0
 
     @classmethod
     def of(cls, node: NodeConfig) -> ApiSettings:
@@ -74,6 +81,8 @@ class ApiSettings:
             has_admin=v["admin.listeners"] != [],
             is_override_allowed=v["connector.client.config.override.policy"] != "None",
             reserved_topics=INTERNAL_TOPICS | {node.config_topic, node.status_topic},
+            properties=node.properties,
+            remote_s=v["icefloe.validate.remote.ms"] / 1000,
         )
 
 
@@ -178,14 +187,8 @@ def create_app(
     app.state.around = Forwarding(herder, peers).around
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _failed)
-    connectors = Connectors(
-        herder,
-        node,
-        plugins,
-        resolve,
-        is_override_allowed=chosen.is_override_allowed,
-        reserved_topics=chosen.reserved_topics,
-    )
+    judge = _judge(herder, node, plugins, resolve or str, chosen)
+    connectors = Connectors(herder, node, plugins, judge)
     _add_connectors(app, connectors)
     offsets = Offsets(
         herder,
@@ -198,7 +201,7 @@ def create_app(
     add_route(app, "DELETE", f"{one}/offsets", offsets.reset)
     add_route(app, "GET", f"{one}/topics", offsets.topics)
     add_route(app, "PUT", f"{one}/topics/reset", offsets.reset_topics)
-    listed = PluginList(plugins, connectors)
+    listed = PluginList(plugins, judge)
     add_route(app, "GET", "/connector-plugins", listed.list)
     add_route(app, "GET", "/connector-plugins/{plugin}/config", listed.keys)
     add_route(app, "PUT", "/connector-plugins/{plugin}/config/validate", listed.validate)
@@ -225,6 +228,33 @@ def create_app(
 
     app.add_middleware(gate)
     return app
+
+
+def _judge(
+    herder: HerderApi,
+    node: NodeInfo,
+    plugins: Plugins,
+    resolve: Callable[[str], str],
+    settings: ApiSettings,
+) -> Judge:
+    """Who judges configurations, with or without questions to brokers and catalogs."""
+    facts = NodeFacts(
+        node.group_id,
+        resolve,
+        is_override_allowed=settings.is_override_allowed,
+        reserved_topics=settings.reserved_topics,
+        properties=settings.properties,
+    )
+    preflight = None
+    if settings.remote_s:
+        preflight = Preflight(
+            settings.properties,
+            resolve,
+            whole_s=settings.remote_s,
+            excluded=settings.reserved_topics,
+            clock=SystemClock(),
+        )
+    return Judge(herder, plugins, facts, preflight)
 
 
 def _methods(app: FastAPI) -> Callable[[str], Iterable[str]]:

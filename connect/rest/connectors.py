@@ -5,18 +5,12 @@ Sentences and codes are those recorded from Kafka Connect 4.3.
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from connect.config.groups import group_key, source_group
-from connect.config.plugins import Plugin, Plugins
-from connect.config.validate import Cluster, Validation, validate
-from connect.errors import ConfigError
-from connect.rest.auth import Caller
+from connect.config.plugins import Plugins
 from connect.rest.bodies import as_config, as_object, as_text
 from connect.rest.errors import ApiError
 from connect.rest.herder_api import (
@@ -26,19 +20,12 @@ from connect.rest.herder_api import (
     NodeInfo,
     TargetState,
     TaskStatus,
-    UnavailableError,
     UnknownConnectorError,
     UnknownTaskError,
 )
+from connect.rest.judging import Judge
 from connect.rest.routes import Answer, Call
 
-_LOG = logging.getLogger(__name__)
-Raw = Mapping[str, "str | None"]
-_INVALID = (
-    "Connector configuration is invalid and contains the following {count} error(s):\n{errors}\n"
-    "You can also find the above list of errors at the endpoint "
-    "`/connector-plugins/{{connectorType}}/config/validate`"
-)
 _INITIAL: Mapping[str, TargetState] = {
     "RUNNING": "STARTED",
     "PAUSED": "PAUSED",
@@ -55,107 +42,14 @@ class Connectors:
         herder: what they act on.
         node: this node.
         plugins: what configurations may name.
-        resolve: turns placeholders into values, for judging configurations only.
-        is_override_allowed: False is the override policy ``None``.
-        reserved_topics: topics that no connector may write to.
+        judge: judges configurations.
     """
 
-    def __init__(
-        self,
-        herder: HerderApi,
-        node: NodeInfo,
-        plugins: Plugins,
-        resolve: Callable[[str], str] | None = None,
-        *,
-        is_override_allowed: bool = True,
-        reserved_topics: frozenset[str] = frozenset(),
-    ) -> None:
+    def __init__(self, herder: HerderApi, node: NodeInfo, plugins: Plugins, judge: Judge) -> None:
         self._herder = herder
         self._node = node
         self._plugins = plugins
-        self._resolve = resolve
-        self._is_override_allowed = is_override_allowed
-        self._reserved_topics = reserved_topics
-
-    # ------------------------------------------------------------------ judging
-
-    def plugin_of(self, config: Raw) -> Plugin:
-        """The connector that a configuration names.
-
-        Raises:
-            ApiError: 400, it names none, or one that is not there.
-        """
-        class_name = config.get("connector.class")
-        if class_name is None:
-            shown = ", ".join(
-                f"{k}={'null' if v is None else v}" for k, v in sorted(config.items())
-            )
-            raise ApiError(400, f"Connector config {{{shown}}} contains no connector type")
-        plugin = self._plugins.connector(class_name)
-        if plugin is None:
-            known = ", ".join(p.class_name for p in self._plugins.of("sink", "source"))
-            raise ApiError(
-                400,
-                "Failed to find any class that implements Connector and which name matches "
-                f"{class_name}, available connectors are: {known}",
-            )
-        return plugin
-
-    def judge(self, plugin: Plugin, config: Raw, caller: Caller) -> Validation:
-        """Every entry of the validate answer, as far as the node alone can tell."""
-        try:
-            return validate(
-                plugin,
-                config,
-                self._plugins,
-                cluster=Cluster(
-                    self._node.group_id,
-                    self._reserved_topics,
-                    self._groups(config.get("name"), caller),
-                ),
-                resolve=self._resolve,
-                is_override_allowed=self._is_override_allowed,
-            )
-        except ConfigError as error:
-            raise ApiError(400, error.message) from error
-
-    def _groups(self, name: str | None, caller: Caller) -> dict[str, str]:
-        """Whose consumer groups are whose, of the other connectors that have some of their own."""
-        found = {}
-        with contextlib.suppress(UnavailableError):  # starting: creating will say so
-            for other in self._herder.connectors():
-                if other == name:
-                    continue
-                with contextlib.suppress(UnknownConnectorError):  # deleted meanwhile
-                    config = self._herder.connector(other).config
-                    plugin = self._plugins.connector(config.get("connector.class", ""))
-                    if plugin is not None and plugin.judge is not None:
-                        words = f"connector {other}" if caller.may("read", other) else "another"
-                        found[self._source_group(config)] = words
-        return found
-
-    def _source_group(self, config: Mapping[str, str]) -> str:
-        key = group_key(config)
-        if key is None or self._resolve is None:
-            return source_group(config)
-        try:
-            return source_group({**config, key: self._resolve(config[key])})
-        except ConfigError:
-            return source_group(config)
-
-    def _valid(self, config: Raw, caller: Caller) -> dict[str, str]:
-        """The configuration as it is stored.
-
-        Raises:
-            ApiError: 400, with every error.
-        """
-        found = self.judge(self.plugin_of(config), config, caller)
-        if found.errors:
-            lines = "\n".join(found.errors)
-            raise ApiError(400, _INVALID.format(count=len(found.errors), errors=lines))
-        for warning in found.warnings:
-            _LOG.warning("connector %s: %s", config.get("name"), warning)
-        return {name: value for name, value in config.items() if value is not None}
+        self._judge = judge
 
     # ------------------------------------------------------------------ bodies
 
@@ -231,7 +125,7 @@ class Connectors:
         if given is not None and given.upper() not in _INITIAL:
             raise ApiError(400, f"{given!r} is no initial state; known: {', '.join(_INITIAL)}")
         initial = None if given is None else _INITIAL[given.upper()]
-        valid = self._valid(_named(config, name), call.caller)
+        valid = self._judge.valid(_named(config, name), call.caller)
         created = self._herder.create_connector(name, valid, initial_state=initial)
         return Answer(201, self.info(created), self._location(name))
 
@@ -246,7 +140,7 @@ class Connectors:
     def put_config(self, call: Call) -> Answer:
         """``PUT /connectors/<name>/config``."""
         name = call.path["name"]
-        valid = self._valid(_named(as_config(call.json()), name), call.caller)
+        valid = self._judge.valid(_named(as_config(call.json()), name), call.caller)
         is_new, info = self._herder.put_connector(name, valid)
         if is_new:
             return Answer(201, self.info(info), self._location(name))
@@ -261,7 +155,7 @@ class Connectors:
             _named(patch, name)
         changed: dict[str, str | None] = {**current.config, **patch}
         merged = {k: v for k, v in changed.items() if v is not None}
-        _, info = self._herder.put_connector(name, self._valid(merged, call.caller))
+        _, info = self._herder.put_connector(name, self._judge.valid(merged, call.caller))
         return Answer(200, self.info(info))
 
     def delete(self, call: Call) -> Answer:

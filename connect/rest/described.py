@@ -113,6 +113,7 @@ _RESTART: Query = (
 _ALL_PLUGINS: Query = (("connectorsOnly", "boolean", "false lists every plugin"),)
 _VERSION: Query = (("version", "string", "the version that is wanted"),)
 _SCOPE: Query = (("scope", "string", "worker (this node) or cluster"),)
+_REMOTE: Query = (("icefloe.remote", "boolean", "false asks neither brokers nor catalog"),)
 _FOUND = (200, 404, 503)
 
 _CONNECT: tuple[Described, ...] = (
@@ -169,7 +170,7 @@ _CONNECT: tuple[Described, ...] = (
     ),
     Described(
         "PUT", "/connector-plugins/{plugin}/config/validate", "admin", "Judge a configuration",
-        (200,), m.ValidationResult, m.Configuration,
+        (200,), m.ValidationResult, m.Configuration, _REMOTE,
     ),
     Described("GET", "/admin/loggers", "admin", "Log levels", (200,), m.LoggerLevels),
     Described("GET", "/admin/loggers/{logger}", "admin", "A log level", (200, 404), m.LoggerLevel),

@@ -10,17 +10,19 @@ from connect.config.plugins import Plugin, Plugins
 from connect.config.validate import definition
 from connect.errors import ConfigError
 from connect.rest.bodies import as_config
-from connect.rest.connectors import Connectors
 from connect.rest.errors import ApiError
+from connect.rest.judging import Judge
 from connect.rest.routes import Answer, Call
+
+REMOTE = "icefloe.remote"
 
 
 class PluginList:
     """Endpoints of plugins."""
 
-    def __init__(self, plugins: Plugins, connectors: Connectors) -> None:
+    def __init__(self, plugins: Plugins, judge: Judge) -> None:
         self._plugins = plugins
-        self._connectors = connectors
+        self._judge = judge
 
     def list(self, call: Call) -> Answer:
         """``GET /connector-plugins``; without ``connectorsOnly=false`` connectors alone."""
@@ -54,8 +56,10 @@ class PluginList:
             raise ApiError(
                 400, f"Included connector type {given} does not match request type {asked}"
             )
-        plugin = self._connectors.plugin_of(config)
-        return Answer(200, self._connectors.judge(plugin, config, call.caller).to_json())
+        plugin = self._judge.plugin_of(config)
+        is_whole = call.flag(REMOTE, default=True)
+        judge = self._judge.whole if is_whole else self._judge.quick
+        return Answer(200, judge(plugin, config, call.caller).to_json())
 
 
 def _full(name: str) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -10,6 +13,26 @@ from connect.embedded.stack import Stack
 from tests.running_stack import RunningStack
 
 CANARIES = {name: f"canary-{name}-7f3c9e" for name in ("env", "sasl", "inline")}
+
+
+@contextmanager
+def datagrams() -> Iterator[tuple[str, list[str]]]:
+    """An address that takes datagrams, and what has come so far."""
+    taken: list[str] = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("127.0.0.1", 0))
+        host, port = receiver.getsockname()
+
+        def take() -> None:
+            while datagram := receiver.recv(65_536):
+                taken.append(datagram.decode())
+
+        taking = threading.Thread(target=take, daemon=True)
+        taking.start()
+        yield f"{host}:{port}", taken
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.sendto(b"", (host, port))
+        taking.join(10)
 
 
 @pytest.fixture(scope="session")
@@ -27,9 +50,10 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
             f'username="user" password="{CANARIES["sasl"]}";'
         ),
     }
-    with pytest.MonkeyPatch.context() as environment:
+    with pytest.MonkeyPatch.context() as environment, datagrams() as (address, taken):
         environment.setenv("ICEFLOE_CATALOG_CANARY", CANARIES["env"])
+        properties["icefloe.statsd.address"] = address
         with Stack(tmp_path_factory.mktemp("stack"), node_properties=properties) as stack:
-            made = RunningStack(stack)
+            made = RunningStack(stack, statsd=taken)
             yield made
             made.close()

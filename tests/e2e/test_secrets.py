@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog import load_catalog
 
+from connect.rest.herder_api import VIEWS
 from tests.e2e.conftest import CANARIES
 from tests.running_stack import RunningStack
 from tests.stack import RestCatalog, S3Server, unique_name
@@ -15,6 +16,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.java]
 FROM_ENVIRONMENT = "${env:ICEFLOE_CATALOG_CANARY}"
 INLINE = "iceberg.catalog.credential"
 FILE_BYTES_MAX = 10_000_000
+VALIDATE = "/connector-plugins/IcebergSinkConnector/config/validate"
 
 
 def test_secrets_are_nowhere_but_in_the_configuration(
@@ -54,14 +56,12 @@ def test_secrets_are_nowhere_but_in_the_configuration(
     }
     broken = [unique_name("secret-broken") for _ in range(3)]
     running.create(broken[0], failing)
-    running.create(
-        broken[1],
-        {
-            **failing,
-            "iceberg.catalog.type": "sql",
-            "iceberg.catalog.uri": f"postgresql://user:{CANARIES['inline']}@127.0.0.1:1/db",
-        },
-    )
+    database = {
+        **failing,
+        "iceberg.catalog.type": "sql",
+        "iceberg.catalog.uri": f"postgresql://user:{CANARIES['inline']}@127.0.0.1:1/db",
+    }
+    running.create(broken[1], database)
     running.create(
         broken[2],
         {**config, "iceberg.tables": "secrets.t", "iceberg.catalog.s3.endpoint": "http://[::1]:1"},
@@ -69,13 +69,32 @@ def test_secrets_are_nowhere_but_in_the_configuration(
     for one in broken[:2]:
         running.trace(one)
     answer = running.api.put(
-        "/connector-plugins/IcebergSinkConnector/config/validate",
+        VALIDATE,
         json={**config, "name": name, "iceberg.control.commit.interval-ms": FROM_ENVIRONMENT},
     )
     assert answer.json()["error_count"]
     _clean(answer.text, "validate", "inline")
+    _not_in_what_validate_asks(running, name, [{**config, **o} for o in ({}, failing, database)])
+    running.until(
+        lambda: any(name in datagram for datagram in running.statsd) or None,
+        lambda: "no metrics of the connector at statsd",
+    )
+    _clean("\n".join(running.statsd), "statsd")
     _nowhere(running, [name, *broken], topics=("control-iceberg", "icefloe-status", letters))
     running.delete(name, *broken)
+
+
+def _not_in_what_validate_asks(
+    running: RunningStack, name: str, configs: list[dict[str, str]]
+) -> None:
+    """What broker and catalog answer, or do not, is told without what they were asked with."""
+    for config in configs:
+        wrong = {**config, "name": name, "topics": "not-there", "iceberg.tables": "not.there"}
+        answer = running.api.put(VALIDATE, json=wrong)
+        told = [text for entry in answer.json()["configs"] for text in entry["value"]["errors"]]
+        assert len(told) >= 2, told
+        _clean("\n".join(told), "sentences of validate")
+        _clean(answer.text, "validate", "inline")  # what was sent is shown
 
 
 def _nowhere(running: RunningStack, names: list[str], *, topics: tuple[str, ...]) -> None:
@@ -91,11 +110,14 @@ def _nowhere(running: RunningStack, names: list[str], *, topics: tuple[str, ...]
 
 
 def _not_in_answers(running: RunningStack, names: list[str]) -> None:
-    for path in ("/", "/connectors?expand=status", "/metrics", "/health", "/admin/loggers"):
+    whole = ("/", "/connectors?expand=status", "/metrics", "/health", "/admin/loggers")
+    for path in (*whole, "/icefloe/v1/cluster"):
         _clean(running.api.get(path).text, path)
     for name in names:
         for part in ("/status", "/topics", "/offsets"):
             _clean(running.api.get(f"/connectors/{name}{part}").text, part)
+        for view in VIEWS:
+            _clean(running.api.get(f"/icefloe/v1/connectors/{name}/{view}").text, view)
         for part in ("", "/config", "/tasks"):
             # configuration is answered as it was sent: what is inline stays, placeholders too
             _clean(running.api.get(f"/connectors/{name}{part}").text, part, "inline")

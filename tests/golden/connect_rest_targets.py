@@ -139,6 +139,7 @@ class NodeTarget:
                 "config.providers": "file",
                 "config.providers.file.param.allowed.paths": str(folder),
                 "rest.advertised.host.name": "127.0.0.1",
+                "icefloe.validate.remote.ms": "0",  # recorded without topics and catalogs
                 **(
                     {**second, "connector.client.config.override.policy": "None"}
                     if is_second

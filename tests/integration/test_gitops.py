@@ -122,6 +122,18 @@ def test_one_wrong_file_among_many_stops_all(cli: Cli) -> None:
     assert "c07: iceberg.tablez:" in done.stderr
 
 
+def test_validate_asks_and_apply_does_not(cli: Cli) -> None:
+    """The catalog of the files is away: validate says so, and applying goes on."""
+    cli.write("one")
+    code, text = cli.files("validate")
+    assert code == 1
+    assert "one: iceberg.catalog.uri: Asked the rest catalog at http://127.0.0.1:1" in text
+    assert SECRET not in text
+    assert cli.files("validate", "--no-remote") == (0, "1 connector(s) are right\n")
+    assert cli.files("apply")[0] == 0
+    assert cli.names() == {"one"}
+
+
 def test_look_and_steer(cli: Cli) -> None:
     """Get, status, pause, resume, stop, restart and offsets do what their endpoints do."""
     cli.write("one")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from connect.config.node import Address, NodeConfig, from_environment, is_loopback
 from connect.config.parse import InvalidConfigError, parse
 from connect.config.properties_file import parse_properties
-from connect.config.providers import Providers, resolve
+from connect.config.providers import VALUE_BYTES_MAX, Providers, resolve
 from connect.errors import ConfigError
 
 GOOD = {
@@ -147,6 +147,64 @@ def test_providers_refuse(tmp_path: Path, text: str) -> None:
         found.resolve(text.replace("{tmp}", str(tmp_path)))
     assert "hunter2" not in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "${dir:{tmp}/allowed:link.properties}",  # a link that leads out
+        "${dir:{tmp}/allowed/away:outside.properties}",  # a folder that does
+        "${dir:{tmp}/allowed/..:outside.properties}",
+        "${dir:{tmp}/allowed/../allowed-not:token}",  # a name that begins like an allowed one
+        "${dir:{tmp}/allowed-not:token}",
+        "${dir:{tmp}:outside.properties}",
+        "${dir:allowed:token}",  # relative to wherever the process runs
+        "${dir::token}",
+        "${dir:{tmp}/allowed:.}",
+        "${dir:{tmp}/allowed:..}",
+        "${dir:{tmp}/allowed:}",
+        "${dir:{tmp}/allowed:sub}",  # a folder
+        "${dir:{tmp}/allowed:sub/token}",
+        "${dir:{tmp}/allowed:loop}",
+        "${dir:{tmp}/allowed:large}",
+        "${dir:{tmp}/allowed:bytes}",
+        "${dir:{tmp}/allowed:a\0b}",
+        "${file:{tmp}/allowed/away/outside.properties:password}",
+        "${file:{tmp}/allowed/loop:password}",
+        "${file:{tmp}/allowed/large:password}",
+        "${file:{tmp}/allowed/bytes:password}",
+        "${file:{tmp}/allowed:password}",
+    ],
+)
+def test_folders_hold_their_secrets(tmp_path: Path, text: str) -> None:
+    """No link, no dots and no look-alike lead out of an allowed folder; only bounded text in it."""
+    found = providers(tmp_path)
+    folder = tmp_path / "allowed"
+    (tmp_path / "allowed-not").mkdir()
+    (tmp_path / "allowed-not" / "token").write_text("outside")
+    (folder / "away").symlink_to(tmp_path)
+    (folder / "loop").symlink_to(folder / "loop")
+    (folder / "sub").mkdir()
+    (folder / "sub" / "token").write_text("abc")
+    (folder / "large").write_bytes(b"x" * (VALUE_BYTES_MAX + 1))
+    (folder / "bytes").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="not there, or not allowed to be read"):
+        found.resolve(text.replace("{tmp}", str(tmp_path)))
+
+
+def test_secrets_as_containers_mount_them(tmp_path: Path) -> None:
+    """Links that stay within the allowed folder are followed; so is one that leads to it."""
+    found = providers(tmp_path)
+    folder = tmp_path / "allowed"
+    (folder / "..2026").mkdir()
+    (folder / "sub").mkdir()
+    (folder / "..2026" / "mounted").write_text("abc")
+    (folder / "..data").symlink_to(folder / "..2026")
+    (folder / "mounted").symlink_to(Path("..data") / "mounted")
+    (tmp_path / "entry").symlink_to(folder)
+    assert found.resolve(f"${{dir:{folder}:mounted}}") == "abc"
+    assert found.resolve(f"${{dir:{tmp_path}/entry:mounted}}") == "abc"
+    assert found.resolve(f"${{dir:{folder}/sub/..:token}}") == "abc"
 
 
 def test_an_unknown_provider_class_is_refused() -> None:

@@ -1,0 +1,1 @@
+"""What broker and catalog say to a configuration before anything is started with it."""

@@ -1,0 +1,305 @@
+"""Validation against a real broker and real catalogs, through the API."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestamptzType
+
+from connect.clock import SystemClock
+from connect.config.node import NodeConfig
+from connect.config.providers import Providers
+from connect.embedded.child import free_port
+from connect.gateways.catalog import open_catalog
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.rest.app import ApiSettings, create_app
+from connect.rest.herder_api import NodeInfo
+from connect.rest.loggers import LogLevels
+from tests.fakes.herder import FakeHerder
+from tests.fakes.rest_server import RestServer
+from tests.stack import RestCatalog, Topics, unique_name
+
+pytestmark = pytest.mark.kafka
+
+VALIDATE = "/connector-plugins/IcebergSinkConnector/config/validate"
+CANARY = "canary-of-preflight"
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=True),
+    NestedField(2, "name", StringType()),
+    NestedField(3, "ratio", DoubleType()),
+    NestedField(4, "at", TimestamptzType()),
+)
+CATALOG = "iceberg.catalog."
+BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
+
+
+class Checked:
+    """The API of one node, and a connector nothing is wrong with."""
+
+    def __init__(self, server: RestServer, herder: FakeHerder, good: Mapping[str, str]) -> None:
+        self.server, self.herder, self.good = server, herder, dict(good)
+
+    def errors(self, change: Mapping[str, str], query: str = "") -> dict[str, list[str]]:
+        """Sentences by key; an empty text takes the key out."""
+        config = {k: v for k, v in {**self.good, **change}.items() if v}
+        answer = self.server.json("PUT", VALIDATE + query, config)
+        assert answer.status == 200, answer.content
+        assert CANARY not in answer.content.decode()
+        body = answer.json()
+        found = {c["value"]["name"]: c["value"]["errors"] for c in body["configs"]}
+        assert body["error_count"] == sum(map(len, found.values()))
+        return {name: sentences for name, sentences in found.items() if sentences}
+
+    def error(self, change: Mapping[str, str], key: str) -> str:
+        """The only sentence, which is at this key."""
+        found = self.errors(change)
+        assert list(found) == [key], found
+        (sentence,) = found[key]
+        return str(sentence)
+
+
+def node_properties(servers: str, folder: Path, **more: str) -> dict[str, str]:
+    """Properties of a node on a broker."""
+    return {
+        "bootstrap.servers": servers,
+        "group.id": "preflight",
+        "config.storage.topic": "preflight-configs",
+        "status.storage.topic": "preflight-status",
+        "config.providers": "env",
+        "config.providers.env.param.allowlist.pattern": "CATALOG_.*",
+        "icefloe.state.dir": str(folder),
+        **more,
+    }
+
+
+def api(
+    properties: Mapping[str, str], environ: Mapping[str, str], herder: FakeHerder
+) -> RestServer:
+    """The API with these properties, over a herder in memory."""
+    node = NodeConfig.from_properties(properties)
+    levels = LogLevels(SystemClock())
+    return RestServer(
+        create_app(
+            herder,
+            NodeInfo("http://127.0.0.1:8083", node.group_id),
+            levels,
+            resolve=Providers(properties, environ).resolve,
+            settings=ApiSettings.of(node),
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a SQLite catalog and a warehouse; one table is in it."""
+    folder = tmp_path_factory.mktemp("preflight")
+    catalog = open_catalog("iceberg", sqlite(folder))
+    catalog.create(("db", "t"), SCHEMA)
+    catalog.create(("db", "old"), SCHEMA, properties={"format-version": "1"})
+    catalog.close()
+    return folder
+
+
+def sqlite(folder: Path) -> dict[str, str]:
+    """Properties of the catalog."""
+    return {
+        "type": "sql",
+        "uri": f"sqlite:///{folder / 'catalog.db'}",
+        "warehouse": f"file://{folder / 'warehouse'}",
+    }
+
+
+@pytest.fixture
+def checked(
+    kafka_properties: dict[str, str], topics: Topics, place: Path, tmp_path: Path
+) -> Iterator[Checked]:
+    """The API on the broker, and a connector of a topic that exists."""
+    servers = kafka_properties["bootstrap.servers"]
+    herder = FakeHerder(LogLevels(SystemClock()))
+    environ = {"CATALOG_PASSWORD": CANARY, "CATALOG_URI": sqlite(place)["uri"]}
+    good = {
+        "name": unique_name("checked"),
+        "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+        "topics": topics.create("orders"),
+        "iceberg.control.topic": unique_name("control"),
+        "iceberg.tables": "db.t",
+        **{CATALOG + key: value for key, value in sqlite(place).items()},
+    }
+    with api(node_properties(servers, tmp_path), environ, herder) as server:
+        yield Checked(server, herder, good)
+
+
+def test_nothing_is_wrong_and_nothing_is_made(
+    checked: Checked, kafka_properties: dict[str, str]
+) -> None:
+    """A connector that can run has no errors; neither topic nor group comes of looking."""
+    letters = unique_name("letters")
+    change = {
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": letters,
+        "errors.deadletterqueue.topic.replication.factor": "1",
+        f"{CATALOG}uri": "${env:CATALOG_URI}",
+    }
+    assert checked.errors(change) == {}
+    there = KafkaAdmin(kafka_properties).topics()
+    assert letters not in there
+    assert checked.good["iceberg.control.topic"] not in there
+
+
+def test_topics(checked: Checked, topics: Topics, kafka_properties: dict[str, str]) -> None:
+    """Missing sources, topics that cannot be created, a control topic that forgets."""
+    servers = kafka_properties["bootstrap.servers"]
+    missing = unique_name("missing")
+    said = checked.error({"topics": f"{checked.good['topics']},{missing}"}, "topics")
+    assert said.startswith(f"Asked the brokers at {servers} (within 3 s) for topics")
+    assert said.endswith(f"{missing} is not there, or may not be described")
+    said = checked.error({"topics": "", "topics.regex": f"{missing}.*"}, "topics.regex")
+    assert "topics that may be described matches" in said
+    letters = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": missing}
+    said = checked.error(letters, "errors.deadletterqueue.topic.name")
+    assert "it is not there, and the broker refuses to create topic" in said
+    assert "eplication factor" in said
+    compacted = topics.create("compacted")
+    KafkaAdmin(kafka_properties).delete_topic(compacted)
+    compacted = unique_name("compacted")
+    KafkaAdmin(kafka_properties).ensure_topic(compacted, 1, {"cleanup.policy": "compact"})
+    said = checked.error({"iceberg.control.topic": compacted}, "iceberg.control.topic")
+    assert "cleanup.policy is compact" in said
+
+
+def test_tables_of_the_catalog(checked: Checked) -> None:
+    """Missing tables, other formats, columns that are none or no keys, key columns nobody names."""
+    said = checked.error({"iceberg.tables": "db.none"}, "iceberg.tables")
+    assert said.startswith("Asked the sql catalog at sqlite:///")
+    assert "table db.none is not there; create it, or set iceberg.tables.auto-create" in said
+    auto = {"iceberg.tables.auto-create-enabled": "true"}
+    assert checked.errors({"iceberg.tables": "db.none", **auto}) == {}
+    said = checked.error({"iceberg.tables": "db.old"}, "iceberg.tables")
+    assert "table db.old has format version 1; only version 2 can be written" in said
+    upsert = {"iceberg.tables.upsert-mode-enabled": "true"}
+    own = "iceberg.table.db.t.id-columns"
+    assert checked.errors({**upsert, own: "id"}) == {}
+    assert "is no top-level column" in checked.error({**upsert, own: "ident"}, own)
+    common = "iceberg.tables.default-id-columns"
+    assert "floating numbers are no keys" in checked.error({**upsert, common: "ratio"}, common)
+    assert checked.errors(upsert) == {}  # keys of JSON have fields
+    for table in ({}, {"iceberg.tables": "db.none", **auto}):
+        said = checked.error({**upsert, **table, "key.converter": BYTES}, "iceberg.tables")
+        assert "cannot be told apart" in said
+    terms = "iceberg.table.db.t.partition-by"
+    assert "there is no column 'when'" in checked.error({terms: "day(when)"}, terms)
+    assert "does not take double" in checked.error({terms: "bucket(ratio, 4)"}, terms)
+    assert checked.errors({terms: "day(at)"}) == {}
+    letters = {"errors.tolerance": "all", "errors.deadletterqueue.table": "db.old"}
+    said = checked.error(letters, "errors.deadletterqueue.table")
+    assert "format version 1" in said
+
+
+def test_a_database_that_is_not_there_stays_so(checked: Checked, tmp_path: Path) -> None:
+    """Looking makes neither a database nor a catalog's tables in one."""
+    file = tmp_path / "new.db"
+    change = {f"{CATALOG}uri": f"sqlite:///{file}"}
+    assert "db.t is not there" in checked.error(change, "iceberg.tables")
+    assert checked.errors({**change, "iceberg.tables.auto-create-enabled": "true"}) == {}
+    assert not file.exists()
+    file.touch()
+    assert "db.t is not there" in checked.error(change, "iceberg.tables")
+    assert file.stat().st_size == 0
+    nowhere = {f"{CATALOG}uri": f"sqlite:///{tmp_path / 'no' / 'new.db'}"}
+    assert "folder of the database" in checked.error(nowhere, f"{CATALOG}uri")
+
+
+@pytest.mark.java
+def test_a_rest_catalog(checked: Checked, rest_catalog: RestCatalog) -> None:
+    """Tables, and the transaction over several that one offers."""
+    catalog = open_catalog("iceberg", rest_catalog.properties)
+    table = f"{unique_name('rest').replace('-', '_')}.t"
+    catalog.create(table.split("."), SCHEMA)
+    catalog.close()
+    rest = {CATALOG + key: value for key, value in rest_catalog.properties.items()}
+    assert checked.errors({**rest, "iceberg.tables": table}) == {}
+    said = checked.error({**rest, "iceberg.tables": "no.where"}, "iceberg.tables")
+    assert said.startswith(f"Asked the rest catalog at {rest_catalog.uri} (each request within 3 s")
+
+
+def test_nobody_answers(checked: Checked, caplog: pytest.LogCaptureFixture) -> None:
+    """Who was asked for what and for how long is told, without any secret."""
+    caplog.set_level(logging.DEBUG)
+    closed = f"127.0.0.1:{free_port()}"
+    rest = {f"{CATALOG}type": "rest", f"{CATALOG}token": CANARY, f"{CATALOG}warehouse": ""}
+    for uri in (
+        f"http://user:{CANARY}@{closed}",
+        f"http://user:${{env:CATALOG_PASSWORD}}@{closed}",
+    ):
+        body = {**checked.good, **rest, f"{CATALOG}uri": uri}
+        answer = checked.server.json("PUT", VALIDATE, {k: v for k, v in body.items() if v}).json()
+        (entry,) = [c["value"] for c in answer["configs"] if c["value"]["errors"]]
+        assert entry["name"] == f"{CATALOG}uri"
+        assert closed in entry["errors"][0]
+        assert "does not answer" in entry["errors"][0]
+        assert CANARY not in json.dumps([c["value"]["errors"] for c in answer["configs"]])
+    kafka = {"iceberg.kafka.bootstrap.servers": closed}
+    found = checked.errors(kafka)
+    assert set(found) == {"topics", "name"}
+    assert f"Asked the brokers at {closed} (within 3 s)" in found["topics"][0]
+    silent = socket.create_server(("127.0.0.1", 0))
+    uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+    said = checked.error({**rest, f"{CATALOG}token": "", f"{CATALOG}uri": uri}, f"{CATALOG}uri")
+    silent.close()
+    assert uri in said
+    postgres = {
+        f"{CATALOG}uri": f"postgresql://user:{CANARY}@{closed}/db",
+        f"{CATALOG}jdbc.password": CANARY,
+    }
+    config = {**checked.good, **postgres}
+    answer = checked.server.json("PUT", VALIDATE, config).json()
+    told = [s for c in answer["configs"] for s in c["value"]["errors"]]
+    assert len(told) == 1
+    assert CANARY not in told[0]
+    assert CANARY not in caplog.text
+
+
+def test_creating_asks_nobody(checked: Checked) -> None:
+    """An outage stops nobody from creating; the query and the property leave the asking out."""
+    away = {f"{CATALOG}uri": f"sqlite:////nowhere/{unique_name('db')}"}
+    assert checked.errors(away)
+    assert checked.errors(away, "?icefloe.remote=false") == {}
+    config = {**checked.good, **away}
+    name = config["name"]
+    assert (
+        checked.server.json("POST", "/connectors", {"name": name, "config": config}).status == 201
+    )
+    assert checked.server.json("PUT", f"/connectors/{name}/config", config).status == 200
+
+
+def test_the_property_leaves_it_out(
+    kafka_properties: dict[str, str], tmp_path: Path, checked: Checked
+) -> None:
+    """`icefloe.validate.remote.ms=0`: nobody is asked, whatever the query says."""
+    more = {"icefloe.validate.remote.ms": "0"}
+    properties = node_properties(kafka_properties["bootstrap.servers"], tmp_path, **more)
+    with api(properties, {}, checked.herder) as server:
+        quick = Checked(server, checked.herder, checked.good)
+        assert quick.errors({"topics": "nowhere"}, "?icefloe.remote=true") == {}
+
+
+def test_quick_checks_come_first(checked: Checked) -> None:
+    """Nothing is asked while the configuration itself is wrong."""
+    found = checked.errors({"topics": "nowhere-at-all", "tasks.max": "0"})
+    assert list(found) == ["tasks.max"]
+
+
+def test_other_connectors_groups(checked: Checked) -> None:
+    """A consumer group that another connector has is refused, when creating too."""
+    config: dict[str, Any] = {**checked.good, "name": "first"}
+    checked.herder.create_connector("first", config)
+    found = checked.errors({"iceberg.connect.group-id": "connect-first"})
+    assert "connect-first is connector first's" in found["iceberg.connect.group-id"][0]
+    assert checked.errors({"name": "first"}) == {}  # itself
