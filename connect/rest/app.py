@@ -37,6 +37,7 @@ from connect.rest.routes import (
     Call,
     Endpoint,
     add_route,
+    always,
     methods_of,
     refused,
 )
@@ -212,7 +213,7 @@ def create_app(
         add_route(app, "PUT", "/admin/loggers/{logger}", loggers.set)
     itself = _Node(herder, node)
     add_route(app, "GET", "/", itself.root)
-    add_route(app, "GET", "/health", itself.health)
+    add_route(app, "GET", "/health", itself.health, is_quick=always)
     add_route(app, "GET", "/metrics", itself.metrics)
     add_route(app, "GET", "/icefloe/v1/openapi.json", itself.openapi)
     add_route(app, "GET", "/icefloe/v1/cluster", itself.cluster)
@@ -261,24 +262,29 @@ def _methods(app: FastAPI) -> Callable[[str], Iterable[str]]:
     return lambda path: methods_of(app.router.routes, path)
 
 
+def _is_short(call: Call) -> bool:
+    """A list of names; with what is behind each name it may be long."""
+    return not call.query
+
+
 def _add_connectors(app: FastAPI, connectors: Connectors) -> None:
     one = "/connectors/{name}"
     task = one + "/tasks/{task}"
-    add_route(app, "GET", "/connectors", connectors.list)
+    add_route(app, "GET", "/connectors", connectors.list, is_quick=_is_short)
     add_route(app, "POST", "/connectors", connectors.create)
-    add_route(app, "GET", one, connectors.read)
+    add_route(app, "GET", one, connectors.read, is_quick=always)
     add_route(app, "DELETE", one, connectors.delete)
-    add_route(app, "GET", f"{one}/config", connectors.config)
+    add_route(app, "GET", f"{one}/config", connectors.config, is_quick=always)
     add_route(app, "PUT", f"{one}/config", connectors.put_config)
     add_route(app, "PATCH", f"{one}/config", connectors.patch_config)
-    add_route(app, "GET", f"{one}/status", connectors.status)
+    add_route(app, "GET", f"{one}/status", connectors.status, is_quick=always)
     add_route(app, "PUT", f"{one}/pause", connectors.pause)
     add_route(app, "PUT", f"{one}/resume", connectors.resume)
     add_route(app, "PUT", f"{one}/stop", connectors.stop)
     add_route(app, "POST", f"{one}/restart", connectors.restart)
-    add_route(app, "GET", f"{one}/tasks", connectors.tasks)
+    add_route(app, "GET", f"{one}/tasks", connectors.tasks, is_quick=always)
     add_route(app, "POST", f"{one}/tasks", connectors.internal_tasks)
-    add_route(app, "GET", f"{task}/status", connectors.task_status)
+    add_route(app, "GET", f"{task}/status", connectors.task_status, is_quick=always)
     add_route(app, "POST", f"{task}/restart", connectors.restart_task)
 
 

@@ -1,7 +1,8 @@
 """What the REST API asks of the herder.
 
 Rules of this file:
-- Methods block; the REST layer calls them on a thread, never on its event loop.
+- Methods block; the REST layer calls them on a thread. ``health``, ``connectors``, ``connector``,
+  ``status`` and ``task_configs`` read memory alone and are called on its event loop.
 - The REST layer has validated before it calls: configurations are checked, names can be
   addressed, shapes are right. The herder stores and returns configurations exactly as given.
 - The herder speaks in values and in the few errors below; status codes and Kafka Connect's

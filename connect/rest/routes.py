@@ -1,7 +1,9 @@
 """How an endpoint is written: a function from a request's parts to an answer.
 
 Rules of this file:
-- Endpoints are plain functions that may block; they run on a thread.
+- Endpoints are plain functions that may block; they run on a thread. Those said to be quick read
+  memory alone and run where requests are taken: a thread costs a third of a request more, and
+  slow requests, which may have all threads, must not hold up whoever asks for a state.
 - In order: path and method (404, 405), the caller (401, 403), ``Content-Type`` (415), ``Accept``
   (406), the endpoint.
   Refusals before the endpoint carry no ``Content-Type``, as Kafka Connect's do not.
@@ -94,10 +96,33 @@ class Answer:
 
 Endpoint = Callable[[Call], Answer]
 Around = Callable[[Described, Endpoint], Endpoint]
+IsQuick = Callable[[Call], bool]
 
 
-def add_route(app: FastAPI, method: Method, path: str, endpoint: Endpoint) -> None:
+def never(call: Call) -> bool:
+    """It may block."""
+    del call
+    return False
+
+
+def always(call: Call) -> bool:
+    """It reads memory alone."""
+    del call
+    return True
+
+
+def add_route(
+    app: FastAPI, method: Method, path: str, endpoint: Endpoint, *, is_quick: IsQuick = never
+) -> None:
     """Register an endpoint.
+
+    Args:
+        app: where.
+        method: HTTP method.
+        path: with its parameters in braces.
+        endpoint: answers.
+        is_quick: whether it reads memory alone for a request, and is done in a millisecond; for
+            endpoints that every node answers itself.
 
     Raises:
         InvariantViolation: it is not described.
@@ -127,7 +152,10 @@ def add_route(app: FastAPI, method: Method, path: str, endpoint: Endpoint) -> No
             has_certificate_only=caller is not EVERYBODY and "authorization" not in request.headers,
         )
         try:
-            answer = await run_in_threadpool(endpoint, call)
+            if described.at == "here" and is_quick(call):
+                answer = endpoint(call)
+            else:
+                answer = await run_in_threadpool(endpoint, call)
         except IcefloeError as error:
             status = status_of(error)
             if status == 500:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import socket
 import ssl
+import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +28,13 @@ from connect.errors import ConfigError
 from connect.rest import gate, transport
 from connect.rest.app import create_app
 from connect.rest.auth import Users
-from connect.rest.herder_api import NodeInfo
+from connect.rest.herder_api import NodeInfo, Offsets
 from connect.rest.loggers import LogLevels
 from connect.rest.transport import GuardedProtocol, tls
 from tests.fakes.herder import FakeHerder
-from tests.fakes.rest_server import RestServer
+from tests.fakes.rest_server import Reply, RestServer
 
+THREADS = 40  # that anyio gives to whatever may block
 NODE = {
     "bootstrap.servers": "127.0.0.1:1",
     "group.id": "g",
@@ -68,6 +74,58 @@ def guarded(context: ssl.SSLContext | None = None, users: Users | None = None) -
     app = create_app(FakeHerder(levels), NodeInfo("http://n:1", "c"), levels, users=users)
     factory = None if context is None else lambda *_: context
     return RestServer(app, http=GuardedProtocol, ssl_context_factory=factory)
+
+
+class SlowHerder(FakeHerder):
+    """Its broker does not answer: whoever asks for offsets waits."""
+
+    def __init__(self, levels: LogLevels, waiting: int) -> None:
+        super().__init__(levels)
+        self.answers = threading.Event()
+        self.all_wait = threading.Barrier(waiting + 1, timeout=60)
+
+    def offsets(self, name: str) -> Offsets:
+        """Waits until told."""
+        self.all_wait.wait()
+        self.answers.wait(60)
+        return super().offsets(name)
+
+
+@contextmanager
+def slow_requests(count: int) -> Iterator[tuple[RestServer, list[Future[Reply]]]]:
+    """A server that has taken requests whose answers do not come before the block's end."""
+    levels = LogLevels(SystemClock())
+    herder = SlowHerder(levels, count)
+    herder.create_connector("one", {"connector.class": "IcebergSink", "topics": "t"})
+    app = create_app(herder, NodeInfo("http://n:1", "c"), levels)
+    with RestServer(app, http=GuardedProtocol) as server, ThreadPoolExecutor(count) as pool:
+        ask = partial(server.send, "GET", "/connectors/one/offsets")
+        waiting = [pool.submit(ask) for _ in range(count)]
+        herder.all_wait.wait()
+        try:
+            yield server, waiting
+        finally:
+            herder.answers.set()
+
+
+def test_slow_requests_hold_up_no_state() -> None:
+    """With every thread waiting for a broker, lists, states and health are answered."""
+    with slow_requests(THREADS) as (server, waiting):
+        for path in ("", "/one", "/one/status", "/one/config", "/one/tasks"):
+            assert server.send("GET", f"/connectors{path}").status == 200
+        assert server.send("GET", "/health").status == 200
+        assert not any(future.done() for future in waiting)
+    assert {future.result().status for future in waiting} == {200}
+
+
+def test_requests_at_a_time_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more than there may be is told to come again; when one is answered, it is served."""
+    monkeypatch.setattr(gate, "REQUESTS_MAX", 3)
+    with slow_requests(3) as (server, waiting):
+        refused = server.send("GET", "/connectors")
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        assert refused.json() == {"error_code": 503, "message": "More than 3 requests at a time"}
+    assert {future.result().status for future in waiting} == {200}
 
 
 def is_closed(connection: socket.socket) -> bool:
@@ -146,13 +204,9 @@ def test_a_connection_is_used_again_after_a_pause(monkeypatch: pytest.MonkeyPatc
             assert slow.recv(1024) == b""
 
 
-def test_too_many_requests_and_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the bounds requests are told to come again, connections are closed."""
+def test_too_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the bound they are closed."""
     with guarded() as server:
-        monkeypatch.setattr(gate, "REQUESTS_MAX", 0)
-        refused = server.send("GET", "/health")
-        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
-        monkeypatch.setattr(gate, "REQUESTS_MAX", 10)
         monkeypatch.setattr(transport, "CONNECTIONS_MAX", 0)
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as extra:
             assert is_closed(extra)
