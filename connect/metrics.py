@@ -335,6 +335,16 @@ class Exposition(Collector):
         ]
         return sum(found) if found else None
 
+    def sums(self, names: Iterable[str]) -> dict[str, dict[str, float]]:
+        """Sums of these metrics, by connector and metric; none where there is no value."""
+        wanted = frozenset(names)
+        found: dict[str, dict[str, float]] = {}
+        for name, labels, number in self.samples():
+            if name in wanted:
+                of_connector = found.setdefault(labels["connector"], {})
+                of_connector[name] = of_connector.get(name, 0.0) + number
+        return found
+
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         """Metric families for prometheus_client."""
         samples = self.samples()

@@ -2,7 +2,7 @@
 
 For tests of the node alone. In the folder ``STUB_DIR`` it appends every command to
 ``<process>.jsonl``; a file ``fail-<connector>-<task>`` (task ``c`` for the coordinator) makes that
-unit fail once with the JSON in it (code, retriable), and is removed then. What a file
+unit fail once with the JSON in it (code, retriable, trace), and is removed then. What a file
 ``failed-tables.json`` holds is told as the coordinators' failed tables, and ``decided.json`` is
 the answer to every decision.
 """
@@ -46,7 +46,8 @@ def start(message: dict[str, Any]) -> None:
     if failure.exists():
         told = json.loads(failure.read_text())
         failure.unlink()
-        state(connector, task, "FAILED", trace=f"Stub: {told['code']}\n\nstack", **told)
+        trace = {"trace": f"Stub: {told['code']}\n\nstack"}
+        state(connector, task, "FAILED", **{**trace, **told})
         return
     state(connector, task, "RUNNING")
     failed = folder / "failed-tables.json"

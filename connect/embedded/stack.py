@@ -292,6 +292,7 @@ def run_up(
                 stack.start()
             console.print(f"kafka      {stack.bootstrap_servers}")
             console.print(f"rest       {stack.rest_url}")
+            console.print(f"page       {stack.rest_url}/ui")
             console.print(f"catalog    {stack.catalog_properties['uri']}")
             console.print(f"warehouse  {stack.catalog_properties['warehouse']}")
             console.print(f"logs       {stack.node_log_file}")

@@ -288,6 +288,10 @@ class NodeHerder:
 
     # ------------------------------------------------------------ extensions
 
+    def figures(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+        """Sums of these metrics by connector and metric."""
+        return self._exposition.sums(metrics)
+
     def extension(self, name: str, what: View) -> Mapping[str, Any]:
         """Icefloe's own view of a connector."""
         return self._views.show(self._get(name), what)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Literal
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -30,6 +31,7 @@ from connect.rest.herder_api import VIEWS, HerderApi, NodeInfo, View
 from connect.rest.judging import Judge, NodeFacts
 from connect.rest.loggers import Loggers, LogLevels
 from connect.rest.offsets import Offsets
+from connect.rest.overview import Overview
 from connect.rest.plugins import PluginList
 from connect.rest.routes import (
     JSON_TYPE,
@@ -41,6 +43,7 @@ from connect.rest.routes import (
     methods_of,
     refused,
 )
+from connect.rest.status_page import StatusPage
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -217,6 +220,10 @@ def create_app(
     add_route(app, "GET", "/metrics", itself.metrics)
     add_route(app, "GET", "/icefloe/v1/openapi.json", itself.openapi)
     add_route(app, "GET", "/icefloe/v1/cluster", itself.cluster)
+    add_route(app, "GET", "/icefloe/v1/overview", Overview(herder).show)
+    page = StatusPage()
+    add_route(app, "GET", "/ui", page.page)
+    add_route(app, "GET", "/ui/{file}", page.file)
     own = "/icefloe/v1/connectors/{name}"
     for view in VIEWS:
         add_route(app, "GET", f"{own}/{view}", itself.view(view))
@@ -224,8 +231,10 @@ def create_app(
     add_route(app, "POST", own + "/tables/{table}/skip", itself.decide("skip"))
     add_route(app, "POST", own + "/control/rebase", itself.rebase)
 
+    hosts = frozenset({urlsplit(node.advertised_url).hostname or ""}) if users is None else None
+
     def gate(inner: ASGIApp) -> Gate:
-        return Gate(inner, _methods(app), chosen.cross_origin)
+        return Gate(inner, _methods(app), chosen.cross_origin, hosts)
 
     app.add_middleware(gate)
     return app

@@ -2,7 +2,8 @@
 
 Rules of this file:
 - Without a users file nobody is asked who they are, and the node listens at loopback only.
-- ``GET /health`` answers everybody: whoever watches a process needs no password for it.
+- ``GET /health`` answers everybody: whoever watches a process needs no password for it. So do
+  the files of the status page, which hold nothing of the node.
 - A caller who may not is told so before anything of the request is looked at.
 - Passwords are kept as scrypt, tokens as SHA-256 (they are long and random); comparing takes the
   same time for every wrong one. Nothing of them is ever shown or logged.
@@ -71,6 +72,11 @@ class Caller:
         """Whether they may act on a connector; None is the whole node."""
         return any(grant.covers(role, connector) for grant in self.grants)
 
+    def role(self, connector: str | None) -> Role | None:
+        """Their highest role for a connector, None for none; ``connector`` None is the node."""
+        roles: tuple[Role, ...] = ("admin", "operate", "read")
+        return next((role for role in roles if self.may(role, connector)), None)
+
     def may_somewhere(self, role: Role) -> bool:
         """Whether there is any connector that they may act on."""
         return any(_RANKS[grant.role] >= _RANKS[role] for grant in self.grants)
@@ -108,6 +114,12 @@ class Users:
         self._secret = secrets.token_bytes(_TOKEN_BYTES)
         self._known: dict[bytes, Caller] = {}
         self._lock = threading.Lock()
+
+    @property
+    def challenge(self) -> str:
+        """What a 401 asks for; without passwords not for one, so that no browser does."""
+        basic = 'Basic realm="icefloe", ' if any(u.password for u in self._current()) else ""
+        return f'{basic}Bearer realm="icefloe"'
 
     def caller(self, authorization: str | None, certificate: str | None) -> Caller | None:
         """Who a request comes from; None for nobody known. May block for some 50 ms.

@@ -27,8 +27,8 @@ Query: TypeAlias = tuple[tuple[str, Kind, str], ...]
 
 ANYWHERE: Final = (400, 406, 408, 413, 415)
 """Refusals that every endpoint has: bad path or body, Accept, slow, large, Content-Type."""
-OPEN_TO_ALL: Final = "/health"
-"""Whoever watches a process needs no password for it."""
+OPEN_TO_ALL: Final = frozenset({"/health", "/ui", "/ui/{file}"})
+"""Whoever watches a process needs no password for it; the status page's files hold no secret."""
 _REASONS: Final = {
     200: "done",
     201: "created",
@@ -36,7 +36,7 @@ _REASONS: Final = {
     204: "done, nothing to say",
     400: "not understood, or not valid",
     401: "nobody known",
-    403: "the caller may not, or it is switched off in the node's properties",
+    403: "the caller may not, another site's page asks, or it is switched off in the properties",
     404: "not there",
     406: "only JSON is spoken",
     408: "the body took too long",
@@ -96,8 +96,9 @@ class Described:
     @property
     def all_statuses(self) -> tuple[int, ...]:
         """Every status it answers with."""
-        callers = {401} if self.path != OPEN_TO_ALL else set()
-        if callers and (self.role != "read" or self.reach != "any"):  # all may read something
+        callers = {401} if self.path not in OPEN_TO_ALL else set()
+        is_for_some = self.role != "read" or self.reach != "any"  # all may read something
+        if self.method != "GET" or (callers and is_for_some):
             callers.add(403)
         rebalance = {409} if self.at == "leader" else set()
         return tuple(sorted({*self.statuses, *ANYWHERE, *callers, *rebalance}))
@@ -184,6 +185,14 @@ _OURS: tuple[Described, ...] = (
     Described("GET", "/metrics", "read", "Metrics for Prometheus", (200,), media_type="text/plain"),
     Described("GET", "/icefloe/v1/openapi.json", "read", "This document", (200,)),
     Described("GET", "/icefloe/v1/cluster", "read", "Nodes and placements", (200, 503), m.Cluster),
+    Described(
+        "GET", "/icefloe/v1/overview", "read", "Every connector, and the caller's role for it",
+        (200, 503), m.Overview,
+    ),
+    Described("GET", "/ui", "read", "The status page", (200,), media_type="text/html"),
+    Described(
+        "GET", "/ui/{file}", "read", "A part of that page", (200, 404), media_type="*/*"
+    ),
     Described("GET", f"{_OWN}/tables", "read", "Last outcome of each table", _FOUND, m.Tables),
     Described("GET", f"{_OWN}/rounds", "read", "The last commit rounds", _FOUND, m.Rounds),
     Described("GET", f"{_OWN}/lag", "read", "What is not in tables yet", _FOUND, m.Lag),

@@ -5,6 +5,7 @@ Rules of this file:
   control characters, no trailing slash, path parameters (``;x=y``) cut off, dots resolved.
 - A body is read whole, up to ``BODY_BYTES_MAX`` and within ``BODY_S``, before anything else.
 - No more than ``REQUESTS_MAX`` requests are served at a time; others are told to come again.
+- What a browser is made to ask by a page of another site changes nothing (``browsers``).
 - Every refusal has Kafka Connect's error body, also where its HTTP server answers in HTML.
 """
 
@@ -19,6 +20,8 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from connect.rest.browsers import refusal
 
 BODY_BYTES_MAX = 1024 * 1024
 BODY_S = 30.0
@@ -126,6 +129,7 @@ class Gate:
         app: the router.
         methods_of: methods that a path answers to, empty when there is no such path.
         cross_origin: CORS settings.
+        hosts: names under which the node may be called; None is any.
     """
 
     def __init__(
@@ -133,10 +137,12 @@ class Gate:
         app: ASGIApp,
         methods_of: Callable[[str], Iterable[str]],
         cross_origin: CrossOrigin | None = None,
+        hosts: frozenset[str] | None = None,
     ) -> None:
         self._app = app
         self._methods_of = methods_of
         self._cross_origin = cross_origin or CrossOrigin()
+        self._hosts = hosts
         self._served = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -159,6 +165,11 @@ class Gate:
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
         extra = self._cross_origin.headers(headers, is_preflight=scope["method"] == "OPTIONS")
         send = _adding(send, extra)
+        trusted = self._cross_origin.origins
+        why = refusal(scope["method"], headers, trusted=trusted, hosts=self._hosts)
+        if why is not None:
+            await _answer(send, 403, error_body(403, why), "application/json")
+            return
         raw = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
         try:
             path = clean_path(raw.partition("?")[0])

@@ -249,6 +249,17 @@ class HerderApi(Protocol):
         """All metrics of node, worker and coordinator in Prometheus' text format."""
         ...
 
+    def figures(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+        """Sums of these metrics as this node heard them last, by connector and metric.
+
+        Args:
+            metrics: names in ``connect.metrics.CATALOGUE`` that have a label ``connector``.
+
+        Returns:
+            No entry where nothing was heard.
+        """
+        ...
+
     def extension(self, name: str, what: View) -> Mapping[str, Any]:
         """Icefloe's own view of a connector.
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 State: TypeAlias = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"]
+Role: TypeAlias = Literal["read", "operate", "admin"]
 ConnectorType: TypeAlias = Literal["sink", "source", "unknown"]
 Scalar: TypeAlias = str | int | float | bool
 Level: TypeAlias = Literal["ALL", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF"]
@@ -250,6 +251,40 @@ class View(BaseModel):
     """An object of ``/icefloe/v1`` that grows: clients pass over fields they do not know."""
 
     connector: str
+
+
+class OverviewCaller(BaseModel):
+    """Who asks; ``node_role`` is their role for the whole node, null for none."""
+
+    name: str
+    node_role: Role | None
+
+
+class OverviewConnector(BaseModel):
+    """A connector in short; figures are null where this node has not heard of them.
+
+    ``role`` is the caller's; ``tasks`` counts by state; ``reason`` is the first line of a trace.
+    """
+
+    name: str
+    role: Role
+    state: State
+    worker_id: str
+    tasks: dict[State, int]
+    reason: str | None
+    not_in_files: int | None
+    in_files_not_committed: int | None
+    dead_letters: int | None
+    tables_failed: int | None
+    valid_through_ms: int | None
+    valid_through_age_ms: int | None
+
+
+class Overview(BaseModel):
+    """Every connector that the caller may read."""
+
+    caller: OverviewCaller
+    connectors: list[OverviewConnector]
 
 
 class Tables(View):

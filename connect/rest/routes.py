@@ -170,14 +170,14 @@ def add_route(
 async def _caller(request: Request, described: Described) -> Caller | Response:
     """Who asks; the refusal of somebody unknown, or who may not."""
     users: Users | None = getattr(request.app.state, "users", None)
-    if users is None or described.path == OPEN_TO_ALL:
+    if users is None or described.path in OPEN_TO_ALL:
         return EVERYBODY
     authorization = request.headers.get("authorization")
     certificate = request.scope.get(CERTIFICATE)
     caller = await run_in_threadpool(users.caller, authorization, certificate)
     if caller is None:
         content = error_body(401, "User cannot access the resource.")
-        headers = {"www-authenticate": 'Basic realm="icefloe", Bearer realm="icefloe"'}
+        headers = {"www-authenticate": users.challenge}
         return Response(content, 401, headers, JSON_TYPE)
     name = request.path_params.get("name") if described.reach == "connector" else None
     is_any = described.reach == "any"

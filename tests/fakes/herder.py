@@ -244,6 +244,11 @@ class FakeHerder:
         """One counter."""
         return "# TYPE icefloe_fake_total counter\nicefloe_fake_total 1.0\n"
 
+    def figures(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+        """Sixty of everything, for connectors that run."""
+        running = [n for n, c in self._connectors.items() if c.target == "STARTED"]
+        return {name: dict.fromkeys(metrics, 60.0) for name in running}
+
     def extension(self, name: str, what: View) -> Mapping[str, Any]:
         """Nothing has happened yet."""
         self._get(name)

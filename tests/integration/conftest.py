@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.coordinator_bench import Bench
 from tests.stack import Topics
+
+if TYPE_CHECKING:  # most tests need no browser
+    from playwright.sync_api import Browser
+
+    from tests.browsing import Visit
 
 
 @pytest.fixture
@@ -24,3 +30,29 @@ def bench(
     made.hand.close()
     made.reader.close()
     made.catalog.close()
+
+
+@pytest.fixture(scope="module")  # its event loop must not outlive the module in this thread
+def browser() -> Iterator[Browser]:
+    """The machine's browser; a test that asks for it is skipped where there is none."""
+    from tests.browsing import running_browser
+
+    with running_browser() as running:
+        yield running
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[Callable[..., Visit]]:
+    """Visitors of a test: ``visit(url, color_scheme="dark")``."""
+    from tests.browsing import Visit
+
+    visits: list[Visit] = []
+
+    def made(url: str, **more: Any) -> Visit:
+        visits.append(Visit(browser, **more))
+        visits[-1].page.goto(url)
+        return visits[-1]
+
+    yield made
+    for one in visits:
+        one.close()

@@ -15,7 +15,7 @@ from connect.clock import SystemClock
 from connect.errors import ConfigError
 from connect.rest.app import create_app
 from connect.rest.auth import Users, hashed_password, new_token
-from connect.rest.described import ENDPOINTS, openapi
+from connect.rest.described import ENDPOINTS, OPEN_TO_ALL, openapi
 from connect.rest.herder_api import NodeInfo
 from connect.rest.loggers import LogLevels
 from tests.fakes.herder import FakeHerder
@@ -102,7 +102,8 @@ def test_every_route_has_its_rule(server: RestServer, method: str, path: str, ro
         path.replace("{name}", "red-1").replace("{task}", "0").replace("{table}", "db.t")
         .replace("{plugin}", "IcebergSink").replace("{logger}", "root")
     )  # fmt: skip
-    if path == "/health":
+    if path in OPEN_TO_ALL:
+        concrete = concrete.replace("{file}", "app.js")
         assert ask(server, None, method, concrete).status == 200
         return
     for user in (None, "nobody"):
@@ -159,6 +160,15 @@ def test_passwords(server: RestServer) -> None:
     assert status("root", PASSWORD + " ") == status("red", PASSWORD) == status("x", "") == 401
     for broken in ("Basic", "Basic !!!", "Basic //8=", "Digest x", "Bearer", ""):
         assert server.send("GET", "/", b"", {"Authorization": broken}).status == 401
+
+
+def test_passwords_are_asked_for_where_there_are_some(tmp_path: Path) -> None:
+    """Without any the challenge names tokens only, so that no browser asks its user for one."""
+    assert "Basic" in Users(users_file(tmp_path), SystemClock()).challenge
+    file = tmp_path / "tokens.yaml"
+    user = {"name": "red", "token": TOKENS["red"][1], "grants": GRANTS["red"]}
+    file.write_text(yaml.safe_dump({"users": [user]}))
+    assert Users(file, SystemClock()).challenge == 'Bearer realm="icefloe"'
 
 
 def test_certificates(tmp_path: Path) -> None:

@@ -47,8 +47,15 @@ BODIES: Mapping[tuple[str, str], Any] = {
     ("POST", "/icefloe/v1/connectors/{name}/control/rebase"): {"apply": True, "tables": ["db.t"]},
 }
 TOKEN, ENTRY = new_token()
-KNOWN = {"name": "one", "task": "0", "plugin": CONNECTOR_CLASS, "logger": "root", "table": "a.b"}
-UNKNOWN = {**KNOWN, "name": "nobody", "plugin": "Nobody", "logger": "nobody.at.all"}
+KNOWN = {
+    "name": "one",
+    "task": "0",
+    "plugin": CONNECTOR_CLASS,
+    "logger": "root",
+    "table": "a.b",
+    "file": "app.js",
+}
+UNKNOWN = {**KNOWN, "name": "nobody", "plugin": "Nobody", "logger": "nobody.at.all", "file": "x"}
 
 
 class Down:
@@ -150,6 +157,8 @@ def _replies(endpoint: Described, servers: Mapping[str, RestServer]) -> Iterator
     yield _ask(up, endpoint, path, accept="image/png")
     yield up.send(endpoint.method, path, b"x" * (BODY_BYTES_MAX + 1))
     yield _slowly(up, endpoint, path)
+    if endpoint.method != "GET":
+        yield _ask(up, endpoint, path, **{"sec-fetch-site": "cross-site"})
     yield _ask(servers["guarded"], endpoint, path)
     if endpoint.role != "read" or endpoint.reach != "any":
         yield _ask(servers["guarded"], endpoint, path, authorization=f"Bearer {TOKEN}")

@@ -175,14 +175,15 @@ def test_a_slow_head_and_a_slow_body_are_cut_off(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(transport, "HEAD_S", 0.3)
     monkeypatch.setattr(gate, "BODY_S", 0.3)
     with guarded() as server:
-        for begin in (b"", b"GET /health HT", b"GET / HTTP/1.1\r\nHost: x\r\n"):
+        for begin in (b"", b"GET /health HT", b"GET / HTTP/1.1\r\nHost: localhost\r\n"):
             with socket.create_connection(("127.0.0.1", server.port), timeout=10) as slow:
                 slow.sendall(begin)
                 assert server.send("GET", "/health").status == 200
                 assert slow.recv(1024) == b""
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as slow:
             slow.sendall(
-                b"PUT /connectors/a/config HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
+                b"PUT /connectors/a/config HTTP/1.1\r\nHost: localhost\r\n"
+                b"Content-Length: 9\r\n\r\n{"
             )
             assert slow.recv(1024).startswith(b"HTTP/1.1 408 ")
 
@@ -195,7 +196,7 @@ def test_a_connection_is_used_again_after_a_pause(monkeypatch: pytest.MonkeyPatc
             assert client.get("/health").status_code == 200
             time.sleep(0.6)
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as slow:
-            slow.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            slow.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             answer = b""
             while not answer.endswith(b"}"):  # head and body come on their own
                 answer += slow.recv(4096)

@@ -1,0 +1,223 @@
+// The page: it asks for one overview of all connectors every few seconds, for more of the chosen
+// one only, and for nothing while nobody looks. One request of a kind at a time.
+
+import { Refused, call, forgetToken, get, keepToken, ofConnector, token, view } from "./api.js";
+import { $, clock, count, setText, show } from "./dom.js";
+import { Detail } from "./detail.js";
+import { renderList, renderNodes, renderSummary } from "./list.js";
+
+const EVERY_MS = 5_000;
+const EVERY_MS_MAX = 60_000;
+const LAG_TICKS = 2; // asks the broker
+const NODES_TICKS = 6;
+const LETTERS_TICKS = 12; // reads the topic
+
+let overview = null;
+let detail = null;
+let ticks = 0;
+let pauseMs = EVERY_MS;
+let timer = null;
+let isAsking = false;
+let isAskedAgain = false;
+
+// ------------------------------------------------------------ asking
+
+async function tick() {
+  clearTimeout(timer);
+  if (isAsking) {
+    isAskedAgain = true;
+    return;
+  }
+  isAsking = true;
+  isAskedAgain = false;
+  let isSignedOut = false;
+  try {
+    overview = await get("/icefloe/v1/overview");
+    pauseMs = EVERY_MS;
+    render();
+    await Promise.all([askNodes(), askDetail()]);
+    setTrouble(null);
+    ticks += 1;
+  } catch (error) {
+    isSignedOut = error instanceof Refused && error.status === 401;
+    if (isSignedOut) signIn();
+    else setTrouble(error);
+    pauseMs = Math.min(2 * pauseMs, EVERY_MS_MAX);
+  } finally {
+    isAsking = false;
+  }
+  if (isAskedAgain) await tick();
+  else if (!isSignedOut && !document.hidden) timer = setTimeout(tick, pauseMs);
+}
+
+async function askNodes() {
+  if (ticks % NODES_TICKS !== 0) return;
+  renderNodes(overview.caller.node_role === null ? null : await get("/icefloe/v1/cluster"));
+}
+
+async function askDetail() {
+  if (detail === null) return;
+  const asked = detail;
+  const due = (every) => asked.ticks % every === 0;
+  const apply = async (path, set) => {
+    try {
+      const found = await get(path);
+      if (detail === asked) set(found);
+    } catch (error) {
+      // it may have been deleted meanwhile, or its figures be away for a moment
+      if (!(error instanceof Refused) || error.status === 401) throw error;
+      if (error.status !== 404) asked.missing = error;
+    }
+  };
+  asked.missing = null;
+  await Promise.all([
+    apply(ofConnector(asked.name, "/status"), (found) => asked.setStatus(found)),
+    apply(view(asked.name, "rounds"), (found) => asked.setRounds(found.rounds)),
+    apply(view(asked.name, "tables"), (found) => asked.setTables(found.tables)),
+    due(LAG_TICKS) ? apply(view(asked.name, "lag"), (found) => asked.setLag(found)) : null,
+    due(LETTERS_TICKS) ? apply(view(asked.name, "dead-letters"), (found) => asked.setLetters(found)) : null,
+  ]);
+  asked.ticks += 1;
+  if (asked.missing !== null && detail === asked) throw asked.missing;
+}
+
+// ------------------------------------------------------------ showing
+
+function render() {
+  show($("signin"), false);
+  show($("status"), true);
+  show($("forget"), token() !== null);
+  const { name, node_role: role } = overview.caller;
+  setText($("caller"), name === "everybody" ? "" : `signed in as ${name}${role ? `, ${role}` : ""}`);
+  setText($("updated"), `${clock(Date.now())} UTC`);
+  renderSummary(overview.connectors);
+  renderList(overview.connectors, detail?.name ?? null);
+  renderChosen();
+  const bad = overview.connectors.filter((c) => c.state === "FAILED" || c.tasks.FAILED > 0).length;
+  document.title = bad > 0 ? `(${count(bad)} failed) Icefloe` : "Icefloe";
+}
+
+function renderChosen() {
+  if (detail === null) return;
+  const found = overview.connectors.find((connector) => connector.name === detail.name);
+  if (found === undefined) {
+    say(`There is no connector ${detail.name}, or you may not read it.`);
+    location.hash = "#/";
+    return;
+  }
+  detail.setOverview(found);
+}
+
+function choose(isByHand) {
+  const address = /^#\/connectors\/(.+)$/.exec(location.hash);
+  let name = null;
+  try {
+    name = address === null ? null : decodeURIComponent(address[1]);
+  } catch {
+    name = null; // somebody's broken link
+  }
+  if (name === (detail?.name ?? null)) return;
+  detail?.close();
+  detail = name === null ? null : new Detail($("detail"), name, act);
+  show($("detail"), detail !== null);
+  $("panes").classList.toggle("chosen", detail !== null);
+  if (overview !== null) {
+    renderList(overview.connectors, name);
+    renderChosen();
+  }
+  if (detail !== null) {
+    detail.ticks = 0;
+    if (isByHand) detail.title.focus();
+  }
+  tick();
+}
+
+function setTrouble(error) {
+  const element = $("trouble");
+  show(element, error !== null);
+  if (error === null) return;
+  const why = error instanceof Refused ? error.message : "the node does not answer";
+  setText(element, `Not up to date: ${why}`);
+}
+
+function say(text) {
+  setText($("said"), text);
+  show($("said"), true);
+}
+
+// ------------------------------------------------------------ acting
+
+const ACTIONS = {
+  pause: ["PUT", "/pause", "Pause", "Pausing"],
+  resume: ["PUT", "/resume", null, "Resuming"],
+  "restart-failed": ["POST", "/restart?includeTasks=true&onlyFailed=true", null, "Restarting what failed of"],
+  "restart-all": ["POST", "/restart?includeTasks=true&onlyFailed=false", "Restart all of", "Restarting all of"],
+};
+
+async function act(what, task) {
+  const { name } = detail;
+  const isTask = what === "restart-task";
+  const [method, rest, question, doing] = isTask
+    ? ["POST", `/tasks/${task}/restart`, null, `Restarting task ${task} of`]
+    : ACTIONS[what];
+  if (question !== null && !(await confirmed(question, name))) return;
+  try {
+    await call(method, ofConnector(name, rest));
+    say(`${doing} ${name}: accepted.`);
+  } catch (error) {
+    say(`${doing} ${name}: refused, ${error.message}`);
+  }
+  tick();
+}
+
+function confirmed(question, name) {
+  const dialog = $("confirm");
+  setText($("confirm-what"), `${question} ${name}?`);
+  setText($("confirm-yes"), question.split(" ")[0]);
+  dialog.returnValue = "no";
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
+  });
+}
+
+// ------------------------------------------------------------ signing in
+
+function signIn() {
+  show($("status"), false);
+  show($("signin"), true);
+  show($("forget"), false);
+  setText($("caller"), "");
+  setText($("updated"), "");
+  setTrouble(null);
+  const why = token() === null ? "This node answers people it knows." : "This node does not know that token.";
+  setText($("signin-why"), why);
+  forgetToken();
+  $("token").focus();
+}
+
+$("signin-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  keepToken($("token").value.trim());
+  $("token").value = "";
+  tick();
+});
+$("ask").addEventListener("click", () => {
+  forgetToken();
+  tick();
+});
+$("forget").addEventListener("click", () => {
+  forgetToken();
+  location.reload();
+});
+$("filter").addEventListener("input", () => {
+  if (overview !== null) renderList(overview.connectors, detail?.name ?? null);
+});
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) clearTimeout(timer);
+  else tick();
+});
+window.addEventListener("hashchange", () => choose(true));
+
+choose(false);
+if (detail === null) tick();

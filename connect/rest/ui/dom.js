@@ -1,0 +1,95 @@
+// Elements and texts. What comes from the node becomes text nodes only, never HTML: names of
+// connectors and tables, traces and reasons are written by others.
+
+export const $ = (id) => document.getElementById(id);
+
+export function h(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") made.addEventListener(name, value);
+    else if (value !== null && value !== false) made.setAttribute(name, value);
+  }
+  made.append(...children.filter((child) => child !== null));
+  return made;
+}
+
+export function setText(element, text) {
+  const wanted = String(text);
+  if (element.textContent !== wanted) element.textContent = wanted;
+}
+
+export function show(element, isShown) {
+  element.hidden = !isShown;
+}
+
+// Make the children of `parent` those of `items`, each kept as long as its key is there, so that
+// focus, scrolling and what is unfolded stay as they are.
+export function keyed(parent, items, keyOf, make, update) {
+  const wanted = new Map(items.map((item) => [String(keyOf(item)), item]));
+  const known = new Map();
+  for (const child of [...parent.children]) {
+    if (wanted.has(child.dataset.key)) known.set(child.dataset.key, child);
+    else child.remove();
+  }
+  let next = parent.firstElementChild;
+  for (const [key, item] of wanted) {
+    let child = known.get(key);
+    if (child === undefined) {
+      child = make(item);
+      child.dataset.key = key;
+      for (const [place, label] of (parent.columns ?? []).entries()) {
+        child.children[place].dataset.label = label; // for narrow screens, which have no columns
+      }
+    }
+    if (child === next) next = next.nextElementSibling;
+    else parent.insertBefore(child, next);
+    update(child, item);
+  }
+}
+
+const MARKS = {
+  RUNNING: "ok",
+  COMMITTED: "ok",
+  FAILED: "bad",
+  PAUSED: "idle",
+  STOPPED: "idle",
+  RESTARTING: "warn",
+  UNASSIGNED: "warn",
+};
+
+export function setState(element, state) {
+  setText(element, state.toLowerCase());
+  element.className = `state ${MARKS[state] ?? "idle"}`;
+}
+
+export function count(number) {
+  return number === null || number === undefined ? "–" : number.toLocaleString("en");
+}
+
+export function plural(number, one, many = `${one}s`) {
+  return `${count(number)} ${number === 1 ? one : many}`;
+}
+
+// A span of time in its two largest units.
+export function span(ms) {
+  if (ms === null || ms === undefined) return "–";
+  const s = Math.max(0, Math.floor(ms / 1000));
+  if (s < 60) return `${s} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min`;
+  if (s < 86_400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+  return `${Math.floor(s / 86_400)} d ${Math.floor((s % 86_400) / 3600)} h`;
+}
+
+export function millis(ms) {
+  return ms < 10_000 ? `${count(Math.round(ms))} ms` : `${(ms / 1000).toFixed(1)} s`;
+}
+
+export function utc(ms) {
+  if (ms === null || ms === undefined) return "–";
+  const date = new Date(ms);
+  return Number.isNaN(date.valueOf()) ? "–" : `${date.toISOString().slice(0, 19).replace("T", " ")} UTC`;
+}
+
+export function clock(ms) {
+  return utc(ms).slice(11, 19);
+}

@@ -1,0 +1,44 @@
+"""The status page over the whole product: rows that arrive are seen arriving."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browsing import Visit, running_browser
+from tests.running_stack import RunningStack
+from tests.stack import unique_name
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+def test_the_page_follows_real_rows(running: RunningStack) -> None:
+    """Last commit of the table, a bar per round, valid-through time, nothing left in between."""
+    with running_browser() as browser:
+        name, topic = unique_name("page"), running.topic("page")
+        table = f"pages.{name}"
+        running.table(table)
+        running.produce(topic, *({"id": n, "name": "a"} for n in range(5)))
+        running.create(name, running.connector(topics=topic, iceberg__tables=table))
+        running.rows(table, 5, name)
+        seen = Visit(browser)
+        seen.page.goto(f"{running.stack.rest_url}/ui#/connectors/{name}")
+        detail = seen.page.locator("#detail")
+        row = detail.get_by_role("row").filter(has_text=table)
+        expect(row).to_contain_text("committed")
+        snapshot = running.catalog.load_table(table).current_snapshot()
+        assert snapshot is not None
+        expect(row).to_contain_text(str(snapshot.snapshot_id))
+        running.produce(topic, *({"id": n, "name": "b"} for n in range(5, 12)))
+        running.rows(table, 12, name)
+        latest = running.catalog.load_table(table).current_snapshot()
+        assert latest is not None
+        expect(row).to_contain_text(str(latest.snapshot_id))
+        expect(detail.locator("svg rect.done").first).to_be_visible()
+        figures = detail.locator(".figures > div")
+        for text in ("Not yet in files0records", "In files, not yet committed0records"):
+            expect(figures.filter(has_text=text)).to_have_count(1)
+        expect(figures.filter(has_text="Valid-through age")).to_contain_text("UTC")
+        assert not seen.complaints
+        seen.close()
+    running.delete(name)

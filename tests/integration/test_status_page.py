@@ -1,0 +1,242 @@
+"""The status page in a real browser, at a real node whose children are stubs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Error, expect
+
+from connect.clock import SystemClock
+from connect.rest.app import create_app
+from connect.rest.herder_api import NodeInfo
+from connect.rest.loggers import LogLevels
+from tests.browsing import Visit
+from tests.fakes.herder import FakeHerder
+from tests.fakes.rest_server import RestServer
+from tests.running_node import RunningNode
+from tests.stack import Topics
+
+pytestmark = pytest.mark.kafka
+
+MORE = 6
+HOSTILE = "<img src=x onerror=document.title='hacked'>"
+TRACE = "\n".join(
+    [
+        "data_lost: orders-3 [1200..5600]: removed <b>by</b> retention before they were read",
+        "",
+        "topic=orders <script>document.title='hacked'</script>",
+        *(f'  File "worker/task.py", line {n}, in step_{n}' for n in range(200)),
+    ]
+)
+SNAPSHOT_ID = 7_731_118_480_903_038_059
+VALID_THROUGH_S = 1_700_000_000
+
+
+def _round(number: int, **more: Any) -> dict[str, Any]:
+    done = {"table": "db.a", "snapshot_id": SNAPSHOT_ID, "files": 1, "records": 5, "duration_ms": 9}
+    bad = {"table": "db.b", "code": "commit_conflict", "message": "<i>changed</i> by others"}
+    return {
+        "event": "round",
+        "commit_id": f"00000000-0000-0000-0000-{number:012}",
+        "partial": False,
+        "valid_through_us": VALID_THROUGH_S * 1_000_000,
+        "duration_ms": 100 * number,
+        "records": 5,
+        "topics": [],
+        "tables": [done, bad] if number == 3 else [done],
+        **more,
+    }
+
+
+def _figures(connector: str) -> dict[str, Any]:
+    task = {"connector": connector, "task": "0"}
+    own = {"connector": connector}
+    return {
+        "event": "metrics",
+        "samples": [
+            ["lag_records", task, 1234],
+            ["records_dead_lettered", task, 7],
+            ["records_uncommitted", own, 40],
+            ["valid_through_timestamp_seconds", own, VALID_THROUGH_S],
+        ],
+    }
+
+
+def _fail(node: RunningNode, unit: str, **told: Any) -> None:
+    (node.folder / f"fail-{unit}").write_text(json.dumps({"retriable": False, **told}))
+
+
+@pytest.fixture(scope="module")
+def node(
+    browser: Browser,
+    kafka_properties: dict[str, str],
+    topics: Topics,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[RunningNode]:
+    """A node without users; its connector ``orders`` has rounds, figures and a failed task."""
+    del browser  # where there is none, nothing is started
+    made = RunningNode(tmp_path_factory.mktemp("page"), kafka_properties["bootstrap.servers"])
+    told = [*(_round(n, partial=n == 5) for n in range(1, 9)), _figures("orders")]
+    (made.folder / "events-coordinator.json").write_text(json.dumps(told))
+    _fail(made, "orders-1", code="data_lost", trace=TRACE)
+    made.start()
+    topic = topics.create("page", partitions=2)
+    made.put("orders", topic, icefloe_tasks_per_worker="2", tasks_max="2")
+    made.until(lambda: made.status("orders") == ("RUNNING", ["RUNNING", "FAILED"]))
+    for name in (HOSTILE, *(f"more-{n:02}" for n in range(MORE))):
+        assert made.put(name, topic).status_code == 201
+    made.until(lambda: made.status(f"more-{MORE - 1:02}") == ("RUNNING", ["RUNNING"]))
+    yield made
+    made.close()
+
+
+def _row(visit: Visit, name: str) -> Any:
+    link = visit.page.get_by_role("link", name=name, exact=True)
+    return visit.page.locator("#connectors tr").filter(has=link)
+
+
+def test_the_list_shows_every_connector_the_troubled_first(
+    node: RunningNode, visit: Callable[..., Visit]
+) -> None:
+    """States, tasks, the two lags, age of the valid-through time, dead letters, the cause."""
+    seen = visit(f"{node.url}/ui")
+    rows = seen.page.locator("#connectors tr")
+    expect(rows).to_have_count(MORE + 2)
+    first = rows.first
+    for text in ("orders", "running", "1 of 2 failed", "1,234", "40", "7"):
+        expect(first).to_contain_text(text)
+    expect(first.locator(".reason")).to_have_text(TRACE.split("\n", maxsplit=1)[0])
+    expect(first.get_by_role("cell").nth(4)).to_have_text(re.compile(r"\d+ d \d+ h"))
+    expect(_row(seen, "more-05").get_by_role("cell").nth(2)).to_have_text(
+        "\N{EN DASH}"
+    )  # not heard of
+    expect(seen.page.locator("#nodes tbody tr")).to_contain_text("leader")
+    expect(seen.page.locator("#nodes tbody tr")).to_contain_text("coordinator, worker")
+    seen.page.get_by_role("searchbox").fill("more-05")
+    expect(rows).to_have_count(1)
+    assert not seen.complaints
+
+
+def test_a_connector_is_shown_whole(node: RunningNode, visit: Callable[..., Visit]) -> None:
+    """Tasks with traces, tables with their last commit, rounds as a chart and as a table."""
+    seen = visit(f"{node.url}/ui")
+    seen.page.get_by_role("link", name="orders", exact=True).click()
+    detail = seen.page.locator("#detail")
+    expect(detail.get_by_role("heading", name="orders")).to_be_focused()
+    task = detail.get_by_role("row").filter(has=seen.page.get_by_label("Restart task 1"))
+    expect(task.locator("pre")).not_to_be_visible()
+    task.get_by_text("data_lost").first.click()
+    expect(task.locator("pre")).to_have_text(TRACE)
+    tables = {
+        "db.a": f"committed snapshot {SNAPSHOT_ID}",  # no digit of it is lost
+        "db.b": "failed commit_conflict: <i>changed</i> by others",
+    }
+    for table, text in tables.items():
+        row = detail.get_by_role("row").filter(has=seen.page.get_by_role("rowheader", name=table))
+        expect(row).to_contain_text(re.compile(re.escape(text).replace(r"\ ", r"\s*")))
+    chart = detail.get_by_role("img")
+    expect(chart).to_have_accessible_name(
+        "The last 8 rounds: the longest took 800 ms, 1 had a failed table, 1 ended by timeout."
+    )
+    expect(chart.locator("rect.failed")).to_have_count(2)
+    expect(chart.locator("path.cross")).to_have_count(1)
+    expect(chart.locator("title").nth(2)).to_contain_text("db.b: commit_conflict")
+    detail.get_by_text("The rounds as a table").click()
+    expect(detail.get_by_role("row").filter(has_text="db.b: commit_conflict")).to_be_visible()
+    assert not seen.complaints
+
+
+def test_what_others_wrote_stays_text(node: RunningNode, visit: Callable[..., Visit]) -> None:
+    """Markup in names, traces and messages is shown and does nothing; the policy would stop it."""
+    seen = visit(f"{node.url}/ui")
+    seen.page.get_by_role("link", name=HOSTILE, exact=True).click()
+    expect(seen.page.locator("#detail h2")).to_have_text(HOSTILE)
+    expect(seen.page.locator("#detail tbody .state").first).to_have_text("running")
+    seen.page.goto(f"{node.url}/ui#/connectors/orders")
+    expect(seen.page.locator("#detail pre").nth(2)).to_have_text(TRACE)
+    assert seen.page.locator("main img, main script, main b, main i").count() == 0
+    assert seen.page.title() == "(1 failed) Icefloe"
+    assert not seen.complaints
+    with pytest.raises(Error, match="TrustedHTML"):
+        seen.page.evaluate("() => { document.body.innerHTML = '<b>x</b>'; }")
+
+
+def test_buttons_act_and_the_page_says_so(node: RunningNode, visit: Callable[..., Visit]) -> None:
+    """Pause asks first; resume and restarts reach the node; its answer is read out."""
+    name = "more-03"
+    seen = visit(f"{node.url}/ui#/connectors/{name}")
+    detail, said = seen.page.locator("#detail"), seen.page.get_by_role("status")
+    dialog = seen.page.get_by_role("dialog")
+    pause = detail.get_by_role("button", name="Pause")
+    pause.click()
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(dialog).not_to_be_visible()
+    pause.click()
+    expect(dialog).to_contain_text(f"Pause {name}?")
+    dialog.get_by_role("button", name="Pause").click()
+    expect(detail.locator(".title .state")).to_have_text("paused")
+    expect(said).to_have_text(f"Pausing {name}: accepted.")
+    assert node.status(name)[0] == "PAUSED"
+    assert seen.asked.count(f"PUT /connectors/{name}/pause") == 1
+    detail.get_by_role("button", name="Resume").click()
+    expect(detail.locator(".title .state")).to_have_text("running")
+    starts = len(node.commands("worker", name))
+    detail.get_by_label("Restart task 0").click()
+    node.until(lambda: len(node.commands("worker", name)) > starts)
+    detail.get_by_role("button", name="Restart all").click()
+    dialog.get_by_role("button", name="Restart").click()
+    expect(said).to_have_text(f"Restarting all of {name}: accepted.")
+    node.call("DELETE", f"/connectors/{name}")
+    expect(said).to_contain_text("There is no connector more-03")
+    expect(detail).not_to_be_visible()
+    assert not [c for c in seen.complaints if "404" not in c]
+    node.put(name, node.call("GET", "/connectors/more-04/config").json()["topics"])
+
+
+def test_requests_are_few_however_many_connectors_there_are(browser: Browser) -> None:
+    """Two hundred, a minute: an overview each 5 s at most, details of the chosen one only."""
+    levels = LogLevels(SystemClock())
+    herder = FakeHerder(levels)
+    for number in range(200):
+        herder.create_connector(f"c{number:03}", {"topics": "t"})
+    app = create_app(herder, NodeInfo("http://127.0.0.1:1", "cluster"), levels)
+    with RestServer(app) as server:
+        seen = Visit(browser)
+        seen.page.clock.install()
+        seen.page.goto(f"http://127.0.0.1:{server.port}/ui#/connectors/c007")
+        seconds = 0
+        while seconds < 60 or seen.asked.count("GET /icefloe/v1/overview") < 4:
+            seen.page.clock.run_for(1000)
+            seconds += 1
+        expect(seen.page.locator("#connectors tr")).to_have_count(200)
+        seen.close()
+    of_connectors = [request for request in seen.asked if "/connectors/" in request]
+    assert all("/connectors/c007/" in request for request in of_connectors)
+    own = "GET /icefloe/v1/connectors/c007"
+    each = {"GET /icefloe/v1/overview": 5, f"{own}/rounds": 5, "GET /connectors/c007/status": 5}
+    rarely = {f"{own}/lag": 10, f"{own}/dead-letters": 60, "GET /icefloe/v1/cluster": 30}
+    for request, every_s in {**each, **rarely}.items():
+        assert 1 <= seen.asked.count(request) <= 1 + seconds / every_s, request
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_is_readable_in_light_dark_and_narrow(
+    node: RunningNode, visit: Callable[..., Visit], scheme: str
+) -> None:
+    """Contrast of every text is at least 4.5; a phone needs no scrolling to the side."""
+    size = {"width": 380, "height": 800}
+    seen = visit(f"{node.url}/ui#/connectors/orders", color_scheme=scheme, viewport=size)
+    expect(seen.page.locator("#detail pre").nth(2)).to_have_text(TRACE)
+    expect(seen.page.locator("#list")).not_to_be_visible()
+    width = "document.documentElement.scrollWidth"
+    assert seen.page.evaluate(width) <= size["width"]
+    seen.page.set_viewport_size({"width": 1400, "height": 900})
+    expect(seen.page.locator("#list")).to_be_visible()
+    poor = seen.page.evaluate(Path(__file__).with_name("contrast.js").read_text())
+    assert poor["texts"] > 100
+    assert poor["poor"] == []
