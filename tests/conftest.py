@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -22,6 +23,10 @@ if TYPE_CHECKING:  # importing it takes pyspark, which most tests do not need
 
 settings.register_profile("icefloe", deadline=None)  # tests measure no time: machines are shared
 settings.load_profile("icefloe")
+
+
+hypothesis.settings.register_profile("tests", deadline=None)  # a busy machine is no failure
+hypothesis.settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session")
