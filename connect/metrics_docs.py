@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from connect import connect_metrics, metrics
+from connect import connect_metrics, metrics_catalogue
 
 _HEAD = """\
 # Metrics
 
-Made from the catalogues in `connect/metrics.py` and `connect/connect_metrics.py` by `make docs`.
-All are exposed by each node at `/metrics` in Prometheus' text format. Those of Icefloe also go to
-statsd when `icefloe.statsd.address` is set, as `<prefix>.<metric>.<label values>`: counters as what
-was added since the last report; whatever is no letter, digit, `_` or `-` in a label value as `_`.
+Made from the catalogues in `connect/metrics_catalogue.py` and `connect/connect_metrics.py` by
+`make docs`. All are exposed by each node at `/metrics` in Prometheus' text format. Those of Icefloe
+also go to statsd when `icefloe.statsd.address` is set, as `<prefix>.<metric>.<label values>`:
+counters as what was added since the last report; whatever is no letter, digit, `_` or `-` in a
+label value as `_`.
 
 The commit path: `icefloe_round_duration_ms`, `icefloe_commit_duration_ms`,
 `icefloe_table_commits_total`. The two lags: `icefloe_lag_records` (not yet in files) and
@@ -28,19 +29,32 @@ With Kafka Connect's meaning, under the names that the JMX exporter's usual rule
 | metric | kind | labels | meaning |
 |---|---|---|---|
 """
+_NOT_GIVEN = """\
+
+## Not given
+
+Kafka Connect's attributes that have no metric here, and where to look instead.
+
+| group | attributes | why |
+|---|---|---|
+"""
 
 
 def documentation() -> str:
     """The page."""
     own = "".join(
         f"| `{m.exposed_name}` | {m.kind} | {m.unit} | {', '.join(m.labels)} | {m.doc} |\n"
-        for m in sorted(metrics.CATALOGUE, key=lambda m: m.name)
+        for m in sorted(metrics_catalogue.CATALOGUE, key=lambda m: m.name)
     )
     theirs = "".join(
         f"| `{m.name}` | {m.kind} | {', '.join(m.labels)} | {m.doc} |\n"
         for m in connect_metrics.CATALOGUE
     )
-    return _HEAD + own + _CONNECT + theirs
+    left_out = "".join(
+        f"| {m.group} | {', '.join(f'`{name}`' for name in m.names)} | {m.why} |\n"
+        for m in connect_metrics.NOT_GIVEN
+    )
+    return _HEAD + own + _CONNECT + theirs + _NOT_GIVEN + left_out
 
 
 if __name__ == "__main__":

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 
 from statsd import StatsClient
 
-from connect import metrics
 from connect.config.node import NodeConfig
 from connect.errors import ConfigError
 from connect.logs import logger
 from connect.metrics import Exposition, Sample
+from connect.metrics_catalogue import CATALOGUE
 
 INTERVAL_S = 10.0
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
@@ -46,7 +46,7 @@ class StatsdReporter:
         self._place = (host.strip("[]"), int(port))
         self._prefix = prefix
         self._samples = samples
-        self._kinds = {m.name: m.kind for m in metrics.CATALOGUE}
+        self._kinds = {m.name: m.kind for m in CATALOGUE}
         self._sent: dict[str, float] = {}
         self._stopping = threading.Event()
 

@@ -71,7 +71,7 @@ class Announcer:
     dead_letter: Callable[[Any], Message | None]
 
     def announce(self, commit_id: UUID, answer: Answer) -> int:
-        """Send everything of ``answer``; return the number of control events.
+        """Send everything of ``answer``; return the number of dead letters sent with it.
 
         Raises:
             ConfigError: a single file's metrics, or the partitions of the task, do not fit an
@@ -93,7 +93,7 @@ class Announcer:
                 e.at(topic=record.topic, partition=record.partition, offset=record.offset)
             raise
         failpoints.hit("W11")
-        return len(events)
+        return len(letters)
 
     def store_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Store source offsets alone; errors as ``announce``."""

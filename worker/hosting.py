@@ -73,7 +73,7 @@ class Host:
     def measure(self) -> None:
         """Put every task's figures into the metrics of this process."""
         for (connector, task), hosted in list(self._hosted.items()):
-            publish(connector, task, hosted.task.figures)
+            publish(connector, task, hosted.task.figures, self._clock.monotonic_ms())
 
     def shutdown(self, grace_ms: int) -> bool:
         """Stop every task; True when all ended within the grace.

@@ -122,6 +122,11 @@ class Ledger:
         """Per partition the first source offset not yet read."""
         return {tp: p.position for tp, p in self._partitions.items()}
 
+    @property
+    def unannounced_max(self) -> int:
+        """Offsets read and not announced, of the partition with the most."""
+        return max((p.position - p.announced for p in self._partitions.values()), default=0)
+
     def unread(self, ends: Offsets) -> int:
         """Offsets between the positions and ``ends``: at most so many records wait."""
         return sum(max(0, end - self._partitions[tp].position) for tp, end in ends.items())

@@ -34,6 +34,7 @@ from worker.drain import Drain
 from worker.figures import TaskFigures
 from worker.newest_layout import check_layout
 from worker.ratio import DeadLetterLimits
+from worker.record_errors import RecordErrors
 from worker.rounds import Backlog, Ledger, Offsets, Slice
 from worker.source import check_positions, source_options
 from worker.stalls import Stalls
@@ -135,6 +136,8 @@ class _Life:
         self._closing: list[Callable[[], None]] = []
         errors = owner.config.errors
         self._ratio = DeadLetterLimits(errors.dead_letter_ratio_max, errors.dead_letter_run_max)
+        self._errors = RecordErrors(owner.config, owner.assignment.task, self._figures, self._clock)
+        self._figures.begin(len(self._partitions), now_ms=self._clock.monotonic_ms())
 
     def close(self) -> None:
         """Let go of all connections; pending batches are forgotten."""
@@ -350,10 +353,13 @@ class _Life:
 
     def _batch(self, rows: DataFrame, part: Slice) -> None:
         started_ms = self._clock.monotonic_ms()
-        batch = self._runner.run(rows, part)
+        with self._errors.counted():
+            batch = self._runner.run(rows, part)
+        self._errors.tolerated(batch)
         self._ratio.add(batch)
         self._ledger.add(batch)
-        self._figures.add(batch, self._clock.monotonic_ms() - started_ms)
+        self._figures.add(batch, started_ms=started_ms, now_ms=self._clock.monotonic_ms())
+        self._figures.records_pending_partition_max = self._ledger.unannounced_max
         self._figures.lag_records = max(0, self._figures.lag_records - part.record_count_max)
         self._hear(0)
         if self._asked is not None and self._is_far_from_the_end(
@@ -375,12 +381,13 @@ class _Life:
     def _announce(self, commit_id: UUID) -> None:
         self._until_sure(lambda: self._topics.check(self._ledger.next_offsets))
         answer = self._ledger.answer()
-        self._announcer.announce(commit_id, answer)
+        started_ms = self._clock.monotonic_ms()
+        letters = self._announcer.announce(commit_id, answer)
         self._ledger.announced(answer)
+        self._figures.announced(letters, started_ms, now_ms=self._clock.monotonic_ms())
         self._asked, self._answered = None, commit_id
         if answer.batches:
             self._backlog.announced(commit_id)
-        self._figures.announcements += 1
         self._figures.rounds_uncommitted = self._backlog.rounds
 
     def _leave(self) -> None:

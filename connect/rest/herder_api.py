@@ -253,7 +253,7 @@ class HerderApi(Protocol):
         """Sums of these metrics as this node heard them last, by connector and metric.
 
         Args:
-            metrics: names in ``connect.metrics.CATALOGUE`` that have a label ``connector``.
+            metrics: names in ``connect.metrics_catalogue`` that have a label ``connector``.
 
         Returns:
             No entry where nothing was heard.

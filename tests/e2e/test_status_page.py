@@ -40,5 +40,14 @@ def test_the_page_follows_real_rows(running: RunningStack) -> None:
             expect(figures.filter(has_text=text)).to_have_count(1)
         expect(figures.filter(has_text="Valid-through age")).to_contain_text("UTC")
         assert not seen.complaints
+        running.until(
+            lambda: running.counts(name)["kafka_connect_sink_task_sink_record_send_total"] == 12,
+            lambda: "the records to be counted",
+        )
+        counts = running.counts(name)
+        assert counts["kafka_connect_sink_task_partition_count"] == 1
+        assert counts["kafka_connect_sink_task_put_batch_max_time_ms"] > 0
+        assert counts["kafka_connect_connector_task_offset_commit_max_time_ms"] > 0
+        assert counts["kafka_connect_task_error_total_record_errors"] == 0
         seen.close()
     running.delete(name)

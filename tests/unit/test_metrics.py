@@ -6,10 +6,11 @@ import pytest
 
 from connect import metrics, metrics_docs
 from connect.connect_metrics import CATALOGUE as CONNECT_CATALOGUE
-from connect.connect_metrics import ConnectMetrics
+from connect.connect_metrics import NOT_GIVEN, ConnectMetrics
 from connect.errors import ConfigError, InvariantViolation
 from connect.ipc import Channel
 from connect.metrics import Exposition, Registry
+from connect.metrics_catalogue import CATALOGUE, Kind
 from connect.rest.herder_api import ConnectorStatus, TaskStatus
 from connect.statsd_reporter import StatsdReporter
 
@@ -23,7 +24,7 @@ def test_document_is_current() -> None:
 
 def test_names_are_declared_once() -> None:
     """Two declarations of one name would hide each other."""
-    names = [metric.name for metric in metrics.CATALOGUE]
+    names = [metric.name for metric in CATALOGUE]
     assert len(names) == len(set(names))
 
 
@@ -36,7 +37,7 @@ def test_names_are_declared_once() -> None:
         ("counter", "rounds", {"connector": "c", "task": 0}),
     ],
 )
-def test_undeclared_use_is_a_bug(kind: metrics.Kind, name: str, labels: dict[str, object]) -> None:
+def test_undeclared_use_is_a_bug(kind: Kind, name: str, labels: dict[str, object]) -> None:
     """Name, kind and labels must be those of the catalogue."""
     with pytest.raises(InvariantViolation):
         Registry().value(kind, name, labels)
@@ -139,10 +140,63 @@ def test_kafka_connects_metrics_have_its_names() -> None:
 
 def test_every_source_of_kafka_connects_metrics_is_declared() -> None:
     """With the same labels, in the same order."""
-    own = {m.name: m for m in metrics.CATALOGUE}
+    own = {m.name: m for m in CATALOGUE}
     for metric in CONNECT_CATALOGUE:
         if metric.source is not None:
             assert own[metric.source].labels == metric.labels
+
+
+KAFKA_CONNECT = {
+    "connector-metrics": "connector-class connector-type connector-version status",
+    "connector-task-metrics": (
+        "status running-ratio pause-ratio offset-commit-max-time-ms offset-commit-avg-time-ms "
+        "batch-size-max batch-size-avg offset-commit-failure-percentage "
+        "offset-commit-success-percentage connector-class connector-type connector-version "
+        "task-class task-version header-converter-class header-converter-version "
+        "key-converter-class key-converter-version value-converter-class value-converter-version"
+    ),
+    "connector-transform-metrics": "transform-class transform-version",
+    "connector-predicate-metrics": "predicate-class predicate-version",
+    "sink-task-metrics": (
+        "sink-record-read-rate sink-record-read-total sink-record-send-rate "
+        "sink-record-send-total sink-record-lag-max partition-count offset-commit-seq-no "
+        "offset-commit-completion-rate offset-commit-completion-total offset-commit-skip-rate "
+        "offset-commit-skip-total put-batch-max-time-ms put-batch-avg-time-ms "
+        "sink-record-active-count sink-record-active-count-max sink-record-active-count-avg"
+    ),
+    "task-error-metrics": (
+        "total-record-failures total-record-errors total-records-skipped total-retries "
+        "total-errors-logged deadletterqueue-produce-requests deadletterqueue-produce-failures "
+        "last-error-timestamp"
+    ),
+    "connect-worker-metrics": (
+        "connector-count task-count connector-startup-attempts-total "
+        "connector-startup-failure-percentage connector-startup-failure-total "
+        "connector-startup-success-percentage connector-startup-success-total "
+        "task-startup-attempts-total task-startup-failure-percentage task-startup-failure-total "
+        "task-startup-success-percentage task-startup-success-total connector-destroyed-task-count "
+        "connector-failed-task-count connector-paused-task-count connector-restarting-task-count "
+        "connector-running-task-count connector-total-task-count connector-unassigned-task-count"
+    ),
+    "connect-worker-rebalance-metrics": (
+        "leader-name epoch connect-protocol completed-rebalances-total rebalancing "
+        "rebalance-max-time-ms rebalance-avg-time-ms time-since-last-rebalance-ms"
+    ),
+}
+"""Kafka Connect 4.3's attributes for sinks, by group."""
+
+
+def test_each_of_kafka_connects_metrics_is_given_or_its_absence_explained() -> None:
+    """Not both, and nothing else is explained."""
+    given = {metric.name for metric in CONNECT_CATALOGUE}
+    absent = {(left_out.group, name) for left_out in NOT_GIVEN for name in left_out.names}
+    for group, names in KAFKA_CONNECT.items():
+        prefix = f"kafka_connect_{group.removeprefix('connect-').removesuffix('-metrics')}_"
+        for name in names.split():
+            exposed = (prefix + name).replace("-", "_")
+            assert (exposed in given) != ((group, name) in absent), (group, name)
+    known = {(group, name) for group, names in KAFKA_CONNECT.items() for name in names.split()}
+    assert absent <= known
 
 
 def test_statsd_gets_what_was_added_and_what_changed() -> None:
