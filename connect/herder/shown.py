@@ -126,7 +126,10 @@ def _node_of(task: int, state: ConnectorState) -> str | None:
 
 
 def failed_tables_text(tables: Sequence[Mapping[str, Any]]) -> str | None:
-    """One line for each table that is not committed: the connector runs, they need somebody."""
+    """One line for each table that is not committed, the cause in the first, as in any trace.
+
+    The connector runs all the same; they need somebody.
+    """
     if not tables:
         return None
     lines = [
@@ -136,7 +139,7 @@ def failed_tables_text(tables: Sequence[Mapping[str, Any]]) -> str | None:
     ]
     if len(tables) > TABLES_SHOWN_MAX:
         lines.append(f"and {len(tables) - TABLES_SHOWN_MAX} more")
-    return "\n".join([f"{len(tables)} of the connector's tables cannot be committed:", *lines])
+    return "\n".join(lines)
 
 
 def stored(part: ConnectorStatus | TaskStatus, *, generation: int, version: str) -> Status:
