@@ -221,9 +221,7 @@ def create_app(
     add_route(app, "GET", "/icefloe/v1/openapi.json", itself.openapi)
     add_route(app, "GET", "/icefloe/v1/cluster", itself.cluster)
     add_route(app, "GET", "/icefloe/v1/overview", Overview(herder).show)
-    page = StatusPage()
-    add_route(app, "GET", "/ui", page.page)
-    add_route(app, "GET", "/ui/{file}", page.file)
+    _add_page(app, StatusPage())
     own = "/icefloe/v1/connectors/{name}"
     for view in VIEWS:
         add_route(app, "GET", f"{own}/{view}", itself.view(view))
@@ -274,6 +272,11 @@ def _methods(app: FastAPI) -> Callable[[str], Iterable[str]]:
 def _is_short(call: Call) -> bool:
     """A list of names; with what is behind each name it may be long."""
     return not call.query
+
+
+def _add_page(app: FastAPI, page: StatusPage) -> None:
+    add_route(app, "GET", "/ui", page.page)
+    add_route(app, "GET", "/ui/{file}", page.file)
 
 
 def _add_connectors(app: FastAPI, connectors: Connectors) -> None:
