@@ -86,22 +86,27 @@ def one_chunk(column: Any) -> pa.Array:
 
 
 def blocks(batches: Iterator[pa.RecordBatch], limits: PipelineLimits) -> Iterator[Block]:
-    """Join batches until a block has its rows or bytes; split those that are larger alone."""
+    """Records in blocks of bounded size."""
+    return map(Block, joined(batches, limits))
+
+
+def joined(batches: Iterator[pa.RecordBatch], limits: PipelineLimits) -> Iterator[pa.Table]:
+    """Join batches until there are the rows or bytes of a block; split what is larger alone."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
         for part in _parts(batch, limits):
             if waiting and rows + part.num_rows > limits.block_rows:
-                yield Block(pa.Table.from_batches(waiting))
+                yield pa.Table.from_batches(waiting)
                 waiting, rows, size = [], 0, 0
             waiting.append(part)
             rows += part.num_rows
             size += part.nbytes
             if size >= limits.block_bytes:
-                yield Block(pa.Table.from_batches(waiting))
+                yield pa.Table.from_batches(waiting)
                 waiting, rows, size = [], 0, 0
     if rows:
-        yield Block(pa.Table.from_batches(waiting))
+        yield pa.Table.from_batches(waiting)
 
 
 def _parts(batch: pa.RecordBatch, limits: PipelineLimits) -> Iterator[pa.RecordBatch]:

@@ -331,12 +331,24 @@ def _error_from(item: dict[str, Any]) -> RecordError:
     )
 
 
+def told(payload: bytes) -> RecordError | RetriableError | ConfigError:
+    """The error of a payload that ``error_row`` made."""
+    item = json.loads(payload)
+    return _error_from(item) if isinstance(item, dict) else _failure_of(*item)
+
+
 def _failure_from(items: list[Any]) -> RetriableError | ConfigError | None:
     """What an operator must mend, else what may pass."""
-    for kind, message, code, coordinates in sorted(items, key=lambda item: str(item[0])):
-        failure = ConfigError if kind == "ConfigError" else RetriableError
-        return failure(message, code=code, **coordinates)
+    for item in sorted(items, key=lambda item: str(item[0])):
+        return _failure_of(*item)
     return None
+
+
+def _failure_of(
+    kind: str, message: str, code: str, coordinates: Mapping[str, Any]
+) -> RetriableError | ConfigError:
+    failure = ConfigError if kind == "ConfigError" else RetriableError
+    return failure(message, code=code, **coordinates)
 
 
 def _letter_from(item: list[Any]) -> DeadLetter:

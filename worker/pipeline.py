@@ -82,7 +82,7 @@ def run(spec: PipelineSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.
 def _run(
     spec: PipelineSpec, batches: Iterator[pa.RecordBatch], clock: Clock | None = None
 ) -> Iterator[pa.RecordBatch]:
-    task = _Task(spec, clock or SystemClock())
+    task = PipelineTask(spec, clock or SystemClock())
     try:
         for block in blocks(batches, task.limits):
             task.take(block)
@@ -98,10 +98,20 @@ def _run(
     yield to_batch(rows)
 
 
-class _Task:
-    def __init__(self, spec: PipelineSpec, clock: Clock) -> None:
+class PipelineTask:
+    """What one Spark task does with its records.
+
+    Args:
+        spec: what to do.
+        clock: for the names of files.
+        reference: in the place of the spec's own.
+    """
+
+    def __init__(
+        self, spec: PipelineSpec, clock: Clock, reference: ReferencePath | None = None
+    ) -> None:
         self._spec = spec
-        reference = ReferencePath(spec.config)
+        reference = reference or ReferencePath(spec.config)
         self._reference = reference
         prefix = clock.new_uuid()
         numbers = iter(range(1 << 62))
@@ -202,6 +212,7 @@ class _Task:
         ]
         for part in parts:
             part.add_doubt(doubt)
+        self._spread(decoded.places, doubt)
         slow[decoded.places[doubt]] = True
         doubt = slow[decoded.places]  # a record's rows go together
         outcome[decoded.places[nowhere[codes] & ~doubt]] = DROPPED
@@ -209,6 +220,9 @@ class _Task:
         if not self._records.requests:
             for part in parts:
                 self._write_part(part, targets, codes, doubt, marks)
+
+    def _spread(self, places: Rows, doubt: Mask) -> None:
+        """Add rows to the doubtful that must go with one of them; here a row is a record."""
 
     def _marks(
         self,

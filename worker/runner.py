@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from connect import failpoints
 from connect.clock import Clock, SystemClock
@@ -28,6 +28,8 @@ from worker.descriptors import DESCRIPTOR_DDL, BatchResult, DeadLetter, collect
 from worker.drain import as_arrow
 from worker.pipeline import run
 from worker.rounds import Slice, WrittenBatch
+from worker.sql_query import SparkQuery, sql_plan
+from worker.sql_tables import StaticTables
 from worker.task_tables import TaskTables
 from worker.wiring import TaskAssignment
 
@@ -43,12 +45,14 @@ class PipelineRunner:
         tables: its tables; closed with the runner.
         letters: where dead letters become rows, when the connector names a table.
         task: number of the task, for dead letters.
+        query: the connector's ``Sql`` transformation, when it has one.
     """
 
     config: ConnectorConfig
     tables: TaskTables
     letters: DeadLetterTable
     task: int = 0
+    query: SparkQuery | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -72,7 +76,11 @@ class PipelineRunner:
         """
         for _ in range(RUNS_MAX):
             spec = self.tables.spec()
-            result = collect(as_arrow(rows.mapInArrow(run(spec), DESCRIPTOR_DDL)))
+            if self.query is None:
+                written = rows.mapInArrow(run(spec), DESCRIPTOR_DDL)
+            else:
+                written = self.query.run(rows, spec)
+            result = collect(as_arrow(written))
             failpoints.hit("W4")
             if result.is_usable:
                 return self._written(result, part)
@@ -94,8 +102,10 @@ class PipelineRunner:
         return message(letter.record, letter.error, self.config, task_id=self.task)
 
     def refresh(self) -> None:
-        """Look at the tables again when that is due."""
+        """Look at the tables, and at those that a query joins, again when that is due."""
         self.tables.refresh()
+        if self.query is not None:
+            self.query.refresh()
 
     def close(self) -> None:
         """Let go of the catalog's connections."""
@@ -151,4 +161,14 @@ def make_runner(
     clock = clock or SystemClock()
     tables = TaskTables(config, catalog, clock)
     letters = DeadLetterTable(config, catalog, clock, assignment.task)
-    return PipelineRunner(config, tables, letters, assignment.task)
+    plan = sql_plan(config)
+    query = None
+    if plan is not None:
+        session = SparkSession.builder.getOrCreate()  # the worker's one session
+        query = SparkQuery(session, plan, StaticTables(plan, catalog, clock))
+        try:
+            query.refresh()
+        except BaseException:
+            catalog.close()
+            raise
+    return PipelineRunner(config, tables, letters, assignment.task, query)

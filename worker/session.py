@@ -25,6 +25,7 @@ from pathlib import Path
 from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from connect.embedded.jars import resolve
@@ -33,6 +34,8 @@ from connect.failpoints import WORKER_PID_VARIABLE
 
 TASK_FAILURES_MAX = 3
 REDACTED = r"(?i)secret|password|token|access[.]?key|credential|jaas|sasl|ssl[.]key"
+# pyspark logs what it raises out of expressions, with the values
+_TALKERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _CHECKPOINT_FILES = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
@@ -167,6 +170,8 @@ def settings(
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # it evaluates expressions outside of what catches their errors, see worker.sql_query
+        "spark.sql.subexpressionElimination.enabled": "false",
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         "spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "false",
@@ -187,6 +192,8 @@ def open_session(node: Mapping[str, str], *, folder: Path | None = None) -> Sess
         ConfigError: no usable Java, or jars that do not match their check sums.
         RetriableError: jars could not be downloaded.
     """
+    for name in _TALKERS:
+        PySparkLogger.getLogger(name).disabled = True
     home = Path(tempfile.mkdtemp(prefix="icefloe-worker-", dir=folder))
     cores = core_count()
     os.environ["JAVA_HOME"] = str(find_java().resolve().parent.parent)

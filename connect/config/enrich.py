@@ -9,6 +9,7 @@ from typing import Literal
 from connect.config.check import Checked, Raw, check_keys
 from connect.config.keys import REQUIRED, Key, invalid, list_of
 from connect.config.plugins import INTERFACES, Plugin, Plugins
+from connect.transforms.sql import is_sql, misplaced
 
 Enriched = Literal["transformation", "predicate"]
 _LIST = {"transformation": "transforms", "predicate": "predicates"}
@@ -78,7 +79,23 @@ def check_aliases(raw: Raw, kind: Enriched, plugins: Plugins) -> Aliases:
                 f"Config '{prefix}negate' was provided but there is no config "
                 f"'{prefix}predicate' defining a predicate to be negated.",
             )
+    if kind == "transformation":
+        _check_sql(raw, found)
     return found
+
+
+def _check_sql(raw: Raw, found: Aliases) -> None:
+    """Where a query stands among the transformations, and in what connector."""
+    types = {name: raw.get(name) or "" for name in found.recommended}
+    queries = [name for name, given in types.items() if is_sql(given)]
+    why = misplaced(
+        list(types.values()),
+        has_predicate=any(f"{name.removesuffix('type')}predicate" in raw for name in queries),
+        is_row_level=bool(raw.get("iceberg.tables.cdc-field"))
+        or (raw.get("iceberg.tables.upsert-mode-enabled") or "").strip().lower() == "true",
+    )
+    if why is not None:
+        found.checked.add(queries[-1], why)
 
 
 def _check_together(raw: Raw, prefix: str, plugin: Plugin, checked: Checked) -> None:

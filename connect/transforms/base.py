@@ -93,6 +93,7 @@ class Declaration:
         differs: what it does differently from the Java class, for its page.
         is_column: whether records go through it column by column.
         needs_headers: whether it looks at headers, so that they must be read.
+        is_query: whether Spark runs it over micro-batches, so that ``make``'s function never does.
     """
 
     name: str
@@ -107,6 +108,7 @@ class Declaration:
     differs: str = ""
     is_column: bool = False
     needs_headers: bool = False
+    is_query: bool = False
 
     @property
     def class_names(self) -> tuple[str, ...]:

@@ -31,9 +31,22 @@ What a transformation drops is read and counted as dropped. What it refuses has 
 
 Class names of Kafka, of the Iceberg sink (`org.apache.iceberg...` and `io.tabular...`) and our own
 are taken as existing configurations write them. Those marked *columns* change whole blocks of
-records at once; the others go record by record, which is slower: see
-[performance](../performance.md). [Your own](custom.md) are Python functions.
+records at once, Spark runs those marked *Spark*; the others go record by record, which is slower:
+see [performance](../performance.md). [Your own](custom.md) are Python functions.
 """
+
+
+_HOW: Final = {
+    "columns": "Runs on columns where the records have a column form, else record by record.\n",
+    "records": "Runs record by record.\n",
+    "Spark": "Runs in Spark, over each micro-batch.\n",
+}
+
+
+def _form(declared: Declaration) -> str:
+    if declared.is_query:
+        return "Spark"
+    return "columns" if declared.is_column else "records"
 
 
 def page(declared: Declaration) -> str:
@@ -43,11 +56,7 @@ def page(declared: Declaration) -> str:
     if declared.also:
         also = ", ".join(f"`{package}{declared.name}`" for package in declared.also)
         parts.append(f"Also: {also}.\n")
-    parts.append(
-        "Runs on columns where the records have a column form, else record by record.\n"
-        if declared.is_column
-        else "Runs record by record.\n"
-    )
+    parts.append(_HOW[_form(declared)])
     if declared.differs:
         parts.append(f"Other than in Java: {declared.differs}\n")
     if declared.keys or declared.families:
@@ -88,8 +97,7 @@ def index() -> str:
     lines = ["| transformation | | what it does |", "|---|---|---|"]
     for declared in DECLARATIONS:
         first = declared.doc.split(". ")[0].rstrip(".") + "."
-        how = "columns" if declared.is_column else "records"
-        lines.append(f"| [{declared.name}]({declared.name}.md) | {how} | {first} |")
+        lines.append(f"| [{declared.name}]({declared.name}.md) | {_form(declared)} | {first} |")
     parts = [_INDEX, "\n".join(lines) + "\n", "## Predicates\n"]
     for predicate in PREDICATES:
         parts.append(f"### {predicate.name}\n")

@@ -30,6 +30,7 @@ from connect.transforms import (
     regex_router,
     replace_field,
     set_schema_metadata,
+    sql,
     timestamp_converter,
     timestamp_router,
     value_to_key,
@@ -63,6 +64,7 @@ DECLARATIONS: Final[tuple[Declaration, ...]] = (
     jmespath_transform.DECLARATION,
     parse_json.DECLARATION,
     parse_timestamp.DECLARATION,
+    sql.DECLARATION,
 )
 
 

@@ -1,0 +1,368 @@
+"""``Sql``: the pipeline's halves and the query between them, in Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
+
+from connect.clock import SystemClock
+from connect.errors import ConfigError
+from connect.gateways.catalog import CatalogGateway, open_catalog
+from connect.layout import TopicPartition
+from connect.transforms.sql import DECLARATION
+from tests.differential.support import config, plan, rows_of, source
+from worker.descriptors import BatchResult, Progress, collect
+from worker.plan import PipelineLimits, PipelineSpec
+from worker.session import Session
+from worker.sql_query import SparkQuery, sql_plan
+from worker.sql_tables import StaticTables
+
+pytestmark = [
+    pytest.mark.spark,
+    # pyspark leaves the socket of a collected result to the garbage collector
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+PLACES = pa.table({"device": ["d1", "d2", "d2", None], "city": ["Oslo", "Bern", "Rome", "None"]})
+TABLE = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "city", StringType(), required=False),
+    NestedField(3, "n", IntegerType(), required=False),
+)
+COLUMNS = "id BIGINT, device STRING, n STRING"
+
+
+class Late(SystemClock):
+    """A clock that a test moves."""
+
+    ms = 0
+
+    def monotonic_ms(self) -> int:
+        return self.ms
+
+
+class Rig:
+    """A catalog with a static table, and queries over it.
+
+    Args:
+        session: Spark's.
+        folder: of files.
+        catalog: where ``geo.places`` is.
+    """
+
+    def __init__(self, session: Session, folder: Path, catalog: CatalogGateway) -> None:
+        self.session = session
+        self.folder = folder
+        self.clock = Late()
+        self.places = self.static("geo.places", PLACES, catalog)
+        self.catalog = catalog
+
+    @staticmethod
+    def static(name: str, rows: pa.Table, catalog: CatalogGateway) -> Any:
+        fields = [
+            NestedField(i, column, StringType(), required=False)
+            for i, column in enumerate(rows.column_names, start=1)
+        ]
+        table = catalog.create(name.split("."), Schema(*fields))
+        table.append(rows)
+        return table
+
+    def query(self, text: str, columns: str = COLUMNS, **more: str | None) -> SparkQuery:
+        """A query, its static tables read and its plan judged."""
+        self.config = config(**{**self.keys(text, columns), **more})
+        found = sql_plan(self.config)
+        assert found is not None
+        query = SparkQuery(self.session.spark, found, StaticTables(found, self.catalog, self.clock))
+        query.refresh()
+        return query
+
+    @staticmethod
+    def keys(text: str, columns: str = COLUMNS) -> dict[str, str]:
+        joined = {"transforms.q.table.places": "geo.places"} if " places " in text else {}
+        return {
+            "errors.tolerance": "all",
+            "transforms": "q",
+            "transforms.q.type": "Sql",
+            "transforms.q.query": text,
+            "transforms.q.columns": columns,
+            **joined,
+        }
+
+    def run(
+        self,
+        query: SparkQuery,
+        values: list[Any],
+        schema: Schema | None = TABLE,
+        *,
+        reference_only: bool = False,
+        block_rows: int = 65_536,
+    ) -> BatchResult:
+        """What becomes of records, given as JSON or bytes."""
+        raw = [v if isinstance(v, bytes) or v is None else json.dumps(v).encode() for v in values]
+        limits = PipelineLimits(block_rows=block_rows)
+        tables = (plan(self.folder, schema),) if schema is not None else ()
+        spec = PipelineSpec(self.config, tables, frozenset(), limits, reference_only)
+        given = source(raw).select(list(spec.columns()))
+        records = self.session.spark.createDataFrame(pa.Table.from_batches([given])).coalesce(1)
+        return collect(query.run(records, spec).toArrow())
+
+
+@pytest.fixture
+def rig(
+    spark_session: Session, tmp_path: Path, sql_catalog_properties: dict[str, str]
+) -> Iterator[Rig]:
+    """A catalog of its own."""
+    catalog = open_catalog("iceberg", sql_catalog_properties)
+    yield Rig(spark_session, tmp_path, catalog)
+    catalog.close()
+
+
+def counts(result: BatchResult) -> Progress:
+    """What became of the records of the one partition."""
+    return result.progress[TopicPartition("t", 0)]
+
+
+def test_the_page_shows_what_happens(rig: Rig) -> None:
+    """The example of the documentation gives the row that it says."""
+    example = DECLARATION.example
+    assert isinstance(example.after, Mapping)
+    Rig.static("geo.locations", PLACES, rig.catalog)
+    options = {f"transforms.q.{name}": value for name, value in example.config.items()}
+    rig.config = config(**{"transforms": "q", "transforms.q.type": "Sql", **options})
+    found = sql_plan(rig.config)
+    assert found is not None
+    query = SparkQuery(rig.session.spark, found, StaticTables(found, rig.catalog, rig.clock))
+    query.refresh()
+    after = example.after["value"]
+    kinds = [IntegerType() if type(value) is int else StringType() for value in after.values()]
+    schema = Schema(
+        *(
+            NestedField(i, name, kind, required=False)
+            for i, (name, kind) in enumerate(zip(after, kinds, strict=True), start=1)
+        )
+    )
+    result = rig.run(query, [example.before["value"]], schema)
+    assert rows_of(result, "db.t1") == [after]
+
+
+def test_every_record_is_counted_once(rig: Rig) -> None:
+    """Written, dropped by WHERE or as a tombstone, refused before, in and behind the query."""
+    query = rig.query(
+        "SELECT r.id, p.city, CAST(r.n AS INT) * 2 AS n, id AS city_id FROM records r "
+        "LEFT JOIN places p ON p.device = r.device WHERE CAST(r.n AS INT) < 2000000000"
+    )
+    result = rig.run(
+        query,
+        [
+            {"id": 1, "device": "d1", "n": "1"},
+            None,
+            {"id": 2, "device": "d2", "n": "2"},
+            {"id": 3, "device": "d3", "n": "3"},
+            {"id": 4, "n": "2000000001"},  # WHERE
+            {"id": 5, "n": "secret"},  # WHERE fails
+            {"id": 6, "n": "1500000000"},  # SELECT overflows
+            {"id": "secret"},  # no BIGINT
+            b"{",
+            {"id": 7, "device": None, "n": "7"},
+        ],
+    )
+    assert counts(result) == Progress(10, 2, 4, 4, 1_700_000_000_009)
+    rows = [(row["id"], row["city"], row["n"]) for row in rows_of(result, "db.t1")]
+    assert sorted(rows[1:3], key=str) == [(2, "Bern", 4), (2, "Rome", 4)]
+    assert rows[:1] + rows[3:] == [(1, "Oslo", 2), (3, None, 6), (7, None, 14)]
+    letters = [(d.record.offset, d.error.stage, d.error.code) for d in result.dead_letters]
+    assert letters == [
+        (5, "TRANSFORMATION", "sql_failed"),
+        (6, "TRANSFORMATION", "sql_failed"),
+        (7, "TRANSFORMATION", "bad_text"),
+        (8, "VALUE_CONVERTER", "bad_json"),
+    ]
+    assert result.dead_letters[0].record.value == b'{"id": 5, "n": "secret"}'
+    assert "secret" not in "".join(str(d.error) for d in result.dead_letters)
+
+
+def test_a_record_of_several_rows_is_written_whole_or_not_at_all(rig: Rig) -> None:
+    """Whatever the cuts between blocks, a row that is refused takes its record's others along."""
+    query = rig.query(
+        "SELECT id, CAST(element AS INT) AS n FROM records r JOIN places p ON p.device = r.device",
+        columns="id BIGINT, device STRING, element STRING",
+        **{
+            "transforms": "e,q",
+            "transforms.e.type": "Explode",
+            "transforms.e.field": "list",
+            "transforms.e.element.field": "element",
+        },
+    )
+    values = [
+        {"id": 1, "device": "d1", "list": ["1", "2"]},
+        {"id": 2, "device": "d2", "list": ["3", "x", "4"]},
+        {"id": 3, "device": "d2", "list": ["5", "6"]},
+        {"id": 4, "device": "d9", "list": ["7"]},  # no match
+        {"id": 5, "device": "d1", "list": []},
+    ]
+    for block_rows in (1, 3, 65_536):
+        result = rig.run(query, values, block_rows=block_rows)
+        assert counts(result) == Progress(5, 2, 1, 2, 1_700_000_000_004)
+        rows = [(row["id"], row["n"]) for row in rows_of(result, "db.t1")]
+        assert rows == [(1, 1), (1, 2), (3, 5), (3, 5), (3, 6), (3, 6)]
+
+
+def test_both_paths_give_the_same_rows(rig: Rig) -> None:
+    """By columns and one by one, for every type that a query may give."""
+    columns = "id BIGINT, t STRING, d DOUBLE, at TIMESTAMP, m MAP<STRING, INT>, l ARRAY<BIGINT>"
+    query = rig.query(
+        "SELECT id, upper(t) AS s, d / 2 AS d, at, date(at) AS day, m, l, CAST(d AS FLOAT) AS f, "
+        "CAST(id AS SMALLINT) AS i, CAST(d AS DECIMAL(12,2)) AS e, CAST(t AS BINARY) AS b, "
+        "struct(id AS x, t AS y) AS st, kafka.offset AS o FROM records",
+        columns=columns,
+    )
+    ids = iter(range(1, 100))
+
+    def optional(name: str, kind: Any) -> NestedField:
+        return NestedField(next(ids), name, kind, required=False)
+
+    schema = Schema(
+        optional("id", LongType()),
+        optional("s", StringType()),
+        optional("d", DoubleType()),
+        optional("at", TimestamptzType()),
+        optional("day", DateType()),
+        optional("m", MapType(50, StringType(), 51, LongType(), value_required=False)),
+        optional("l", ListType(52, StringType(), element_required=False)),
+        optional("f", DoubleType()),
+        optional("i", IntegerType()),
+        optional("e", DecimalType(10, 2)),
+        optional("b", BinaryType()),
+        optional("st", StructType(optional("x", LongType()), optional("y", StringType()))),
+        optional("o", LongType()),
+    )
+    values = [
+        {"id": 1, "t": "a", "d": 1.25, "at": "2026-01-02T03:04:05.678901Z", "m": {"k": 1}},
+        {"id": 2, "l": [1, None, 3], "at": 1_700_000_000_123, "d": 123456789.5},  # e does not fit
+        {"id": 40_000},  # i overflows
+        {},
+        {"id": -3, "t": "äß", "d": -0.0, "m": {}, "l": []},
+        {"id": 5, "at": "1900-01-01T00:00:00Z", "m": {"x": None}},
+    ]
+    by_columns = rig.run(query, values, schema)
+    one_by_one = rig.run(query, values, schema, reference_only=True)
+    assert rows_of(by_columns, "db.t1") == rows_of(one_by_one, "db.t1")
+    assert by_columns.progress == one_by_one.progress
+    assert counts(by_columns).written == 4
+    letters = [[(d.record.offset, d.error.code) for d in r.dead_letters] for r in
+               (by_columns, one_by_one)]  # fmt: skip
+    assert letters[0] == letters[1]
+    assert [offset for offset, _ in letters[0]] == [1, 2]
+
+
+def test_tables_are_created_and_widened_by_the_columns_of_the_query(rig: Rig) -> None:
+    """What the query gives has types, nulls too: a new table, a new column and route are asked."""
+    create = {"iceberg.tables.auto-create-enabled": "true"}
+    widen = {"iceberg.tables.evolve-schema-enabled": "true"}
+    text = "SELECT id, p.city, kafka.timestamp AS at FROM records LEFT JOIN places p ON "
+    query = rig.query(text + "p.device = records.device", **create, **widen)
+    value = {"id": 1, "device": "nowhere"}
+    (asked,) = rig.run(query, [value], None).table_requests
+    kinds = {
+        f.name: str(f.field_type)
+        for f in Schema.model_validate_json(asked.schema_json or "").fields
+    }
+    assert kinds == {"id": "long", "city": "string", "at": "timestamptz"}
+    (change,) = rig.run(query, [value]).schema_requests
+    assert "at" in change.changes[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("SELECT nothing FROM records", "UNRESOLVED_COLUMN"),
+        ("SELECT id + FROM records", "PARSE_SYNTAX_ERROR"),
+        ("SELECT nofunction(id) FROM records", "UNRESOLVED_ROUTINE"),
+        ("SELECT count(id) FROM records", "MISSING_GROUP_BY"),
+        ("SELECT count(1) AS x FROM records", "Aggregate|MISSING_GROUP_BY"),
+        ("SELECT explode(array(1, 2)) AS x FROM records", "NESTED_IN_EXPRESSIONS|Generate"),
+        ("SELECT row_number() OVER (ORDER BY id) AS x FROM records", "Window|WINDOW"),
+        ("SELECT uuid() AS x FROM records", "another result"),
+        ("SELECT id FROM records WHERE kafka.timestamp < now()", "another result"),
+        ("SELECT reflect('java.lang.System', 'exit', 1) AS x FROM records", "another result"),
+        ("SELECT id, n AS ID FROM records", "two columns"),
+        ("SELECT INTERVAL 1 DAY AS x FROM records", "no table takes"),
+        ("SELECT x.* FROM records", "no relation"),
+        ("SELECT id FROM records WHERE id", "no condition"),
+        ("SELECT id FROM records JOIN places p ON p.device = id", "write a CAST"),
+        ("SELECT id FROM records JOIN places p ON device = n", "AMBIGUOUS"),
+        ("SELECT id FROM records JOIN places p ON p.device = p.city", "one side must be"),
+        ("SELECT id FROM records JOIN places p ON p.nothing = n", "UNRESOLVED_COLUMN"),
+        ("SELECT device FROM records r JOIN places p ON p.device = r.device", "AMBIGUOUS"),
+        ("SELECT id FROM records r JOIN places p ON rand() = 1 AND p.city = n", "may be either"),
+    ],
+)
+def test_what_cannot_be_run_soundly_is_refused(rig: Rig, text: str, said: str) -> None:
+    """Before the first record, with Spark's words or ours."""
+    with pytest.raises(ConfigError, match=said) as refused:
+        rig.query(text)
+    assert refused.value.code == "sql_query"
+
+
+def test_static_tables_are_looked_at_again(rig: Rig) -> None:
+    """After ``tables.refresh.ms``, and not before; Parquet files as well as Iceberg tables."""
+    folder = rig.folder / "names"
+    folder.mkdir()
+    pq.write_table(pa.table({"k": ["d1"], "name": ["first"]}), folder / "a.parquet")
+    (folder / "_SUCCESS").touch()
+    text = (
+        "SELECT id, concat(p.city, '-', names.name) AS city FROM records r "
+        "LEFT JOIN places p ON r.device = p.device LEFT JOIN names ON k = r.device"
+    )
+    query = rig.query(text, **{"transforms.q.table.names": str(folder)})
+    record = [{"id": 1, "device": "d1"}]
+    assert rows_of(rig.run(query, record), "db.t1")[0]["city"] == "Oslo-first"
+    rig.places.overwrite(pa.table({"device": ["d1"], "city": ["Paris"]}))
+    pq.write_table(pa.table({"k": ["d1"], "name": ["second"]}), folder / "a.parquet")
+    rig.clock.ms += 59_999
+    query.refresh()
+    assert rows_of(rig.run(query, record), "db.t1")[0]["city"] == "Oslo-first"
+    rig.clock.ms += 1
+    query.refresh()
+    assert rows_of(rig.run(query, record), "db.t1")[0]["city"] == "Paris-second"
+    pq.write_table(pa.table({"k": ["d1"], "other": ["x"]}), folder / "a.parquet")
+    rig.clock.ms += 60_000
+    with pytest.raises(ConfigError, match="name"):
+        query.refresh()
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"transforms.q.table.places": "geo.nowhere"}, "geo.nowhere does not exist"),
+        ({"transforms.q.table.places": "/nowhere/at/all"}, "no Parquet files"),
+        ({"transforms.q.tables.max.bytes": "100"}, "tables.max.bytes allows 100"),
+    ],
+)
+def test_a_static_table_that_cannot_be_had(rig: Rig, keys: dict[str, str], said: str) -> None:
+    """It is missing or too large: told by name, before the first record."""
+    text = "SELECT id FROM records r JOIN places p ON p.device = r.device"
+    with pytest.raises(ConfigError, match=said) as refused:
+        rig.query(text, **{**rig.keys(text), **keys})
+    assert refused.value.code == "sql_table"

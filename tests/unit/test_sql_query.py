@@ -1,0 +1,165 @@
+"""``Sql`` without Spark: how its query and columns are read, and where it may stand."""
+
+from __future__ import annotations
+
+import pytest
+
+from connect.config.parse import parse
+from connect.errors import ConfigError
+from connect.transforms.sql_columns import columns_schema, spark_type
+from connect.transforms.sql_query import Equality, Join, Query, parse_query, star_of
+
+CONNECTOR = {
+    "name": "c",
+    "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+    "topics": "t",
+    "iceberg.tables": "db.t",
+    "iceberg.catalog.type": "sql",
+    "iceberg.catalog.uri": "sqlite://",
+    "transforms": "q",
+    "transforms.q.type": "icefloe.transforms.Sql",
+    "transforms.q.columns": "id BIGINT",
+    "transforms.q.query": "SELECT id FROM records",
+}
+
+
+def test_a_query_is_taken_apart() -> None:
+    """Clauses are told from the same words in texts, comments, brackets and behind dots."""
+    found = parse_query(
+        """select r.*, a || 'x, from -- y' as z, -- a comment, from here
+        left(r.x, 3), CAST(x AS DECIMAL(3,2)), `order by`, r.where /* from */, extract(DAY FROM at)
+        from records as r
+        left outer join locations AS l ON l.`a b` = r.x and lower(l.b) = lower(r.y)
+        inner join t on t.id == l.t
+        where a > 1e-5 and b = 'SELECT x FROM y WHERE';"""
+    )
+    assert found == Query(
+        (
+            *("r.*", "a || 'x, from -- y' as z", "left(r.x, 3)", "CAST(x AS DECIMAL(3,2))"),
+            *("`order by`", "r.where", "extract(DAY FROM at)"),
+        ),
+        "r",
+        (
+            Join(
+                "locations",
+                "l",
+                "left",
+                (Equality("l.`a b`", "r.x"), Equality("lower(l.b)", "lower(r.y)")),
+            ),
+            Join("t", "t", "inner", (Equality("t.id", "l.t"),)),
+        ),
+        "a > 1e-5 and b = 'SELECT x FROM y WHERE'",
+    )
+    assert [star_of(item) for item in ("*", "l.*", "`l x`.*", "a * b")] == ["", "l", "l x", None]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "begin with SELECT"),
+        ("INSERT INTO t SELECT a FROM records", "subqueries"),
+        ("WITH x AS (SELECT 1) SELECT a FROM records", "subqueries"),
+        ("SELECT a", "no FROM"),
+        ("SELECT a, FROM records", "empty"),
+        ("SELECT (SELECT 1) FROM records", "subqueries"),
+        ("SELECT DISTINCT a FROM records", "DISTINCT"),
+        ("SELECT a FROM places", "it names places"),
+        ("SELECT a FROM records, places", "a relation is written"),
+        ("SELECT a FROM records GROUP BY a", "GROUP"),
+        ("SELECT a FROM records ORDER BY a", "ORDER"),
+        ("SELECT a FROM records LIMIT 1", "LIMIT"),
+        ("SELECT a FROM records WHERE", "no condition"),
+        ("SELECT a FROM records FULL JOIN p ON a = b", "FULL"),
+        ("SELECT a FROM records CROSS JOIN p", "CROSS"),
+        ("SELECT a FROM records LATERAL VIEW explode(x) t", "LATERAL"),
+        ("SELECT a FROM records JOIN p USING (a)", "needs a condition"),
+        ("SELECT a FROM records JOIN p ON a > b", "equalities"),
+        ("SELECT a FROM records JOIN p ON a = b OR c = d", "equalities"),
+        ("SELECT a FROM records JOIN p ON a =", "lacks a side"),
+        ("SELECT a FROM records r JOIN p R ON a = b", "two relations"),
+        ("SELECT a FROM records WHERE at > TIMESTAMP 'now'", "differ"),
+        ("SELECT count(a FROM records", "brackets"),
+        ("SELECT a) FROM records", "brackets"),
+    ],
+)
+def test_what_is_no_query_over_single_records_is_refused(text: str, said: str) -> None:
+    """With what is wrong about it."""
+    with pytest.raises(ConfigError, match=said) as refused:
+        parse_query(text)
+    assert refused.value.code == "sql_query"
+
+
+def test_columns_have_types_of_tables() -> None:
+    """Spark's names of types stand for Iceberg's, nested as well."""
+    text = (
+        "a STRING, `b` int, m MAP<STRING, STRUCT<x: FLOAT, l ARRAY<DECIMAL(10,2)>>>, "
+        "at TIMESTAMP, n timestamp_ntz, d DEC(5)"
+    )
+    fields = columns_schema(text).fields
+    assert [(f.name, spark_type(f.field_type)) for f in fields] == [
+        ("a", "STRING"),
+        ("b", "INT"),
+        ("m", "MAP<STRING, STRUCT<x: FLOAT, l: ARRAY<DECIMAL(10,2)>>>"),
+        ("at", "TIMESTAMP"),
+        ("n", "TIMESTAMP_NTZ"),
+        ("d", "DECIMAL(5,0)"),
+    ]
+    assert len({f.field_id for f in fields}) == len(fields)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "a name and a type"),
+        ("a", "a name and a type"),
+        ("a INTERVAL", "no column of the records has the type INTERVAL"),
+        ("a ARRAY<INT, INT>", "ARRAY"),
+        ("a DECIMAL(39,2)", "DECIMAL"),
+        ("a INT, A INT", "two columns"),
+        ("`a b` INT", "other characters"),
+        ("kafka STRING", "kafka"),
+        ("a ARRAY<INT", "brackets"),
+    ],
+)
+def test_columns_that_cannot_be_are_refused(text: str, said: str) -> None:
+    """With the column or type that is wrong."""
+    with pytest.raises(ConfigError, match=said):
+        columns_schema(text)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({}, None),
+        ({"transforms.q.query": "SELECT id FROM records JOIN p ON p.i = id"}, "does not say what"),
+        ({"transforms.q.table.p": "geo.p"}, "is not in the query"),
+        (
+            {
+                "transforms.q.query": "SELECT id FROM records JOIN p ON p.i = id",
+                "transforms.q.table.p": "p",
+            },
+            "neither <namespace>.<table> nor a path",
+        ),
+        ({"transforms.q.query": "SELECT id"}, "no FROM"),
+        ({"transforms.q.predicate": "p"}, "cannot depend on a predicate"),
+        ({"transforms": "q,d", "transforms.d.type": "DropHeaders"}, "must be the last"),
+        (
+            {
+                "transforms": "r,q",
+                "transforms.r.type": "Sql",
+                "transforms.r.columns": "id INT",
+                "transforms.r.query": "SELECT id FROM records",
+            },
+            "one Sql transformation",
+        ),
+        ({"iceberg.tables.cdc-field": "op"}, "only add rows"),
+        ({"iceberg.tables.upsert-mode-enabled": "true"}, "only add rows"),
+    ],
+)
+def test_where_it_may_stand(keys: dict[str, str], said: str | None) -> None:
+    """What a node can tell is told when the connector is created."""
+    if said is None:
+        assert parse({**CONNECTOR, **keys}).transforms[-1].alias == "q"
+        return
+    with pytest.raises(ConfigError, match=said):
+        parse({**CONNECTOR, **keys})

@@ -1,0 +1,318 @@
+"""A ``Sql`` transformation in Spark: the view of the records, joined with static tables.
+
+Rules of this file:
+- No record leaves the plan before the half behind it has counted it: WHERE and inner joins become
+  a column that says so, and every join keeps the records' side.
+- What an expression raises about a row is caught in that row: every expression of the query is
+  evaluated below ``TryEval``, the keys of joins before the join, in one type on both sides.
+- The order of the records stays: static tables are broadcast, nothing is shuffled.
+- Only what gives the same rows again is let in, one record at a time.
+
+Source:
+    Spark 4.1, ``catalyst.expressions.TryEval``, which ``try_add`` and its kind are made of; there
+    is no function in SQL for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NoReturn
+
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
+from pyspark.sql import types as T  # noqa: N812 - the same
+
+from connect.config.connector import ConnectorConfig
+from connect.config.keys import Key
+from connect.errors import ConfigError
+from connect.transforms.base import typed_options
+from connect.transforms.sql import DECLARATION, SqlPlan, is_sql
+from connect.transforms.sql_query import Join, star_of
+from worker.descriptors import DESCRIPTOR_DDL
+from worker.plan import PipelineSpec
+from worker.source import map_spark_error
+from worker.sql_read import DROPPED, KAFKA, ORIGIN, ROW, read, view_ddl
+from worker.sql_tables import StaticTables
+from worker.sql_write import FAILED, MADE, STATE, write
+
+_NODES: Final = frozenset(
+    {"Project", "Join", "SubqueryAlias", "LocalRelation", "LogicalRDD", "ResolvedHint"}
+)
+_TYPES: Final = (
+    *(T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType),
+    *(T.DoubleType, T.DecimalType, T.StringType, T.BinaryType, T.DateType),
+    *(T.TimestampType, T.TimestampNTZType),
+)
+_MESSAGE_CHARACTERS_MAX: Final = 600
+
+
+def sql_plan(config: ConnectorConfig) -> SqlPlan | None:
+    """The query of a connector; None when it has none."""
+    if not config.transforms or not is_sql(config.transforms[-1].class_name):
+        return None
+    keys: tuple[Key, ...] = DECLARATION.keys
+    raw = config.transforms[-1].options
+    return SqlPlan.of(typed_options(keys, raw, families=DECLARATION.families))
+
+
+class SparkQuery:
+    """The query of one task.
+
+    Args:
+        spark: the worker's session.
+        plan: what the query is.
+        statics: its static tables, not yet read.
+    """
+
+    def __init__(self, spark: SparkSession, plan: SqlPlan, statics: StaticTables) -> None:
+        self._spark = spark
+        self._plan = plan
+        self._statics = statics
+        self._joined: list[_Static] = []
+        self._items: list[tuple[str, str]] = []
+
+    def refresh(self) -> None:
+        """Look at the static tables when it is time, and at the query when they changed.
+
+        Raises:
+            ConfigError: ``sql_query``, ``sql_table``.
+            CommitRefused, RetriableError: a catalog or store does not give a static table.
+        """
+        if not self._statics.refresh() and self._items:
+            return
+        try:
+            self._prepare()
+        except (AnalysisException, ParseException) as error:
+            _refuse(_told(error))
+        except (PySparkException, Py4JError) as error:
+            raise map_spark_error(error) from error
+
+    def run(self, rows: DataFrame, spec: PipelineSpec) -> DataFrame:
+        """The descriptors of a micro-batch of Kafka's records; see ``worker.pipeline.run``."""
+        view = rows.mapInArrow(read(spec, self._plan), view_ddl(self._plan))
+        return self.over(view).mapInArrow(write(spec), DESCRIPTOR_DDL)
+
+    def over(self, view: DataFrame) -> DataFrame:
+        """The query's rows: ``ORIGIN``, ``KAFKA``, ``STATE`` and ``MADE``, in the view's order."""
+        query = self._plan.query
+        joined = self._join_all(view)
+        state = F.col(f"{_quoted(query.alias)}.{ORIGIN}.state")
+        failed, left_out = F.lit(False), F.lit(False)  # noqa: FBT003 - Spark's
+        for number, join in enumerate(query.joins):
+            failed |= F.col(_on(number)).isNull()
+            if join.kind == "inner":
+                left_out |= F.col(_hit(number)).isNull()
+        chosen = F.when(state != ROW, state).when(failed, FAILED).when(left_out, DROPPED)
+        if query.where is not None:
+            condition = self._tried([F.expr(query.where).alias("holds")])
+            is_asked = (state == ROW) & ~failed & ~left_out
+            joined = joined.withColumn("__where", F.when(is_asked, condition))
+            holds = F.coalesce(F.col("__where.holds"), F.lit(False))  # noqa: FBT003 - Spark's
+            chosen = chosen.when(F.col("__where").isNull(), FAILED).when(~holds, DROPPED)
+        joined = joined.withColumn(STATE, chosen.otherwise(ROW).cast("tinyint"))
+        items = [F.expr(text).alias(name) for text, name in self._items]
+        return joined.select(
+            F.col(f"{_quoted(query.alias)}.{ORIGIN}"),
+            F.col(f"{_quoted(query.alias)}.{KAFKA}"),
+            F.col(STATE),
+            F.when(F.col(STATE) == ROW, self._tried(items)).alias(MADE),
+        )
+
+    # -------------------------------------------------------------- before the first batch
+
+    def _prepare(self) -> None:
+        """Read the static tables into Spark, find out sides and names, judge the whole plan."""
+        query = self._plan.query
+        view = self._spark.createDataFrame([], view_ddl(self._plan))
+        self._joined = []
+        for number, join in enumerate(query.joins):
+            self._joined.append(self._static(number, join, self._join_all(view)))
+        joined = self._join_all(view)
+        self._items = list(self._named(joined))
+        if query.where is not None:
+            kind = joined.select(F.expr(query.where)).schema[0].dataType
+            if not isinstance(kind, T.BooleanType):
+                _refuse(f"WHERE is no condition: it gives {kind.simpleString()}")
+        self._judge(self.over(view))
+
+    def _static(self, number: int, join: Join, left: DataFrame) -> _Static:
+        table = self._spark.createDataFrame(self._statics.tables[join.table])
+        right = table.alias(join.alias)
+        sides = [self._sides(join, each.left, each.right, left, right) for each in join.on]
+        keys = [F.expr(side).alias(_key(number, i)) for i, (_, side) in enumerate(sides)]
+        found = right.select("*", *keys, F.lit(True).alias(_hit(number)))  # noqa: FBT003 - Spark's
+        for i in range(len(keys)):  # null equals nothing
+            found = found.where(F.col(_key(number, i)).isNotNull())
+        self._judge(right.select(*keys))
+        try:
+            rows = found.toArrow()
+        except PySparkException as error:
+            raise ConfigError(
+                f"static table {join.table}: the condition of its join fails for a row of it: "
+                f"{error.getCondition()}",
+                code="sql_table",
+            ) from error
+        return _Static(
+            self._spark.createDataFrame(rows), [left for left, _ in sides], table.columns
+        )
+
+    def _sides(
+        self, join: Join, first: str, second: str, left: DataFrame, right: DataFrame
+    ) -> tuple[str, str]:
+        """The side of an equality that is known before the join, and the static table's."""
+        ways = [
+            (mine, its, kind, of_table)
+            for mine, its in ((first, second), (second, first))
+            if (kind := _type(left, mine)) is not None
+            and (of_table := _type(right, its)) is not None
+        ]
+        text = f"{first} = {second} of JOIN {join.table}"
+        left.join(right).select(F.expr(f"({first}) = ({second})"))  # Spark names what is wrong
+        if not ways:
+            _refuse(f"{text}: one side must be of the static table, the other of what precedes it")
+        if len(ways) > 1:
+            _refuse(f"{text}: both sides may be either table's; write <alias>.<column>")
+        mine, its, kind, of_table = ways[0]
+        if kind.simpleString() != of_table.simpleString():
+            _refuse(
+                f"{text}: the sides have the types {kind.simpleString()} and "
+                f"{of_table.simpleString()}; write a CAST"
+            )
+        return mine, its
+
+    def _named(self, joined: DataFrame) -> Iterator[tuple[str, str]]:
+        """Items of the SELECT list, stars spelt out, with the names of their columns."""
+        names: set[str] = set()
+        for item in self._plan.query.select:
+            star = star_of(item)
+            texts = [item] if star is None else list(self._columns(star))
+            for text in texts:
+                (column,) = joined.select(F.expr(text)).schema.fields
+                if column.name.lower() in names:
+                    _refuse(f"two columns of the query are called {column.name}")
+                if not _is_writable(column.dataType):
+                    kind = column.dataType.simpleString()
+                    _refuse(f"column {column.name} has the type {kind}, which no table takes")
+                names.add(column.name.lower())
+                yield text, column.name
+
+    def _columns(self, star: str) -> Iterator[str]:
+        query = self._plan.query
+        relations = [(query.alias, [f.name for f in self._plan.columns.fields])]
+        relations += [
+            (join.alias, static.columns)
+            for join, static in zip(query.joins, self._joined, strict=True)
+        ]
+        chosen = [r for r in relations if not star or r[0].lower() == star.lower()]
+        if not chosen:
+            _refuse(f"{star}.* names no relation of the query")
+        for alias, columns in chosen:
+            yield from (f"{_quoted(alias)}.{_quoted(column)}" for column in columns)
+
+    def _judge(self, found: DataFrame) -> None:
+        plan = found._jdf.queryExecution().analyzed()  # noqa: SLF001 - pyspark shows no plan
+        jvm: Any = self._spark._jvm  # noqa: SLF001 - the same
+        patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+        for name in _node_names(plan):
+            if name not in _NODES:
+                _refuse(f"{name} is not possible: records are looked at one by one")
+        if plan.containsPattern(patterns.PLAN_EXPRESSION()):
+            _refuse("subqueries are not possible: records are looked at one by one")
+        if not plan.deterministic() or plan.containsPattern(patterns.CURRENT_LIKE()):
+            _refuse("a function of the query gives another result when it is tried again")
+
+    # -------------------------------------------------------------- parts of the plan
+
+    def _join_all(self, view: DataFrame) -> DataFrame:
+        """The view with as many static tables as are prepared."""
+        query = self._plan.query
+        found = view.alias(query.alias)
+        for number, (join, static) in enumerate(zip(query.joins, self._joined, strict=False)):
+            keys = [F.expr(text).alias(f"k{i}") for i, text in enumerate(static.sides)]
+            found = found.withColumn(_on(number), self._tried(keys))
+            condition = " AND ".join(
+                f"{_on(number)}.k{i} = {_key(number, i)}" for i in range(len(keys))
+            )
+            right = F.broadcast(static.rows.alias(join.alias))
+            found = found.join(right, F.expr(condition), "left")
+        return found
+
+    def _tried(self, columns: list[Column]) -> Column:
+        """A struct of expressions; null where one of them fails."""
+        jvm: Any = self._spark._jvm  # noqa: SLF001 - no function of pyspark gives it
+        utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
+        inner = utils.expression(F.struct(*columns)._jc)  # noqa: SLF001 - the same
+        tried = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(inner)
+        return Column(utils.column(tried))
+
+
+class _Static:
+    """A static table in Spark.
+
+    Args:
+        rows: its columns, the keys of its join, and a mark that it was hit.
+        sides: what the keys must equal.
+        columns: its own columns.
+    """
+
+    def __init__(self, rows: DataFrame, sides: list[str], columns: list[str]) -> None:
+        self.rows = rows
+        self.sides = sides
+        self.columns = columns
+
+
+def _on(number: int) -> str:
+    return f"__on{number}"
+
+
+def _hit(number: int) -> str:
+    return f"__hit{number}"
+
+
+def _key(number: int, place: int) -> str:
+    return f"__key{number}_{place}"
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace("`", "``")
+    return f"`{escaped}`"
+
+
+def _refuse(why: str) -> NoReturn:
+    raise ConfigError(f"the query of Sql: {why}", code="sql_query")
+
+
+def _told(error: PySparkException) -> str:
+    """Spark's sentence, without the plan that follows it."""
+    text = str(error).split("\n'", 1)[0].split("\n+-", 1)[0].split(";\n", 1)[0]
+    return " ".join(text.split())[:_MESSAGE_CHARACTERS_MAX]
+
+
+def _type(rows: DataFrame, text: str) -> T.DataType | None:
+    """The type of an expression; None when a name in it is unknown there."""
+    try:
+        found: T.DataType = rows.select(F.expr(text)).schema[0].dataType
+    except ParseException:
+        raise
+    except AnalysisException:
+        return None
+    return found
+
+
+def _is_writable(kind: T.DataType) -> bool:
+    if isinstance(kind, T.ArrayType):
+        return _is_writable(kind.elementType)
+    if isinstance(kind, T.MapType):
+        return _is_writable(kind.keyType) and _is_writable(kind.valueType)
+    if isinstance(kind, T.StructType):
+        return all(_is_writable(field.dataType) for field in kind.fields)
+    return isinstance(kind, _TYPES)
+
+
+def _node_names(plan: Any) -> Iterator[str]:
+    yield str(plan.nodeName())
+    children = plan.children()
+    for place in range(children.size()):
+        yield from _node_names(children.apply(place))
