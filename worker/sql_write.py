@@ -37,8 +37,9 @@ from connect.reference import ReferencePath
 from connect.transforms.base import DATE, DECIMAL, TIMESTAMP
 from worker.blocks import Block, joined, one_chunk
 from worker.columns import nulls
+from worker.decoded import Columns
 from worker.descriptors import error_row, losses_row, to_batch, told
-from worker.forms import Columns, has_own_names
+from worker.forms import has_own_names
 from worker.pipeline import PipelineTask
 from worker.plan import PipelineSpec
 from worker.records import DROPPED, WRITTEN
