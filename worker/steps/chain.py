@@ -21,6 +21,7 @@ from connect.config.connector import ConnectorConfig
 from connect.transforms import registry
 from connect.transforms.base import typed_options
 from connect.transforms.chain import Link, link_of
+from connect.transforms.column_function import ColumnApply
 from worker.columns import nulls
 from worker.shapes import extra_rows
 from worker.steps.debezium import debezium, dms
@@ -36,6 +37,7 @@ from worker.steps.fields import (
     mask,
 )
 from worker.steps.nesting import explode, flatten, parse_json
+from worker.steps.own import OwnColumns
 from worker.steps.rows import Fields, Mask, Plan, Rows, Step
 from worker.steps.times import parse_timestamp, timestamp_converter
 from worker.steps.topics import Conditional, Filter, Topics, timestamp_topics
@@ -86,6 +88,8 @@ def steps_for(config: ConnectorConfig) -> tuple[Step, ...] | None:
 
 def _step(link: Link, options: Mapping[str, str]) -> Step | None:
     declared = link.declared
+    if isinstance(link.apply, ColumnApply):
+        return OwnColumns(link.apply)
     if registry.find(declared.class_names[-1]) is None:
         return None  # a user's own may have any name
     of_link, make = _OF_LINKS.get(declared.name), _STEPS.get(declared.name)
