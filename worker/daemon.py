@@ -26,6 +26,8 @@ PRELOADED = (
     "pyspark.sql.pandas.serializers",
     "pyspark.worker",
     "worker.pipeline",
+    "worker.sql_read",
+    "worker.sql_write",
 )
 
 
