@@ -63,13 +63,13 @@ class SparkQuery:
     Args:
         spark: the worker's session.
         plan: what the query is.
-        statics: its static tables, not yet read.
+        static_tables: its static tables, not yet read.
     """
 
-    def __init__(self, spark: SparkSession, plan: SqlPlan, statics: StaticTables) -> None:
+    def __init__(self, spark: SparkSession, plan: SqlPlan, static_tables: StaticTables) -> None:
         self._spark = spark
         self._plan = plan
-        self._statics = statics
+        self._static_tables = static_tables
         self._joined: list[_Static] = []
         self._items: list[tuple[str, str]] = []
 
@@ -80,7 +80,7 @@ class SparkQuery:
             ConfigError: ``sql_query``, ``sql_table``.
             CommitRefused, RetriableError: a catalog or store does not give a static table.
         """
-        if not self._statics.refresh() and self._items:
+        if not self._static_tables.refresh() and self._items:
             return
         try:
             self._prepare()
@@ -138,7 +138,7 @@ class SparkQuery:
         self._judge(self.over(view))
 
     def _static(self, number: int, join: Join, left: DataFrame) -> _Static:
-        table = self._spark.createDataFrame(self._statics.tables[join.table])
+        table = self._spark.createDataFrame(self._static_tables.tables[join.table])
         right = table.alias(join.alias)
         sides = [self._sides(join, each.left, each.right, left, right) for each in join.on]
         keys = [F.expr(side).alias(_key(number, i)) for i, (_, side) in enumerate(sides)]
