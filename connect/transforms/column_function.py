@@ -21,7 +21,10 @@ from connect.records import SinkRecord, Timestamp
 from connect.transforms.base import refused, with_side
 from connect.transforms.paths import fields_of
 
-ABOUT_A_RECORD: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
+ABOUT_A_RECORD: Final = (
+    *(ValueError, TypeError, LookupError, ArithmeticError, AttributeError),
+    pa.ArrowNotImplementedError,  # the one error of Arrow's about values that is none of these
+)
 _PURPOSE: Final = "a function of columns"
 _INSTANT: Final = pa.timestamp("us", "UTC")
 _WRITABLE: Final = (pa.string(), pa.bool_(), pa.int64(), pa.float64(), _INSTANT)
@@ -79,7 +82,7 @@ class ColumnApply:
         value = fields_of(record.value, _PURPOSE)
         try:
             columns = [_single(value.get(name), kind) for name, kind in self.reads.items()]
-        except (pa.ArrowException, OverflowError, *ABOUT_A_RECORD):
+        except ABOUT_A_RECORD:
             raise refused(f"{self.name} gets a value of another type", "wrong_type") from None
         made = self.over(pa.Table.from_arrays(columns, names=list(self.reads)))
         found = {name: _value(made.column(name)[0]) for name in self.writes}
@@ -93,7 +96,7 @@ class ColumnApply:
         """
         try:
             found = self._function(table)
-        except ABOUT_A_RECORD as error:  # Arrow's errors are among them
+        except ABOUT_A_RECORD as error:
             raise refused(f"{self.name} raised {type(error).__name__}", "custom") from None
         if isinstance(found, pa.RecordBatch):
             found = pa.Table.from_batches([found])
