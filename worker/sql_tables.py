@@ -18,7 +18,8 @@ import structlog
 from connect.clock import Clock
 from connect.errors import CommitRefused, ConfigError
 from connect.gateways.catalog import CatalogGateway
-from connect.gateways.storage import parquet_files, storage_errors, storage_properties
+from connect.gateways.parquet import parquet_files
+from connect.gateways.storage import storage_errors, storage_properties
 from connect.transforms.sql import SqlPlan, is_parquet
 
 log = structlog.get_logger("worker.sql")

@@ -16,10 +16,10 @@ from typing import Any, Final
 from connect.errors import ConfigError
 from connect.records import SinkRecord
 from connect.transforms.base import Apply, Declaration, Example, Options, Side, refused
-from connect.transforms.column_function import ABOUT_A_RECORD, ColumnApply, ColumnFunction
 
 GROUP: Final = "icefloe.transforms"
 _ALL_OPTIONS: Final = ""
+_ABOUT_A_RECORD: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 
 
 @cache
@@ -54,12 +54,13 @@ def _make(point: EntryPoint, options: Options, side: Side) -> Apply:
     own: Mapping[str, str] = options[_ALL_OPTIONS]
     try:
         function = factory(own)
-    except ABOUT_A_RECORD as error:
+    except _ABOUT_A_RECORD as error:
         raise ConfigError(
             f"transformation {point.name} refuses its options: {error}", code="transform_option"
         ) from None
-    if isinstance(function, ColumnFunction):
-        return ColumnApply(point.name, function)
+    found = _of_columns(point.name, function)
+    if found is not None:
+        return found
     if not callable(function):
         raise ConfigError(
             f"transformation {point.name}: {point.value} must return a function of a record, or a "
@@ -69,11 +70,21 @@ def _make(point: EntryPoint, options: Options, side: Side) -> Apply:
     return _guarded(point.name, function)
 
 
+def _of_columns(name: str, function: Any) -> Apply | None:
+    """A function of columns; None where it is one of records."""
+    from connect.transforms.column_function import (  # noqa: PLC0415 - it takes pyarrow
+        ColumnApply,
+        ColumnFunction,
+    )
+
+    return ColumnApply(name, function) if isinstance(function, ColumnFunction) else None
+
+
 def _guarded(name: str, function: Callable[[SinkRecord], Any]) -> Apply:
     def apply(record: SinkRecord) -> SinkRecord | Sequence[SinkRecord] | None:
         try:
             found = function(record)
-        except ABOUT_A_RECORD as error:
+        except _ABOUT_A_RECORD as error:
             raise refused(f"{name} raised {type(error).__name__}", "custom") from None
         if found is None or isinstance(found, SinkRecord):
             return found
