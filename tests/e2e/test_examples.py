@@ -22,7 +22,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from tests.fakes.schema_registry import SchemaRegistryServer
 from tests.running_stack import INTERVAL_MS, RunningStack, duckdb_rows
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 REGISTRY = "http://127.0.0.1:8081"
 Rows = list[dict[str, str]]
