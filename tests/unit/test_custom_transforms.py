@@ -8,6 +8,7 @@ import json
 import re
 import sys
 import types
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from connect.errors import ConfigError, RecordError
 from connect.records import SinkRecord
 from connect.transforms.base import Apply, typed_options
 from connect.transforms.column_function import ColumnFunction
-from connect.transforms.custom import GROUP, declaration
+from connect.transforms.custom import GROUP, declaration, installed
 from tests.differential.support import config, plan, rows_of, run_batches, source
 
 INSTANT = pa.timestamp("us", "UTC")
@@ -41,6 +42,23 @@ def own(monkeypatch: pytest.MonkeyPatch, **members: Any) -> None:
     module = types.ModuleType("own_transforms")
     vars(module).update(members)
     monkeypatch.setitem(sys.modules, "own_transforms", module)
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    """What a test installs is gone with it."""
+    yield
+    installed.cache_clear()
+
+
+def install(monkeypatch: pytest.MonkeyPatch, folder: Path, line: str) -> None:
+    """Install a distribution with an entry point of the group."""
+    inside = folder / "own-1.dist-info"
+    inside.mkdir()
+    (inside / "METADATA").write_text("Metadata-Version: 2.1\nName: own\nVersion: 1\n")
+    (inside / "entry_points.txt").write_text(f"[{GROUP}]\n{line}\n")
+    monkeypatch.syspath_prepend(folder)
+    installed.cache_clear()
 
 
 def record(value: Any) -> SinkRecord:
@@ -141,8 +159,7 @@ def test_both_forms_of_a_function_of_columns(
 
     calls: list[int] = []
     own(monkeypatch, strict=strict)
-    point = declaration(EntryPoint("Own", "own_transforms:strict", GROUP))
-    monkeypatch.setattr("connect.transforms.custom.installed", lambda: (point,))
+    install(monkeypatch, tmp_path, "Own = own_transforms:strict")
     names: list[Any] = [str(n) for n in range(100)]
     names[17], names[50], names[80], names[81] = "x", None, 5, True
     lines = [json.dumps({"id": n, "name": name}).encode() for n, name in enumerate(names)]
