@@ -338,6 +338,8 @@ class _Life:
             if not self._runner.is_primed:
                 self._drain.read(part.head(FIRST_RECORDS), self._batch)
                 part = self._ledger.slice_to(ends)
+                if self._asked is not None and part.record_count_max > self._drain.small_records:
+                    self._announce(self._asked)  # a backlog's first large batch takes long
             if part.record_count_max > self._drain.small_records:
                 self._drain.drain(
                     part.starts,

@@ -186,6 +186,20 @@ def test_first_batch_of_a_runner_that_knows_no_tables_is_small(rig: Rig) -> None
         assert paths(answer) == ["0:0-9999", "0:10000-11999"]
 
 
+def test_a_task_that_begins_with_a_backlog_answers_after_its_first_batch(rig: Rig) -> None:
+    """Rows move again before the first large batch is read; the drain then goes on."""
+    rig.runner.is_primed = False
+    rig.sizes = {"small_records": 100, "batch_records": 1_000}
+    rig.overrides["iceberg.control.commit.interval-ms"] = "600000"
+    rig.overrides["iceberg.control.commit.timeout-ms"] = "600000"
+    rig.feed(12_000)
+    with rig.running():
+        _, answer = rig.round()
+        assert paths(answer) == ["0:0-9999"]
+        _, answer = rig.round()
+        assert paths(answer) == ["0:10000-10999", "0:11000-11999"]
+
+
 def test_no_commit_complete_stops_the_reading(rig: Rig) -> None:
     """After too many announced rounds nothing is read until one is committed."""
     rig.overrides["iceberg.worker.max-uncommitted-rounds"] = "2"
