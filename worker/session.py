@@ -18,7 +18,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from pyspark.sql import SparkSession
 from connect.embedded.jars import resolve
 from connect.embedded.java import find_java
 from connect.failpoints import WORKER_PID_VARIABLE
+from worker.class_archive import archive_options
 
 TASK_FAILURES_MAX = 3
 REDACTED = r"(?i)secret|password|token|access[.]?key|credential|jaas|sasl|ssl[.]key"
@@ -99,15 +100,15 @@ class Session:
         if gateway is not None:
             gateway.proc.wait()
 
-    def close(self) -> None:
-        """Stop Spark and its JVM, remove the folder."""
+    def close(self, end_timeout_s: float = 30.0) -> None:
+        """Stop Spark and its JVM, which may take so long; remove the folder."""
         gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no public way to the JVM
         self.spark.stop()
         if gateway is not None:
             with contextlib.suppress(Py4JError, OSError):
                 gateway.shutdown()
             gateway.proc.stdin.close()  # the JVM ends when its standard input does
-            gateway.proc.wait(timeout=30)
+            gateway.proc.wait(timeout=end_timeout_s)
             SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -128,7 +129,12 @@ def core_count() -> int:
 
 
 def settings(
-    node: Mapping[str, str], *, folder: Path, jars: list[Path], cores: int
+    node: Mapping[str, str],
+    *,
+    folder: Path,
+    jars: list[Path],
+    cores: int,
+    java_options: Sequence[str] = (),
 ) -> dict[str, str]:
     """The session's configuration: measured defaults under the node's ``spark.*`` properties.
 
@@ -137,12 +143,14 @@ def settings(
         folder: private folder of the session.
         jars: Spark's Kafka source and what it needs.
         cores: cores of this machine that may be used.
+        java_options: more options of the JVM.
     """
-    java_options = [
+    options = [
         "-XX:+UseSerialGC",  # 230 MB less than G1 at the same throughput
         "-XX:+ExitOnOutOfMemoryError",
         "-Djava.net.preferIPv4Stack=true",
         f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
+        *java_options,
     ]
     own = {
         "spark.master": f"local[{cores},{TASK_FAILURES_MAX}]",
@@ -151,7 +159,7 @@ def settings(
         "spark.driver.memory": "1536m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": " ".join(java_options),
+        "spark.driver.extraJavaOptions": " ".join(options),
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.scheduler.mode": "FAIR",
@@ -181,12 +189,18 @@ def settings(
     return {**own, **{k: v for k, v in node.items() if k.startswith("spark.")}}
 
 
-def open_session(node: Mapping[str, str], *, folder: Path | None = None) -> Session:
+def open_session(
+    node: Mapping[str, str],
+    *,
+    folder: Path | None = None,
+    java_options: Sequence[str] | None = None,
+) -> Session:
     """Start Spark; takes about 6 s.
 
     Args:
         node: node properties.
         folder: parent of the session's private folder; the system's temporary folder if None.
+        java_options: more options of the JVM; those for the archive of classes if None.
 
     Raises:
         ConfigError: no usable Java, or jars that do not match their check sums.
@@ -201,7 +215,8 @@ def open_session(node: Mapping[str, str], *, folder: Path | None = None) -> Sess
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if node.get("spark.master", "local").startswith("local"):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    conf = settings(node, folder=home, jars=resolve("spark-kafka"), cores=cores)
+    more = archive_options() if java_options is None else java_options
+    conf = settings(node, folder=home, jars=resolve("spark-kafka"), cores=cores, java_options=more)
     (home / "log4j2.properties").write_text(_LOG4J.format(level="warn"))
     properties = home / "spark.properties"
     properties.touch(mode=0o600)

@@ -1,0 +1,47 @@
+"""The archive of Spark's classes: named for what it fits, used only whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from worker.class_archive import archive_dir, archive_options, archive_stem, find_archive, keep
+
+
+def put(cache: Path, name: str, size: int = 10) -> Path:
+    """A file among the archives."""
+    archive_dir(cache).mkdir(parents=True, exist_ok=True)
+    file = archive_dir(cache) / name
+    file.write_bytes(b"x" * size)
+    return file
+
+
+def test_without_an_archive_nothing_is_asked_of_the_jvm(tmp_path: Path) -> None:
+    """Nor with one for another Java or another Spark."""
+    assert archive_options(tmp_path) == []
+    put(tmp_path, "spark-0000000000000000-10.jsa")
+    assert archive_options(tmp_path) == []
+
+
+def test_an_archive_that_was_cut_off_is_not_used(tmp_path: Path) -> None:
+    """The JVM would crash; its name says how long it has to be."""
+    whole = keep(put(tmp_path, "made"), tmp_path)
+    assert find_archive(tmp_path) == whole
+    assert f"-XX:SharedArchiveFile={whole}" in archive_options(tmp_path)
+    whole.write_bytes(b"x" * 9)
+    assert archive_options(tmp_path) == []
+
+
+def test_a_new_archive_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
+    """One per Java and Spark."""
+    old = keep(put(tmp_path, "made"), tmp_path)
+    new = keep(put(tmp_path, "made", 11), tmp_path)
+    assert not old.exists()
+    assert find_archive(tmp_path) == new
+    assert new.name == f"{archive_stem()}-11.jsa"
+
+
+def test_a_path_that_options_cannot_hold_is_passed_over(tmp_path: Path) -> None:
+    """Spark splits the JVM's options at blanks."""
+    cache = tmp_path / "a cache"
+    keep(put(cache, "made"), cache)
+    assert archive_options(cache) == []
