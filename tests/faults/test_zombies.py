@@ -28,6 +28,7 @@ pytestmark = [
 
 ROUNDS_FROZEN = 15
 ROUNDS_OF_THE_OTHER = 5
+LAPS = 3
 SILENCE_MS = "10000"
 BROKER_PAUSE_S = 20.0
 HOLD_MS = 3_000
@@ -129,6 +130,45 @@ def test_a_worker_that_stays_frozen_is_killed(arena: Arena) -> None:
         assert not psutil.wait_procs(stopped, timeout=60)[1]
 
 
+def test_a_layout_changes_while_the_old_one_runs_twice(arena: Arena, tmp_path: Path) -> None:
+    """Tasks of the old layout run elsewhere, others of it are frozen: none writes on."""
+    run = arena.run
+    with arena.fault("an old layout run twice"), rival(run, "worker", tmp_path) as other:
+        with frozen(run.pid("worker")):
+            count = begin_tasks(arena, other)
+            was = snapshots(arena)
+            run.until(lambda: snapshots(arena) > was, "a round of the other")
+            with tasks_max(arena, "1"):
+                other.until_fenced(range(count))
+        run.until(lambda: states(arena) == ["RUNNING"] * count, "the tasks of the newest layout")
+
+
+def test_two_workers_of_one_task(arena: Arena, tmp_path: Path) -> None:
+    """Whoever begins later fences the other, again and again; both write, nothing is twice."""
+    with arena.fault("two workers of one task"), rival(arena.run, "worker", tmp_path) as other:
+        for _ in range(LAPS):
+            before = fenced(arena)
+            other.begin(arena.config, 0)
+            arena.run.until(lambda before=before: fenced(arena) > before, "fencing of the first")
+            other.until_fenced([0])
+
+
+def test_a_second_worker_with_an_old_layout(arena: Arena, tmp_path: Path) -> None:
+    """It takes the id from whoever has it, sees that it is late, and reads no offset."""
+    run = arena.run
+    with arena.fault("a task of an old layout"), rival(run, "worker", tmp_path) as other:
+        old = other.layout()
+        with tasks_max(arena, "1"):
+            run.until(lambda: other.layout().number > old.number, "the new layout")
+            run.until(lambda: states(arena) == ["RUNNING"], "its task")
+            for task in range(len(old.tasks)):
+                before = fenced(arena)
+                other.begin(arena.config, task, old)
+                other.until("state", state="FAILED", code="layout_superseded", task=task)
+                if task == 0:  # the one that the new layout has too
+                    run.until(lambda before=before: fenced(arena) > before, "its fencing")
+
+
 def test_a_paused_broker(arena: Arena) -> None:
     """Twenty seconds without an answer; nobody has to do anything afterwards."""
     with arena.fault("a paused broker"):
@@ -209,6 +249,11 @@ def test_a_foreign_transaction_that_hangs(arena: Arena) -> None:
         run.put(arena.config)
 
 
+def states(arena: Arena) -> list[str]:
+    """Of the tasks, as the node tells them."""
+    return [task["state"] for task in arena.run.status()["tasks"]]
+
+
 def begin_tasks(arena: Arena, other: Rival) -> int:
     """Let the other worker run every task; how many there are."""
     count = len(other.layout().tasks)
@@ -216,6 +261,16 @@ def begin_tasks(arena: Arena, other: Rival) -> int:
         other.begin(arena.config, task)
         other.until("state", state="RUNNING", task=task)
     return count
+
+
+@contextmanager
+def tasks_max(arena: Arena, count: str) -> Iterator[None]:
+    """Another number of tasks while the block runs."""
+    arena.run.put({**arena.config, "tasks.max": count})
+    try:
+        yield
+    finally:
+        arena.run.put(arena.config)
 
 
 @contextmanager
