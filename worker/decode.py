@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from worker.scans import may_hold_digits, may_hold_exponent, raw_bytes
-from worker.shapes import can_underflow, extra_rows, holds_number, learned_schema, pruned
+from worker.doubts import Mask, either, matches, zero_doubt
+from worker.scans import may_hold_digits, raw_bytes
+from worker.shapes import extra_rows, learned_schema, pruned
 from worker.texts import refused_rows
 
 Rows = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 Piece = tuple[Rows, pa.Table]
 _ROW: Final = re.compile(r" in row (\d+)$")
 _UNEXPECTED: Final = "unexpected field"
@@ -42,7 +42,6 @@ _WHITE: Final = " \t\r\n"
 
 # Numbers that Java reads and Arrow's parser takes for something else, or the other way round.
 _ENDLESS: Final = r"0{300}|[0-9]{900}"
-_TINY: Final = r"[0-9][eE]-[0-9]{2}|0{300}"
 # In fields nobody asked for: numbers which the reference refuses although it, too, ignores them.
 INEXACT: Final = r"[:\[,]\s*-?(?:[0-9]+(?:\.[0-9]+)?[eE]|[0-9]{16,}\.|NaN|Inf)"
 
@@ -137,7 +136,7 @@ class JsonDecoder:
         if not len(texts):
             return []
         found, row = self._attempt(texts, self._schema)
-        if found is None and not self._is_multiline and _matches(texts, r"\n") is not None:
+        if found is None and not self._is_multiline and matches(texts, r"\n") is not None:
             self._is_multiline = True
             found, row = self._attempt(texts, self._schema)
         if found is None and self._learn(texts):
@@ -261,9 +260,9 @@ class JsonDecoder:
         """Take out rows whose numbers Arrow reads as others than Java does."""
         rows, table = piece
         part = texts.slice(int(rows[0]), len(rows))
-        doubt = _zero_doubt(table, part)
+        doubt = zero_doubt(table, part)
         if self._behavior == "ignore":
-            doubt = _either(doubt, _matches(part, INEXACT))
+            doubt = either(doubt, matches(part, INEXACT))
         if self._report and not self._keeps:
             table = self._without_extra(rows, table)
         if doubt is None:
@@ -300,17 +299,6 @@ def _joined(texts: pa.Array) -> pa.Buffer:
     return pc.binary_join(pa.ListArray.from_arrays(bounds, texts), "\n")[0].as_buffer()
 
 
-def _either(a: Mask | None, b: Mask | None) -> Mask | None:
-    if a is None or b is None:
-        return b if a is None else a
-    return a | b
-
-
-def _matches(texts: pa.Array, pattern: str) -> Mask | None:
-    found: Mask = pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False)
-    return found if found.any() else None
-
-
 # ------------------------------------------------------------------ checks before parsing
 
 
@@ -326,11 +314,11 @@ def _texts(values: pa.Array) -> tuple[pa.Array, Mask | None]:
         texts = pc.utf8_trim(texts, _WHITE)
         shape, longest, lowest = _misshapen(texts)
     if shape.any():
-        suspect = _either(suspect, shape)
+        suspect = either(suspect, shape)
     if lowest == 0:
-        suspect = _either(suspect, _matches(texts, r"\x00"))
+        suspect = either(suspect, matches(texts, r"\x00"))
     if longest > _LONG_BYTES:
-        suspect = _either(suspect, _long_suspects(texts, longest))
+        suspect = either(suspect, _long_suspects(texts, longest))
     return texts, suspect
 
 
@@ -359,46 +347,13 @@ def _long_suspects(texts: pa.Array, longest: int) -> Mask | None:
         return None
     rows = np.flatnonzero(pc.greater(pc.binary_length(texts), _LONG_BYTES))
     part = texts.take(pa.array(rows))
-    found = _matches(part, _ENDLESS) if has_digits else None
+    found = matches(part, _ENDLESS) if has_digits else None
     if longest > _DEEP_BYTES:
         opened = pc.add(pc.count_substring(part, "{"), pc.count_substring(part, "["))
         deep = pc.greater(opened, 900).to_numpy(zero_copy_only=False)
-        found = _either(found, deep if deep.any() else None)
+        found = either(found, deep if deep.any() else None)
     if found is None:
         return None
     mask = np.zeros(len(texts), np.bool_)
     mask[rows[found]] = True
     return mask
-
-
-def _zero_doubt(table: pa.Table, texts: pa.Array) -> Mask | None:
-    """Rows with a zero where the text may have a number too small for a double."""
-    zeros: Mask | None = None
-    for column in table.columns:
-        zeros = _either(zeros, _zeros(column))
-    if zeros is None:
-        return None
-    if not may_hold_exponent(raw := raw_bytes(texts)) and not may_hold_digits(raw):
-        return None
-    rows = np.flatnonzero(zeros)
-    tiny = _matches(texts.take(pa.array(rows)), _TINY)
-    if tiny is None:
-        return None
-    mask = np.zeros(len(texts), np.bool_)
-    mask[rows[tiny]] = True
-    return mask
-
-
-def _zeros(column: Any) -> Mask | None:
-    kind = column.type
-    if can_underflow(kind):
-        mask = np.asarray(pc.equal(column, pa.scalar(0, pa.int8()).cast(kind)).fill_null(False))  # noqa: FBT003 - Arrow's
-        return mask if mask.any() else None
-    if pa.types.is_struct(kind):
-        found: Mask | None = None
-        for place in range(kind.num_fields):
-            found = _either(found, _zeros(pc.struct_field(column, [place])))
-        return found
-    if pa.types.is_nested(kind) and holds_number(kind):
-        return np.ones(len(column), np.bool_)
-    return None

@@ -41,11 +41,9 @@ from worker.stalls import Stalls
 from worker.topics import SourceTopics
 from worker.wiring import TaskAssignment, Wiring
 
-LOOK_MS = 1_000
-LISTEN_MS = 250
+LOOK_MS, LISTEN_MS = 1_000, 250
 FIRST_RECORDS = 10_000
-RESTART_MIN_MS = 500
-RESTART_MAX_MS = 30_000
+RESTART_MIN_MS, RESTART_MAX_MS = 500, 30_000
 FAILURES_UNTIL_REPORTED = 5
 FAILING_MS_MAX = 30_000  # a broker that does not answer takes this long to fail once
 ANSWER_SHARE = 0.25  # of interval and timeout: how long an answer may wait for a drain's end

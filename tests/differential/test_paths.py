@@ -233,7 +233,7 @@ def _any_shape(column: Any, _shape: Any, kind: Any) -> Any:
 _PLANTED = {
     "large and negative zero": ("double", scalars, "double_doubt", _no_doubt),
     "any shape of timestamp": ("timestamptz", texts, "_cast", _any_shape),
-    "tiny numbers are zero": ("double", decode, "_zero_doubt", lambda *_: None),
+    "tiny numbers are zero": ("double", decode, "zero_doubt", lambda *_: None),
     "doubt forgotten": ("wide decimal", scalars, "some", lambda _: None),
     "overflow forgotten": ("int", scalars, "some", lambda _: None),
 }

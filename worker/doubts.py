@@ -1,0 +1,62 @@
+"""Which rows of a block of JSON documents Arrow's parser may have read otherwise than Java."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from worker.scans import may_hold_digits, may_hold_exponent, raw_bytes
+from worker.shapes import can_underflow, holds_number
+
+Mask = npt.NDArray[np.bool_]
+_TINY: Final = r"[0-9][eE]-[0-9]{2}|0{300}"
+
+
+def either(a: Mask | None, b: Mask | None) -> Mask | None:
+    """Rows of either mask; None has none."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a | b
+
+
+def matches(texts: pa.Array, pattern: str) -> Mask | None:
+    """Rows whose text matches; None when there are none."""
+    found: Mask = pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False)
+    return found if found.any() else None
+
+
+def zero_doubt(table: pa.Table, texts: pa.Array) -> Mask | None:
+    """Rows with a zero where the text may have a number too small for a double."""
+    zeros: Mask | None = None
+    for column in table.columns:
+        zeros = either(zeros, _zeros(column))
+    if zeros is None:
+        return None
+    if not may_hold_exponent(raw := raw_bytes(texts)) and not may_hold_digits(raw):
+        return None
+    rows = np.flatnonzero(zeros)
+    tiny = matches(texts.take(pa.array(rows)), _TINY)
+    if tiny is None:
+        return None
+    mask = np.zeros(len(texts), np.bool_)
+    mask[rows[tiny]] = True
+    return mask
+
+
+def _zeros(column: Any) -> Mask | None:
+    kind = column.type
+    if can_underflow(kind):
+        mask = np.asarray(pc.equal(column, pa.scalar(0, pa.int8()).cast(kind)).fill_null(False))  # noqa: FBT003 - Arrow's
+        return mask if mask.any() else None
+    if pa.types.is_struct(kind):
+        found: Mask | None = None
+        for place in range(kind.num_fields):
+            found = either(found, _zeros(pc.struct_field(column, [place])))
+        return found
+    if pa.types.is_nested(kind) and holds_number(kind):
+        return np.ones(len(column), np.bool_)
+    return None
