@@ -132,8 +132,9 @@ export function renderNodes(cluster) {
     (node) => node.worker_id,
     (node) => h("tr", {}, h("th", { scope: "row" }, node.worker_id), h("td"), h("td"), h("td", { class: "number" }), h("td", { class: "number" })),
     (row, node) => {
-      const here = placements.filter((placement) => placement.node === node.worker_id);
-      const tasks = here.reduce((total, placement) => total + (placement.tasks?.length ?? 0), 0);
+      const isHere = (place) => place === node.worker_id;
+      const here = placements.filter((placement) => isHere(placement.coordinator));
+      const tasks = placements.reduce((total, placement) => total + placement.tasks.filter(isHere).length, 0);
       setText(row.children[1], node.worker_id === cluster.leader ? "leader" : "");
       setText(row.children[2], Array.isArray(node.ready) ? node.ready.join(", ") || "none is ready" : "–");
       setText(row.children[3], count(here.length));
