@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -50,7 +51,8 @@ def zero_doubt(table: pa.Table, texts: pa.Array) -> Mask | None:
 def _zeros(column: Any) -> Mask | None:
     kind = column.type
     if can_underflow(kind):
-        mask = np.asarray(pc.equal(column, pa.scalar(0, pa.int8()).cast(kind)).fill_null(False))  # noqa: FBT003 - Arrow's
+        zero = pa.scalar(Decimal(0) if pa.types.is_decimal(kind) else 0, kind)
+        mask = np.asarray(pc.equal(column, zero).fill_null(False))  # noqa: FBT003 - Arrow's
         return mask if mask.any() else None
     if pa.types.is_struct(kind):
         found: Mask | None = None
