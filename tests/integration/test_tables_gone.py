@@ -31,7 +31,11 @@ def other(bench: Bench) -> Table:
 def _announce(bench: Bench, table: Table, *ids: int) -> ContentFile:
     """Files of a table under an id that no round has."""
     file = written_file(table, [{"id": i} for i in ids])
-    bench.hand.transact(bench.messages(DataWritten(uuid4(), reference(table), (file,), ())))
+    bench.hand.transact(
+        bench.messages(DataWritten(uuid4(), reference(table), (file,), ())),
+        group_id=bench.config.connect_group_id,
+        offsets={bench.partition: bench.position},  # as a task does, or the offsets count as lost
+    )
     return file
 
 
