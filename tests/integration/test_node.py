@@ -224,7 +224,8 @@ def test_failures_restart_with_back_off_except_final_ones(
     node.start()
     node.put("c", topic)
     node.until(lambda: node.status("c") == ("FAILED", ["RUNNING"]))
-    assert len(node.commands("worker", "c")) == 2
+    node.until(lambda: len(node.commands("worker", "c")) == 2)
+    node.until(lambda: node.status("c") == ("FAILED", ["RUNNING"]))
     body = node.call("GET", "/connectors/c/status").json()
     assert body["connector"]["trace"].startswith("Stub: source_data_lost")
     restarted = node.call("POST", "/connectors/c/restart?onlyFailed=true")
