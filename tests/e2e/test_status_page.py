@@ -41,7 +41,7 @@ def test_the_page_follows_real_rows(running: RunningStack) -> None:
         expect(figures.filter(has_text="Valid-through age")).to_contain_text("UTC")
         assert not seen.complaints
         running.until(
-            lambda: running.counts(name)["kafka_connect_sink_task_sink_record_send_total"] == 12,
+            lambda: running.counts(name)["kafka_connect_sink_task_sink_record_send"] == 12,
             lambda: "the records to be counted",
         )
         counts = running.counts(name)
