@@ -59,6 +59,9 @@ class Leading:
         self._members: frozenset[str] = frozenset()
         self._absent: frozenset[str] = frozenset()
         self._nodes: tuple[str, ...] = ()
+        self._spread_over: tuple[
+            str, ...
+        ] = ()  # what is written of it; behind after a failed write
         self._places: dict[str, Places] = {}
         self._shrunk_at_ms = 0
 
@@ -73,7 +76,7 @@ class Leading:
         found = {name: self._store.get(name).places for name in self._store.names()}
         with self._lock:
             self._places = {name: places for name, places in found.items() if places is not None}
-            self._nodes, self._absent = (), frozenset()
+            self._nodes, self._spread_over, self._absent = (), (), frozenset()
             # how many nodes there were before is not known: nothing shrinks for a while
             self._shrunk_at_ms = self._clock.monotonic_ms()
         counter("rebalances").inc()
@@ -98,9 +101,10 @@ class Leading:
             if len(nodes) < len(before):
                 self._shrunk_at_ms = self._clock.monotonic_ms()
         gauge("cluster_nodes").set(len(members))
-        if nodes != before:
+        if nodes != self._spread_over:
             _log.info("nodes", members=sorted(members), take_work=list(nodes))
-            self._spread(is_even=bool(set(nodes) - set(before)))
+            self._spread(is_even=bool(set(nodes) - set(self._spread_over)))
+            self._spread_over = nodes
 
     def is_alone(self) -> bool:
         """Whether the group has this node for a member, and no other.
@@ -129,14 +133,16 @@ class Leading:
             nodes = self._nodes or (self._worker_id,)
             found = place(counts, nodes, self._places, is_even=False)[name]
             self._places[name] = found
-        said = self._store.get(name).places
-        is_said = said is not None and _without_history(said) == _without_history(found)
-        return None if is_said else found
+        return None if self._is_said(name, found) else found
 
     def forget(self, name: str) -> None:
         """The connector is deleted."""
         with self._lock:
             self._places.pop(name, None)
+
+    def _is_said(self, name: str, places: Places) -> bool:
+        said = self._store.get(name).places
+        return said is not None and _without_history(said) == _without_history(places)
 
     def _spread(self, *, is_even: bool) -> None:
         with self._lock:
@@ -151,12 +157,7 @@ class Leading:
                 is_even=is_even,
                 leaving=self._members - set(self._nodes),
             )
-            changed = {
-                name: places
-                for name, places in found.items()
-                if (before := self._places.get(name)) is None
-                or _without_history(before) != _without_history(places)
-            }
+            changed = {name: p for name, p in found.items() if not self._is_said(name, p)}
             self._places |= changed
         if changed:
             counter("rebalances").inc()
