@@ -186,6 +186,7 @@ def test_partition_and_topic_changes_are_followed(
     node.put("other", topics.create("other"))
     node.running("c", tasks=1)
     node.running("other", tasks=1)
+    node.until(lambda: node.commands("worker", "other"))  # runs without partitions until then
     others = len(node.commands("worker", "other"))
     admin.ensure_topic(f"{first}-2", 2)
     node.until(lambda: len(node.layouts("c")[0].partitions) == 3 and node.layouts("c")[1] == 2)
