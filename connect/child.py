@@ -92,6 +92,10 @@ class Child:
             }
         )
 
+    def topic_missing(self, connector: str) -> None:
+        """Say that a topic which a task reads is gone: perhaps its layout is out of date."""
+        self.channel.send({"event": "topic_missing", "connector": connector})
+
     def commands(self, stopping: threading.Event) -> Iterator[Mapping[str, Any]]:
         """Commands until ``shutdown`` or the end of the node; sets ``stopping`` then.
 

@@ -125,12 +125,29 @@ class RunningNode:
         return body["connector"]["state"], [task["state"] for task in body["tasks"]]
 
     def running(self, name: str, tasks: int) -> None:
-        """Wait until everything of the connector runs."""
+        """Wait until everything of the connector runs here, and its tasks were handed over.
+
+        One that is about to be handed over is shown as running already.
+        """
         self.until(lambda: self.status(name) == ("RUNNING", ["RUNNING"] * tasks))
+        self.until(lambda: self._is_handed_over(name))
+
+    def _is_handed_over(self, name: str) -> bool:
+        layout, _ = self.layouts(name)
+        wanted = {task for task, partitions in enumerate(layout.tasks) if partitions}
+        if not wanted:
+            return True
+        started = {
+            message["task"]: message["layout"]["layout"]
+            for message in self.commands("worker", name)
+            if message["op"] == "start"
+        }
+        return all(started.get(task) == layout.number for task in wanted)
 
     def commands(self, process: str, connector: str | None = None) -> list[dict[str, Any]]:
         """What the child was told, in order."""
-        lines = (self.folder / f"{process}.jsonl").read_text().splitlines()
+        file = self.folder / f"{process}.jsonl"
+        lines = file.read_text().splitlines() if file.exists() else []
         told = [json.loads(line) for line in lines]
         return [m for m in told if connector is None or m.get("connector") == connector]
 

@@ -108,7 +108,12 @@ class Host:
             self._child.state(connector, state, task=number, layout=layout.number, error=error)
 
         config = resolve(parse(raw), self._providers, node=self._node.properties)
-        task = ConnectorTask(config, assignment, replace(self._wiring, report=report))
+        wiring = replace(
+            self._wiring,
+            report=report,
+            topic_missing=lambda: self._child.topic_missing(connector),
+        )
+        task = ConnectorTask(config, assignment, wiring)
         self._hosted[connector, number] = _Hosted(task, report, after=before)
 
 

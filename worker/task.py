@@ -175,11 +175,11 @@ class _Life:
         )
         self._closing.append(self._admin.close)
         wait_until_left(self._admin, config.member_groups, self._owner, self._clock)
-        own = {tp.topic for tp in self._partitions}
         self._topics = SourceTopics(
             self._admin,
-            {name: i for name, i in self._owner.assignment.topic_ids if name in own},
+            self._owner.assignment.own_topic_ids,
             is_named=config.topics_regex is None,
+            on_missing=self._wiring.topic_missing,
         )
         self._runner = self._wiring.runner(config, self._owner.assignment)
         self._closing.append(self._runner.close)

@@ -9,7 +9,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from connect.errors import DataLost, RetriableError
@@ -25,11 +25,13 @@ class SourceTopics:
         admin: the cluster.
         topic_ids: name -> identity that was laid out.
         is_named: the configuration names them; else a regex brought them in and they may go.
+        on_missing: told that one has gone, before the error.
     """
 
     admin: KafkaAdmin
     topic_ids: Mapping[str, str]
     is_named: bool
+    on_missing: Callable[[], None] = lambda: None
 
     def check(self, positions: Mapping[TopicPartition, int]) -> None:
         """Make sure that all are there and none is another.
@@ -48,6 +50,7 @@ class SourceTopics:
                 continue
             read = {tp.partition: at for tp, at in sorted(positions.items()) if tp.topic == topic}
             if now is None and not self.is_named:
+                self.on_missing()
                 raise RetriableError("the topic is gone", code="topic_missing", topic=topic)
             what = "" if now is None else f" and created anew (it is now {now})"
             raise DataLost(

@@ -62,6 +62,12 @@ class TaskAssignment:
     partitions: tuple[TopicPartition, ...]
     topic_ids: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def own_topic_ids(self) -> dict[str, str]:
+        """Of the topics that this task reads: name -> identity."""
+        own = {tp.topic for tp in self.partitions}
+        return {name: topic_id for name, topic_id in self.topic_ids if name in own}
+
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
@@ -75,6 +81,7 @@ class Wiring:
         clock: time and identities.
         runner: makes the task's batch runner; called anew after each retriable error.
         report: told of each state: RUNNING, or FAILED with a retriable error that goes on.
+        topic_missing: told when a topic that a regex brought in is gone.
         small_records: up to so many waiting records are one read, see ``worker.drain``.
         batch_records: bound of a micro-batch in a backlog.
     """
@@ -86,5 +93,6 @@ class Wiring:
     clock: Clock
     runner: Callable[[ConnectorConfig, TaskAssignment], BatchRunner]
     report: Callable[[str, Exception | None], None]
+    topic_missing: Callable[[], None] = lambda: None
     small_records: int = SMALL_RECORDS
     batch_records: int = BATCH_RECORDS

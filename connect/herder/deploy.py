@@ -12,7 +12,8 @@ Rules of this file:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from connect.clock import Clock
@@ -121,17 +122,21 @@ class Deployer:
             self._admin.alter_offsets(group_id, state.pending_offsets)
         self._store.put_offsets(state.name, None)
 
-    def outdated(self) -> list[str]:
+    def outdated(self) -> tuple[list[str], bool]:
         """Connectors whose partitions are not those of their layout any more.
 
         What has vanished must be away on two looks in a row: a broker that has just started may
         not know every topic yet, and a layout without it would only have to be taken back.
+
+        Returns:
+            The connectors, and whether anything has vanished that the next look decides.
 
         Raises:
             RetriableError: the broker is away.
         """
         topics = self._admin.topics()
         found = self._with_other_control_topic()
+        is_open = False
         for name in self._store.names():
             state = self._store.get(name)
             if state.target != "STARTED" or not state.is_ready or state.layout is None:
@@ -149,7 +154,9 @@ class Deployer:
                 has_other = now != state.layout.partitions and (has_grown_only or now == before)
                 if has_other or has_other_count:
                     found.append(name)
-        return found
+                elif now != state.layout.partitions:
+                    is_open = True
+        return found, is_open
 
     def _with_other_control_topic(self) -> list[str]:
         """Running connectors whose control topic is gone, or another than it was."""
@@ -240,7 +247,11 @@ class Deployer:
             if places is not None:
                 self._store.put_places({state.name: places})
             return
-        gone = state.layout.partitions - layout.partitions if state.layout else frozenset()
+        moved: Collection[TopicPartition] | None = None
+        if state.layout is not None:
+            gone = state.layout.partitions - layout.partitions
+            # after a crash in the middle it is not known what the last one that ran had: all
+            moved = (gone or None) if state.is_ready else ()
         if wanted is not None:
             self._store.put_layout(wanted, state.config or {})
             counter("layouts", connector=state.name).inc()
@@ -252,9 +263,7 @@ class Deployer:
                 partitions=len(wanted.partitions),
             )
         stop(False)  # noqa: FBT003
-        if gone:  # should they come back, they begin anew
-            self.moves.announce(state, gone)
-        self._make_ready(state, layout, config)
+        self._make_ready(state, layout, config, moved=moved)
 
     def _clear(self, state: ConnectorState) -> None:
         """No task of a stopped connector can write any more: its offsets may be changed."""
@@ -274,9 +283,24 @@ class Deployer:
         self._make_ready(state, layout, config)
 
     def _make_ready(
-        self, state: ConnectorState, layout: Layout, config: ConnectorConfig | None
+        self,
+        state: ConnectorState,
+        layout: Layout,
+        config: ConnectorConfig | None,
+        *,
+        moved: Collection[TopicPartition] | None = None,
     ) -> None:
-        self._fence(state, config, tasks=max(state.tasks_ever, len(layout.tasks)))
+        """Fence, say of what has moved (empty: all) that it may begin anew, and be ready.
+
+        It is said when nobody can announce anything of it any more, by a producer that is made
+        ready meanwhile.
+        """
+        with ThreadPoolExecutor(1, thread_name_prefix="fence") as aside:
+            tasks = max(state.tasks_ever, len(layout.tasks))
+            fencing = aside.submit(self._fence, state, config, tasks=tasks)
+            if moved is not None:
+                self.moves.announce(state, moved, after=fencing.result)
+            fencing.result()
         self._store.put_ready(layout, self._places_for(state.name, len(layout.tasks)))
 
     def _fence(self, state: ConnectorState, config: ConnectorConfig | None, *, tasks: int) -> None:

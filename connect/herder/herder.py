@@ -312,6 +312,8 @@ class Herder:
                 self._on_state(child, event)
             case "metrics":
                 self._on_metrics(child, event["samples"])
+            case "topic_missing":
+                self.leadership.refresh_soon()
             case "round":
                 self._on_round(event)
             case "failed_tables" if (run := self._runs.get(event["connector"])) is not None:

@@ -25,6 +25,7 @@ from connect.metrics import gauge
 LOOK_MS = 1_000
 RETRY_MS = 500
 ALONE_LOOK_MS = 250
+VANISHED_LOOK_MS = 250
 
 Job = Callable[[], None]
 
@@ -99,6 +100,10 @@ class Leadership:
             self._every("look", LOOK_MS, now_ms, self.leading.look)
             self._every("refresh", self._refresh_ms, now_ms, self._refresh)
 
+    def refresh_soon(self) -> None:
+        """Look for topics that came or went at the next tick: somebody misses one."""
+        self._at_ms.pop("refresh", None)
+
     def lost(self, error: Fenced) -> None:
         """The store refused: another node leads."""
         if self._is_leading:
@@ -167,5 +172,11 @@ class Leadership:
 
     def _refresh(self) -> None:
         """Look for topics and partitions that came or went."""
-        found = self._deployer.outdated()
-        self._post(lambda: self._on_outdated(found))
+        found, is_open = self._deployer.outdated()
+        self._post(lambda: self._refreshed(found, is_open=is_open))
+
+    def _refreshed(self, found: list[str], *, is_open: bool) -> None:
+        if is_open:  # the tasks of what has vanished announce nothing until that is decided
+            soon_ms = self._clock.monotonic_ms() + VANISHED_LOOK_MS
+            self._at_ms["refresh"] = min(soon_ms, self._at_ms.get("refresh", soon_ms))
+        self._on_outdated(found)

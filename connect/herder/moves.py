@@ -55,8 +55,19 @@ class OffsetMoves:
         self.parsed = parsed
         self._producer_properties = producer_properties
 
-    def announce(self, state: ConnectorState, partitions: Iterable[TopicPartition]) -> None:
+    def announce(
+        self,
+        state: ConnectorState,
+        partitions: Iterable[TopicPartition],
+        *,
+        after: Callable[[], object] = lambda: None,
+    ) -> None:
         """Say that these partitions will be read on from elsewhere; none means all.
+
+        Args:
+            state: the connector.
+            partitions: which.
+            after: called when all is prepared for saying it; what it raises is raised.
 
         Raises:
             ConfigError: the configuration cannot be run.
@@ -72,6 +83,7 @@ class OffsetMoves:
         )
         try:
             producer.init()
+            after()
             producer.transact([self._word(config, partitions)])
         finally:
             producer.close()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ from control_schemas.events import (
 )
 from control_schemas.headers import decode_headers, encode_headers
 from tests.coordinator_bench import Bench, Running, until
-from tests.running_node import RunningNode
+from tests.running_node import TIMEOUT_S, RunningNode
 from tests.stack import Topics
 
 pytestmark = pytest.mark.kafka
@@ -137,6 +139,56 @@ def test_a_named_topic_that_is_deleted_stops_its_task_only(
     assert "source_topic_deleted" in _trace(node, "c")
     node.put("c", orders)
     node.until(lambda: node.status("c")[0] == "RUNNING")
+
+
+@pytest.mark.parametrize("dies", [(), ("layout",)])
+def test_what_a_regex_brought_in_and_went_begins_anew(
+    node: RunningNode, topics: Topics, admin: KafkaAdmin, dies: tuple[str, ...]
+) -> None:
+    """It is said before the next layout is ready, by whoever makes it so; a crash hides nothing."""
+    first = topics.create("day", partitions=1)
+    gone = f"{first}-2"
+    admin.ensure_topic(gone, 1)
+    node.put("c", "", topics_regex=f"{first}.*")
+    node.running("c", 1)
+    node.until(lambda: node.layouts("c")[0].partitions == {(first, 0), (gone, 0)})
+    node.end()
+    node.start(*dies)
+    admin.delete_topic(gone)
+    if dies:
+        assert node.process.wait(TIMEOUT_S) == -signal.SIGKILL
+        assert _said(node, f"{node.group_id}-control", admin) == []
+        node.start()
+    node.until(lambda: node.layouts("c")[0].number == node.layouts("c")[1] == 2)
+    assert node.layouts("c")[0].partitions == {(first, 0)}
+    said = () if dies else ((gone, 0),)  # of what there was before nothing is known: all
+    assert _said(node, f"{node.group_id}-control", admin) == [said]
+
+
+def test_a_task_that_misses_its_topic_makes_the_leader_look(
+    tmp_path: Path, kafka_properties: dict[str, str], topics: Topics, admin: KafkaAdmin
+) -> None:
+    """The layout without it does not wait for the next look at all topics."""
+    servers, hour = (
+        kafka_properties["bootstrap.servers"],
+        {"icefloe.metadata.refresh.ms": "3600000"},
+    )
+    node = RunningNode(tmp_path, servers, **{"group.id": topics.create("misses"), **hour})
+    first = topics.create("misses", partitions=1)
+    admin.ensure_topic(f"{first}-2", 1)
+    try:
+        node.start()
+        node.put("c", "", topics_regex=f"{first}.*")
+        node.running("c", 1)
+        (tmp_path / "events-worker.json").write_text('[{"event": "topic_missing"}]')
+        admin.delete_topic(f"{first}-2")
+        until(lambda: f"{first}-2" not in admin.topics())
+        assert node.layouts("c")[1] == 1
+        assert node.call("POST", "/connectors/c/tasks/0/restart").is_success
+        node.until(lambda: node.layouts("c")[1] == 2)
+        assert node.layouts("c")[0].partitions == {(first, 0)}
+    finally:
+        node.close()
 
 
 def _ranges(bench: Bench, start: int, end: int) -> None:
