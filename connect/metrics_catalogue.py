@@ -155,6 +155,13 @@ CATALOGUE: tuple[Metric, ...] = (
         _CONNECTOR,
         "Age of the valid-through timestamp, worked out by the node when asked.",
     ),
+    Metric(
+        "control_lso_stalled",
+        "gauge",
+        "partitions",
+        _CONNECTOR,
+        "Partitions of the control topic that an open transaction of somebody else holds back.",
+    ),
     Metric("tables_failed", "gauge", "tables", _CONNECTOR, "Tables whose files wait for a commit."),
     Metric("announcements_skipped", "counter", "announcements", _TABLE, "Skipped by an operator."),
     Metric("files_skipped", "counter", "files", _TABLE, "Files in skipped announcements."),

@@ -144,6 +144,8 @@ class Host:
                 self._child.state(connector, "FAILED", error=where["error"])
             case "kept":
                 metrics.gauge("records_uncommitted", connector=connector).set(where["records"])
+            case "stalled":
+                metrics.gauge("control_lso_stalled", connector=connector).set(where["partitions"])
             case "failed_tables":
                 tables = where["tables"]
                 metrics.gauge("tables_failed", connector=connector).set(len(tables))

@@ -23,10 +23,11 @@ from connect.errors import DataLost, RetriableError
 from connect.gateways.catalog import CatalogGateway, open_catalog
 from connect.gateways.kafka import LogReader, TransactionalProducer
 from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import Layout
+from connect.layout import Layout, TopicPartition
 from connect.lost_offsets import refuse_lost_offsets
 from connect.predecessors import wait_until_left
 from connect.records import KafkaRecord
+from connect.stalls import Stalls
 from control_schemas.events import DataWritten
 from coordinator.committer import Committer
 from coordinator.completion import Outbox
@@ -60,6 +61,7 @@ from coordinator.waiting import answer_to, failed_tables, records_in
 POLL_IDLE_MS = 100
 POLL_BUSY_MS = 5
 LOOK_MS = 60_000
+STALL_LOOK_MS_MAX = 15_000
 RESTART_MIN_MS = 200
 RESTART_MAX_MS = 30_000
 FAILING_MS_MAX = 30_000  # after so long without a round the connector shows why
@@ -190,6 +192,9 @@ class _Session:
         self._admin: KafkaAdmin | None = None
         self._control: ControlLog | None = None
         self._look_at_ms = wiring.clock.monotonic_ms() + LOOK_MS
+        self._stalls = Stalls(config.lso_stalled_ms, config.name)
+        self._stall_look_ms = min(STALL_LOOK_MS_MAX, max(1, config.lso_stalled_ms // 4))
+        self._stall_look_at_ms = 0
         self._failed_tables: list[dict[str, Any]] | None = None
         self._is_news = False  # about failed tables: a round ended, or the operator decided
         self._fan_out: FanOut | None = None
@@ -269,6 +274,7 @@ class _Session:
         self._receive(kernel, LayoutChanged(self._layout), outbox, fan_out)
         while not stopping.is_set():
             self._look_at_control_topic(inbox)
+            self._look_for_stalls(inbox)
             busy = kernel.phase is Phase.COMMITTING
             heard = inbox.poll(POLL_BUSY_MS if busy else POLL_IDLE_MS)
             for read in heard:
@@ -302,6 +308,22 @@ class _Session:
                 raise
             # reading and writing will say so themselves
             log.info("the control topic could not be looked at", error=str(e))
+
+    def _look_for_stalls(self, inbox: Inbox) -> None:
+        """Whoever hangs in a transaction on the control topic holds every announcement up."""
+        now_ms = self._wiring.clock.monotonic_ms()
+        if now_ms < self._stall_look_at_ms or self._admin is None:
+            return
+        self._stall_look_at_ms = now_ms + self._stall_look_ms
+        topic = self._config.control_topic
+        partitions = [TopicPartition(topic, number) for number in inbox.partitions]
+        try:
+            whole = self._admin.high_watermarks(partitions)
+            stalled = self._stalls.look(self._admin.ends(partitions), whole, now_ms)
+        except RetriableError as e:
+            log.info("the control topic could not be looked at", error=str(e))
+        else:
+            self._wiring.on_event("stalled", {"partitions": stalled})
 
     def _tell_failed(self, failed: list[dict[str, Any]]) -> None:
         if failed != self._failed_tables:

@@ -28,6 +28,7 @@ from connect.gateways.kafka import LogReader, TransactionalProducer, client_prop
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.lost_offsets import refuse_lost_offsets
 from connect.predecessors import committed_offsets, wait_until_left
+from connect.stalls import Stalls
 from worker.announcer import Announcer
 from worker.control import ControlLog, Heard
 from worker.drain import Drain
@@ -37,7 +38,6 @@ from worker.ratio import DeadLetterLimits
 from worker.record_errors import RecordErrors
 from worker.rounds import Backlog, Ledger, Offsets, Slice
 from worker.source import check_positions, source_options
-from worker.stalls import Stalls
 from worker.topics import SourceTopics
 from worker.wiring import TaskAssignment, Wiring
 

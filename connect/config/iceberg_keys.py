@@ -301,8 +301,8 @@ OWN_KEYS: tuple[Key, ...] = (
     Key(
         "icefloe.lso.stalled.ms",
         "LONG",
-        "How long an open transaction may hold back a source partition before it is told "
-        "(log and metric `lso_stalled`).",
+        "How long an open transaction may hold back a source partition or the control topic "
+        "before it is told (log, metrics `lso_stalled` and `control_lso_stalled`).",
         "60000",
         "LOW",
         unit="ms",

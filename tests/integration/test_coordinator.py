@@ -6,6 +6,7 @@ import dataclasses
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import Producer
 
 from connect.clock import SystemClock
 from connect.errors import DataLost, Fenced
@@ -50,6 +51,34 @@ def test_rounds_reach_the_table(bench: Bench) -> None:
     assert stored is not None
     assert stored > 0
     assert len(bench.rounds) >= 2
+
+
+def test_a_transaction_that_hangs_on_the_control_topic_is_told(bench: Bench) -> None:
+    """Announcements behind it wait, and the metric says why; ended, they are committed."""
+    bench.config = dataclasses.replace(bench.config, lso_stalled_ms=500)
+    foreign = Producer(
+        {
+            **bench.kafka,
+            "transactional.id": unique_name("foreign"),
+            "transaction.timeout.ms": 600_000,
+            "log_level": 0,
+        }
+    )
+    foreign.init_transactions(30)
+    with Running(bench.coordinator()):
+        bench.answer(bench.start_commit(), 1)
+        until(lambda: bench.rows() == [1])
+        assert until(lambda: bench.told.get("stalled")) == {"partitions": 0}
+        commit_id = bench.start_commit()
+        foreign.begin_transaction()
+        foreign.produce(bench.control, b"of another connector", partition=0)
+        assert foreign.flush(30) == 0
+        bench.answer(commit_id, 2)
+        until(lambda: bench.told["stalled"] == {"partitions": 1})
+        assert bench.rows() == [1]
+        foreign.abort_transaction(30)
+        until(lambda: bench.told["stalled"] == {"partitions": 0})
+        until(lambda: bench.rows() == [1, 2])
 
 
 def test_a_successor_goes_on_where_the_last_one_stopped(bench: Bench) -> None:

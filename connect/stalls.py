@@ -1,4 +1,4 @@
-"""Source partitions that an open transaction of somebody else keeps from being read.
+"""Partitions that an open transaction of somebody else keeps from being read.
 
 Rules of this file:
 - Readers of committed records stop at the last stable offset (LSO). A transaction that nobody ends
@@ -8,19 +8,19 @@ Rules of this file:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import structlog
 
 from connect.layout import TopicPartition
-from worker.rounds import Offsets
 
-log = structlog.get_logger("worker.task")
+log = structlog.get_logger("stalls")
 
 
 @dataclass(slots=True)
 class Stalls:
-    """Watches the LSO of a task's partitions.
+    """Watches the LSO of partitions.
 
     Args:
         stalled_ms: an LSO that stands still so long, with records behind it, is a stall.
@@ -32,7 +32,12 @@ class Stalls:
     _held: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     _told: set[TopicPartition] = field(default_factory=set)
 
-    def look(self, ends: Offsets, high_watermarks: Offsets, now_ms: int) -> int:
+    def look(
+        self,
+        ends: Mapping[TopicPartition, int],
+        high_watermarks: Mapping[TopicPartition, int],
+        now_ms: int,
+    ) -> int:
         """Take a look; return how many partitions are stalled, and log what is new.
 
         Args:

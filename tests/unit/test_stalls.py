@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from connect.layout import TopicPartition
-from worker.stalls import Stalls
+from connect.stalls import Stalls
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
