@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, Final, TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -155,6 +156,8 @@ class Exposition(Collector):
     Args:
         now_ms: wall clock, for ages.
         is_known: whether a connector still exists; values of others are left out.
+        is_here: whether a task of a connector, or (None) its coordinator, runs on this node; of
+            others gauges are left out: a child goes on to tell what was so when it ran there.
         registry: the node's own values.
     """
 
@@ -163,9 +166,11 @@ class Exposition(Collector):
         now_ms: Callable[[], int],
         is_known: Callable[[str], bool] = lambda _: True,
         registry: Registry = PROCESS,
+        is_here: Callable[[str, str | None], bool] = lambda *_: True,
     ) -> None:
         self._now_ms = now_ms
         self._is_known = is_known
+        self._is_here = is_here
         self._own = registry
         self._lock = threading.Lock()
         self._heard: dict[str, list[Sample]] = {}
@@ -186,9 +191,17 @@ class Exposition(Collector):
         """All values known to the node."""
         with self._lock:
             heard = [sample for samples in self._heard.values() for sample in samples]
+        is_known, is_here = cache(self._is_known), cache(self._is_here)
+
+        def is_shown(metric: str, connector: str, task: str | None) -> bool:
+            is_gauge = _BY_NAME[metric].kind == "gauge"
+            return is_known(connector) and (not is_gauge or is_here(connector, task))
+
         merged: dict[tuple[str, tuple[str, ...]], Sample] = {}
         for name, labels, number in [*self._own.snapshot()[1], *heard]:
-            if "connector" in labels and not self._is_known(labels["connector"]):
+            if "connector" in labels and not is_shown(
+                name, labels["connector"], labels.get("task")
+            ):
                 continue
             key = (name, tuple(labels.values()))
             earlier = merged.get(key)

@@ -39,6 +39,7 @@ from connect.gateways.kafka_admin import KafkaAdmin
 from connect.gateways.kafka_group import GroupMember
 from connect.herder.api import HEALTHY, NodeHerder
 from connect.herder.backoff import BackoffPolicy
+from connect.herder.cluster import is_placed
 from connect.herder.deploy import Deployer
 from connect.herder.herder import Herder
 from connect.herder.leading import Leading, member_ids
@@ -167,7 +168,9 @@ class Node:
         self._children = self._make_children(commands)
         self._questions = Questions(self._children, clock)
         exposition = Exposition(
-            clock.now_ms, is_known=lambda name: self._store.get(name).config is not None
+            clock.now_ms,
+            is_known=lambda name: self._store.get(name).config is not None,
+            is_here=partial(is_placed, self._store, self.worker_id),
         )
         self._statsd = StatsdReporter.of(config, exposition)
         self._herder = Herder(

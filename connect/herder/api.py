@@ -131,6 +131,10 @@ class NodeHerder:
         """Nodes of the cluster, who leads, and what runs where."""
         return self._cluster.view()
 
+    def nodes(self) -> Mapping[str, str | None]:
+        """Where each node answers; None for this one."""
+        return self._cluster.urls()
+
     def where(self, what: Literal["leader", "coordinator"], name: str | None) -> str | None:
         """Which other node has to answer."""
         self._must_be_up()

@@ -60,6 +60,11 @@ class Cluster:
             "placements": placements,
         }
 
+    def urls(self) -> dict[str, str | None]:
+        """Node id -> where it answers; None for this node."""
+        others = {n: word.url for n, word in self._statuses.nodes().items()}
+        return {**others, self._worker_id: None}
+
     def leader(self) -> str:
         """Where the leader answers, which is another node.
 
@@ -84,3 +89,20 @@ class Cluster:
         if word is None:
             raise UnavailableError(f"the node {places.coordinator} is not there any more")
         return word.url
+
+
+def is_placed(store: ConfigStore, worker_id: str, name: str, task: str | None) -> bool:
+    """Whether a task of a connector, or (None) its coordinator, has its place on a node.
+
+    What has no place yet counts as placed, and so does a task of unknown name.
+    """
+    state = store.get(name)
+    if state.places is None:
+        return True
+    if task is None:
+        return state.places.coordinator == worker_id
+    count = len(state.layout.tasks) if state.layout is not None else 0
+    placed = state.places.tasks[:count]
+    if not task.isdecimal():
+        return True
+    return int(task) < len(placed) and placed[int(task)] == worker_id

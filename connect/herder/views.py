@@ -127,9 +127,8 @@ class Views:
             topic = self._config_of(state).errors.dead_letter_topic
         except ConfigError as e:
             raise NotAllowedError(e.message) from e
-        total = self._exposition.total("records_dead_lettered", connector=state.name)
-        found = {"topic": topic, "records": int(total or 0)}
-        return {**found, "last": self._last_dead_letters(topic, state.name) if topic else []}
+        last = self._last_dead_letters(topic, state.name) if topic else []
+        return {"topic": topic, "last": last}
 
     def _last_dead_letters(self, topic: str, connector: str) -> list[dict[str, Any]]:
         """The newest dead letters of the connector among the last ones of the topic."""

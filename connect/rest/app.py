@@ -25,6 +25,7 @@ from connect.rest.bodies import as_object
 from connect.rest.connectors import Connectors
 from connect.rest.described import openapi
 from connect.rest.errors import ApiError, not_found
+from connect.rest.figures import ClusterFigures
 from connect.rest.forwarding import Forwarding
 from connect.rest.gate import CrossOrigin, Gate, error_body
 from connect.rest.herder_api import VIEWS, HerderApi, NodeInfo, View
@@ -32,6 +33,7 @@ from connect.rest.judging import Judge, NodeFacts
 from connect.rest.loggers import Loggers, LogLevels
 from connect.rest.offsets import Offsets
 from connect.rest.overview import Overview
+from connect.rest.peers import Peers
 from connect.rest.plugins import PluginList
 from connect.rest.routes import (
     JSON_TYPE,
@@ -188,7 +190,8 @@ def create_app(
     app = FastAPI(title="Icefloe", docs_url=None, redoc_url=None, openapi_url=None)
     app.router.redirect_slashes = False
     app.state.users = users
-    app.state.around = Forwarding(herder, peers).around
+    others = Peers(peers)
+    app.state.around = Forwarding(herder, others).around
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _failed)
     judge = _judge(herder, node, plugins, resolve or str, chosen)
@@ -220,11 +223,14 @@ def create_app(
     add_route(app, "GET", "/metrics", itself.metrics)
     add_route(app, "GET", "/icefloe/v1/openapi.json", itself.openapi)
     add_route(app, "GET", "/icefloe/v1/cluster", itself.cluster)
-    add_route(app, "GET", "/icefloe/v1/overview", Overview(herder).show)
+    overview = Overview(herder, ClusterFigures(herder, others, SystemClock()))
+    add_route(app, "GET", "/icefloe/v1/overview", overview.show)
     _add_page(app, StatusPage())
     own = "/icefloe/v1/connectors/{name}"
     for view in VIEWS:
-        add_route(app, "GET", f"{own}/{view}", itself.view(view))
+        is_counted = view == "dead-letters"
+        show = overview.dead_letters if is_counted else itself.view(view)
+        add_route(app, "GET", f"{own}/{view}", show)
     add_route(app, "POST", own + "/tables/{table}/retry", itself.decide("retry"))
     add_route(app, "POST", own + "/tables/{table}/skip", itself.decide("skip"))
     add_route(app, "POST", own + "/control/rebase", itself.rebase)

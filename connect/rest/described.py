@@ -89,7 +89,7 @@ class Described:
         """Which node answers: the one asked, the leader, or the one with the coordinator."""
         is_own = self.path.startswith(f"{_OWN}/") and not self.path.endswith("/control/rebase")
         if is_own:
-            return "here" if self.path.endswith("/audit") else "coordinator"
+            return "here" if self.path.endswith(("/audit", "/dead-letters")) else "coordinator"
         is_local = self.path.endswith(("/validate", "/topics/reset", "{name}/tasks"))
         return "here" if self.method == "GET" or is_local else "leader"
 
@@ -115,6 +115,7 @@ _ALL_PLUGINS: Query = (("connectorsOnly", "boolean", "false lists every plugin")
 _VERSION: Query = (("version", "string", "the version that is wanted"),)
 _SCOPE: Query = (("scope", "string", "worker (this node) or cluster"),)
 _REMOTE: Query = (("icefloe.remote", "boolean", "false asks neither brokers nor catalog"),)
+_FORWARD: Query = (("forward", "boolean", "false asks no other node for figures"),)
 _FOUND = (200, 404, 503)
 
 _CONNECT: tuple[Described, ...] = (
@@ -187,7 +188,7 @@ _OURS: tuple[Described, ...] = (
     Described("GET", "/icefloe/v1/cluster", "read", "Nodes and placements", (200, 503), m.Cluster),
     Described(
         "GET", "/icefloe/v1/overview", "read", "Every connector, and the caller's role for it",
-        (200, 503), m.Overview,
+        (200, 503), m.Overview, None, _FORWARD,
     ),
     Described("GET", "/ui", "read", "The status page", (200,), media_type="text/html"),
     Described(

@@ -253,7 +253,8 @@ class HerderApi(Protocol):
         """Sums of these metrics as this node heard them last, by connector and metric.
 
         Args:
-            metrics: names in ``connect.metrics_catalogue`` that have a label ``connector``.
+            metrics: names in ``connect.metrics_catalogue`` that have a label ``connector``; gauges
+                are of what runs on this node.
 
         Returns:
             No entry where nothing was heard.
@@ -335,6 +336,10 @@ class HerderApi(Protocol):
 
     def await_position(self, offset: int, timeout_s: float) -> bool:
         """Wait until this node has read so far; whether it was in time."""
+        ...
+
+    def nodes(self) -> Mapping[str, str | None]:
+        """Base URL of each node of the cluster by its worker id; None for this node."""
         ...
 
     def cluster(self) -> Mapping[str, Any]:

@@ -260,8 +260,15 @@ class OverviewCaller(BaseModel):
     node_role: Role | None
 
 
+class OverviewMissing(BaseModel):
+    """A node that runs something and whose figures are not there."""
+
+    worker_id: str
+    reason: str
+
+
 class OverviewConnector(BaseModel):
-    """A connector in short; figures are null where this node has not heard of them.
+    """A connector in short; figures are null where they, or a part of them, are not heard of.
 
     ``role`` is the caller's; ``tasks`` counts by state; ``reason`` is the first line of a trace.
     """
@@ -284,6 +291,7 @@ class Overview(BaseModel):
     """Every connector that the caller may read."""
 
     caller: OverviewCaller
+    missing: list[OverviewMissing]
     connectors: list[OverviewConnector]
 
 
@@ -309,10 +317,10 @@ class Lag(View):
 
 
 class DeadLetters(View):
-    """Count since the tasks' start, and the newest ones without their content."""
+    """Count since the tasks began, null like the overview's; the newest without their content."""
 
     topic: str | None
-    records: int
+    records: int | None
     last: list[dict[str, Any]]
 
 

@@ -1,74 +1,73 @@
 """Every connector in one answer, with the caller's role for each: what a list of them needs.
 
 Rules of this file:
-- Nothing is asked of the broker: states and figures are those this node has heard last, so that
-  any number of pages may look every few seconds.
-- A figure that this node has not heard of is null, never zero.
+- Nothing is asked of the broker: states are those this node has heard last, figures those that
+  the nodes have which run something, so that any number of pages may look every few seconds.
+- A figure that nobody has heard of is null, never zero.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any, Final
 
 from connect.rest.auth import Caller
+from connect.rest.errors import not_found
+from connect.rest.figures import ClusterFigures, Figures
 from connect.rest.herder_api import ConnectorStatus, HerderApi, UnknownConnectorError
 from connect.rest.routes import Answer, Call
 
 REASON_CHARS: Final = 300
-FIGURES: Final = {
-    "not_in_files": "lag_records",
-    "in_files_not_committed": "records_uncommitted",
-    "dead_letters": "records_dead_lettered",
-    "tables_failed": "tables_failed",
-}
-_VALID_THROUGH: Final = "valid_through_timestamp_seconds"
-_AGE: Final = "valid_through_age_seconds"
 
 
 class Overview:
-    """``GET /icefloe/v1/overview``.
+    """``GET /icefloe/v1/overview``, and dead letters, whose count is one of its figures.
 
     Args:
         herder: whose connectors.
+        figures: of the cluster.
     """
 
-    def __init__(self, herder: HerderApi) -> None:
+    def __init__(self, herder: HerderApi, figures: ClusterFigures) -> None:
         self._herder = herder
+        self._figures = figures
 
     def show(self, call: Call) -> Answer:
         """Connectors that the caller may read."""
         caller = call.caller
-        figures = self._herder.figures((*FIGURES.values(), _VALID_THROUGH, _AGE))
-        shown = []
+        statuses = []
         for name in self._herder.connectors():
             if caller.may("read", name):
                 try:
-                    status = self._herder.status(name)
+                    statuses.append(self._herder.status(name))
                 except UnknownConnectorError:
                     continue  # deleted meanwhile
-                shown.append(_connector(status, caller, figures.get(name, {})))
+        found = self._figures.of(call, statuses)
         about = {"name": caller.name, "node_role": caller.role(None)}
-        return Answer(200, {"caller": about, "connectors": shown})
+        missing = [{"worker_id": n, "reason": reason} for n, reason in found.missing.items()]
+        shown = [_connector(s, caller, found.by_connector[s.name]) for s in statuses]
+        return Answer(200, {"caller": about, "missing": missing, "connectors": shown})
+
+    def dead_letters(self, call: Call) -> Answer:
+        """``GET /icefloe/v1/connectors/<name>/dead-letters``: the count is of all its tasks."""
+        name = call.path["name"]
+        with not_found(name):
+            found = self._herder.extension(name, "dead-letters")
+            gathered = self._figures.of(call, [self._herder.status(name)])
+        count = gathered.by_connector[name]["dead_letters"]
+        return Answer(200, {**found, "records": count})
 
 
-def _connector(
-    status: ConnectorStatus, caller: Caller, figures: Mapping[str, float]
-) -> dict[str, Any]:
-    found: dict[str, Any] = {
+def _connector(status: ConnectorStatus, caller: Caller, figures: Figures) -> dict[str, Any]:
+    return {
         "name": status.name,
         "role": caller.role(status.name),
         "state": status.state,
         "worker_id": status.worker_id,
         "tasks": dict(Counter(task.state for task in status.tasks)),
         "reason": _reason(status),
+        **figures,
     }
-    for field, metric in FIGURES.items():
-        found[field] = int(figures[metric]) if metric in figures else None
-    for field, metric in (("valid_through_ms", _VALID_THROUGH), ("valid_through_age_ms", _AGE)):
-        found[field] = int(figures[metric] * 1000) if metric in figures else None
-    return found
 
 
 def _reason(status: ConnectorStatus) -> str | None:

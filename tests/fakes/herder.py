@@ -73,6 +73,10 @@ class FakeHerder:
         """This node answers all."""
         del what, name
 
+    def nodes(self) -> Mapping[str, str | None]:
+        """This node alone."""
+        return {WORKER_ID: None}
+
     def position(self) -> int:
         """Nothing is behind."""
         return 0
@@ -261,7 +265,7 @@ class FakeHerder:
                 "valid_through_ms": None,
                 "partitions": [],
             },
-            "dead-letters": {"topic": None, "records": 0, "last": []},
+            "dead-letters": {"topic": None, "last": []},
             "audit": {
                 "sound": True,
                 "changed_by_others": False,

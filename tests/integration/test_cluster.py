@@ -161,6 +161,57 @@ def test_any_node_takes_any_request(nodes: Nodes, topics: Topics) -> None:
         nodes[name].until(lambda n=name: not nodes.view(n)["placements"].get("first"))
 
 
+def _figures(nodes: Nodes, name: str) -> dict[str, Any]:
+    """What a node shows of the connector ``one``, and of whom it has no figures."""
+    body = nodes[name].call("GET", "/icefloe/v1/overview").json()
+    known = nodes.worker_ids()
+    (found,) = body["connectors"]
+    fields = ("not_in_files", "dead_letters", "in_files_not_committed", "valid_through_ms")
+    missing = [known[node["worker_id"]] for node in body["missing"]]
+    return {"missing": missing, **{field: found[field] for field in fields}}
+
+
+def test_each_node_shows_the_figures_of_all(nodes: Nodes, topics: Topics) -> None:
+    """Sums over the nodes that run tasks; where one does not answer, it is named, and null."""
+    for number, name in enumerate(NAMES):
+        # a child tells what ran on it earlier, too: of gauges only what runs there now counts
+        lag = [["lag_records", {"connector": "one", "task": str(t)}, 10**number] for t in range(3)]
+        letters = ["records_dead_lettered", {"connector": "one", "task": "0"}, 2**number]
+        own = [
+            ["records_uncommitted", {"connector": "one"}, 40 + number],
+            ["valid_through_timestamp_seconds", {"connector": "one"}, 1_700_000_000 + number],
+        ]
+        for child, samples in (("worker", [*lag, letters]), ("coordinator", own)):
+            told = [{"event": "metrics", "samples": samples}]
+            (nodes[name].folder / f"events-{child}.json").write_text(json.dumps(told))
+    start(nodes, *NAMES)
+    put(nodes, "a", "one", topics.create("figures", partitions=3), tasks=3)
+    places = nodes.until_placed("a", "one", *NAMES)
+    at = NAMES.index(places[0])
+    all_of_it = {
+        "missing": [],
+        "not_in_files": 111,
+        "dead_letters": 7,
+        "in_files_not_committed": 40 + at,
+        "valid_through_ms": (1_700_000_000 + at) * 1000,
+    }
+    for name in NAMES:
+        nodes[name].until(lambda n=name: _figures(nodes, n) == all_of_it)
+        letters = nodes[name].call("GET", "/icefloe/v1/connectors/one/dead-letters").json()
+        assert letters["records"] == 7
+        lag = nodes[name].call("GET", "/icefloe/v1/connectors/one/lag").json()
+        assert lag["in_files_not_committed"] == 40 + at
+    frozen, asked = (name for name in NAMES if name != places[0])
+    os.kill(nodes[frozen].process.pid, signal.SIGSTOP)
+    try:
+        found = nodes[asked].until(lambda: (f := _figures(nodes, asked))["missing"] and f)
+    finally:
+        os.kill(nodes[frozen].process.pid, signal.SIGCONT)
+    unknown = {"not_in_files": None, "dead_letters": None}
+    assert found == {**all_of_it, "missing": [frozen], **unknown}
+    nodes[asked].until(lambda: not _figures(nodes, asked)["missing"])
+
+
 def test_a_killed_leader_is_replaced_and_its_work_taken_over(nodes: Nodes, topics: Topics) -> None:
     """The others elect one of them; what ran on it runs on them, from the same layout."""
     start(nodes, *NAMES)

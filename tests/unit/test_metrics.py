@@ -92,6 +92,31 @@ def test_values_of_gone_connectors_disappear() -> None:
     assert exposition.samples() == []
 
 
+def test_gauges_are_of_what_runs_here() -> None:
+    """A child tells on what ran on it once; a gauge of that would never change, a counter may."""
+    exposition = Exposition(
+        lambda: 0,
+        registry=Registry(),
+        is_here=lambda connector, task: (connector, task) == ("c", "1"),
+    )
+    told = [
+        [name, {"connector": "c", **labels}, 1]
+        for name, labels in (
+            ("lag_records", {"task": "0"}),
+            ("lag_records", {"task": "1"}),
+            ("records_read", {"task": "0"}),
+            ("valid_through_timestamp_seconds", {}),
+            ("rounds", {}),
+        )
+    ]
+    exposition.heard("worker", told)
+    assert exposition.samples() == [
+        ("lag_records", {"connector": "c", "task": "1"}, 1.0),
+        ("records_read", {"connector": "c", "task": "0"}, 1.0),
+        ("rounds", {"connector": "c"}, 1.0),
+    ]
+
+
 def test_what_a_child_sends_is_checked() -> None:
     """A sample that is not declared is left out, the others count."""
     exposition = Exposition(lambda: 0, registry=Registry())

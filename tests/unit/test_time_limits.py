@@ -9,7 +9,7 @@ from connect import rest_client
 from connect.gateways import kafka, kafka_group, postgres_wait, schema_registry
 from connect.gateways.catalog_properties import client_config
 from connect.gateways.kafka import librdkafka_config
-from connect.rest import forwarding
+from connect.rest import figures, forwarding, peers
 from worker.source import FETCH
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ OPENERS = {
     "connect/gateways/postgres_wait.py": "PostgreSQL",
     "connect/gateways/schema_registry.py": "schema registries",
     "connect/gateways/storage.py": "object stores",
-    "connect/rest/forwarding.py": "other nodes",
+    "connect/rest/peers.py": "other nodes",
     "connect/rest_client.py": "the command line",
 }
 REST = {"type": "rest", "uri": "http://c"}
@@ -74,7 +74,8 @@ def _in_use() -> dict[str, str]:
         "http.read.timeout.ms": number(r'"http.read.timeout.ms", (\d+)', registry),
         "TIMEOUT_S": f"{rest_client.TIMEOUT_S:.0f}",
         "FORWARD_TIMEOUT_S": f"{forwarding.FORWARD_TIMEOUT_S:.0f}",
-        "FORWARD_CONNECT_S": f"{forwarding.FORWARD_CONNECT_S:.0f}",
+        "CONNECT_S": f"{peers.CONNECT_S:.0f}",
+        "ASK_S": f"{figures.ASK_S:.0f}",
         "LEAVE_TIMEOUT_S": f"{kafka_group.LEAVE_TIMEOUT_S:.0f}",
     }
 

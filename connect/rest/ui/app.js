@@ -37,6 +37,7 @@ async function tick() {
     render();
     await Promise.all([askNodes(), askDetail()]);
     setTrouble(null);
+    sayMissing(overview.missing);
     ticks += 1;
   } catch (error) {
     isSignedOut = error instanceof Refused && error.status === 401;
@@ -138,6 +139,13 @@ function setTrouble(error) {
   if (error === null) return;
   const why = error instanceof Refused ? error.message : "the node does not answer";
   setText(element, `Not up to date: ${why}`);
+}
+
+// Nodes that run something and did not give its figures; dashes stand for them.
+function sayMissing(missing) {
+  if (missing.length === 0) return;
+  show($("trouble"), true);
+  setText($("trouble"), `No figures from ${missing.map((node) => `${node.worker_id} (${node.reason})`).join(", ")}`);
 }
 
 function say(text) {
