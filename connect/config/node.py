@@ -115,6 +115,7 @@ class NodeConfig:
                 warnings.append(f"{name} is not known to this node and has no effect")
         for listener in values.get("listeners") or ():
             _check_listener(listener, values, errors)
+        _check_node_certificates(values, errors)
         if errors:
             raise InvalidConfigError(None, errors)
         return cls(dict(properties), values, tuple(warnings))
@@ -268,4 +269,15 @@ def _check_listener(text: str, values: Mapping[str, Any], errors: dict[str, list
         found("listeners", []).append(
             f"listener {text} takes passwords in the clear: use https, or set "
             "icefloe.rest.plaintext.allowed=true where something else encrypts"
+        )
+
+
+def _check_node_certificates(values: Mapping[str, Any], errors: dict[str, list[str]]) -> None:
+    """Nodes know each other by certificates only where they ask for them."""
+    name, auth = "icefloe.rest.node.certificates", "listeners.https.ssl.client.auth"
+    store = "listeners.https.ssl.truststore.location"
+    if values.get(name) and (values.get(auth) == "none" or not values.get(store)):
+        errors.setdefault(name, []).append(
+            f"nodes show each other their certificates only with {auth} requested or required, and "
+            f"{store}"
         )

@@ -98,6 +98,15 @@ NODE_KEYS: tuple[Key, ...] = (
         choices=("none", "requested", "required"),
     ),
     Key(
+        "icefloe.rest.node.certificates",
+        "LIST",
+        "Common names of the nodes' own certificates: what a caller known by a client certificate "
+        "asks of one node, it may pass on to another (docs/security.md).",
+        "",
+        "MEDIUM",
+        _REST,
+    ),
+    Key(
         "access.control.allow.origin",
         "STRING",
         "Origins a browser may call from; empty for none.",

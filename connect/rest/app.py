@@ -63,6 +63,7 @@ class ApiSettings:
         reserved_topics: topics that no connector may write to.
         properties: all of the node's, placeholders unresolved.
         remote_s: how long validating may ask brokers and catalogs; 0 asks nobody.
+        node_certificates: common names of the nodes' own; they may name their callers'.
     """
 
     cross_origin: CrossOrigin = field(default_factory=CrossOrigin)
@@ -73,6 +74,7 @@ class ApiSettings:
     reserved_topics: frozenset[str] = frozenset()
     properties: Mapping[str, str] = field(default_factory=dict)
     remote_s: float = 0.0
+    node_certificates: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, node: NodeConfig) -> ApiSettings:
@@ -89,6 +91,7 @@ class ApiSettings:
             reserved_topics=INTERNAL_TOPICS | {node.config_topic, node.status_topic},
             properties=node.properties,
             remote_s=v["icefloe.validate.remote.ms"] / 1000,
+            node_certificates=frozenset(v["icefloe.rest.node.certificates"]),
         )
 
 
@@ -190,7 +193,8 @@ def create_app(
     app = FastAPI(title="Icefloe", docs_url=None, redoc_url=None, openapi_url=None)
     app.router.redirect_slashes = False
     app.state.users = users
-    others = Peers(peers)
+    app.state.node_certificates = chosen.node_certificates
+    others = Peers(peers, may_name=bool(chosen.node_certificates))
     app.state.around = Forwarding(herder, others).around
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _failed)

@@ -130,7 +130,6 @@ class Users:
         """
         users = self._current()
         if authorization is None and certificate is not None:
-            # a node that passes a request on shows its own certificate beside the caller's word
             return next((u.caller for u in users if u.certificate == certificate), None)
         scheme, _, credentials = (authorization or "").partition(" ")
         if scheme.lower() == "bearer":

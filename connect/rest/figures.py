@@ -24,7 +24,7 @@ from connect.rest.routes import Call
 ASK_S: Final = 2.0
 ASKING_MAX: Final = 8
 SILENT_MS: Final = 10_000
-REASON_CHARS: Final = 200
+REASON_CHARS: Final = 300
 OVERVIEW: Final = "/icefloe/v1/overview"
 OF_TASKS: Final = {"not_in_files": "lag_records", "dead_letters": "records_dead_lettered"}
 OF_COORDINATOR: Final = {

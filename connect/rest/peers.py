@@ -3,6 +3,9 @@
 Rules of this file:
 - A request goes with the caller's own credentials: the node that gets it decides what it would
   have decided had the caller come to it.
+- A client certificate cannot travel. It is named to nodes that know this one by its own
+  (``icefloe.rest.node.certificates``; TLS checks it, on a connection that nobody else can use);
+  without that setting the caller is told where to ask instead.
 - It goes once, and says ``forward=false``: who gets it asks nobody else.
 """
 
@@ -10,11 +13,12 @@ from __future__ import annotations
 
 import ssl
 from typing import Final
+from urllib.parse import quote
 
 import httpx
 
 from connect.rest.herder_api import ConflictError, UnavailableError
-from connect.rest.routes import Call
+from connect.rest.routes import FOR_CERTIFICATE, Call
 
 CONNECT_S: Final = 3.0
 FORWARD: Final = ("forward", "false")  # Kafka Connect's own parameter
@@ -25,9 +29,11 @@ class Peers:
 
     Args:
         trust: for their TLS; None is the system's.
+        may_name: whether they let this node name its callers' certificates.
     """
 
-    def __init__(self, trust: ssl.SSLContext | None = None) -> None:
+    def __init__(self, trust: ssl.SSLContext | None = None, *, may_name: bool = False) -> None:
+        self._may_name = may_name
         self._client = httpx.Client(
             verify=True if trust is None else trust,
             follow_redirects=False,
@@ -49,19 +55,21 @@ class Peers:
             body: as the caller sent it.
 
         Raises:
-            ConflictError: the caller is known by a client certificate alone.
+            ConflictError: the caller is known by a certificate alone, which may not be named.
             UnavailableError: no answer.
         """
-        if call.has_certificate_only:
-            raise ConflictError(
-                f"The request has to be answered by {_base(url)}: ask there, or with a password or "
-                "token, as a client certificate cannot be passed on"
-            )
+        headers = dict(call.passed_on)
+        if call.certificate is not None:
+            if not self._may_name:
+                raise ConflictError(
+                    f"The request has to be answered by {_base(url)}: ask there, or with a "
+                    "password or token, as a client certificate is passed on only between nodes "
+                    "of icefloe.rest.node.certificates"
+                )
+            headers[FOR_CERTIFICATE] = quote(call.certificate, safe="")
         timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_S))
         try:
-            return self._client.request(
-                method, url, content=body, headers=dict(call.passed_on), timeout=timeout
-            )
+            return self._client.request(method, url, content=body, headers=headers, timeout=timeout)
         except httpx.HTTPError as e:
             what = "It may be done all the same." if method != "GET" else "Try again."
             raise UnavailableError(

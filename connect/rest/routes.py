@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import unquote
 
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
@@ -32,6 +33,8 @@ from connect.rest.gate import error_body
 
 JSON_TYPE = "application/json"
 CERTIFICATE = "icefloe.certificate"  # in the ASGI scope: common name, checked by TLS
+FOR_CERTIFICATE = "icefloe-for-certificate"
+"""Header by which a node that passes a request on names the caller's certificate."""
 ANY_TYPE = "*/*"
 PASSED_ON = ("authorization", "accept", "content-type")
 _LOG = logging.getLogger(__name__)
@@ -48,7 +51,7 @@ class Call:
         has_content_type: whether the request named one (it is JSON then).
         caller: who asks.
         passed_on: headers that go along when another node has to answer.
-        has_certificate_only: the caller is known by nothing that could go along.
+        certificate: the caller's, where they are known by nothing else.
     """
 
     path: Mapping[str, str]
@@ -57,7 +60,7 @@ class Call:
     has_content_type: bool
     caller: Caller = EVERYBODY
     passed_on: Mapping[str, str] = field(default_factory=dict)
-    has_certificate_only: bool = False
+    certificate: str | None = None
 
     def json(self) -> Any:
         """The body as JSON.
@@ -136,7 +139,10 @@ def add_route(
         endpoint = around(described, endpoint)
 
     async def serve(request: Request) -> Response:
-        caller = await _caller(request, described)
+        certificate = _certificate(request)
+        if isinstance(certificate, Response):
+            return certificate
+        caller = await _caller(request, described, certificate)
         if isinstance(caller, Response):
             return caller
         refusal = _refusal(request, produces)
@@ -149,7 +155,7 @@ def add_route(
             has_content_type=request.headers.get("content-type", ANY_TYPE) != ANY_TYPE,
             caller=caller,
             passed_on={n: request.headers[n] for n in PASSED_ON if n in request.headers},
-            has_certificate_only=caller is not EVERYBODY and "authorization" not in request.headers,
+            certificate=None if caller is EVERYBODY else certificate,
         )
         try:
             if described.at == "here" and is_quick(call):
@@ -167,13 +173,34 @@ def add_route(
     app.router.routes.append(Route(path, serve, methods=[method]))
 
 
-async def _caller(request: Request, described: Described) -> Caller | Response:
+def _certificate(request: Request) -> str | Response | None:
+    """Common name of the certificate that counts; the refusal of who may not speak for others.
+
+    None where the caller brings a password or token: a node that passes a request on shows its
+    own certificate beside them.
+    """
+    if "authorization" in request.headers:
+        return None
+    shown: str | None = request.scope.get(CERTIFICATE)
+    named = request.headers.get(FOR_CERTIFICATE)
+    if named is None:
+        return shown
+    nodes: frozenset[str] = getattr(request.app.state, "node_certificates", frozenset())
+    if shown in nodes:
+        return unquote(named)
+    _LOG.warning("a client with the certificate %r wants to speak for another one", shown)
+    message = f"Only nodes of icefloe.rest.node.certificates may send {FOR_CERTIFICATE}"
+    return Response(error_body(403, message), 403, media_type=JSON_TYPE)
+
+
+async def _caller(
+    request: Request, described: Described, certificate: str | None
+) -> Caller | Response:
     """Who asks; the refusal of somebody unknown, or who may not."""
     users: Users | None = getattr(request.app.state, "users", None)
     if users is None or described.path in OPEN_TO_ALL:
         return EVERYBODY
     authorization = request.headers.get("authorization")
-    certificate = request.scope.get(CERTIFICATE)
     caller = await run_in_threadpool(users.caller, authorization, certificate)
     if caller is None:
         content = error_body(401, "User cannot access the resource.")

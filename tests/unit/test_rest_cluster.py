@@ -1,13 +1,15 @@
-"""Several nodes' APIs: figures asked of others, with the caller's own credentials."""
+"""Several nodes' APIs: requests passed on and figures asked of others, in the caller's name."""
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+import httpx
 import pytest
 import yaml
 from starlette.applications import Starlette
@@ -17,10 +19,14 @@ from starlette.routing import Route
 
 from connect.clock import SystemClock
 from connect.config.declarations import CONNECTOR_CLASS
-from connect.rest.app import create_app
+from connect.config.node import NodeConfig
+from connect.rest.app import ApiSettings, create_app
 from connect.rest.auth import Users, new_token
 from connect.rest.herder_api import ConnectorStatus, NodeInfo
 from connect.rest.loggers import LogLevels
+from connect.rest.routes import FOR_CERTIFICATE
+from connect.rest.transport import GuardedProtocol, tls, trust_of_peers
+from tests.certificates import certificate
 from tests.fakes.herder import FakeHerder
 from tests.fakes.rest_server import RestServer
 
@@ -54,6 +60,11 @@ class Placed(FakeHerder):
     def nodes(self) -> Mapping[str, str | None]:
         """All of them."""
         return {**self.urls, self.me: None}
+
+    def where(self, what: str, name: str | None) -> str | None:
+        """``b`` leads and has all coordinators."""
+        del what, name
+        return self.nodes()["b"]
 
     def figures(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
         """Of tasks on each node, of the coordinator on ``a``."""
@@ -169,3 +180,160 @@ def test_a_node_that_is_away_is_left_alone_for_a_while() -> None:
         (missing,) = server.send("GET", OVERVIEW).json()["missing"]
         assert "asked again after" in missing["reason"]
     assert other.asked == []
+
+
+class Secured:
+    """Two nodes that speak TLS; ``b`` leads. People are known by certificates.
+
+    Args:
+        folder: for certificates and users.
+        names: ``icefloe.rest.node.certificates``.
+        node_days: how long the certificate of ``a`` holds.
+    """
+
+    def __init__(self, folder: Path, names: str, *, node_days: int = 1) -> None:
+        self.folder = folder
+        self.authority = certificate(folder, "authority")
+        for name in ("ops.example", "reader.example"):
+            certificate(folder, name, self.authority)
+        self.token, entry = new_token()
+        users = [
+            {"name": "ops", "certificate": "ops.example", "grants": [{"role": "admin"}]},
+            {"name": "reader", "certificate": "reader.example", "grants": [{"role": "read"}]},
+            {"name": "robot", "token": entry, "grants": [{"role": "read"}]},
+        ]
+        (folder / "users.yaml").write_text(yaml.safe_dump({"users": users}))
+        urls: dict[str, dict[str, str]] = {"a": {}, "b": {}}
+        self.herders = {me: Placed(me, n, urls[me]) for me, n in (("a", 10.0), ("b", 1.0))}
+        self.servers = {}
+        for me, days in (("a", node_days), ("b", 1)):
+            certificate(folder, f"{me}.example", self.authority, days=days)
+            self.servers[me] = self._server(me, names)
+        for me, other in (("a", "b"), ("b", "a")):
+            urls[me][other] = self.url(other)
+
+    def _server(self, me: str, names: str) -> RestServer:
+        config = NodeConfig.from_properties(
+            {
+                "bootstrap.servers": "127.0.0.1:1",
+                "group.id": "g",
+                "config.storage.topic": "c",
+                "status.storage.topic": "s",
+                "listeners": "https://127.0.0.1:8443",
+                "listeners.https.ssl.keystore.location": str(self.folder / f"{me}.example.pem"),
+                "listeners.https.ssl.truststore.location": str(self.folder / "authority.pem"),
+                "listeners.https.ssl.client.auth": "requested",
+                "icefloe.rest.node.certificates": names,
+            }
+        )
+        users, context = Users(self.folder / "users.yaml", SystemClock()), tls(config)
+        app = create_app(
+            self.herders[me],
+            NodeInfo("https://localhost:1", "g"),
+            LogLevels(SystemClock()),
+            settings=ApiSettings.of(config),
+            users=users,
+            peers=trust_of_peers(config),
+        )
+        return RestServer(app, http=GuardedProtocol, ssl_context_factory=lambda *_: context)
+
+    def url(self, node: str) -> str:
+        """Where a node answers."""
+        return f"https://localhost:{self.servers[node].port}"
+
+    def call(self, node: str, who: str | None, method: str, path: str, **headers: str) -> Any:
+        """Ask with the certificate of somebody."""
+        context = ssl.create_default_context(cafile=str(self.folder / "authority.pem"))
+        if who is not None:
+            context.load_cert_chain(self.folder / f"{who}.pem")
+        with httpx.Client(verify=context) as client:
+            return client.request(method, self.url(node) + path, headers=headers)
+
+    def states(self) -> dict[str, str]:
+        """Of the connector ``orders``, as each node's herder has it."""
+        return {me: herder.status("orders").state for me, herder in self.herders.items()}
+
+    def __enter__(self) -> Self:
+        for server in self.servers.values():
+            server.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for server in self.servers.values():
+            server.__exit__(None, None, None)
+
+
+PAUSE = "/connectors/orders/pause"
+
+
+def test_a_caller_with_a_certificate_may_ask_any_node(tmp_path: Path) -> None:
+    """Nodes that know each other name the caller: changes, reads and figures, each as they may."""
+    with Secured(tmp_path, "a.example, b.example") as nodes:
+        assert nodes.call("a", "ops.example", "PUT", PAUSE).status_code == 202
+        assert nodes.states() == {"a": "RUNNING", "b": "PAUSED"}
+        assert nodes.call("a", "reader.example", "PUT", PAUSE).status_code == 403
+        assert nodes.call("a", None, "PUT", PAUSE).status_code == 401
+        body = nodes.call("a", "reader.example", "GET", OVERVIEW).json()
+        assert body["missing"] == []
+        assert {c["not_in_files"] for c in body["connectors"]} == {11}
+        tables = nodes.call("a", "reader.example", "GET", "/icefloe/v1/connectors/orders/tables")
+        assert tables.status_code == 200
+
+
+def test_nobody_but_a_node_speaks_for_others(tmp_path: Path) -> None:
+    """Not with another certificate, none, one of the same name by somebody else, nor a token."""
+    with Secured(tmp_path, "a.example, b.example") as nodes:
+        forged = {FOR_CERTIFICATE: "ops.example"}
+        for who in ("reader.example", "ops.example", None):
+            refused = nodes.call("b", who, "PUT", PAUSE, **forged)
+            assert refused.status_code == 403
+            assert "icefloe.rest.node.certificates" in refused.json()["message"]
+        mine = {"authorization": f"Bearer {nodes.token}"}
+        for who in ("a.example", None):
+            robots = nodes.call("b", who, "PUT", PAUSE, **forged, **mine)
+            assert (robots.status_code, "robot" in robots.text) == (403, True)
+        unknown = {FOR_CERTIFICATE: "nobody.example"}
+        assert nodes.call("b", "a.example", "PUT", PAUSE, **unknown).status_code == 401
+        assert nodes.call("b", "a.example", "PUT", PAUSE).status_code == 401  # a node is no user
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        certificate(elsewhere, "a.example", certificate(elsewhere, "authority"))
+        (elsewhere / "a.example.pem").rename(tmp_path / "forged.pem")
+        with pytest.raises(httpx.TransportError):
+            nodes.call("b", "forged", "PUT", PAUSE, **forged)
+        assert nodes.states() == {"a": "RUNNING", "b": "RUNNING"}
+
+
+def test_a_header_of_a_caller_is_not_passed_on(tmp_path: Path) -> None:
+    """Who sends it to the node that passes on gets no further than who sends it to the other."""
+    with Secured(tmp_path, "a.example, b.example") as nodes:
+        forged = {FOR_CERTIFICATE: "ops.example"}
+        assert nodes.call("a", "reader.example", "PUT", PAUSE, **forged).status_code == 403
+        mine = {"authorization": f"Bearer {nodes.token}"}
+        assert nodes.call("a", "ops.example", "PUT", PAUSE, **forged, **mine).status_code == 403
+        assert nodes.states() == {"a": "RUNNING", "b": "RUNNING"}
+
+
+def test_an_expired_certificate_of_a_node_names_nobody(tmp_path: Path) -> None:
+    """TLS refuses it: nothing is changed, and the figures of the other node are missing."""
+    with Secured(tmp_path, "a.example, b.example", node_days=-1) as nodes:
+        context = ssl.create_default_context(cafile=str(tmp_path / "authority.pem"))
+        context.load_cert_chain(tmp_path / "a.example.pem")
+        named = {FOR_CERTIFICATE: "ops.example"}
+        with httpx.Client(verify=context) as client, pytest.raises(httpx.TransportError):
+            client.put(nodes.url("b") + PAUSE, headers=named)
+        assert nodes.states() == {"a": "RUNNING", "b": "RUNNING"}
+
+
+def test_without_the_setting_callers_are_told_where_to_ask(tmp_path: Path) -> None:
+    """409 with the other node's address; the overview says why figures are missing."""
+    with Secured(tmp_path, "") as nodes:
+        refused = nodes.call("a", "ops.example", "PUT", PAUSE)
+        assert refused.status_code == 409
+        assert nodes.url("b") in refused.json()["message"]
+        (missing,) = nodes.call("a", "ops.example", "GET", OVERVIEW).json()["missing"]
+        assert missing["worker_id"] == "b"
+        assert "icefloe.rest.node.certificates" in missing["reason"]
+        named = {FOR_CERTIFICATE: "ops.example"}
+        assert nodes.call("b", "a.example", "PUT", PAUSE, **named).status_code == 403
+        assert nodes.states() == {"a": "RUNNING", "b": "RUNNING"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import socket
 import ssl
 import threading
@@ -12,14 +11,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from connect.clock import SystemClock
 from connect.config.node import NodeConfig
@@ -31,6 +25,7 @@ from connect.rest.auth import Users
 from connect.rest.herder_api import NodeInfo, Offsets
 from connect.rest.loggers import LogLevels
 from connect.rest.transport import GuardedProtocol, tls
+from tests.certificates import certificate
 from tests.fakes.herder import FakeHerder
 from tests.fakes.rest_server import Reply, RestServer
 
@@ -41,31 +36,6 @@ NODE = {
     "config.storage.topic": "c",
     "status.storage.topic": "s",
 }
-
-
-def certificate(folder: Path, name: str, issuer: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
-    """A key and a certificate as one PEM file ``<name>.pem``; signed by itself without issuer."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = dt.datetime.now(dt.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer[1].subject if issuer else subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(issuer[0] if issuer else key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    private = key.private_bytes(
-        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    (folder / f"{name}.pem").write_bytes(private + made.public_bytes(pem))
-    return key, made
 
 
 def guarded(context: ssl.SSLContext | None = None, users: Users | None = None) -> RestServer:
@@ -221,6 +191,7 @@ def test_too_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"listeners": "http://0.0.0.0:1"}, "icefloe.rest.users.file"),
         ({"listeners": "http://10.0.0.1:1", "icefloe.rest.users.file": "u"}, "in the clear"),
         ({"listeners": "https://127.0.0.1:1"}, "listeners.https.ssl.keystore.location"),
+        ({"icefloe.rest.node.certificates": "node"}, "listeners.https.ssl.client.auth requested"),
         ({"listeners": "ftp://127.0.0.1:1"}, r"is not http\(s\)://host:port"),
     ],
 )
