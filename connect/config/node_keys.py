@@ -371,8 +371,8 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "icefloe.validate.remote.ms",
         "INT",
-        "How long validating a connector may ask brokers and catalog, each question three fifths "
-        "of it; 0 asks nobody. Creating never asks.",
+        "How long validating a connector may ask brokers, catalog and schema registries, each "
+        "question three fifths of it; 0 asks nobody. Creating never asks.",
         "5000",
         "LOW",
         _OWN,

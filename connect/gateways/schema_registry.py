@@ -111,6 +111,10 @@ class SchemaRegistry:
             limits=httpx.Limits(max_keepalive_connections=0),  # schemas are asked for rarely
         )
 
+    def close(self) -> None:
+        """Let connections go."""
+        self._client.close()
+
     def by_id(self, schema_id: int, *, serialized: bool = False) -> RegisteredSchema:
         """The schema of an id.
 

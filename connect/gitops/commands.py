@@ -113,7 +113,8 @@ def validate(
         typer.Option(envvar="ICEFLOE_SERVER", help="Let this node judge; without one: no network."),
     ] = None,
     remote: Annotated[
-        bool, typer.Option(help="Let the node ask brokers and catalogs, too, within seconds.")
+        bool,
+        typer.Option(help="Let the node ask brokers, catalog and registries, within seconds."),
     ] = True,
 ) -> None:
     """Check connectors in files: status 0 all are right, 1 something is wrong."""

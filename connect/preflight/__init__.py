@@ -1,1 +1,1 @@
-"""What broker and catalog say to a configuration before anything is started with it."""
+"""What brokers, catalog and registries say to a configuration before anything is started."""

@@ -1,4 +1,4 @@
-"""Quick checks passed: what broker and catalog say to a configuration.
+"""Quick checks passed: what brokers, catalog and schema registries say to a configuration.
 
 Rules of this file:
 - Nothing is created or changed anywhere: not a topic, not a table, not a catalog's database.
@@ -18,13 +18,14 @@ from connect.config.parse import parse
 from connect.preflight.broker import broker_checks
 from connect.preflight.catalog import CatalogQuestions
 from connect.preflight.checks import run_checks
+from connect.preflight.registry import registry_checks
 
 AT_A_TIME = 4
 EACH_PART = 0.6
 
 
 class Preflight:
-    """Checks against broker and catalog.
+    """Checks against brokers, catalog and schema registries.
 
     Args:
         node: node properties, placeholders unresolved.
@@ -76,6 +77,7 @@ class Preflight:
         checks = [
             *broker_checks(config, node, each_s=each_s, excluded=self._excluded),
             CatalogQuestions(config, each_s=each_s, clock=self._clock).check(),
+            *registry_checks(config, each_s=each_s),
         ]
         mask = Masker(raw, self._resolve, is_inline_masked=True)
         found = run_checks(checks, whole_s=self._whole_s, clock=self._clock)

@@ -114,7 +114,7 @@ _RESTART: Query = (
 _ALL_PLUGINS: Query = (("connectorsOnly", "boolean", "false lists every plugin"),)
 _VERSION: Query = (("version", "string", "the version that is wanted"),)
 _SCOPE: Query = (("scope", "string", "worker (this node) or cluster"),)
-_REMOTE: Query = (("icefloe.remote", "boolean", "false asks neither brokers nor catalog"),)
+_REMOTE: Query = (("icefloe.remote", "boolean", "false asks no broker, catalog or registry"),)
 _FORWARD: Query = (("forward", "boolean", "false asks no other node for figures"),)
 _FOUND = (200, 404, 503)
 

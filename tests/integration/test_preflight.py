@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import socket
@@ -24,6 +25,7 @@ from connect.rest.herder_api import NodeInfo
 from connect.rest.loggers import LogLevels
 from tests.fakes.herder import FakeHerder
 from tests.fakes.rest_server import RestServer
+from tests.fakes.schema_registry import SchemaRegistryServer
 from tests.stack import RestCatalog, Topics, unique_name
 
 pytestmark = pytest.mark.kafka
@@ -227,6 +229,30 @@ def test_a_rest_catalog(checked: Checked, rest_catalog: RestCatalog) -> None:
     assert checked.errors({**rest, "iceberg.tables": table}) == {}
     said = checked.error({**rest, "iceberg.tables": "no.where"}, "iceberg.tables")
     assert said.startswith(f"Asked the rest catalog at {rest_catalog.uri} (each request within 3 s")
+
+
+AVRO = "io.confluent.connect.avro.AvroConverter"
+REGISTRY = "value.converter.schema.registry.url"
+
+
+def test_a_schema_registry(checked: Checked) -> None:
+    """One that answers is asked with the connector's login; a refused one is told at its key."""
+    with SchemaRegistryServer() as registry:
+        avro = {"value.converter": AVRO, REGISTRY: registry.url}
+        assert checked.errors(avro) == {}
+        secret = base64.b64encode(f"user:{CANARY}".encode()).decode()
+        registry.credentials = f"Basic {secret}"
+        said = checked.error(avro, REGISTRY)
+        asked = f"Asked the schema registry at {registry.url} (each request within 3 s): "
+        assert said.startswith(f"{asked}the schema registry {registry.url} answers 401")
+        login = "value.converter.basic.auth.user.info"
+        source = {"value.converter.basic.auth.credentials.source": "USER_INFO"}
+        known = {**avro, **source, login: "user:${env:CATALOG_PASSWORD}"}
+        assert checked.errors(known) == {}
+        registry.credentials = "Basic other"
+        assert "answers 401" in checked.error(known, REGISTRY)
+        assert checked.errors(known, "?icefloe.remote=false") == {}
+    assert "ConnectError" in checked.error(known, REGISTRY)
 
 
 def test_nobody_answers(checked: Checked, caplog: pytest.LogCaptureFixture) -> None:

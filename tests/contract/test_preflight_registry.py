@@ -1,0 +1,105 @@
+"""What validation asks of schema registries, against a server of their API."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping
+
+import pytest
+from starlette.applications import Starlette
+
+from connect.clock import SystemClock
+from connect.config.parse import parse
+from connect.preflight.checks import run_checks
+from connect.preflight.registry import NO_SCHEMA, registry_checks
+from tests.fakes.rest_server import RestServer
+from tests.fakes.schema_registry import SchemaRegistryServer
+
+CONFIG = {
+    "name": "c",
+    "connector.class": "IcebergSinkConnector",
+    "topics": "t",
+    "iceberg.tables": "db.t",
+    "iceberg.catalog.type": "sql",
+    "iceberg.catalog.uri": "sqlite://",
+    "value.converter": "io.confluent.connect.avro.AvroConverter",
+}
+VALUE, KEY = "value.converter.schema.registry.url", "key.converter.schema.registry.url"
+BY_ID = f"/schemas/ids/{NO_SCHEMA}"
+
+
+def found(
+    change: Mapping[str, str], node: Mapping[str, str] | None = None, each_s: float = 5
+) -> dict[str, list[str]]:
+    """Sentences by key."""
+    config = parse({**CONFIG, **change}, node=node or {})
+    return run_checks(registry_checks(config, each_s=each_s), whole_s=60, clock=SystemClock())
+
+
+@pytest.fixture
+def registry() -> Iterator[SchemaRegistryServer]:
+    """One that holds no schema."""
+    with SchemaRegistryServer() as running:
+        yield running
+
+
+def test_a_healthy_registry_is_asked_once(registry: SchemaRegistryServer) -> None:
+    """Key and value converters with the same options share the question; others ask their own."""
+    both = {VALUE: registry.url, KEY: registry.url, "key.converter": CONFIG["value.converter"]}
+    assert found(both) == {}
+    assert [path for path, _ in registry.requests] == [BY_ID]
+    assert found({**both, "key.converter.value.subject.name.strategy": "x"}) == {}
+    assert [path for path, _ in registry.requests] == [BY_ID] * 3
+
+
+def test_a_refused_login_is_told_at_its_key(registry: SchemaRegistryServer) -> None:
+    """With the registry's address as sent, its login cut out."""
+    registry.credentials = "Basic no"
+    with_login = registry.url.replace("://", "://user:hunter22@")
+    (sentence,) = found({VALUE: with_login})[VALUE]
+    assert sentence.startswith(f"Asked the schema registry at {registry.url} (each request within")
+    assert "answers 401" in sentence
+    assert "hunter22" not in sentence
+
+
+def test_what_is_no_registry_is_told() -> None:
+    """A server that knows nothing of the API, and none at all."""
+    with RestServer(Starlette()) as other:
+        url = f"http://127.0.0.1:{other.port}"
+        assert "is no schema registry with Confluent's API" in found({VALUE: url})[VALUE][0]
+    (sentence,) = found({VALUE: url})[VALUE]
+    assert sentence.endswith(f"the schema registry does not answer: {url}: ConnectError")
+
+
+def test_one_of_several_addresses_is_enough(registry: SchemaRegistryServer) -> None:
+    """As for a converter: the next one is asked when one is away."""
+    assert found({VALUE: f"http://127.0.0.1:1,{registry.url}"}) == {}
+    registry.faults.append(503)
+    (sentence,) = found({VALUE: registry.url})[VALUE]
+    assert sentence.endswith("answers 503")  # once: no back-off while somebody waits
+
+
+def test_a_silent_registry_is_given_up() -> None:
+    """After the limit of the check, whatever the converter's own is."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        slow = {VALUE: url, "value.converter.http.read.timeout.ms": "60000"}
+        (sentence,) = found(slow, each_s=0.2)[VALUE]
+    assert sentence.endswith(f"{url}: ReadTimeout")
+
+
+def test_the_nodes_converter_is_asked_too(registry: SchemaRegistryServer) -> None:
+    """Its address is not shown, its fault is told all the same."""
+    node = {"value.converter": CONFIG["value.converter"], VALUE: registry.url}
+    bare = {key: value for key, value in CONFIG.items() if key != "value.converter"}
+    registry.faults.append(401)
+    config = parse(bare, node=node)
+    told = run_checks(registry_checks(config, each_s=5), whole_s=60, clock=SystemClock())
+    assert told[VALUE][0].startswith("Asked the schema registry of the node's properties (each")
+
+
+def test_converters_without_a_registry_ask_nobody() -> None:
+    """JSON, and Avro with its schema in a file."""
+    json = {"value.converter": "org.apache.kafka.connect.json.JsonConverter"}
+    file = {"value.converter.schema.file": "/nowhere.avsc"}
+    assert found(json) == found(file) == {}
