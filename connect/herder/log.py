@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from connect.clock import Clock
 from connect.errors import ConfigError, Fenced, IcefloeError, RetriableError
@@ -30,46 +31,50 @@ CLOSE_TIMEOUT_S = 3.0
 OnRecord = Callable[[str, bytes | None], None]
 
 
-def ensure_compacted(
-    admin: KafkaAdmin,
-    topic: str,
-    *,
-    setting: str,
-    partitions: int,
-    replication_factor: int,
-    is_single: bool,
-) -> None:
-    """Create the topic, or check the one that is there.
+@dataclass(frozen=True, slots=True)
+class StorageTopic:
+    """A compacted topic of the node's own.
 
-    Args:
-        admin: the cluster.
-        topic: name.
-        setting: the node property that names the topic, for the error.
+    Attributes:
+        name: of the topic.
+        setting: the node property that names it, for errors.
         partitions: of a created topic.
         replication_factor: of a created topic; -1 is the broker's default.
-        is_single: whether an existing topic must have exactly one partition.
-
-    Raises:
-        ConfigError: ``storage_topic``: wrong cleanup policy or partition count.
+        is_ordered: whether it must have exactly one partition.
     """
-    if admin.ensure_topic(
-        topic, partitions, {"cleanup.policy": "compact"}, replication_factor=replication_factor
-    ):
-        return
-    policy = admin.topic_config(topic).get("cleanup.policy", "delete")
-    if policy != "compact":
-        raise ConfigError(
-            f"topic {topic!r} given as {setting} must have cleanup.policy=compact, it has "
-            f"cleanup.policy={policy}: its records would be lost with time",
-            code="storage_topic",
-        )
-    count = admin.topics().get(topic, partitions)
-    if is_single and count != 1:
-        raise ConfigError(
-            f"topic {topic!r} given as {setting} must have a single partition, it has {count}: "
-            "the order of changes would be lost",
-            code="storage_topic",
-        )
+
+    name: str
+    setting: str
+    partitions: int = 1
+    replication_factor: int = -1
+    is_ordered: bool = False
+
+    def ensure(self, admin: KafkaAdmin) -> None:
+        """Create the topic, or check the one that is there.
+
+        Raises:
+            ConfigError: ``storage_topic``: wrong cleanup policy or partition count.
+            RetriableError: the broker is away.
+        """
+        wanted = {"cleanup.policy": "compact"}
+        factor = self.replication_factor
+        if admin.ensure_topic(self.name, self.partitions, wanted, replication_factor=factor):
+            return
+        given = f"topic {self.name!r} given as {self.setting}"
+        policy = admin.topic_config(self.name).get("cleanup.policy", "delete")
+        if policy != "compact":
+            raise ConfigError(
+                f"{given} must have cleanup.policy=compact, it has cleanup.policy={policy}: its "
+                "records would be lost with time",
+                code="storage_topic",
+            )
+        count = admin.topics().get(self.name, self.partitions)
+        if self.is_ordered and count != 1:
+            raise ConfigError(
+                f"{given} must have a single partition, it has {count}: the order of changes "
+                "would be lost",
+                code="storage_topic",
+            )
 
 
 def read_all(
@@ -109,7 +114,8 @@ class CompactedLog:
     """One compacted topic, read and written by this process.
 
     Args:
-        topic: its name; checked before (``ensure_compacted``).
+        topic: which one.
+        admin: the cluster.
         reader_properties: Java-named consumer properties.
         producer_properties: Java-named producer properties.
         transactional_id: id under which this process writes.
@@ -120,7 +126,7 @@ class CompactedLog:
 
     def __init__(
         self,
-        topic: str,
+        topic: StorageTopic,
         *,
         admin: KafkaAdmin,
         reader_properties: Mapping[str, str],
@@ -129,7 +135,8 @@ class CompactedLog:
         on_record: OnRecord,
         clock: Clock,
     ) -> None:
-        self.topic = topic
+        self.topic = topic.name
+        self._storage = topic
         self._admin = admin
         # the end of a topic is known after one empty fetch: do not let it wait long
         self._reader_properties = {**reader_properties, "fetch.max.wait.ms": "100"}
@@ -145,14 +152,16 @@ class CompactedLog:
         self._position = 0
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
-        self._log = logger("log").bind(topic=topic)
+        self._log = logger("log").bind(topic=topic.name)
 
     def start(self) -> None:
-        """Read the topic to its end, then follow it on a thread of its own.
+        """Create or check the topic, read it to its end, then follow it on a thread of its own.
 
         Raises:
+            ConfigError: the topic does not serve.
             RetriableError: the broker is away.
         """
+        self._storage.ensure(self._admin)
         reader = self._open()
         self._thread = threading.Thread(
             target=self._follow, args=(reader,), name=f"log-{self.topic}", daemon=True

@@ -15,7 +15,7 @@ from connect.clock import Clock
 from connect.errors import IcefloeError, RetriableError
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.herder import records
-from connect.herder.log import CLOSE_TIMEOUT_S, CompactedLog, ensure_compacted
+from connect.herder.log import CLOSE_TIMEOUT_S, CompactedLog
 from connect.herder.status_state import NodeWord, Running, Status, StatusState
 from connect.herder.store import StoreSettings
 from connect.logs import logger
@@ -36,8 +36,6 @@ class StatusStore:
     """
 
     def __init__(self, settings: StoreSettings, admin: KafkaAdmin, clock: Clock) -> None:
-        self._settings = settings
-        self._admin = admin
         self._state = StatusState()
         self._changed = threading.Condition()
         self._waiting: dict[str, bytes | None] = {}
@@ -61,14 +59,6 @@ class StatusStore:
             ConfigError: the topic does not serve.
             RetriableError: the broker is away.
         """
-        ensure_compacted(
-            self._admin,
-            self._settings.status_topic,
-            setting="status.storage.topic",
-            partitions=self._settings.status_partitions,
-            replication_factor=self._settings.status_replication_factor,
-            is_single=False,
-        )
         self._log.start()
         self._thread = threading.Thread(target=self._write_behind, name="status", daemon=True)
         self._thread.start()

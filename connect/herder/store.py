@@ -20,7 +20,7 @@ from connect.errors import Fenced
 from connect.gateways.kafka import LogReader, client_properties
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.herder import records, state
-from connect.herder.log import CompactedLog, ensure_compacted, read_all
+from connect.herder.log import CompactedLog, StorageTopic, read_all
 from connect.herder.placement import Places
 from connect.herder.records import LOGGER, Record, TargetState
 from connect.herder.state import ConfigState, ConnectorState, Leader
@@ -37,37 +37,37 @@ class StoreSettings:
     Attributes:
         group_id: the node cluster's ``group.id``.
         worker_id: ``host:port`` of this node.
-        config_topic: ``config.storage.topic``.
-        config_replication_factor: ``config.storage.replication.factor``.
-        status_topic: ``status.storage.topic``.
-        status_replication_factor: ``status.storage.replication.factor``.
-        status_partitions: ``status.storage.partitions``.
+        config_topic: ``config.storage.*``.
+        status_topic: ``status.storage.*``.
         reader_properties: of consumers.
         producer_properties: of producers.
     """
 
     group_id: str
     worker_id: str
-    config_topic: str
-    config_replication_factor: int
-    status_topic: str
-    status_replication_factor: int
-    status_partitions: int
+    config_topic: StorageTopic
+    status_topic: StorageTopic
     reader_properties: Mapping[str, str]
     producer_properties: Mapping[str, str]
 
     @classmethod
     def of(cls, config: NodeConfig, resolved: Mapping[str, str], worker_id: str) -> StoreSettings:
         """From a node's configuration and its properties with placeholders resolved."""
-        values = config.values
         return cls(
             group_id=config.group_id,
             worker_id=worker_id,
-            config_topic=config.config_topic,
-            config_replication_factor=values["config.storage.replication.factor"],
-            status_topic=config.status_topic,
-            status_replication_factor=values["status.storage.replication.factor"],
-            status_partitions=values["status.storage.partitions"],
+            config_topic=StorageTopic(
+                config.config_topic,
+                "config.storage.topic",
+                replication_factor=config.config_replication_factor,
+                is_ordered=True,
+            ),
+            status_topic=StorageTopic(
+                config.status_topic,
+                "status.storage.topic",
+                partitions=config.status_partitions,
+                replication_factor=config.status_replication_factor,
+            ),
             reader_properties=client_properties(resolved, prefix="consumer."),
             producer_properties=client_properties(resolved, prefix="producer."),
         )
@@ -93,8 +93,6 @@ class ConfigStore:
         on_change: Callable[[str], None] = lambda _: None,
         on_logger: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
-        self._settings = settings
-        self._admin = admin
         self._state = ConfigState()
         self._lock = threading.Lock()
         self._on_change = on_change
@@ -118,14 +116,6 @@ class ConfigStore:
             ConfigError: the topic does not serve.
             RetriableError: the broker is away.
         """
-        ensure_compacted(
-            self._admin,
-            self._settings.config_topic,
-            setting="config.storage.topic",
-            partitions=1,
-            replication_factor=self._settings.config_replication_factor,
-            is_single=True,
-        )
         self._log.start()
         self._has_started = True
 

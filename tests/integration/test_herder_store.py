@@ -8,6 +8,7 @@ from connect.clock import SystemClock
 from connect.embedded.broker import Broker
 from connect.errors import ConfigError, Fenced
 from connect.gateways.kafka_admin import KafkaAdmin
+from connect.herder.log import StorageTopic
 from connect.herder.state import Leader
 from connect.herder.status_state import NodeWord, Running, Status
 from connect.herder.status_store import StatusStore
@@ -33,11 +34,8 @@ def settings(kafka_properties: dict[str, str], request: pytest.FixtureRequest) -
     return StoreSettings(
         group_id=f"g-{name}",
         worker_id="127.0.0.1:8083",
-        config_topic=f"config-{name}",
-        config_replication_factor=-1,
-        status_topic=f"status-{name}",
-        status_replication_factor=-1,
-        status_partitions=5,
+        config_topic=StorageTopic(f"config-{name}", "config.storage.topic", is_ordered=True),
+        status_topic=StorageTopic(f"status-{name}", "status.storage.topic", partitions=5),
         reader_properties=kafka_properties,
         producer_properties=kafka_properties,
     )
@@ -86,7 +84,7 @@ def test_a_task_reads_the_layouts_for_itself(
 ) -> None:
     """The latest committed layout and the ready number, to the end of the topic."""
     store = opened(settings, admin)
-    read = lambda: read_layouts(kafka_properties, settings.config_topic, "c")  # noqa: E731
+    read = lambda: read_layouts(kafka_properties, settings.config_topic.name, "c")  # noqa: E731
     assert read() == (None, None)
     store.put_layout(layout(1, 2), CONFIG)
     store.put_ready(layout(1, 2))
@@ -150,10 +148,10 @@ def test_unfit_config_topic_is_refused(
     settings: StoreSettings, admin: KafkaAdmin, partitions: int, policy: str, word: str
 ) -> None:
     """A topic that would lose configurations or their order is named, with what is wrong."""
-    admin.ensure_topic(settings.config_topic, partitions, {"cleanup.policy": policy})
+    admin.ensure_topic(settings.config_topic.name, partitions, {"cleanup.policy": policy})
     with pytest.raises(ConfigError, match=word) as caught:
         ConfigStore(settings, admin, SystemClock()).start()
-    assert settings.config_topic in str(caught.value)
+    assert settings.config_topic.name in str(caught.value)
 
 
 def test_statuses_show_at_once_and_survive(settings: StoreSettings, admin: KafkaAdmin) -> None:
@@ -204,7 +202,14 @@ def test_broker_restart_delays_a_write_and_loses_none(
     """A write while the broker is down returns after it is back, acknowledged and read back."""
     with Broker(tmp_path_factory.mktemp("own-broker")) as broker:
         properties = {"bootstrap.servers": broker.bootstrap_servers}
-        own = StoreSettings("g", "w:1", "config", -1, "status", -1, 1, properties, properties)
+        own = StoreSettings(
+            "g",
+            "w:1",
+            StorageTopic("config", "config.storage.topic", is_ordered=True),
+            StorageTopic("status", "status.storage.topic"),
+            properties,
+            properties,
+        )
         admin = KafkaAdmin(properties)
         store = opened(own, admin)
         store.put_connector("c", CONFIG)

@@ -27,6 +27,7 @@ from connect.clock import SystemClock
 from connect.gateways.catalog import open_catalog
 from connect.gateways.kafka import LogReader
 from connect.gateways.kafka_admin import KafkaAdmin
+from connect.herder.log import StorageTopic
 from connect.herder.store import ConfigStore, StoreSettings
 from connect.ipc import Channel
 from connect.layout import Layout, TopicPartition
@@ -99,11 +100,8 @@ class Bench:
             StoreSettings(
                 group_id="g",
                 worker_id="127.0.0.1:8083",
-                config_topic=self.config_topic,
-                config_replication_factor=-1,
-                status_topic="status",
-                status_replication_factor=-1,
-                status_partitions=1,
+                config_topic=StorageTopic(self.config_topic, "config.storage.topic"),
+                status_topic=StorageTopic("status", "status.storage.topic"),
                 reader_properties=self.kafka,
                 producer_properties=self.kafka,
             ),

@@ -10,7 +10,7 @@ from connect.clock import SystemClock
 from connect.errors import RetriableError
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.herder.leading import Leading
-from connect.herder.log import OnRecord
+from connect.herder.log import OnRecord, StorageTopic
 from connect.herder.placement import Places
 from connect.herder.status_state import NodeWord
 from connect.herder.status_store import StatusStore
@@ -55,7 +55,14 @@ class Cluster:
 
     def __init__(self, *members: str) -> None:
         nowhere = {"bootstrap.servers": "127.0.0.1:1"}
-        settings = StoreSettings("g", "a", "config", -1, "status", -1, 1, nowhere, nowhere)
+        settings = StoreSettings(
+            "g",
+            "a",
+            StorageTopic("config", "config.storage.topic"),
+            StorageTopic("status", "status.storage.topic"),
+            nowhere,
+            nowhere,
+        )
         admin, clock = KafkaAdmin(nowhere), SystemClock()
         self.store = ConfigStore(settings, admin, clock)
         self.log = Log(self.store._apply)
