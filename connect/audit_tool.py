@@ -12,8 +12,9 @@ import typer
 
 from connect.audit import auditor
 from connect.clock import SystemClock
-from connect.direct import opened, read_connector, read_properties
+from connect.direct import opened, read_properties
 from connect.errors import ConfigError
+from connect.gitops.files import read_one
 from connect.rest_client import DEFAULT_URL, Url, ask
 
 _SOURCE = ("read", "written", "dropped", "dead_lettered", "unread")
@@ -26,7 +27,7 @@ def audit(
     *,
     file: Annotated[
         Path | None,
-        typer.Option("--file", "-f", help="The connector's JSON: ask broker and catalog oneself."),
+        typer.Option("--file", "-f", help="The connector's JSON or YAML: ask broker and catalog."),
     ] = None,
     bootstrap_server: Annotated[
         str | None, typer.Option("--bootstrap-server", help="With --file: host:port of a broker.")
@@ -48,7 +49,7 @@ def audit(
             raise ConfigError("--bootstrap-server and --properties need --file", code="usage")
         found = ask(url, "GET", connector, "audit")
     else:
-        raw = read_connector(file, connector)
+        raw = read_one(file, connector, unnamed=connector).config
         node = read_properties(properties, bootstrap_server)
         with opened(raw, node, os.environ) as direct:
             found = auditor.audit(direct, SystemClock()).as_json()

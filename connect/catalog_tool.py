@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +16,7 @@ from connect.config.properties_file import parse_properties
 from connect.config.providers import Providers, resolve
 from connect.errors import ConfigError, IcefloeError
 from connect.gateways.catalog import CatalogGateway, open_catalog
+from connect.gitops.files import read_one
 
 catalog_app = typer.Typer(name="catalog", help="Ask a catalog what it does.", no_args_is_help=True)
 
@@ -31,7 +30,7 @@ def catalog() -> None:
 
 @catalog_app.command()
 def check(
-    file: Annotated[Path, typer.Option("--file", "-f", help="The connector's JSON.")],
+    file: Annotated[Path, typer.Option("--file", "-f", help="The connector's JSON or YAML.")],
     properties: Annotated[
         Path | None,
         typer.Option("--properties", "-p", help="Node properties, for ${...} placeholders."),
@@ -130,24 +129,9 @@ def _show(what: str, finding: Finding) -> None:
 
 
 def _connector(file: Path, properties: Path | None) -> ConnectorConfig:
-    node = {} if properties is None else parse_properties(_text(properties))
     try:
-        content = json.loads(_text(file))
-    except ValueError as error:
-        raise ConfigError(f"{file} is no JSON: {error}", code="config_file") from error
-    config = content.get("config", content) if isinstance(content, Mapping) else None
-    if not isinstance(config, Mapping):
-        raise ConfigError(
-            f"{file} holds no connector: {{...}} or {{'name', 'config': {{...}}}}",
-            code="config_file",
-        )
-    raw = {str(k): str(v) for k, v in config.items() if v is not None}
-    raw.setdefault("name", str(content.get("name") or file.stem))
-    return resolve(parse(raw), Providers(node, os.environ), node=node)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
+        node = {} if properties is None else parse_properties(properties.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}", code="config_file") from error
+        raise ConfigError(f"{properties} cannot be read: {error}", code="config_file") from error
+    raw = read_one(file, unnamed=file.stem).config
+    return resolve(parse(raw), Providers(node, os.environ), node=node)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -37,27 +36,6 @@ class Direct:
     reader: LogReader
     catalog: CatalogGateway
     partitions: tuple[TopicPartition, ...]
-
-
-def read_connector(path: Path, name: str | None = None) -> dict[str, str]:
-    """A connector's configuration from a JSON file: ``{"name", "config"}`` or the latter alone.
-
-    Raises:
-        ConfigError: no such file, no JSON object, or no name.
-    """
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as e:
-        raise ConfigError(f"cannot read the connector {path}: {e}", code="connector_file") from e
-    inner = found.get("config", found) if isinstance(found, dict) else None
-    if not isinstance(inner, dict) or not all(isinstance(v, str) for v in inner.values()):
-        raise ConfigError(
-            f"{path} is no connector: a JSON object with text values", code="connector_file"
-        )
-    named = name or found.get("name") or inner.get("name")
-    if not isinstance(named, str):
-        raise ConfigError(f"{path} does not name the connector", code="connector_file")
-    return {**inner, "name": named}
 
 
 def read_properties(path: Path | None, bootstrap_servers: str | None) -> dict[str, str]:

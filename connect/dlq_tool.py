@@ -18,9 +18,10 @@ import typer
 
 from connect.dead_letter_topic import Choice, DeadLetters, LetterKind, Outcome, Sighting
 from connect.deadletter import PREFIX, TABLE_HEADER
-from connect.direct import Cluster, opened_cluster, read_connector, read_properties
+from connect.direct import Cluster, opened_cluster, read_properties
 from connect.errors import ConfigError
 from connect.gateways.kafka import TransactionalProducer
+from connect.gitops.files import read_one
 from connect.iso_time import instant_text
 from connect.layout import TopicPartition
 from connect.records import KafkaRecord
@@ -31,7 +32,7 @@ dlq_app = typer.Typer(
     name="dlq", help="Dead letters: count them, look at one, put them back.", no_args_is_help=True
 )
 
-File = Annotated[Path, typer.Option("--file", "-f", help="The connector's JSON.")]
+File = Annotated[Path, typer.Option("--file", "-f", help="The connector's JSON or YAML.")]
 Server = Annotated[str | None, typer.Option("--bootstrap-server", help="The broker, as host:port.")]
 Properties = Annotated[
     Path | None,
@@ -141,7 +142,7 @@ def _opened(
     file: Path, properties: Path | None, bootstrap_server: str | None
 ) -> Iterator[tuple[Cluster, DeadLetters]]:
     node = read_properties(properties, bootstrap_server)
-    with opened_cluster(read_connector(file), node, os.environ) as cluster:
+    with opened_cluster(read_one(file).config, node, os.environ) as cluster:
         yield cluster, DeadLetters(cluster.config, cluster.admin, cluster.reader, cluster.excluded)
 
 

@@ -156,8 +156,8 @@ class Exposition(Collector):
     Args:
         now_ms: wall clock, for ages.
         is_known: whether a connector still exists; values of others are left out.
-        is_here: whether a task of a connector, or (None) its coordinator, runs on this node; of
-            others gauges are left out: a child goes on to tell what was so when it ran there.
+        is_here: whether a task of a connector, or (None) its coordinator, runs on this node; gauges
+            of others are left out, as a child goes on to tell what was so when it ran there.
         registry: the node's own values.
     """
 

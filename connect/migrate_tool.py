@@ -13,8 +13,9 @@ import typer
 
 from connect.clock import SystemClock
 from connect.control_offsets import offsets_text
-from connect.direct import opened, read_connector, read_properties
+from connect.direct import opened, read_properties
 from connect.errors import ConfigError
+from connect.gitops.files import read_one
 from connect.migration.inspector import Inspector
 from connect.migration.report import Report
 
@@ -25,7 +26,7 @@ migrate_app = typer.Typer(name="migrate", help="Take a connector over from anoth
 
 @migrate_app.callback(invoke_without_command=True, no_args_is_help=True)
 def migrate(
-    file: Annotated[Path, typer.Option("--file", "-f", help="The connector's JSON.")],
+    file: Annotated[Path, typer.Option("--file", "-f", help="The connector's JSON or YAML.")],
     check: Annotated[bool, typer.Option("--check", help="Look, and change nothing.")] = False,
     bootstrap_server: Annotated[
         str | None, typer.Option("--bootstrap-server", help="The broker, as host:port.")
@@ -45,7 +46,7 @@ def migrate(
             "say --check: there is nothing else to do, starting the connector takes it over",
             code="usage",
         )
-    raw = read_connector(file)
+    raw = read_one(file).config
     with opened(raw, read_properties(properties, bootstrap_server), os.environ) as direct:
         inspector = Inspector(
             direct.config, direct.admin, direct.reader, direct.catalog, SystemClock()

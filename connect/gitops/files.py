@@ -75,6 +75,28 @@ def read(paths: Iterable[Path]) -> tuple[Desired, ...]:
     return tuple(found[name] for name in sorted(found))
 
 
+def read_one(file: Path, name: str | None = None, *, unnamed: str | None = None) -> Desired:
+    """Read one connector of a file.
+
+    Args:
+        file: JSON or YAML.
+        name: which one; None is the only one.
+        unnamed: name of a connector that the file gives none.
+
+    Raises:
+        FileError: there is no such connector, or there are several.
+    """
+    if not file.is_file():
+        raise FileError(f"{file} is no file")
+    found = list(_connectors(file, unnamed))
+    chosen = [desired for desired in found if name in {None, desired.name}]
+    if len(chosen) != 1:
+        there = ", ".join(desired.name for desired in found) or "none"
+        wanted = "one connector" if name is None else f"one connector {name!r}"
+        raise FileError(f"{file} has to hold {wanted}; it holds {there}")
+    return chosen[0]
+
+
 def _files(path: Path) -> Iterator[Path]:
     if path.is_dir():
         for file in sorted(path.rglob("*")):
@@ -88,13 +110,13 @@ def _files(path: Path) -> Iterator[Path]:
         raise FileError(f"{path} is neither a file nor a folder")
 
 
-def _connectors(file: Path) -> Iterator[Desired]:
+def _connectors(file: Path, unnamed: str | None = None) -> Iterator[Desired]:
     for number, content in enumerate(_documents(file), 1):
         listed = content if isinstance(content, list) else [content]
         for place, item in enumerate(listed, 1):
             several = len(listed) > 1 or number > 1
             where = f"{file} (number {max(place, number)})" if several else str(file)
-            yield _connector(item, where)
+            yield _connector(item, where, unnamed)
 
 
 def _documents(file: Path) -> list[Any]:
@@ -112,19 +134,21 @@ def _documents(file: Path) -> list[Any]:
         raise FileError(f"{file} is no {'JSON' if file.suffix == '.json' else 'YAML'}: {e}") from e
 
 
-def _connector(item: Any, where: str) -> Desired:
+def _connector(item: Any, where: str, unnamed: str | None) -> Desired:
     if not isinstance(item, dict):
         raise FileError(f"{where}: a connector is an object with keys, not a {_kind(item)}")
-    name = item.get("name")
+    inner = item.get("config")
+    own = inner.get("name", unnamed) if isinstance(inner, dict) else unnamed
+    name = item.get("name", own)
     if not isinstance(name, str) or not name.strip():
         raise FileError(f'{where}: a connector needs a "name"')
     state = None
     config: Any = item
-    if isinstance(item.get("config"), dict):
+    if isinstance(inner, dict):
         unknown = sorted(set(item) - _WRAPPED)
         if unknown:
             raise FileError(f"{where}: {unknown[0]!r} stands beside config; put it inside")
-        config, state = item["config"], item.get("initial_state")
+        config, state = inner, item.get("initial_state")
         if state is not None and state not in STATES:
             raise FileError(f"{where}: initial_state is {state!r}, not {', '.join(STATES)}")
         if config.get("name", name) != name:

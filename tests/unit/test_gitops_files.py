@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from connect.gitops.files import FileError, read
+from connect.gitops.files import FileError, read, read_one
 
 FLAT = 'name: b\nconnector.class: IcebergSink\ntasks.max: 2\nflag: yes\nnumber: 1e3\nempty: ""\n'
 
@@ -75,6 +75,25 @@ def test_what_is_wrong_is_named_with_its_file(
     with pytest.raises(FileError, match=words) as refused:
         read([tmp_path / name])
     assert name in str(refused.value)
+
+
+def test_one_connector_for_a_tool(tmp_path: Path) -> None:
+    """The only one, the one of a name, or one that gets its name from who asks."""
+    one, two, bare = (tmp_path / n for n in ("one.yaml", "two.yaml", "bare.json"))
+    one.write_text(FLAT)
+    two.write_text(f"---\n{FLAT}---\n{FLAT.replace('name: b', 'name: d')}")
+    bare.write_text('{"config":{"connector.class":"IcebergSink"}}')
+    assert (read_one(one).name, read_one(two, "d").name) == ("b", "d")
+    assert read_one(bare, unnamed="x").config == {"name": "x", "connector.class": "IcebergSink"}
+    assert read_one(one, "b", unnamed="b").name == "b"
+    for file, name, words in (
+        (one, "d", "one connector 'd'; it holds b"),
+        (two, None, "one connector; it holds b, d"),
+        (bare, None, 'needs a "name"'),
+        (tmp_path, None, "is no file"),
+    ):
+        with pytest.raises(FileError, match=words):
+            read_one(file, name)
 
 
 def test_a_name_in_two_files(tmp_path: Path) -> None:
