@@ -41,6 +41,7 @@ _COMMANDS = {
     "validate": ("connect.gitops.commands", "Check connectors in files."),
     "get": ("connect.gitops.connectors", "Show connectors and their configuration."),
     "status": ("connect.gitops.connectors", "Show how connectors and their tasks are."),
+    "lag": ("connect.gitops.connectors", "Show what is not in tables yet."),
     "pause": ("connect.gitops.connectors", "Let connectors rest."),
     "resume": ("connect.gitops.connectors", "Let paused or stopped connectors go on."),
     "stop": ("connect.gitops.connectors", "End the tasks of connectors."),

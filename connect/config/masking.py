@@ -30,6 +30,18 @@ def may_be_secret(key: str) -> bool:
     return bool(_SECRET.search(rest))
 
 
+def without_logins(value: str) -> str:
+    """A value with the logins masked that stand in its addresses; references stay."""
+
+    def masked(found: re.Match[str]) -> str:
+        user, colon, password = found[1].partition(":")
+        if PLACEHOLDER.fullmatch(password or user):
+            return found[0]
+        return f"://{user}:{MASK}@" if colon else f"://{MASK}@"
+
+    return _USER_INFO.sub(masked, value)
+
+
 class Masker:
     """Puts what was sent in place of what it resolves to, the longest values first.
 

@@ -1,4 +1,4 @@
-"""``icefloe get``, ``status``, ``pause``, ``resume``, ``stop``, ``restart`` and ``offsets``."""
+"""``icefloe get|status|lag|pause|resume|stop|restart`` and ``icefloe offsets``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from connect.errors import ConfigError
 from connect.gitops.apply import cause
 from connect.gitops.commands import node
 from connect.gitops.plan import shown
+from connect.iso_time import instant_text
 from connect.rest_client import DEFAULT_URL, Url
 
 Name = Annotated[str, typer.Argument(help="Name of the connector.")]
@@ -40,7 +41,7 @@ def get(
         bool, typer.Option("--reveal", help="Show values that may be secrets, too.")
     ] = False,
 ) -> None:
-    """Show connectors and their configuration; json and yaml can be applied again."""
+    """Show connectors and their configuration; json and yaml can be applied, secrets put back."""
     with node(server) as client:
         listed = client.ask("GET", "connectors", expand="info")
     chosen = {name: listed[name]["info"]["config"] for name in _chosen(listed, names)}
@@ -88,6 +89,47 @@ def status(names: Maybe = None, server: Url = DEFAULT_URL, output: Output = "tex
     else:
         _dump(list(chosen.values()), output)
     raise typer.Exit(1 if failed else 0)
+
+
+def lag(
+    names: Maybe = None,
+    server: Url = DEFAULT_URL,
+    output: Output = "text",
+    partitions: Annotated[
+        bool, typer.Option("--partitions", help="A line for each source partition.")
+    ] = False,
+) -> None:
+    """Show records not yet in files, those in files but in no table, and how far tables are."""
+    with node(server) as client:
+        chosen = _chosen(dict.fromkeys(client.ask("GET", "connectors")), names)
+        told = [client.ask("GET", "icefloe", "v1", "connectors", n, "lag") for n in chosen]
+    if output != "text":
+        _dump(told, output)
+        return
+    if partitions:
+        fields = ("topic", "partition", "committed_offset", "end_offset", "lag")
+        listed = [(t["connector"], p) for t in told for p in t["partitions"]]
+        rows = [(name, *(_cell(p[field]) for field in fields)) for name, p in listed]
+        _table(("connector", "topic", "partition", "next offset", "end", "lag"), rows)
+        return
+    rows = [
+        (
+            found["connector"],
+            _cell(found["not_in_files"]),
+            _cell(found["in_files_not_committed"]),
+            _instant(found["valid_through_ms"]),
+        )
+        for found in told
+    ]
+    _table(("connector", "not in files", "in files, not committed", "valid through"), rows)
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+def _instant(at_ms: int | None) -> str:
+    return "-" if at_ms is None else instant_text(at_ms * 1_000_000)
 
 
 def pause(names: Names, server: Url = DEFAULT_URL) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from connect.config.masking import MASK
 from connect.errors import ConfigError
 
 SUFFIXES = (".json", ".yaml", ".yml")
@@ -163,6 +164,11 @@ def _connector(item: Any, where: str, unnamed: str | None) -> Desired:
 
 def _text(value: Any, key: str, where: str) -> str:
     if isinstance(value, str):
+        if MASK in value:
+            raise FileError(
+                f"{where}: the value of {key} is masked: put a reference such as "
+                "${file:/etc/icefloe/secrets.properties:key} in its place"
+            )
         return value
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from connect.config.masking import MASK, may_be_secret
+from connect.config.masking import MASK, may_be_secret, without_logins
 from connect.errors import ConfigError
 from connect.gitops.files import Desired
 
@@ -121,6 +121,6 @@ def config_to_send(action: Action, owner: str) -> dict[str, str]:
 
 def shown(key: str, value: str | None) -> str | None:
     """A value as people may see it: references stay, what may be a secret does not."""
-    if value is None or _REFERENCE.fullmatch(value) or not may_be_secret(key):
+    if value is None or _REFERENCE.fullmatch(value):
         return value
-    return MASK
+    return MASK if may_be_secret(key) else without_logins(value)

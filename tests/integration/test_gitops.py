@@ -142,6 +142,10 @@ def test_look_and_steer(cli: Cli) -> None:
     assert code == 0
     assert SECRET not in text
     assert yaml.safe_load(text)["config"]["iceberg.tables"] == "db.t"
+    masked = cli.folder.parent / "masked.yaml"
+    masked.write_text(text)
+    code, said = cli("apply", "-f", str(masked))
+    assert (code, "iceberg.catalog.credential is masked" in said) == (1, True)
     assert (
         yaml.safe_load(cli("get", "one", "-o", "yaml", "--reveal")[1])["config"][
             "iceberg.catalog.credential"
@@ -150,6 +154,10 @@ def test_look_and_steer(cli: Cli) -> None:
     )
     code, text = cli("status")
     assert (code, "one\t\tRUNNING" in text) == (0, True)
+    assert cli("lag") == (0, "one\t0\t0\t-\n")
+    assert cli("lag", "one", "--partitions") == (0, f"one\t{cli.topic}\t0\t-\t0\t0\n")
+    (told,) = json.loads(cli("lag", "-o", "json")[1])
+    assert (told["connector"], len(told["partitions"])) == ("one", 1)
     assert cli("pause", "one")[0] == 0
     assert json.loads(cli("status", "-o", "json")[1])[0]["connector"]["state"] == "PAUSED"
     assert cli.files("apply", "--wait", "60")[0] == 0, "a paused connector stays paused"

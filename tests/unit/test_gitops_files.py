@@ -59,6 +59,8 @@ def test_several_connectors_in_a_file(tmp_path: Path) -> None:
         ("a.json", '{"name":"a","config":{},"initial_state":"ON"}', "initial_state is 'ON'"),
         ("a.json", '{"name":"a","connector.class":null}', "connector.class is a null"),
         ("a.json", '{"name":"a","connector.class":["x"]}', "connector.class is a list"),
+        ("a.json", '{"name":"a","iceberg.catalog.token":"********"}', "token is masked"),
+        ("a.yaml", "name: a\nuri: http://u:********@h", "uri is masked"),
         ("a.yaml", "name: a\nconnector.class: {b: c}", "connector.class is a object"),
         ("a.yaml", "!!python/object/apply:os.system [ls]", "an object with keys"),
         ("a.yaml", "? [1]\n: 2", "is no YAML"),

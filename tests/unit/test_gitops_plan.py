@@ -66,3 +66,17 @@ def test_secrets_are_masked(key: str) -> None:
     assert shown(key, "hunter2${file:/etc/secrets:it}") == MASK
     assert shown("iceberg.tables", "db.t") == "db.t"
     assert shown("key.converter", "StringConverter") == "StringConverter"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("postgresql://user:p@ss@host/db", f"postgresql://user:{MASK}@host/db"),
+        ("http://token@a,https://x:y@b/", f"http://{MASK}@a,https://x:{MASK}@b/"),
+        ("postgresql://user:${env:PASSWORD}@host/db", "postgresql://user:${env:PASSWORD}@host/db"),
+        ("s3://bucket/a@b", "s3://bucket/a@b"),
+    ],
+)
+def test_logins_in_addresses_are_masked(value: str, text: str) -> None:
+    """Whatever the key: the password of an address, or what stands alone for it."""
+    assert shown("iceberg.catalog.uri", value) == text
