@@ -85,10 +85,8 @@ class Rival:
         assert self._child.send(message if task is None else {**message, "task": task})
 
     def layout(self) -> Layout:
-        """What the node runs now."""
-        layout = self._run.ready_layout()
-        assert layout is not None
-        return layout
+        """What the node runs now, or will when a change is over."""
+        return self._run.until(self._run.ready_layout, "a layout that is ready")
 
     def end(self) -> None:
         """Let it drain and end."""
