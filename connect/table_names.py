@@ -16,7 +16,7 @@ from connect.conversion.text import java_text
 from connect.errors import ConfigError
 from connect.java_regex import compile_java_regex
 
-_HOLE: Final = re.compile(r"\$\{([^{}:]*)\}")
+HOLE: Final = re.compile(r"\$\{([^{}:]*)\}")
 _UNFIT: Final = re.compile(r"[^\w-]")
 _PART_MAX: Final = 200
 
@@ -33,7 +33,7 @@ class NameTemplate:
     """
 
     def __init__(self, text: str, topics_regex: str | None = None) -> None:
-        pieces = _HOLE.split(text)
+        pieces = HOLE.split(text)
         self._literals, self._holes = pieces[::2], pieces[1::2]
         self._regex = compile_java_regex(topics_regex) if topics_regex else None
         groups = [int(hole) for hole in self._holes if hole.isdecimal()]

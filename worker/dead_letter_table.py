@@ -33,6 +33,7 @@ from connect.config.connector import ConnectorConfig
 from connect.errors import CommitRefused, ConfigError
 from connect.gateways.catalog import CatalogGateway
 from connect.gateways.storage import storage_errors, storage_properties
+from connect.tables.location import location_for
 from worker.descriptors import DeadLetter
 from worker.plan import PipelineLimits, TablePlan
 from worker.rounds import TableFiles
@@ -136,10 +137,12 @@ class DeadLetterTable:
         except CommitRefused as e:
             if e.code != "table_missing":
                 raise e.at(connector=self.config.name) from e
+        own = self.config.table(name)
         table = self.catalog.create(
             name.split("."),
             SCHEMA,
             properties={**_PROPERTIES, **self.config.auto_create_properties},
+            location=location_for(own.location, own.identifier) if own.location else None,
         )
         log.info("table created", connector=self.config.name, table=name)
         return table

@@ -74,12 +74,16 @@ class TableRequest:
             when auto-create is off (look the table up; when it is missing, name it in
             ``PipelineSpec.absent``).
         spec_json: partition spec of the table to create.
+        sort_json: its sort order.
+        location: where it shall lie; None lets the catalog choose.
         properties: of the table to create.
     """
 
     table: str
     schema_json: str | None = None
     spec_json: str | None = None
+    sort_json: str | None = None
+    location: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -195,7 +195,12 @@ class RecordPath:
             return
         new = table_for(name, record, self._config)
         self.requests.tables[name] = TableRequest(
-            name, new.schema.model_dump_json(), new.spec.model_dump_json(), dict(new.properties)
+            name,
+            new.schema.model_dump_json(),
+            new.spec.model_dump_json(),
+            new.sort_order.model_dump_json(),
+            new.location,
+            dict(new.properties),
         )
 
     def _ask_to_change(self, table: TableWriter, record: SinkRecord) -> bool:

@@ -19,6 +19,7 @@ import structlog
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import (
     AddSchemaUpdate,
     AssertCurrentSchemaId,
@@ -192,8 +193,20 @@ class TaskTables:
             if request.spec_json is None
             else PartitionSpec.model_validate_json(request.spec_json)
         )
-        schema = Schema.model_validate_json(request.schema_json)
-        self._know(name, self.catalog.create(name.split("."), schema, spec, request.properties))
+        order = (
+            UNSORTED_SORT_ORDER
+            if request.sort_json is None
+            else SortOrder.model_validate_json(request.sort_json)
+        )
+        table = self.catalog.create(
+            name.split("."),
+            Schema.model_validate_json(request.schema_json),
+            spec,
+            request.properties,
+            sort_order=order,
+            location=request.location,
+        )
+        self._know(name, table)
         log.info("table created", connector=self.config.name, table=name)
 
     def _widen(self, request: SchemaRequest) -> None:

@@ -23,11 +23,14 @@ from connect.config.declarations import (
 )
 from connect.config.iceberg_keys import UNKNOWN_TO_USERS
 from connect.config.keys import Key, invalid, missing, shown, typed
+from connect.config.masking import PLACEHOLDER
 from connect.config.overrides import override_errors
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import catalog_kind
 from connect.table_names import NameTemplate, topic_map
+from connect.tables.location import check_location
 from connect.tables.partition_spec import parse_terms
+from connect.tables.sort_order import parse_sort_terms
 
 Raw = Mapping[str, "str | None"]
 
@@ -35,6 +38,7 @@ NULL_VALUE = "Null value can not be supplied as the configuration value."
 EITHER_TOPICS = "Must configure one of topics or topics.regex"
 BOTH_TOPICS = "topics and topics.regex are mutually exclusive options, but both are set."
 _MULTI_TABLE = "iceberg.catalog.multi-table-commit"
+_CREATION = ("partition-by", "sort-by", "location")
 _COMMA_OUTSIDE_PARENTHESES = re.compile(r",(?![^()]*\))")
 
 
@@ -117,7 +121,7 @@ def check_connector(raw: Raw) -> Checked:
     checked = check_keys(raw, CONNECTOR_KEYS)
     _check_names(raw, checked)
     _check_tables(raw, checked)
-    _check_partition_terms(raw, checked)
+    _check_new_tables(raw, checked)
     _check_groups(raw, checked)
     return checked
 
@@ -309,16 +313,31 @@ def split_terms(text: str | None) -> tuple[str, ...]:
     return tuple(term.strip() for term in _COMMA_OUTSIDE_PARENTHESES.split(text))
 
 
-def _check_partition_terms(raw: Raw, checked: Checked) -> None:
+def _check_new_tables(raw: Raw, checked: Checked) -> None:
+    """Partition terms, sort terms and locations, of each table and of those that name none."""
     for name, text in raw.items():
-        if name != "iceberg.tables.default-partition-by" and not (
-            name.startswith("iceberg.table.") and name.endswith(".partition-by")
-        ):
+        setting = creation_setting(name)
+        if setting is None or not text:
             continue
         try:
-            parse_terms(split_terms(text))
+            if setting == "location":
+                if not PLACEHOLDER.search(text):  # judged where it is resolved
+                    check_location(text.strip())
+            elif setting == "sort-by":
+                parse_sort_terms(split_terms(text))
+            else:
+                parse_terms(split_terms(text))
         except ConfigError as error:
             checked.add(name, invalid(name, text, error.message))
+
+
+def creation_setting(name: str) -> str | None:
+    """What a key says about tables to create: ``partition-by``, ``sort-by``, ``location``."""
+    default = name.removeprefix("iceberg.tables.default-")
+    if default in _CREATION and default != name:
+        return default
+    end = name.rpartition(".")[2]
+    return end if end in _CREATION and name.startswith("iceberg.table.") else None
 
 
 def _check_groups(raw: Raw, checked: Checked) -> None:

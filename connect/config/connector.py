@@ -10,7 +10,7 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Unmatched = Literal["drop", "dead-letter", "fail"]
@@ -65,7 +65,8 @@ class ErrorsConfig:
 class TableConfig:
     """``iceberg.table.<name>.*`` over the connector's defaults.
 
-    ``partition_by`` holds terms as written, e.g. ``day(ts)``; ``commit_branch`` None is main.
+    ``partition_by`` and ``sort_by`` hold terms as written, e.g. ``day(ts)``, ``id desc``;
+    ``location`` is a template, None leaves it to the catalog; ``commit_branch`` None is main.
     """
 
     name: str
@@ -73,6 +74,8 @@ class TableConfig:
     id_columns: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
     commit_branch: str | None = None
+    sort_by: tuple[str, ...] = ()
+    location: str | None = None
 
     @property
     def identifier(self) -> tuple[str, ...]:
@@ -200,5 +203,4 @@ class ConnectorConfig:
         found = self.table_configs.get(name)
         if found is not None:
             return found
-        d = self.default_table
-        return TableConfig(name, None, d.id_columns, d.partition_by, d.commit_branch)
+        return replace(self.default_table, name=name)

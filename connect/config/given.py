@@ -9,7 +9,7 @@ from typing import Any
 from connect.config.check import Checked, Raw, check_framework
 from connect.config.overrides import split
 from connect.errors import ConfigError
-from connect.table_names import topic_map
+from connect.table_names import HOLE, topic_map
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,14 @@ class Given:
         """Table of the dead letters, qualified."""
         table = self["errors.deadletterqueue.table"]
         return self.qualified(table) if table else None
+
+    @property
+    def namespaces(self) -> set[str]:
+        """Namespaces of the tables that keys name; those of dynamic routing are not known."""
+        template = self.raw.get("iceberg.tables.name-template") or ""
+        names = {*self.tables, *self.topic_tables.values(), self.dead_letter_table or ""}
+        names.add(self.qualified(HOLE.sub("_", template)) if template else "")
+        return {name.rpartition(".")[0] for name in names if name}
 
     @property
     def named_by_record(self) -> bool:

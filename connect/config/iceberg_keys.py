@@ -263,6 +263,19 @@ OWN_KEYS: tuple[Key, ...] = (
         None,
     ),
     Key(
+        "iceberg.tables.default-sort-by",
+        "STRING",
+        "Sort order of tables created here that name none, such as "
+        "`ts desc nulls last,bucket(id, 8)`: a property of the table, the files written here are "
+        "not sorted.",
+    ),
+    Key(
+        "iceberg.tables.default-location",
+        "STRING",
+        "Location of tables created here that name none: a URI with `${namespace}` and `${table}`; "
+        "the catalog chooses when absent.",
+    ),
+    Key(
         "iceberg.tables.default-namespace",
         "STRING",
         "Namespace of tables that are named without one.",
@@ -333,6 +346,8 @@ TABLE_KEYS: tuple[Key, ...] = (
     Key("id-columns", "STRING", "Identifier columns of the table, comma-separated."),
     Key("partition-by", "STRING", "Partition terms of the table when it is created here."),
     Key("commit-branch", "STRING", "Branch to commit the table to."),
+    Key("sort-by", "STRING", "Sort order of the table when it is created here."),
+    Key("location", "STRING", "Location of the table when it is created here."),
 )
 
 PREFIXES: tuple[Prefix, ...] = (
@@ -344,7 +359,8 @@ PREFIXES: tuple[Prefix, ...] = (
     ),
     Prefix(
         "iceberg.table.",
-        "Setting of one table: route-regex, id-columns, partition-by, commit-branch.",
+        "Setting of one table: route-regex, id-columns, partition-by, commit-branch, sort-by, "
+        "location.",
         "iceberg.table.db.events.route-regex",
     ),
     Prefix(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from connect.config.check import creation_setting
 from connect.config.client_names import ALLOWED
 from connect.config.given import Given, Rule
 from connect.config.keys import list_of
@@ -86,11 +87,12 @@ def creation_is_off(given: Given) -> Iterator[tuple[str, str]]:
     if given["iceberg.tables.auto-create-enabled"] is not False:
         return
     why = "has no effect: iceberg.tables.auto-create-enabled is false"
-    if given.has("iceberg.tables.default-partition-by"):
-        yield "iceberg.tables.default-partition-by", why
-    for name, _, _ in given.per_table("partition-by"):
-        yield name, why
-    if not given.has("errors.deadletterqueue.table"):  # which is created all the same
+    has_letters = given.has("errors.deadletterqueue.table")  # which is created all the same
+    for name in given.raw:
+        setting = creation_setting(name)
+        if setting is not None and given.has(name) and not (setting == "location" and has_letters):
+            yield name, why
+    if not has_letters:
         for name in given.under("iceberg.tables.auto-create-props."):
             yield f"iceberg.tables.auto-create-props.{name}", why
 

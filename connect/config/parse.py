@@ -182,6 +182,8 @@ def _table_configs(
             if "partition-by" in own
             else default.partition_by,
             commit_branch=own.get("commit-branch") or default.commit_branch,
+            sort_by=split_terms(own["sort-by"]) if "sort-by" in own else default.sort_by,
+            location=own.get("location", "").strip() or default.location,
         )
         for table, own in settings.items()
     }
@@ -222,6 +224,8 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         id_columns=split_terms(v["iceberg.tables.default-id-columns"]),
         partition_by=split_terms(v["iceberg.tables.default-partition-by"]),
         commit_branch=v["iceberg.tables.default-commit-branch"] or None,
+        sort_by=split_terms(v["iceberg.tables.default-sort-by"]),
+        location=v["iceberg.tables.default-location"] or None,
     )
     namespace = v["iceberg.tables.default-namespace"] or None
     tables = _tables(v["iceberg.tables"] or (), namespace)

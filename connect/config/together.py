@@ -21,6 +21,7 @@ from connect.config.keys import invalid, missing
 from connect.config.no_effect import no_effect
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import catalog_kind, client_config
+from connect.tables.location import NAMESPACE, TABLE
 from connect.tables.partition_spec import check_terms
 
 _CONTROL = "iceberg.control.topic"
@@ -171,6 +172,32 @@ def partition_terms(given: Given) -> Iterator[tuple[str, str]]:
             yield name, invalid(name, given.raw.get(name), error.message)
 
 
+def locations(given: Given) -> Iterator[tuple[str, str]]:
+    """No two tables get one location: `default-location` has all the holes that takes."""
+    default = "iceberg.tables.default-location"
+    template = (given.raw.get(default) or "").strip()
+    own = {
+        table: (name, text)
+        for name, table, _ in given.per_table("location")
+        if (text := (given.raw[name] or "").strip())
+    }
+    if template and TABLE not in template:
+        yield default, invalid(default, template, f"tables would share it; put in {TABLE}")
+    elif template and NAMESPACE not in template:
+        namespaces = sorted(given.namespaces)
+        if given["iceberg.tables.dynamic-enabled"] or len(namespaces) > 1:
+            where = ", ".join(namespaces) or "the records'"
+            why = f"tables are in several namespaces ({where}); put in {NAMESPACE}"
+            yield default, invalid(default, template, why)
+    taken: dict[str, str] = {}
+    for table, (name, text) in own.items():
+        filled = text.replace(NAMESPACE, table.rpartition(".")[0])
+        filled = filled.replace(TABLE, table.rpartition(".")[2]).rstrip("/")
+        if filled in taken:
+            yield name, invalid(name, text, f"table {taken[filled]} lies there")
+        taken.setdefault(filled, table)
+
+
 def parquet_only(given: Given) -> Iterator[tuple[str, str]]:
     """`write.format.default` of `write-props` and `auto-create-props` is parquet."""
     for prefix in ("write-props", "auto-create-props"):
@@ -239,6 +266,7 @@ RULES: tuple[Rule, ...] = (
     namespace_levels,
     id_columns,
     partition_terms,
+    locations,
     parquet_only,
     format_version,
     catalog_properties,

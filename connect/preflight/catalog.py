@@ -27,6 +27,7 @@ from connect.gateways.catalog_properties import (
 )
 from connect.preflight.checks import Check, Found, told
 from connect.tables.partition_spec import spec_for
+from connect.tables.sort_order import sort_order_for
 
 FORMAT_VERSION = 2
 _LIMITS = {
@@ -164,12 +165,17 @@ class CatalogQuestions:
             )
         if each.is_row_level:
             yield from self._keys(each, table)
-        own = f"iceberg.table.{each.name}.partition-by"
-        if own in self._config.raw:
-            try:
-                spec_for(self._config.table(each.name).partition_by, table.schema())
-            except (ConfigError, RecordError) as error:
-                yield own, f"table {each.name}: {told(error)}"
+        given, schema = self._config.table(each.name), table.schema()
+        for setting, judge in (
+            ("partition-by", lambda: spec_for(given.partition_by, schema)),
+            ("sort-by", lambda: sort_order_for(given.sort_by, schema)),
+        ):
+            own = f"iceberg.table.{each.name}.{setting}"
+            if own in self._config.raw:
+                try:
+                    judge()
+                except (ConfigError, RecordError) as error:
+                    yield own, f"table {each.name}: {told(error)}"
 
     def _keys(self, each: _Wanted, table: Table) -> Found:
         own, common = f"iceberg.table.{each.name}.id-columns", "iceberg.tables.default-id-columns"

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import (
     DecimalType,
     DoubleType,
@@ -23,7 +24,9 @@ from connect.conversion.failure import kind_of
 from connect.errors import RecordError
 from connect.records import SinkRecord
 from connect.tables.inference import infer_type, type_of
+from connect.tables.location import location_for
 from connect.tables.partition_spec import spec_for
+from connect.tables.sort_order import sort_order_for
 
 # what Iceberg's own Java library gives new tables
 DEFAULT_PROPERTIES: Final[Mapping[str, str]] = {"write.parquet.compression-codec": "zstd"}
@@ -37,12 +40,16 @@ class NewTable:
         identifier: namespace levels and name.
         schema: with fresh ids and identifier fields.
         spec: partitioning.
+        sort_order: how writers that sort should; the sink itself does not.
+        location: None lets the catalog choose.
         properties: table properties, ``format-version`` among them when configured.
     """
 
     identifier: tuple[str, ...]
     schema: Schema
     spec: PartitionSpec
+    sort_order: SortOrder
+    location: str | None
     properties: Mapping[str, str]
 
 
@@ -50,8 +57,9 @@ def table_for(name: str, record: SinkRecord, config: ConnectorConfig) -> NewTabl
     """Describe the table that a record's first write creates.
 
     Raises:
-        RecordError: the record gives no schema, or none the configured partitioning fits.
-        ConfigError: the configured partitioning is wrong whatever the record.
+        RecordError: the record gives no schema, or none that the configured partitioning and
+            sort order fit; or the table's name fits no location.
+        ConfigError: what is configured is wrong whatever the record.
     """
     table = config.table(name)
     schema = schema_for_record(record, config, id_columns=table.id_columns)
@@ -59,6 +67,8 @@ def table_for(name: str, record: SinkRecord, config: ConnectorConfig) -> NewTabl
         identifier=table.identifier,
         schema=schema,
         spec=spec_for(table.partition_by, schema),
+        sort_order=sort_order_for(table.sort_by, schema),
+        location=location_for(table.location, table.identifier) if table.location else None,
         properties={**DEFAULT_PROPERTIES, **config.auto_create_properties},
     )
 

@@ -85,6 +85,18 @@ def check_terms(texts: Sequence[str]) -> None:
 
 
 def _term(text: str) -> Term:
+    try:
+        return read_term(text)
+    except ValueError as error:
+        raise _bad(text, str(error)) from None
+
+
+def read_term(text: str) -> Term:
+    """Read one term.
+
+    Raises:
+        ValueError: why it is none.
+    """
     match = _CALL.fullmatch(text)
     if match is None:
         return Term(text, text, IdentityTransform(), "")
@@ -93,13 +105,13 @@ def _term(text: str) -> Term:
     if time is not None:
         return Term(text, argument, time[0](), "_" + time[1])
     if name not in ("bucket", "truncate"):
-        raise _bad(text, f"unknown transform {name!r}")
+        raise ValueError(f"unknown transform {name!r}")
     parts = [part.strip() for part in argument.split(",")]
     if len(parts) != 2 or not re.fullmatch(r"[+-]?[0-9]{1,9}", parts[1]):
-        raise _bad(text, f"{name} takes a column and a whole number")
+        raise ValueError(f"{name} takes a column and a whole number")
     number = int(parts[1])
     if number <= 0:
-        raise _bad(text, f"{name} takes a number above 0")
+        raise ValueError(f"{name} takes a number above 0")
     if name == "bucket":
         return Term(text, parts[0], BucketTransform(number), "_bucket")
     return Term(text, parts[0], TruncateTransform(number), "_trunc")
@@ -152,15 +164,25 @@ def spec_for(texts: Sequence[str], schema: Schema) -> PartitionSpec:
 
 def _source(term: Term, schema: Schema) -> NestedField:
     try:
+        return source_column(term, schema)
+    except ValueError as error:
+        raise RecordError(f"partition term {term.text!r}: {error}", code="partition_spec") from None
+
+
+def source_column(term: Term, schema: Schema) -> NestedField:
+    """Find the column of a term.
+
+    Raises:
+        ValueError: there is none, a row has many values of it, or its type does not fit.
+    """
+    try:
         column = schema.find_field(term.column)
     except ValueError:
-        raise RecordError(
-            f"partition term {term.text!r}: there is no column {term.column!r}",
-            code="partition_spec",
-        ) from None
+        raise ValueError(f"there is no column {term.column!r}") from None
     if not column.field_type.is_primitive or not term.transform.can_transform(column.field_type):
-        raise RecordError(
-            f"partition term {term.text!r} does not take {column.field_type}",
-            code="partition_spec",
-        )
+        raise ValueError(f"does not take {column.field_type}")
+    try:
+        schema.accessor_for_field(column.field_id)
+    except ValueError:
+        raise ValueError(f"{term.column!r} lies in a list or map") from None
     return column

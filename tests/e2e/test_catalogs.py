@@ -26,7 +26,7 @@ def kind(request: pytest.FixtureRequest) -> tuple[str, Any]:
 def test_tables_are_created_widened_and_read_back(
     running: RunningStack, kind: tuple[str, Any]
 ) -> None:
-    """Auto-create with a partition spec, a new column later, every row once."""
+    """Auto-create with spec, sort order and location; a new column later; every row once."""
     name = unique_name("catalog")
     table = f"catalogs.{name.replace('-', '_')}"
     properties = _properties(running, *kind)
@@ -39,6 +39,8 @@ def test_tables_are_created_widened_and_read_back(
         "iceberg.tables.auto-create-enabled": "true",
         "iceberg.tables.evolve-schema-enabled": "true",
         "iceberg.tables.default-partition-by": "name,bucket(id, 4)",
+        "iceberg.tables.default-sort-by": "day desc nulls first,bucket(8, id)",
+        "iceberg.tables.default-location": properties["warehouse"] + "/at/${namespace}/${table}",
     }
     running.create(name, config)
     catalog = load_catalog("iceberg", **client_config(properties).properties, type=_client(kind[0]))
@@ -49,6 +51,14 @@ def test_tables_are_created_widened_and_read_back(
     assert [row["more"] for row in rows if row["id"] >= 40] == [1.5]
     made = catalog.load_table(table)
     assert [field.name for field in made.spec().fields] == ["name", "id_bucket"]
+    assert [str(field) for field in made.sort_order().fields] == [
+        "3 DESC NULLS FIRST",
+        "bucket[8](1) ASC NULLS FIRST",
+    ]
+    assert made.location().endswith("/at/" + table.replace(".", "/"))
+    files = made.inspect.files().to_pylist()
+    assert all(file["file_path"].startswith(f"{made.location()}/data/") for file in files)
+    assert {file["sort_order_id"] for file in files} == {0}  # they are not sorted
     if kind[0] != "s3":  # DuckDB's S3 client is not installed here
         assert duckdb_rows(made, "id", "name") == pick(rows, "id", "name")
     running.delete(name)

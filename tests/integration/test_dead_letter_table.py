@@ -85,6 +85,13 @@ def test_dead_letters_become_rows(catalog: CatalogGateway) -> None:
     assert not {5, 6, 16} & (file.lower_bounds or {}).keys()
 
 
+def test_its_location_is_that_of_new_tables(catalog: CatalogGateway, tmp_path: Path) -> None:
+    """The template holds for every table that a connector creates."""
+    template = f"file://{tmp_path}/${{namespace}}/${{table}}"
+    letters_of(catalog, **{"iceberg.tables.default-location": template}).write([letter(1)])
+    assert catalog.load(("dead", "letters")).location() == f"file://{tmp_path}/dead/letters"
+
+
 def test_without_dead_letters_or_table_nothing_is_made(catalog: CatalogGateway) -> None:
     """Neither a table nor a file."""
     assert letters_of(catalog).write([]) == ()

@@ -199,6 +199,9 @@ def test_tables_of_the_catalog(checked: Checked) -> None:
     assert "there is no column 'when'" in checked.error({terms: "day(when)"}, terms)
     assert "does not take double" in checked.error({terms: "bucket(ratio, 4)"}, terms)
     assert checked.errors({terms: "day(at)"}) == {}
+    terms = "iceberg.table.db.t.sort-by"
+    assert "there is no column 'when'" in checked.error({terms: "when desc"}, terms)
+    assert checked.errors({terms: "ratio desc"}) == {}
     letters = {"errors.tolerance": "all", "errors.deadletterqueue.table": "db.old"}
     said = checked.error(letters, "errors.deadletterqueue.table")
     assert "format version 1" in said

@@ -54,7 +54,11 @@ def test_tables_take_their_own_settings_over_the_defaults() -> None:
             "iceberg.tables": "a.b, c.d",
             "iceberg.tables.default-partition-by": "day(ts), bucket(id, 8)",
             "iceberg.tables.default-id-columns": "id",
+            "iceberg.tables.default-sort-by": "bucket(8, id), ts desc nulls first",
+            "iceberg.tables.default-location": "s3://lake/${namespace}/${table}",
             "iceberg.table.a.b.partition-by": "kind",
+            "iceberg.table.a.b.sort-by": "",
+            "iceberg.table.a.b.location": "s3://other/b",
             "iceberg.table.a.b.route-regex": "x.*",
         }
     )
@@ -63,6 +67,10 @@ def test_tables_take_their_own_settings_over_the_defaults() -> None:
     assert config.table("a.b").id_columns == ("id",)
     assert config.table("c.d").partition_by == ("day(ts)", "bucket(id, 8)")
     assert config.table("e.f").partition_by == ("day(ts)", "bucket(id, 8)")
+    assert (config.table("a.b").sort_by, config.table("a.b").location) == ((), "s3://other/b")
+    for table in (config.table("c.d"), config.table("e.f")):
+        assert table.sort_by == ("bucket(8, id)", "ts desc nulls first")
+        assert table.location == "s3://lake/${namespace}/${table}"
 
 
 def test_converters_come_from_the_connector_else_from_the_node() -> None:
@@ -155,6 +163,10 @@ def test_an_unknown_name_leads_to_the_nearest(wrong: str, nearest: str) -> None:
             {"iceberg.tables.default-partition-by": "bucket(x)"},
             "iceberg.tables.default-partition-by",
         ),
+        ({"iceberg.tables.default-sort-by": "id up"}, "iceberg.tables.default-sort-by"),
+        ({"iceberg.table.shop.orders.sort-by": "id,id"}, "iceberg.table.shop.orders.sort-by"),
+        ({"iceberg.tables.default-location": "lake/x"}, "iceberg.tables.default-location"),
+        ({"iceberg.table.shop.orders.location": "${x}"}, "iceberg.table.shop.orders.location"),
         ({"iceberg.tables.timestamp-unit": "ns"}, "iceberg.tables.timestamp-unit"),
         ({"iceberg.tables.unmatched": "x"}, "iceberg.tables.unmatched"),
         ({"name": "a/b"}, "name"),

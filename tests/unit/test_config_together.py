@@ -26,6 +26,7 @@ MAP = "iceberg.tables.topic-to-table-map"
 BY_TOPIC = {"iceberg.tables": "", "iceberg.tables.default-namespace": "shop"}
 AUTO = {"iceberg.tables.auto-create-enabled": "true"}
 NEW = "iceberg.tables.auto-create-props."
+AT = "iceberg.tables.default-location"
 ORDERS = "iceberg.table.shop.orders."
 
 
@@ -124,6 +125,35 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         f"{ORDERS}partition-by",
         "is there already",
     ),
+    ("locations", {**AUTO, AT: "s3://lake/${namespace}"}, AT, "put in ${table}"),
+    (
+        "locations",
+        {**AUTO, AT: "s3://lake/${table}", "errors.deadletterqueue.table": "dead.letters"},
+        AT,
+        "several namespaces (dead, shop); put in ${namespace}",
+    ),
+    (
+        "locations",
+        {
+            **AUTO,
+            AT: "s3://lake/${table}",
+            "iceberg.tables": "",
+            "iceberg.tables.dynamic-enabled": "true",
+            "iceberg.tables.route-field": "kind",
+        },
+        AT,
+        "put in ${namespace}",
+    ),
+    (
+        "locations",
+        {
+            **AUTO,
+            f"{ORDERS}location": "s3://lake/orders",
+            "iceberg.table.shop.refunds.location": "s3://lake/orders/",
+        },
+        "iceberg.table.shop.refunds.location",
+        "table shop.orders lies there",
+    ),
     (
         "parquet_only",
         {"iceberg.tables.write-props.write.format.default": "orc"},
@@ -204,6 +234,14 @@ def test_every_rule_is_tested() -> None:
         {**BY_TOPIC, MAP: "orders:orders", "iceberg.tables.unmatched": "drop"},
         {"errors.deadletterqueue.table": "shop.dead", "iceberg.table.shop.dead.commit-branch": "b"},
         {f"{ORDERS}partition-by": "day(a),day(b),bucket(a, 2)", **AUTO},
+        {AT: "s3://lake/${table}", f"{ORDERS}sort-by": "day(ts) desc,id nulls last", **AUTO},
+        {AT: "${env:LAKE}/${namespace}/${table}", **AUTO},
+        {
+            **AUTO,
+            **BY_TOPIC,
+            "iceberg.tables.name-template": "${topic}_${a.b}",
+            AT: "file:///lake/${table}",
+        },
         {f"{CATALOG}type": "${env:TYPE}", f"{CATALOG}uri": ""},
         {f"{CATALOG}type": "sql", f"{CATALOG}uri": "${env:X}", f"{CATALOG}warehouse": "/w"},
         {f"{CATALOG}type": "glue", f"{CATALOG}uri": ""},
@@ -257,6 +295,8 @@ IDLE: list[tuple[str, dict[str, str], str]] = [
         "iceberg.tables.default-partition-by has no effect",
     ),
     ("creation_is_off", {f"{ORDERS}partition-by": "x"}, f"{ORDERS}partition-by has no effect"),
+    ("creation_is_off", {f"{ORDERS}sort-by": "x"}, f"{ORDERS}sort-by has no effect"),
+    ("creation_is_off", {AT: "/lake/${table}"}, f"{AT} has no effect"),
     ("creation_is_off", {f"{NEW}x": "1"}, f"{NEW}x has no effect"),
     (
         "evolution_is_off",

@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from connect.errors import InvariantViolation, RecordError
@@ -129,6 +131,8 @@ def test_auto_create_tells_the_schema(tmp_path: Path) -> None:
         **{
             "iceberg.tables.auto-create-enabled": "true",
             "iceberg.tables.default-partition-by": "kind",
+            "iceberg.tables.default-sort-by": "id desc",
+            "iceberg.tables.default-location": "s3://lake/${namespace}/${table}",
         },
     )
     result = run_batches(connector, both_tables(tmp_path), [source(lines("db.new"))])
@@ -140,6 +144,10 @@ def test_auto_create_tells_the_schema(tmp_path: Path) -> None:
         ("kind", "string"),
     ]
     assert json.loads(request.spec_json or "")["fields"][0]["transform"] == "identity"
+    assert SortOrder.model_validate_json(request.sort_json or "") == SortOrder(
+        SortField(1, IdentityTransform(), SortDirection.DESC, NullOrder.NULLS_LAST)
+    )
+    assert request.location == "s3://lake/db/new"
     assert "write.parquet.compression-codec" in request.properties
 
 
