@@ -3,7 +3,8 @@
 Rules of this file:
 - Static without a route field: every table gets every record. With one: the tables whose regex
   matches the whole text of the field. Dynamic: the table the field names, in lower case.
-- By topic or template: the table of the topic's entry, else the filled template, else none.
+- By topic or template: the table of the topic's entry, else the filled template, else none. A
+  template may name the schema of the value.
 - Tombstones go nowhere, and finding nothing for them is no fault. In a connector of row-level
   changes one with a key goes to every table, when no field of the value decides.
 - What else finds no table is dropped only when the configuration says so; otherwise it is a
@@ -93,7 +94,9 @@ class Router:
     def _route_named(self, record: SinkRecord) -> tuple[str, ...]:
         name = self._topic_tables.get(record.topic)
         if name is None and self._template is not None:
-            name = self._template.name(record.topic, lambda path: field_value(record.value, path))
+            schema = record.value_schema.name if record.value_schema is not None else None
+            field = lambda path: field_value(record.value, path)  # noqa: E731 - of this record
+            name = self._template.name(record.topic, field, schema)
         if name is None:
             return self._unmatched("no table is named for the topic and the record")
         return self._table(name, "the filled template is no table name")

@@ -22,7 +22,7 @@ _PART_MAX: Final = 200
 
 
 class NameTemplate:
-    """A table name with holes: ``${topic}``, ``${1}`` (groups of topics.regex), ``${field}``.
+    """A table name with holes: ``${topic}``, ``${schema}``, ``${1}`` (groups), ``${field}``.
 
     Args:
         text: the template.
@@ -47,16 +47,20 @@ class NameTemplate:
         self.fields = tuple(
             tuple(hole.split("."))
             for hole in dict.fromkeys(self._holes)
-            if hole != "topic" and not hole.isdecimal()
+            if hole not in ("topic", "schema") and not hole.isdecimal()
         )
         self.uses_topic = "topic" in self._holes or bool(groups)
+        self.uses_schema = "schema" in self._holes
 
-    def name(self, topic: str, field: Callable[[tuple[str, ...]], Any]) -> str | None:
+    def name(
+        self, topic: str, field: Callable[[tuple[str, ...]], Any], schema: str | None = None
+    ) -> str | None:
         """Fill the template.
 
         Args:
             topic: of the record, as transformations left it.
             field: gives the value at a path, None where there is none.
+            schema: full name of the value's schema; None where it has none.
 
         Returns:
             the name; None when something to fill in is missing.
@@ -66,6 +70,8 @@ class NameTemplate:
         for hole, literal in zip(self._holes, self._literals[1:], strict=True):
             if hole == "topic":
                 value: Any = topic
+            elif hole == "schema":
+                value = schema
             elif hole.isdecimal():
                 value = None if match is None else match[int(hole)]
             else:

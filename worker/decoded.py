@@ -24,6 +24,7 @@ class Columns:
         unfit: tables that must be changed before they take these rows.
         dropped: positions in the block of records that transformations dropped; not in the table.
         topics: the rows' topics where transformations may have changed them.
+        schema_name: of the rows' one schema; None where they have none, or it has no name.
     """
 
     table: pa.Table
@@ -32,3 +33,4 @@ class Columns:
     unfit: frozenset[str] = frozenset()
     dropped: Rows | None = None
     topics: pa.Array | None = None
+    schema_name: str | None = None

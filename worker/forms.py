@@ -31,7 +31,7 @@ from worker.plan import PipelineSpec, converter_name, is_plain_json, is_total
 from worker.records import NAME_MAPPING
 from worker.registered import RegisteredForm, registered_form, unfit_tables
 from worker.shapes import guessed_fields, leaf_count
-from worker.steps.chain import planned, steps_for
+from worker.steps.chain import keep_schemas, planned, steps_for
 from worker.steps.rows import Plan, Step, holding, quoted
 from worker.tables import TableWriter
 from worker.transformed import ColumnChain
@@ -62,6 +62,7 @@ class ColumnForm:
         tables: all tables of the spec.
         paths: of fields that are needed whatever the tables' columns: route, operation.
         reference: whose converters are used where both paths must see the same schemas.
+        uses_schema: whether tables are named by the schemas of values.
     """
 
     def __init__(
@@ -70,6 +71,8 @@ class ColumnForm:
         tables: Iterable[TableWriter],
         paths: Iterable[tuple[str, ...]],
         reference: ReferencePath,
+        *,
+        uses_schema: bool = False,
     ) -> None:
         config = spec.config
         self._key = config.key_converter
@@ -86,6 +89,8 @@ class ColumnForm:
         self._fields = 0
         listed = self._listed = list(tables)
         self._steps = steps_for(config)
+        if uses_schema and self._steps is not None and not keep_schemas(self._steps):
+            self._steps = None
         self._shadowed: tuple[str, ...] = ()
         self._chain: ColumnChain | None = None
         if (
@@ -171,13 +176,15 @@ class ColumnForm:
         nothing = np.empty(0, np.int64)
         if self._registered is not None:
             for part in self._registered.decode(values, block, places):
-                yield Columns(part.table, places[part.rows], nothing, part.unfit)
+                yield Columns(
+                    part.table, places[part.rows], nothing, part.unfit, schema_name=part.name
+                )
         elif self._envelopes is not None:
             for schema, payloads, rows in self._envelopes.decode(values):
                 unfit: frozenset[str] = frozenset()
                 if self._chain is None:
                     unfit = unfit_tables(schema, self._config, self._listed)
-                yield Columns(payloads, places[rows], nothing, unfit)
+                yield Columns(payloads, places[rows], nothing, unfit, schema_name=schema.name)
 
     def _skipped(self, block: Block) -> Mask:
         """Records without a column form, whatever their value."""

@@ -127,7 +127,10 @@ class PipelineTask:
         self._router = ColumnRouter(spec.config, reference.route)
         self._operations = ColumnOperations(spec.config)
         paths = (*self._router.paths, self._operations.path)
-        self._form = ColumnForm(spec, self._tables.values(), paths, reference)
+        uses_schema = self._router.uses_schema
+        self._form = ColumnForm(
+            spec, self._tables.values(), paths, reference, uses_schema=uses_schema
+        )
         rows = self._form.block_rows(spec.limits.block_rows, spec.limits.block_cells)
         self.limits = dataclasses.replace(spec.limits, block_rows=rows)
         self._progress: dict[TopicPartition, Progress] = {}
@@ -189,7 +192,7 @@ class PipelineTask:
             topics = decoded.topics
         elif self._router.uses_topic:
             topics = one_chunk(block.table.column("topic")).take(pa.array(decoded.places))
-        routed = self._router.route(decoded.table, topics)
+        routed = self._router.route(decoded.table, topics, decoded.schema_name)
         doubt = slow[decoded.places]
         codes = routed.codes
         if codes is None:

@@ -58,11 +58,13 @@ class Decoded:
         table: their fields.
         rows: their positions in the values given.
         unfit: tables that the schema asks to change.
+        name: the schema's.
     """
 
     table: pa.Table
     rows: Rows
     unfit: frozenset[str]
+    name: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ class RegisteredForm:
             part = values if len(rows) == len(values) else values.take(pa.array(rows))
             table, good = form.scan(part, place.start)
             if table is not None:
-                yield Decoded(table, rows[good], form.unfit)
+                yield Decoded(table, rows[good], form.unfit, form.schema.name)
 
     def refused(self, values: pa.Array, block: Block, places: Rows) -> Mask:
         """Rows that are not known to be read; for sides whose value nobody asks for."""

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from connect.config.connector import ConnectorConfig
 from connect.errors import RecordError
-from connect.records import SinkRecord
+from connect.records import ConnectSchema, SinkRecord
 from connect.table_names import NameTemplate
 
 Route = Callable[[SinkRecord], tuple[str, ...]]
@@ -47,20 +47,23 @@ class ColumnRouter:
     """
 
     def __init__(self, config: ConnectorConfig, route: Route) -> None:
-        self.paths, self.uses_topic = _inputs(config)
-        self._is_constant = not self.paths and not self.uses_topic
+        self.paths, self.uses_topic, self.uses_schema = _inputs(config)
         self._route = route
         self._known: dict[Any, tuple[str, ...] | None] = {}
 
-    def route(self, table: pa.Table, topics: pa.Array | None = None) -> Routed:
+    def route(
+        self, table: pa.Table, topics: pa.Array | None = None, schema_name: str | None = None
+    ) -> Routed:
         """Route decoded rows.
 
         Args:
             table: the rows.
             topics: their topics, where they count.
+            schema_name: of the schema that they all have.
         """
-        if self._is_constant:
-            return Routed(None, (self._target(None, ()),))
+        schema = schema_name if self.uses_schema else None
+        if not self.paths and not self.uses_topic:
+            return Routed(None, (self._target(None, (), schema),))
         columns: list[pa.Array] = [] if topics is None else [topics]
         doubt: npt.NDArray[np.bool_] | None = None
         for path in self.paths:
@@ -68,7 +71,7 @@ class ColumnRouter:
             columns.append(column)
             doubt = more if doubt is None else doubt if more is None else doubt | more
         codes, values = _distinct(columns)
-        targets = [self._target(*self._told(row)) for row in values]
+        targets = [self._target(*self._told(row), schema) for row in values]
         if doubt is not None and doubt.any():
             codes = np.where(doubt, len(targets), codes)
             targets.append(DOUBTFUL)
@@ -77,30 +80,35 @@ class ColumnRouter:
     def _told(self, row: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         return (row[0], row[1:]) if self.uses_topic else (None, row)
 
-    def _target(self, topic: Any, values: tuple[Any, ...]) -> tuple[str, ...] | None:
-        key = (topic, *((type(value), value) for value in values))
+    def _target(
+        self, topic: Any, values: tuple[Any, ...], schema: str | None
+    ) -> tuple[str, ...] | None:
+        key = (schema, topic, *((type(value), value) for value in values))
         if key not in self._known:
             if len(self._known) >= _KEPT_MAX:
                 self._known.clear()
             record_value: dict[str, Any] = {}
             for path, value in zip(self.paths, values, strict=False):
                 _put(record_value, path, value)
+            named = None if schema is None else ConnectSchema("struct", name=schema)
             try:
                 self._known[key] = self._route(
-                    SinkRecord(topic or "", 0, 0, None, value=record_value)
+                    SinkRecord(topic or "", 0, 0, None, value=record_value, value_schema=named)
                 )
             except RecordError:
                 self._known[key] = DOUBTFUL
         return self._known[key]
 
 
-def _inputs(config: ConnectorConfig) -> tuple[tuple[tuple[str, ...], ...], bool]:
-    """Fields that decide about tables, and whether topics do."""
+def _inputs(config: ConnectorConfig) -> tuple[tuple[tuple[str, ...], ...], bool, bool]:
+    """Fields that decide about tables, and whether topics and schemas do."""
     if config.names_tables_by_record and not config.dynamic_enabled:
-        template = config.name_template and NameTemplate(config.name_template, config.topics_regex)
-        uses_topic = bool(config.topic_tables) or bool(template and template.uses_topic)
-        return template.fields if template else (), uses_topic
-    return ((tuple(config.route_field.split(".")),) if config.route_field else ()), False
+        if not config.name_template:
+            return (), True, False
+        template = NameTemplate(config.name_template, config.topics_regex)
+        uses_topic = bool(config.topic_tables) or template.uses_topic
+        return template.fields, uses_topic, template.uses_schema
+    return ((tuple(config.route_field.split(".")),) if config.route_field else ()), False, False
 
 
 def _leaf(table: pa.Table, path: tuple[str, ...]) -> tuple[pa.Array, Doubt | None]:

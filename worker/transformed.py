@@ -111,12 +111,13 @@ class ColumnChain:
         left[places[keep]] = True
         left[unexpected] = True
         dropped = decoded.places[~left[decoded.places]]
+        name = decoded.schema_name  # asked for only where no step changes it
         if keep.all():
-            return Columns(table, places, unexpected, unfit, dropped, rows.topics)
+            return Columns(table, places, unexpected, unfit, dropped, rows.topics, name)
         chosen = pa.array(keep)
         topics = None if rows.topics is None else rows.topics.filter(chosen)
         kept = table.filter(chosen).combine_chunks()
-        return Columns(kept, places[keep], unexpected, unfit, dropped, topics)
+        return Columns(kept, places[keep], unexpected, unfit, dropped, topics, name)
 
     def _unfit(self, block: Block, rows: Rows) -> frozenset[str]:
         """Tables that what the transformations leave asks to change, told by a sample."""

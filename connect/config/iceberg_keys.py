@@ -256,10 +256,10 @@ OWN_KEYS: tuple[Key, ...] = (
     Key(
         "iceberg.tables.name-template",
         "STRING",
-        "Name of a record's table, in place of `iceberg.tables`: `${topic}`, `${1}` for a group of "
-        "`topics.regex`, `${field}` for a field of the record, dots for nesting. Characters other "
-        "than letters, digits, `_` and `-` of what is filled in become `_`. With a map, for the "
-        "topics it does not list.",
+        "Name of a record's table, in place of `iceberg.tables`: `${topic}`, `${schema}` for the "
+        "full name of the value's schema, `${1}` for a group of `topics.regex`, `${field}` for a "
+        "field of the record, dots for nesting. Characters other than letters, digits, `_` and `-` "
+        "of what is filled in become `_`. With a map, for the topics it does not list.",
         None,
     ),
     Key(

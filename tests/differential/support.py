@@ -143,6 +143,8 @@ def decoded_by_columns(
     """What of a batch goes by columns, with what is left to the reference."""
     spec = PipelineSpec(connector, (table,))
     writers = [TableWriter(table, iter(()).__next__)]
-    paths = (*ColumnRouter(connector, lambda _: ()).paths, ColumnOperations(connector).path)
-    form = ColumnForm(spec, writers, paths, ReferencePath(connector))
+    router = ColumnRouter(connector, lambda _: ())
+    paths = (*router.paths, ColumnOperations(connector).path)
+    reference = ReferencePath(connector)
+    form = ColumnForm(spec, writers, paths, reference, uses_schema=router.uses_schema)
     return list(form.decode(Block(pa.Table.from_batches([batch]))))

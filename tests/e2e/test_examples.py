@@ -77,13 +77,13 @@ def told(value: Any) -> str:
 
 def avro(registry: SchemaRegistryServer, value: Mapping[str, Any]) -> bytes:
     """A record as a serializer writes it that names subjects by topic and record."""
+    ((name, row),) = value.items()
     kinds = {str: "string", int: "long"}
-    fields = [{"name": name, "type": kinds[type(inner)]} for name, inner in value.items()]
-    name = "".join(part.capitalize() for part in value["event"].split("_"))
-    schema = {"type": "record", "name": name, "namespace": "app", "fields": fields}
-    number = registry.register(f"app-events-app.{name}", json.dumps(schema))
+    fields = [{"name": field, "type": kinds[type(inner)]} for field, inner in row.items()]
+    schema = {"type": "record", "name": name, "fields": fields}
+    number = registry.register(f"app-events-{name}", json.dumps(schema))
     out = io.BytesIO()
-    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), dict(value))
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), row)
     return struct.pack(">bI", 0, number) + out.getvalue()
 
 

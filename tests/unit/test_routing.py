@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from connect.config.connector import ConnectorConfig
 from connect.config.parse import parse
 from connect.errors import ConfigError, RecordError
 from connect.java_regex import compile_java_regex
-from connect.records import SinkRecord
+from connect.records import ConnectSchema, SinkRecord, Struct
 from connect.routing import UNMATCHED, Router
 
 
@@ -148,6 +149,16 @@ def test_names_are_filled_in(template: str, topic: str, value: Any, table: str |
     """Topic and fields fill a template, and can neither choose the namespace nor be missing."""
     router = named(tables__name_template=template, tables__unmatched="drop")
     assert router.route(at(topic, value)) == ((table,) if table else ())
+
+
+def test_schemas_name_tables() -> None:
+    """The full name of the value's schema fills ``${schema}``; without one there is no table."""
+    router = named(tables__name_template="lake.${topic}_${schema}", tables__unmatched="drop")
+    schema = ConnectSchema("struct", name="com.shop.Order/../x")
+    there = SinkRecord("t", 0, 0, None, value=Struct(schema), value_schema=schema)
+    assert router.route(there) == ("lake.t_com_shop_order____x",)
+    nameless = replace(there, value_schema=ConnectSchema("struct"))
+    assert router.route(nameless) == router.route(at("t", {"schema": "x"})) == ()
 
 
 def test_groups_of_the_topics_regex() -> None:

@@ -86,6 +86,11 @@ def steps_for(config: ConnectorConfig) -> tuple[Step, ...] | None:
     return tuple(found)
 
 
+def keep_schemas(steps: tuple[Step, ...]) -> bool:
+    """Whether values come out of the steps with the schema that they had."""
+    return all(isinstance(step, Nothing | Filter | Topics) for step in steps)
+
+
 def _step(link: Link, options: Mapping[str, str]) -> Step | None:
     declared = link.declared
     if isinstance(link.apply, ColumnApply):
@@ -119,7 +124,7 @@ def planned(
     for place in reversed(range(len(steps))):
         before, plan.reads_text = len(plan.shadowed), False
         steps[place].plan(plan)
-        makes_names = any(not isinstance(s, Nothing | Filter | Topics) for s in steps[:place])
+        makes_names = not keep_schemas(steps[:place])
         if is_text and (len(plan.shadowed) > before or plan.reads_text) and makes_names:
             return None
     return None if plan.is_hopeless else plan
