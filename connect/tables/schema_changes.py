@@ -201,7 +201,8 @@ def apply_changes(schema: Schema, asked: SchemaChanges, last_column_id: int) -> 
 
     Args:
         schema: the table's current schema.
-        asked: changes against it; what is there already by now is left as it is.
+        asked: changes against it or one before it; what is there already by now, or is wider
+            than asked for, is left as it is.
         last_column_id: highest id ever given in the table.
     """
     applier = _Applier(asked, last_column_id)
@@ -212,6 +213,18 @@ def apply_changes(schema: Schema, asked: SchemaChanges, last_column_id: int) -> 
         identifier_field_ids=list(schema.identifier_field_ids),
     )
     return changed, applier.last_column_id
+
+
+def _widened(present: IcebergType, asked: IcebergType | None) -> IcebergType:
+    """The type asked for where it is wider: another writer may have widened the column further."""
+    if isinstance(present, DecimalType) and isinstance(asked, DecimalType):
+        is_wider = present.scale == asked.scale and present.precision < asked.precision
+    else:
+        is_wider = (type(present), type(asked)) in _WIDENINGS
+    return asked if is_wider and asked is not None else present
+
+
+_WIDENINGS = frozenset({(IntegerType, LongType), (FloatType, DoubleType)})
 
 
 class _Applier:
@@ -243,7 +256,7 @@ class _Applier:
         return StructType(*fields)
 
     def _field(self, path: Path, field: NestedField) -> NestedField:
-        kind = self._asked.retypes.get(path, field.field_type)
+        kind = _widened(field.field_type, self._asked.retypes.get(path))
         required = field.required and path not in self._asked.optionals
         inside = self._inside(path, kind)
         if inside is field.field_type and required == field.required:

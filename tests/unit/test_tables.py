@@ -12,6 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import (
     DecimalType,
     DoubleType,
+    FloatType,
     IcebergType,
     IntegerType,
     ListType,
@@ -411,6 +412,28 @@ def test_a_name_that_reads_like_a_nested_one_makes_no_table() -> None:
     with pytest.raises(RecordError) as refused:
         schema_for_record(record({"a.b": 1, "a": {"b": 2}}), CONFIG)
     assert refused.value.code == "bad_column_name"
+
+
+@pytest.mark.parametrize(
+    ("present", "asked", "made"),
+    [
+        (DecimalType(9, 2), DecimalType(12, 2), DecimalType(12, 2)),
+        (DecimalType(18, 2), DecimalType(12, 2), DecimalType(18, 2)),
+        (DecimalType(9, 3), DecimalType(12, 2), DecimalType(9, 3)),
+        (IntegerType(), LongType(), LongType()),
+        (LongType(), LongType(), LongType()),
+        (StringType(), LongType(), StringType()),
+        (FloatType(), DoubleType(), DoubleType()),
+        (LongType(), DoubleType(), LongType()),
+    ],
+)
+def test_nothing_is_ever_narrowed(
+    present: IcebergType, asked: IcebergType, made: IcebergType
+) -> None:
+    """A column that another writer widened meanwhile, or replaced, stays as it is by now."""
+    schema = Schema(NestedField(1, "c", present, required=False))
+    changed, _ = apply_changes(schema, SchemaChanges({}, {("c",): asked}), 1)
+    assert changed.find_field("c").field_type == made
 
 
 def test_no_changes_is_false() -> None:
