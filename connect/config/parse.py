@@ -216,10 +216,10 @@ def _tables(names: Iterable[str], namespace: str | None) -> tuple[str, ...]:
     )
 
 
-def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) -> ConnectorConfig:
+def _default_table(checked: Checked) -> TableConfig:
+    """Settings of tables that name none."""
     v = checked.values
-    errors = _errors(checked)
-    default_table = TableConfig(
+    return TableConfig(
         name="",
         id_columns=split_terms(v["iceberg.tables.default-id-columns"]),
         partition_by=split_terms(v["iceberg.tables.default-partition-by"]),
@@ -227,6 +227,12 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         sort_by=split_terms(v["iceberg.tables.default-sort-by"]),
         location=v["iceberg.tables.default-location"] or None,
     )
+
+
+def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) -> ConnectorConfig:
+    v = checked.values
+    errors = _errors(checked)
+    default_table = _default_table(checked)
     namespace = v["iceberg.tables.default-namespace"] or None
     tables = _tables(v["iceberg.tables"] or (), namespace)
     consumer = handed_on(raw, "consumer.override.")
