@@ -1,134 +1,235 @@
-"""CPU seconds of the pipeline per million records in each format.
+"""CPU seconds of the pipeline alone per million records: the cells of the matrix without a stack.
 
-``python -m tests.bench.formats [RECORDS]``. One process,
-the same payments in every format, framed with ids of a schema registry (in this
-process, asked once) where the format has one. Generating records is not counted.
+``python -m tests.bench.formats [--formats json,avro] [--shapes narrow] [--modes append]
+[--tables 1,50] [--scale 0.5] [--rounds 2]``. One process, no Spark, no broker: the records of each
+source partition go through one run of the pipeline, as in one Spark task of a micro-batch. Making
+the records is not counted.
+
+Stages are those of one more run, under a profile: ``decode`` bytes to columns, ``convert`` to the
+table's types, ``newest`` of each key, ``write`` Parquet and metrics; what is left of the whole is
+routing, cutting and counting. ``alone`` counts records that went one by one.
 """
 
 from __future__ import annotations
 
-import io
+import argparse
+import cProfile
+import itertools
 import json
 import os
-import random
-import shutil
-import sys
+import pstats
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import pyarrow as pa
-from google.protobuf import message_factory
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 
-from connect.converters.protobuf_schema import pool_of
-from tests.bench.pipeline import BATCH_ROWS, SCHEMA, payment
+from control_schemas.events import FileContent
+from tests.bench.shapes import PARTITIONS, SHAPES, TABLES_MAX, Shape, encoded, keys_of, schemas
 from tests.differential.support import config, plan, source
 from tests.fakes.schema_registry import SchemaRegistryServer
-from worker.descriptors import collect
+from worker.descriptors import BatchResult, collect
 from worker.pipeline import PipelineSpec, run
+from worker.plan import ChangePlan, TablePlan
 
-CONFLUENT = "io.confluent.connect."
-FIELDS = {"id": "long", "customer": "string", "merchant": "string", "amount": "double"} | {
-    "currency": "string", "status": "string", "ts": "string", "card": "string", "fraud": "boolean",
-}  # fmt: skip
-AVRO = {
-    "type": "record",
-    "name": "bank.Payment",
-    "fields": [{"name": n, "type": ["null", t]} for n, t in FIELDS.items()],
+FORMATS = ("json", "envelope", "json-schema", "avro", "protobuf")
+MODES = ("append", "upsert")
+_CONFLUENT = "io.confluent.connect."
+_REGISTERED = {
+    "avro": ("avro.AvroConverter", "AVRO"),
+    "protobuf": ("protobuf.ProtobufConverter", "PROTOBUF"),
+    "json-schema": ("json.JsonSchemaConverter", "JSON"),
 }
-_PROTO = {"long": "int64", "boolean": "bool"}
-PROTOBUF = 'syntax = "proto3"; message Payment {' + "".join(
-    f"{_PROTO.get(t, t)} {n} = {i};" for i, (n, t) in enumerate(FIELDS.items(), 1)
-) + "}"  # fmt: skip
-_JSON = {"long": "integer", "double": "number"}
-JSON_SCHEMA = {
-    "type": "object",
-    "properties": {n: {"type": _JSON.get(t, t)} for n, t in FIELDS.items()},
+_SPARK_BATCH_ROWS = 10_000
+_STAGES = {
+    "decode": {("forms.py", "decode")},
+    "convert": {("parts.py", "of")},
+    "newest": {("changes.py", "_newest")},
+    "write": {
+        ("tables.py", "open"),
+        ("tables.py", "finish"),
+        ("tables.py", "repeating_columns"),
+        ("core.py", "write_table"),
+    },
 }
-_CONNECT = {"long": "int64"}
-ENVELOPE = {
-    "type": "struct",
-    "optional": False,
-    "fields": [
-        {"field": n, "type": _CONNECT.get(t, t), "optional": True} for n, t in FIELDS.items()
-    ],
-}
+_ALONE = ("records.py", "take")
 
 
-def encoders() -> dict[str, Callable[[bytes], bytes]]:
-    """From a JSON payment to the record of a format."""
-    avro = fastavro.parse_schema(AVRO)
-    _, file = pool_of(PROTOBUF, {})
-    make = message_factory.GetMessageClass(file.message_types_by_name["Payment"])
-    head = json.dumps(ENVELOPE).encode()
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """Records of a shape into tables, with a connector's keys."""
 
-    def to_avro(record: bytes) -> bytes:
-        out = io.BytesIO(b"\0\0\0\0\1")
-        out.seek(5)
-        fastavro.schemaless_writer(out, avro, json.loads(record))
-        return out.getvalue()
-
-    return {
-        "json": lambda record: record,
-        "avro": to_avro,
-        "protobuf": lambda r: b"\0\0\0\0\2\0" + make(**json.loads(r)).SerializeToString(),
-        "json schema": lambda record: b"\0\0\0\0\3" + record,
-        "json envelope": lambda r: b'{"schema":' + head + b',"payload":' + r + b"}",
-    }
+    shape: Shape
+    mode: str
+    tables: int
+    keys: Mapping[str, str | None]
 
 
-def converters(url: str) -> dict[str, dict[str, str | None]]:
-    """The converter's keys of each format."""
-    registry = {"schemas.enable": None, "schema.registry.url": url}
-    classes = {
-        "avro": "avro.AvroConverter",
-        "protobuf": "protobuf.ProtobufConverter",
-        "json schema": "json.JsonSchemaConverter",
-    }
-    keys: dict[str, dict[str, str | None]] = {"json": {}}
-    for name, class_name in classes.items():
-        keys[name] = {"value.converter": CONFLUENT + class_name} | {
-            f"value.converter.{key}": value for key, value in registry.items()
+class Cells:
+    """Cells of the matrix in this process.
+
+    Args:
+        registry: knows the schemas.
+        scale: how many records, times each shape's own number.
+        rounds: runs of a cell; the cheapest counts.
+    """
+
+    def __init__(self, registry: SchemaRegistryServer, scale: float, rounds: int) -> None:
+        self._registry = registry
+        self._scale = scale
+        self._rounds = rounds
+
+    def measure(
+        self, format_name: str, shape: Shape, modes: Sequence[str], tables: Sequence[int]
+    ) -> Iterator[dict[str, Any]]:
+        """The cells of a format and shape, which share their records."""
+        count = round(shape.records * self._scale)
+        keys = self._converter(format_name)
+        tasks = list(self._tasks(format_name, shape, count))
+        for mode, width in itertools.product(modes, tables):
+            cell = _Cell(shape, mode, width, {**keys, **_tables_keys(shape, mode, width)})
+            used = min(_run(cell, tasks) for _ in range(self._rounds))
+            profile = cProfile.Profile(time.process_time)
+            whole = _run(cell, tasks, profile)
+            stages, alone = _told(profile)
+            yield {
+                "format": format_name,
+                "shape": shape.name,
+                "mode": mode,
+                "tables": width,
+                "records": count,
+                "cpu_s_per_million": _per_million(used, count),
+                **{stage: _per_million(s * used / whole, count) for stage, s in stages.items()},
+                "alone": alone,
+                "load": round(os.getloadavg()[0], 1),
+            }
+
+    def _tasks(self, format_name: str, shape: Shape, count: int) -> Iterator[list[pa.RecordBatch]]:
+        """The batches of each source partition."""
+        schema_id = self._schema_id(format_name, shape)
+        for partition in range(PARTITIONS):
+            values = encoded(format_name, shape, schema_id, partition, count)
+            batches = []
+            for start in itertools.count(0, _SPARK_BATCH_ROWS):
+                part = list(itertools.islice(values, _SPARK_BATCH_ROWS))
+                if not part:
+                    break
+                batches.append(source(part, partition=partition, start=start))
+            yield batches
+
+    def _schema_id(self, format_name: str, shape: Shape) -> int:
+        if format_name not in _REGISTERED:
+            return 0
+        told = schemas(shape)
+        text = {"avro": told.avro, "protobuf": told.protobuf, "json-schema": told.json}
+        kind = _REGISTERED[format_name][1]
+        return self._registry.register(f"{shape.name}-{format_name}", text[format_name], kind)
+
+    def _converter(self, format_name: str) -> dict[str, str | None]:
+        key = {"key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter"}
+        if format_name not in _REGISTERED:
+            return {**key, "value.converter.schemas.enable": str(format_name == "envelope").lower()}
+        return {
+            **key,
+            "value.converter": _CONFLUENT + _REGISTERED[format_name][0],
+            "value.converter.schemas.enable": None,
+            "value.converter.schema.registry.url": self._registry.url,
         }
-    keys["json envelope"] = {"value.converter.schemas.enable": "true"}
+
+
+def _run(
+    cell: _Cell,
+    tasks: Sequence[Sequence[pa.RecordBatch]],
+    profile: cProfile.Profile | None = None,
+) -> float:
+    """CPU seconds of all tasks, one after the other."""
+    count = sum(batch.num_rows for batches in tasks for batch in batches)
+    with tempfile.TemporaryDirectory() as folder:
+        plans = tuple(_plan(Path(folder), cell.shape, cell.mode, n) for n in range(cell.tables))
+        spec = PipelineSpec(config(**cell.keys), plans)
+        columns = list(spec.columns())
+        given = [[batch.select(columns) for batch in batches] for batches in tasks]
+        began = time.process_time()
+        if profile is not None:
+            profile.enable()
+        results = [collect(pa.Table.from_batches(list(run(spec)(iter(g))))) for g in given]
+        if profile is not None:
+            profile.disable()
+        used = time.process_time() - began
+    rows = sum(_data_rows(result) for result in results)
+    expected = count if cell.mode == "append" else keys_of(count)
+    assert rows == expected, f"{rows} rows for {expected}"
+    return used
+
+
+def _tables_keys(shape: Shape, mode: str, width: int) -> dict[str, str | None]:
+    keys: dict[str, str | None] = {"iceberg.tables": f"bench.{shape.name}_00"}
+    if width > 1:
+        assert width == TABLES_MAX, "a record's target is one of all tables"
+        keys = {
+            "iceberg.tables": None,
+            "iceberg.tables.dynamic-enabled": "true",
+            "iceberg.tables.route-field": "target",
+        }
+    if mode == "upsert":
+        keys["iceberg.tables.upsert-mode-enabled"] = "true"
     return keys
 
 
-def measure(name: str, records: int, keys: dict[str, str | None]) -> dict[str, Any]:
-    """Run one task over payments of a format."""
-    chance = random.Random(5)
-    encode = encoders()[name]
-    batches = [
-        source([encode(payment(start + i, chance, 1)) for i in range(BATCH_ROWS)], start=start)
-        for start in range(0, records, BATCH_ROWS)
-    ]
-    folder = Path(tempfile.mkdtemp())
-    spec = PipelineSpec(config(**keys), (plan(folder, SCHEMA),))
-    given: Iterator[pa.RecordBatch] = iter([b.select(list(spec.columns())) for b in batches])
-    try:
-        began = time.process_time()
-        result = collect(pa.Table.from_batches(list(run(spec)(given))))
-        used = time.process_time() - began
-    finally:
-        shutil.rmtree(folder)
+def _plan(folder: Path, shape: Shape, mode: str, number: int) -> TablePlan:
+    made = plan(folder, shape.schema, name=f"bench.{shape.name}_{number:02d}")
+    if mode == "append":
+        return made
+    key = (shape.schema.find_field("id").field_id,)
+    changes = ChangePlan(key, UNPARTITIONED_PARTITION_SPEC.model_dump_json())
+    return replace(made, changes=changes)
+
+
+def _data_rows(result: BatchResult) -> int:
     files = [f for listed in result.files.values() for f in listed]
-    assert sum(f.record_count for f in files) == records
-    return {
-        "format": name,
-        "records": records,
-        "cpu_s_per_million": round(used / records * 1e6, 2),
-        "load": round(os.getloadavg()[0], 1),
-    }
+    return sum(f.record_count for f in files if f.content == FileContent.DATA)
+
+
+def _told(profile: cProfile.Profile) -> tuple[dict[str, float], int]:
+    """Seconds of each stage, and the records that went one by one."""
+    seconds = dict.fromkeys(_STAGES, 0.0)
+    alone = 0
+    stats: Any = pstats.Stats(profile)
+    for (file, _, function), (_, calls, _, used, _) in stats.stats.items():
+        name = (Path(file).name, function)
+        alone += calls if name == _ALONE else 0
+        for stage, functions in _STAGES.items():
+            seconds[stage] += used if name in functions else 0.0
+    return seconds, alone
+
+
+def _per_million(seconds: float, count: int) -> float:
+    return round(seconds / count * 1e6, 2)
+
+
+def main() -> None:
+    """Print a line of JSON per cell."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--formats", default=",".join(FORMATS))
+    parser.add_argument("--shapes", default=",".join(SHAPES))
+    parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--tables", default=f"1,{TABLES_MAX}")
+    parser.add_argument("--scale", type=float, default=0.5)
+    parser.add_argument("--rounds", type=int, default=2)
+    given = parser.parse_args()
+    widths = [int(n) for n in given.tables.split(",")]
+    with SchemaRegistryServer() as registry:
+        cells = Cells(registry, given.scale, given.rounds)
+        for shape in given.shapes.split(","):
+            for format_name in given.formats.split(","):
+                modes = given.modes.split(",")
+                for cell in cells.measure(format_name, SHAPES[shape], modes, widths):
+                    print(json.dumps(cell), flush=True)
 
 
 if __name__ == "__main__":
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 500_000
-    with SchemaRegistryServer() as server:
-        server.register("avro", json.dumps(AVRO))
-        server.register("protobuf", PROTOBUF, "PROTOBUF")
-        server.register("json", json.dumps(JSON_SCHEMA), "JSON")
-        for name, keys in converters(server.url).items():
-            print(json.dumps(measure(name, count, keys)), flush=True)
+    main()

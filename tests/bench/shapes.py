@@ -222,6 +222,8 @@ SHAPES: Mapping[str, Shape] = {
 _AVRO = {"long": "long", "double": "double", "boolean": "boolean"}
 _PROTOBUF = {"long": "int64", "double": "double", "boolean": "bool"}
 _CONNECT = {"long": "int64", "double": "double", "boolean": "boolean"}
+_JSON_SCHEMA = {"long": "integer", "double": "number", "boolean": "boolean"}
+_TEXTS = ("json", "envelope", "json-schema")
 
 
 def avro_schema(kind: IcebergType, name: str = "Record") -> Any:
@@ -257,6 +259,19 @@ def connect_schema(kind: IcebergType, *, optional: bool = True) -> dict[str, Any
     return {"type": _CONNECT.get(str(kind), "string"), "optional": optional}
 
 
+def json_schema(kind: IcebergType) -> dict[str, Any]:
+    """The JSON Schema of a type."""
+    if isinstance(kind, StructType):
+        fields = {f.name: json_schema(f.field_type) for f in kind.fields}
+        return {"type": "object", "properties": fields}
+    if isinstance(kind, ListType):
+        return {"type": "array", "items": json_schema(kind.element_type)}
+    if isinstance(kind, MapType):
+        values = json_schema(kind.value_type)
+        return {"type": "object", "connect.type": "map", "additionalProperties": values}
+    return {"type": _JSON_SCHEMA.get(str(kind), "string")}
+
+
 def protobuf_schema(schema: Schema) -> str:
     """The same as text of proto3."""
     return 'syntax = "proto3"; ' + _message("Record", schema.as_struct())
@@ -282,16 +297,18 @@ def _message(name: str, struct: StructType, first_number: int = 1) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Schemas:
-    """A shape's schemas as a registry knows them, in its order of ids."""
+    """A shape's schemas as a registry knows them."""
 
     avro: str
     protobuf: str
+    json: str
 
 
 def schemas(shape: Shape) -> Schemas:
     """The schemas of a shape."""
     avro = avro_schema(shape.schema.as_struct(), f"{shape.name.capitalize()}Record")
-    return Schemas(json.dumps(avro), protobuf_schema(shape.schema))
+    text = json.dumps(json_schema(shape.schema.as_struct()))
+    return Schemas(json.dumps(avro), protobuf_schema(shape.schema), text)
 
 
 def encoded(
@@ -303,14 +320,14 @@ def encoded(
     rest = _encoder(format_name, StructType(*struct.fields[_HEAD:]), 1 + _HEAD)
     tails = [rest(row) for row in shape.variants()]
     start, end = b"", b""
-    if format_name in ("json", "envelope"):
+    if format_name in _TEXTS:
         tails = [b"," + tail[1:] for tail in tails]
     if format_name == "envelope":
         head = _compact(connect_schema(struct, optional=False))
         start, end = b'{"schema":%b,"payload":' % head, b"}"
     elif format_name != "json":
         start = b"\0" + schema_id.to_bytes(4, "big") + (b"\0" if format_name == "protobuf" else b"")
-    cut = -1 if format_name in ("json", "envelope") else None
+    cut = -1 if format_name in _TEXTS else None
     for number in range(partition, count, PARTITIONS):
         yield start + heads(shape.head(number, count))[:cut] + tails[number % VARIANTS] + end
 
