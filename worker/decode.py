@@ -90,6 +90,11 @@ class JsonDecoder:
         self._skip_learning = 0
         self._unexpected: list[Rows] = []
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The types in use: learned, or the first guess."""
+        return self._schema
+
     def decode(self, values: pa.Array) -> Decoded:
         """Decode a block.
 

@@ -25,11 +25,11 @@ from connect.reference import ReferencePath
 from worker.blocks import Block
 from worker.decode import JsonDecoder
 from worker.decoded import Columns
-from worker.json_maps import MapDecoder, json_decoder
 from worker.keys import KeyReader
 from worker.plan import PipelineSpec, converter_name, is_plain_json, is_total
 from worker.records import NAME_MAPPING
 from worker.registered import RegisteredForm, registered_form, unfit_tables
+from worker.scanned_json import ScannedJson, json_decoder
 from worker.shapes import guessed_fields, leaf_count
 from worker.steps.chain import keep_schemas, planned, steps_for
 from worker.steps.rows import Plan, Step, holding, quoted
@@ -78,7 +78,7 @@ class ColumnForm:
         self._key = config.key_converter
         self._key_decoder = JsonDecoder({}, report_unexpected=False)
         self._has_headers = not is_total(config.header_converter)
-        self._decoder: JsonDecoder | MapDecoder | None = None
+        self._decoder: ScannedJson | None = None
         self._registered: RegisteredForm | None = None
         self._envelopes: Envelopes | None = None
         self._config = config
@@ -111,10 +111,8 @@ class ColumnForm:
             return
         if is_text:
             fields, self._shadowed = plan.fields, tuple(sorted(plan.shadowed))
-            if self._steps:
-                self._decoder = JsonDecoder(fields, report_unexpected=evolves, keeps=True)
-            else:
-                self._decoder = json_decoder(fields, report_unexpected=evolves)
+            keeps = bool(self._steps)
+            self._decoder = json_decoder(fields, report_unexpected=evolves, keeps=keeps)
         else:
             value = _bare(reference.value)
             self._envelopes = _envelopes(value)
@@ -155,15 +153,13 @@ class ColumnForm:
             values, good = inflated(values)
             places = places[good]
         if self._decoder is not None:
-            decoded = self._decoder.decode(values)
-            unexpected = places[decoded.unexpected]
-            if decoded.rows is not None:
-                places = places[decoded.rows]
-            found = Columns(decoded.table, places, unexpected)
-            if self._chain is None:
-                yield found
-            else:
-                yield from self._chain.run(block, found, is_typed=False)
+            for decoded in self._decoder.decode(values):
+                rows = places if decoded.rows is None else places[decoded.rows]
+                found = Columns(decoded.table, rows, places[decoded.unexpected])
+                if self._chain is None:
+                    yield found
+                else:
+                    yield from self._chain.run(block, found, is_typed=False)
             return
         for found in self._of_schemas(values, block, places):
             if self._chain is None:

@@ -41,15 +41,6 @@ def holds_map(kind: pa.DataType) -> bool:
     return any(holds_map(kind.field(i).type) for i in range(kind.num_fields))
 
 
-def json_decoder(
-    fields: Mapping[str, pa.DataType], *, report_unexpected: bool
-) -> JsonDecoder | MapDecoder:
-    """What decodes documents with these fields, which may be maps with text keys."""
-    if any(holds_map(kind) for kind in fields.values()):
-        return MapDecoder(fields, report_unexpected=report_unexpected)
-    return JsonDecoder(fields, report_unexpected=report_unexpected)
-
-
 class _Watched(JsonDecoder):
     """Tells what the pieces of the last block held, before anything of it is left out."""
 

@@ -41,7 +41,7 @@ from worker.typed_json import TypedJson
 
 Rows = npt.NDArray[np.int64]
 Scanner = Callable[[Cursor], Gathered]
-Scan = Callable[[pa.Array, int], tuple["pa.Table | None", Rows]]
+Scan = Callable[[pa.Array, int], Iterator[tuple[pa.Table, Rows]]]
 """Gets messages and where their data begin; the fields, and positions of the rows decoded."""
 
 _GROUPS_MAX: Final = 64
@@ -116,8 +116,7 @@ class RegisteredForm:
             if form is None or form.scan is None:
                 continue
             part = values if len(rows) == len(values) else values.take(pa.array(rows))
-            table, good = form.scan(part, place.start)
-            if table is not None:
+            for table, good in form.scan(part, place.start):
                 yield Decoded(table, rows[good], form.unfit, form.schema.name)
 
     def refused(self, values: pa.Array, block: Block, places: Rows) -> Mask:
@@ -233,20 +232,21 @@ def _asks(table: TableWriter, record: SinkRecord, config: ConnectorConfig) -> bo
         return True
 
 
-def _scanned(scan: Scanner, values: pa.Array, start: int) -> tuple[pa.Table | None, Rows]:
-    """What was scanned to its end, and the positions of it; None for nothing."""
+def _scanned(scan: Scanner, values: pa.Array, start: int) -> Iterator[tuple[pa.Table, Rows]]:
+    """What was scanned to its end, and the positions of it."""
     cursor = Cursor.over(values, start)
     gathered = scan(cursor)
     good = np.flatnonzero((cursor.at == cursor.end) & ~cursor.bad)
     if len(good) < len(cursor):
         gathered = gathered.picked(good)
     if not len(good):
-        return None, good
+        return
     array = gathered.array(cursor.data)
     bad = misencoded(array)
     if bad is not None:
         good, array = good[~bad], array.filter(pa.array(~bad))
-    return (_table(array) if len(good) and pa.types.is_struct(array.type) else None), good
+    if len(good) and pa.types.is_struct(array.type):
+        yield _table(array), good
 
 
 def _avro(compiled: Any, _: tuple[int, ...]) -> tuple[ConnectSchema, Scan]:
@@ -261,7 +261,7 @@ def _protobuf(compiled: Any, indexes: tuple[int, ...]) -> tuple[ConnectSchema, S
 def _json(compiled: Any, _: tuple[int, ...]) -> tuple[ConnectSchema, Scan]:
     typed = TypedJson(compiled.schema)
 
-    def scan(values: pa.Array, start: int) -> tuple[pa.Table | None, Rows]:
+    def scan(values: pa.Array, start: int) -> Iterator[tuple[pa.Table, Rows]]:
         return typed.decode(pc.binary_slice(values, start, _SLICE_MAX) if start else values)
 
     return compiled.schema, scan

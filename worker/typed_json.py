@@ -25,8 +25,8 @@ from connect.converters.json_converter import JsonConverter
 from connect.converters.json_schema_data import ONE_OF
 from connect.records import ConnectSchema
 from worker.blocks import one_chunk
-from worker.json_maps import json_decoder
 from worker.scalars import Doubt, double_doubt, integers, join, masked, some, valid_rows
+from worker.scanned_json import json_decoder
 
 Rows = npt.NDArray[np.int64]
 
@@ -77,30 +77,33 @@ class TypedJson:
         self._types = {name: _decoded_as(inner) for name, inner in schema.fields}
         self._decoder = json_decoder(self._types, report_unexpected=False)
 
-    def decode(self, documents: pa.Array) -> tuple[pa.Table | None, Rows]:
-        """Decode what has a column form.
+    def decode(self, documents: pa.Array) -> Iterator[tuple[pa.Table, Rows]]:
+        """Decode what has a column form: some fields, and the positions of their rows.
 
         Args:
             documents: binary, no nulls, one chunk.
-
-        Returns:
-            The fields, None for no rows, and the positions of the rows.
         """
-        found = self._decoder.decode(documents)
-        rows = np.arange(len(documents)) if found.rows is None else found.rows
-        if not len(rows) or not self._types:
-            return None, rows[:0]
+        if not self._types:
+            return
+        for found in self._decoder.decode(documents):
+            rows = np.arange(len(documents)) if found.rows is None else found.rows
+            if len(rows):
+                yield from self._held(found.table, rows)
+
+    def _held(self, decoded: pa.Table, rows: Rows) -> Iterator[tuple[pa.Table, Rows]]:
+        """What of it is as the schema says."""
         columns: list[pa.Array] = []
         doubt: Doubt | None = None
         for name, inner in self._schema.fields:
-            column = one_chunk(found.table[name])
+            column = one_chunk(decoded[name])
             values, more = _held(column, inner, self._types[name])
             columns.append(values)
             doubt = join(doubt, more)
         table = pa.Table.from_arrays(columns, names=list(self._types))
         if doubt is not None:
             rows, table = rows[~doubt], table.filter(pa.array(~doubt))
-        return (table if len(rows) else None), rows
+        if len(rows):
+            yield table, rows
 
 
 def _held(
@@ -246,8 +249,7 @@ class Envelopes:
             if known is None or not len(mine):
                 continue
             payloads = pc.binary_slice(part.filter(pa.array(such)), len(prefix), -1)
-            table, good = known[1].decode(payloads)
-            if table is not None:
+            for table, good in known[1].decode(payloads):
                 yield known[0], table, mine[good]
 
     def _form(
