@@ -88,9 +88,9 @@ class TypedJson:
         for found in self._decoder.decode(documents):
             rows = np.arange(len(documents)) if found.rows is None else found.rows
             if len(rows):
-                yield from self._held(found.table, rows)
+                yield from self._as_told(found.table, rows)
 
-    def _held(self, decoded: pa.Table, rows: Rows) -> Iterator[tuple[pa.Table, Rows]]:
+    def _as_told(self, decoded: pa.Table, rows: Rows) -> Iterator[tuple[pa.Table, Rows]]:
         """What of it is as the schema says."""
         columns: list[pa.Array] = []
         doubt: Doubt | None = None
