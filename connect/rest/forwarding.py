@@ -18,6 +18,8 @@ from connect.rest.peers import FORWARD, Peers
 from connect.rest.routes import Answer, Call, Endpoint
 
 FORWARD_TIMEOUT_S: Final = 90.0
+READ_TIMEOUT_S: Final = 10.0
+"""For what changes nothing: whoever looks would rather know that the node is silent."""
 READ_BACK_S: Final = 5.0
 POSITION: Final = "icefloe-config-offset"
 
@@ -67,7 +69,7 @@ class Forwarding:
             described.method,
             f"{url}{path}?{query}",
             call,
-            timeout_s=FORWARD_TIMEOUT_S,
+            timeout_s=READ_TIMEOUT_S if described.method == "GET" else FORWARD_TIMEOUT_S,
             body=call.body,
         )
         position = reply.headers.get(POSITION, "")

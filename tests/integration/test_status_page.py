@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from playwright.sync_api import Browser, Error, expect
 
 from connect.clock import SystemClock
 from connect.rest.app import create_app
-from connect.rest.herder_api import NodeInfo
+from connect.rest.herder_api import ConnectorStatus, NodeInfo
 from connect.rest.loggers import LogLevels
 from tests.browsing import Visit
 from tests.fakes.herder import FakeHerder
@@ -222,6 +223,40 @@ def test_requests_are_few_however_many_connectors_there_are(browser: Browser) ->
     rarely = {f"{own}/lag": 10, f"{own}/dead-letters": 60, "GET /icefloe/v1/cluster": 30}
     for request, every_s in {**each, **rarely}.items():
         assert 1 <= seen.asked.count(request) <= 1 + seconds / every_s, request
+
+
+class Partly(FakeHerder):
+    """Half of the connectors run on a node that does not answer."""
+
+    def nodes(self) -> Mapping[str, str | None]:
+        """This one, and one where nobody listens."""
+        return {**super().nodes(), "gone:1": "http://127.0.0.1:1"}
+
+    def status(self, name: str) -> ConnectorStatus:
+        """Those called ``far-…`` run elsewhere."""
+        found = super().status(name)
+        if not name.startswith("far-"):
+            return found
+        tasks = tuple(replace(task, worker_id="gone:1") for task in found.tasks)
+        return replace(found, worker_id="gone:1", tasks=tasks)
+
+
+def test_a_node_whose_figures_are_missing_is_named(browser: Browser) -> None:
+    """Dashes for what it runs, sums that say that they are no more than a part."""
+    levels = LogLevels(SystemClock())
+    herder = Partly(levels)
+    for name in ("far-one", "near-one"):
+        herder.create_connector(name, {"topics": "t"})
+    app = create_app(herder, NodeInfo("http://127.0.0.1:1", "cluster"), levels)
+    with RestServer(app) as server:
+        seen = Visit(browser)
+        seen.page.goto(f"http://127.0.0.1:{server.port}/ui")
+        expect(seen.page.get_by_role("alert")).to_contain_text("No figures from gone:1 (")
+        expect(seen.page.locator("#summary")).to_contain_text("\N{GREATER-THAN OR EQUAL TO} 60")
+        for name, text in (("far-one", "\N{EN DASH}"), ("near-one", "60")):
+            expect(_row(seen, name).get_by_role("cell").nth(2)).to_have_text(text)
+        assert not seen.complaints
+        seen.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

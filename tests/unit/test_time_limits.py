@@ -74,6 +74,7 @@ def _in_use() -> dict[str, str]:
         "http.read.timeout.ms": number(r'"http.read.timeout.ms", (\d+)', registry),
         "TIMEOUT_S": f"{rest_client.TIMEOUT_S:.0f}",
         "FORWARD_TIMEOUT_S": f"{forwarding.FORWARD_TIMEOUT_S:.0f}",
+        "READ_TIMEOUT_S": f"{forwarding.READ_TIMEOUT_S:.0f}",
         "CONNECT_S": f"{peers.CONNECT_S:.0f}",
         "ASK_S": f"{figures.ASK_S:.0f}",
         "LEAVE_TIMEOUT_S": f"{kafka_group.LEAVE_TIMEOUT_S:.0f}",

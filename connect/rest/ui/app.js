@@ -35,6 +35,7 @@ async function tick() {
     overview = await get("/icefloe/v1/overview");
     pauseMs = EVERY_MS;
     render();
+    sayMissing(overview.missing); // the rest may wait for the same nodes
     await Promise.all([askNodes(), askDetail()]);
     setTrouble(null);
     sayMissing(overview.missing);
@@ -91,7 +92,7 @@ function render() {
   const { name, node_role: role } = overview.caller;
   setText($("caller"), name === "everybody" ? "" : `signed in as ${name}${role ? `, ${role}` : ""}`);
   setText($("updated"), `${clock(Date.now())} UTC`);
-  renderSummary(overview.connectors);
+  renderSummary(overview.connectors, overview.missing.length > 0);
   renderList(overview.connectors, detail?.name ?? null);
   renderChosen();
   const bad = overview.connectors.filter((c) => c.state === "FAILED" || c.tasks.FAILED > 0).length;

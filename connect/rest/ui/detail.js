@@ -51,6 +51,7 @@ export class Detail {
       this.lettersTable,
       fold("Partitions", table(["Partition", "Committed", "End", "Not in files"], this.partitions), this.partitionsMore),
     );
+    for (const part of [this.chart, this.key, this.noRounds, this.roundTable]) show(part, false); // not known yet
     this.observer = new ResizeObserver(() => this.redraw());
     this.observer.observe(this.chart);
   }

@@ -25,10 +25,13 @@ function tasksText(connector) {
   return `${running} of ${total} running`;
 }
 
-export function renderSummary(connectors) {
+// `isPartial`: figures of some nodes are missing, so sums are of what is known at least.
+export function renderSummary(connectors, isPartial) {
   const sum = (field) => {
     const known = connectors.map((c) => c[field]).filter((number) => number !== null);
-    return known.length === 0 ? null : known.reduce((total, number) => total + number, 0);
+    if (known.length === 0) return count(null);
+    const total = known.reduce((found, number) => found + number, 0);
+    return isPartial && known.length < connectors.length ? `≥ ${count(total)}` : count(total);
   };
   const oldest = connectors
     .filter((c) => c.valid_through_age_ms !== null && c.state === "RUNNING")
@@ -41,10 +44,10 @@ export function renderSummary(connectors) {
   const tiles = [
     ["Connectors", count(connectors.length), parts([byState("RUNNING"), "running"], [byState("FAILED"), "failed"], [rest, "other"])],
     ["Tasks", count(allTasks), parts([tasks("RUNNING"), "running"], [tasks("FAILED"), "failed"], [otherTasks, "other"])],
-    ["Not yet in files", count(sum("not_in_files")), "records"],
-    ["In files, not yet committed", count(sum("in_files_not_committed")), "records"],
+    ["Not yet in files", sum("not_in_files"), "records"],
+    ["In files, not yet committed", sum("in_files_not_committed"), "records"],
     ["Oldest valid-through", oldest ? span(oldest.valid_through_age_ms) : "–", oldest ? oldest.name : ""],
-    ["Dead letters", count(sum("dead_letters")), "since the tasks began"],
+    ["Dead letters", sum("dead_letters"), "since the tasks began"],
   ];
   keyed(
     $("summary"),
@@ -126,6 +129,7 @@ export function renderNodes(cluster) {
   if (cluster === null) return;
   const nodes = cluster.nodes.map((node) => (typeof node === "string" ? { worker_id: node } : node));
   const placements = Object.values(cluster.placements ?? {});
+  $("node-rows").columns = ["Node", "", "Processes", "Connectors", "Tasks"];
   keyed(
     $("node-rows"),
     nodes,
