@@ -39,6 +39,7 @@ def datagrams() -> Iterator[tuple[str, list[str]]]:
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     """The embedded stack, its node as its user would set it up for schemaless JSON."""
     properties = {
+        "icefloe.validate.remote.ms": "25000",  # what is asked answers late on a busy machine
         "key.converter": "org.apache.kafka.connect.storage.StringConverter",
         "value.converter": "org.apache.kafka.connect.json.JsonConverter",
         "value.converter.schemas.enable": "false",
