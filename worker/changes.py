@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -133,7 +134,8 @@ class TableChanges:
                 self._deletes, pa.Table.from_arrays(keys.columns, schema=self._deletes.arrow_schema)
             )
         if len(kept):
-            writers.add(self.table, rows.take(pa.array(kept)))
+            is_all = len(kept) == rows.num_rows
+            writers.add(self.table, rows if is_all else rows.take(pa.array(kept)))
         return len(operations) - len(np.union1d(replaced, kept))
 
     def _newest(
@@ -163,14 +165,20 @@ class TableChanges:
         self._key_ids = key_ids
         plan = self.table.plan
         assert plan.changes is not None
-        schema = self.table.schema
-        keys = Schema(
-            *(f for f in schema.fields if f.field_id in key_ids), schema_id=schema.schema_id
-        )
         own = dataclasses.replace(
-            plan, schema_json=keys.model_dump_json(), spec_json=plan.changes.delete_spec_json
+            plan,
+            schema_json=_key_schema(plan.schema_json, key_ids),
+            spec_json=plan.changes.delete_spec_json,
         )
         self._deletes = TableWriter(own, self.file_names, equality_ids=key_ids)
+
+
+@lru_cache(maxsize=1024)
+def _key_schema(schema_json: str, key_ids: tuple[int, ...]) -> str:
+    """The key columns of a schema as a schema; many tables share one."""
+    schema = Schema.model_validate_json(schema_json)
+    keys = (f for f in schema.fields if f.field_id in key_ids)
+    return Schema(*keys, schema_id=schema.schema_id).model_dump_json()
 
 
 class Appends:

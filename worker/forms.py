@@ -100,8 +100,8 @@ class ColumnForm:
             or not all(has_own_names(table) for table in listed)
         ):
             return
-        structs = (table.schema.fields for table in listed)
-        fields = guessed_fields(structs, paths, has_maps=not self._steps)
+        alike = {table.columns_key: table.schema.fields for table in listed}
+        fields = guessed_fields(alike.values(), paths, has_maps=not self._steps)
         self._wanted = fields
         self._names = tuple(fields)
         is_text = is_plain_json(config.value_converter)

@@ -240,8 +240,9 @@ class PipelineTask:
             return None
         for code, target in enumerate(targets):
             unknown = [n for n in target or () if not self._changes.of(n).has_key]
-            places = decoded.places[codes == code][:1] if unknown else decoded.places[:0]
-            for record in block.records(places):
+            if not unknown:
+                continue
+            for record in block.records(decoded.places[codes == code][:1]):
                 try:
                     self._records.learn_key(record, unknown)
                 except RecordError:
