@@ -264,6 +264,15 @@ class Items(Gathered):
         return pa.MapArray.from_arrays(offsets, self.keys.array(data), values)
 
 
+def without_ends(values: pa.Array, rows: Mask, head: int, tail: int) -> pa.Array:
+    """Some binary values without so many bytes at both ends, which they all have; copied once."""
+    _, offsets, data = values.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
+    raw = np.frombuffer(b"" if data is None else data, np.uint8)
+    starts, ends = bounds[:-1][rows].astype(np.int64), bounds[1:][rows].astype(np.int64)
+    return Spans(starts + head, ends - tail, pa.binary()).array(raw)
+
+
 def misencoded(column: pa.Array) -> Mask | None:
     """Rows that hold texts which are not UTF-8, at any depth; None for none."""
     kind = column.type

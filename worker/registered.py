@@ -34,8 +34,9 @@ from connect.tables.evolution import changes
 from worker.avro_columns import avro_scanner
 from worker.blocks import Block
 from worker.cursor import Cursor, Mask
-from worker.gathered import Gathered, misencoded
+from worker.gathered import Gathered, misencoded, without_ends
 from worker.protobuf_columns import protobuf_scanner
+from worker.scans import rows_at_once
 from worker.tables import TableWriter
 from worker.typed_json import TypedJson
 
@@ -47,7 +48,6 @@ Scan = Callable[[pa.Array, int], Iterator[tuple[pa.Table, Rows]]]
 _GROUPS_MAX: Final = 64
 _ROWS_MIN: Final = 32
 _SCANNERS_KEPT: Final = 1000
-_SLICE_MAX: Final = 2**30  # no message is longer; without an end pyarrow 26 miscounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,19 +234,28 @@ def _asks(table: TableWriter, record: SinkRecord, config: ConnectorConfig) -> bo
 
 def _scanned(scan: Scanner, values: pa.Array, start: int) -> Iterator[tuple[pa.Table, Rows]]:
     """What was scanned to its end, and the positions of it."""
-    cursor = Cursor.over(values, start)
+    tables: list[pa.Table] = []
+    found: list[Rows] = []
+    step = rows_at_once(values)
+    for first in range(0, len(values), step):
+        array, good = _scanned_part(scan, Cursor.over(values.slice(first, step), start))
+        if len(good) and pa.types.is_struct(array.type):
+            tables.append(_table(array))
+            found.append(good + first)
+    if tables:
+        yield pa.concat_tables(tables).combine_chunks(), np.concatenate(found)
+
+
+def _scanned_part(scan: Scanner, cursor: Cursor) -> tuple[pa.Array, Rows]:
     gathered = scan(cursor)
     good = np.flatnonzero((cursor.at == cursor.end) & ~cursor.bad)
     if len(good) < len(cursor):
         gathered = gathered.picked(good)
-    if not len(good):
-        return
     array = gathered.array(cursor.data)
     bad = misencoded(array)
     if bad is not None:
         good, array = good[~bad], array.filter(pa.array(~bad))
-    if len(good) and pa.types.is_struct(array.type):
-        yield _table(array), good
+    return array, good
 
 
 def _avro(compiled: Any, _: tuple[int, ...]) -> tuple[ConnectSchema, Scan]:
@@ -262,7 +271,9 @@ def _json(compiled: Any, _: tuple[int, ...]) -> tuple[ConnectSchema, Scan]:
     typed = TypedJson(compiled.schema)
 
     def scan(values: pa.Array, start: int) -> Iterator[tuple[pa.Table, Rows]]:
-        return typed.decode(pc.binary_slice(values, start, _SLICE_MAX) if start else values)
+        if start:
+            values = without_ends(values, np.ones(len(values), np.bool_), start, 0)
+        return typed.decode(values)
 
     return compiled.schema, scan
 

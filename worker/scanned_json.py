@@ -31,13 +31,10 @@ from worker.json_scan import (
     document_scanner,
     is_plain,
 )
-from worker.scans import raw_bytes
+from worker.scans import raw_bytes, rows_at_once
 
 Rows = npt.NDArray[np.int64]
 
-# what a processor keeps at hand: each field is a walk over the same rows
-_BYTES_AT_ONCE: Final = 4 * 2**20
-_ROWS_AT_ONCE: Final = (2_048, 8_192)
 _SAMPLE_ROWS: Final = 12
 _SAMPLE_BYTES_MAX: Final = 65_536
 _KEYS_MAX: Final = 2_000
@@ -160,8 +157,7 @@ class ScannedJson:
         scan, ahead = self._scan
         tables: list[pa.Table] = []
         found: list[Rows] = []
-        fitting = _BYTES_AT_ONCE * len(texts) // max(len(raw_bytes(texts)), 1)
-        step = int(np.clip(fitting, *_ROWS_AT_ONCE))
+        step = rows_at_once(texts)
         for start in range(0, len(texts), step):
             cursor, end = JsonCursor.over(texts.slice(start, step), ahead)
             if is_escaped:

@@ -17,6 +17,9 @@ DIGITS_MIN: Final = 300
 _STRIDE: Final = 16
 _DOUBLINGS: Final = 4
 _CACHED: Final = 2**17
+# what a processor keeps at hand, as every field is a walk over the same rows
+_NEAR_BYTES: Final = 4 * 2**20
+_NEAR_ROWS: Final = (4_096, 8_192)
 
 
 def raw_bytes(texts: pa.Array) -> Bytes:
@@ -26,6 +29,12 @@ def raw_bytes(texts: pa.Array) -> Bytes:
         return np.empty(0, np.uint8)
     bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
     return np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+
+
+def rows_at_once(texts: pa.Array) -> int:
+    """How many texts to walk over at once, field by field."""
+    fitting = _NEAR_BYTES * len(texts) // max(len(raw_bytes(texts)), 1)
+    return int(np.clip(fitting, *_NEAR_ROWS))
 
 
 def may_hold_digits(raw: Bytes) -> bool:

@@ -25,6 +25,7 @@ from connect.converters.json_converter import JsonConverter
 from connect.converters.json_schema_data import ONE_OF
 from connect.records import ConnectSchema
 from worker.blocks import one_chunk
+from worker.gathered import without_ends
 from worker.scalars import Doubt, double_doubt, integers, join, masked, some, valid_rows
 from worker.scanned_json import json_decoder
 
@@ -248,7 +249,7 @@ class Envelopes:
             known = self._form(prefix, schema)
             if known is None or not len(mine):
                 continue
-            payloads = pc.binary_slice(part.filter(pa.array(such)), len(prefix), -1)
+            payloads = without_ends(part, such, len(prefix), 1)
             for table, good in known[1].decode(payloads):
                 yield known[0], table, mine[good]
 
