@@ -6,6 +6,7 @@ Rules of this file:
 - A client certificate cannot travel. It is named to nodes that know this one by its own
   (``icefloe.rest.node.certificates``; TLS checks it, on a connection that nobody else can use);
   without that setting the caller is told where to ask instead.
+- A node that speaks TLS sends nobody's credentials in the clear, whatever address it is told.
 - It goes once, and says ``forward=false``: who gets it asks nobody else.
 """
 
@@ -28,12 +29,13 @@ class Peers:
     """The other nodes. Thread-safe.
 
     Args:
-        trust: for their TLS; None is the system's.
+        trust: for their TLS; None where this node speaks none.
         may_name: whether they let this node name its callers' certificates.
     """
 
     def __init__(self, trust: ssl.SSLContext | None = None, *, may_name: bool = False) -> None:
         self._may_name = may_name
+        self._is_secure = trust is not None
         self._client = httpx.Client(
             verify=True if trust is None else trust,
             follow_redirects=False,
@@ -56,8 +58,10 @@ class Peers:
 
         Raises:
             ConflictError: the caller is known by a certificate alone, which may not be named.
-            UnavailableError: no answer.
+            UnavailableError: no answer, or an address without TLS for a node that speaks it.
         """
+        if self._is_secure and not url.startswith("https://"):
+            raise UnavailableError(f"The node at {_base(url)} does not speak TLS: it is not asked")
         headers = dict(call.passed_on)
         if call.certificate is not None:
             if not self._may_name:

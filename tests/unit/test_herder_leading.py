@@ -9,6 +9,7 @@ import pytest
 from connect.clock import SystemClock
 from connect.errors import RetriableError
 from connect.gateways.kafka_admin import KafkaAdmin
+from connect.herder.cluster import is_placed
 from connect.herder.leading import Leading
 from connect.herder.log import OnRecord, StorageTopic
 from connect.herder.placement import Places
@@ -135,6 +136,18 @@ def test_a_node_that_came_meanwhile_gets_its_part(cluster: Cluster) -> None:
     cluster.leading.look()
     placed = [node for name in ("one", "two") for node in cluster.places(name).tasks]
     assert sorted(placed) == ["a", "a", "d", "d"]
+
+
+def test_gauges_follow_the_placement(cluster: Cluster) -> None:
+    """A unit counts on the node of its place alone, what has no place or no number on all."""
+    places = cluster.places("one")
+    units = [(None, places.coordinator), *((str(t), n) for t, n in enumerate(places.tasks))]
+    for task, node in units:
+        for other in ("a", "b"):
+            assert is_placed(cluster.store, other, "one", task) == (other == node)
+    assert not is_placed(cluster.store, "a", "one", "2")  # of an earlier layout
+    assert is_placed(cluster.store, "a", "one", "other")
+    assert is_placed(cluster.store, "a", "unknown", "0")
 
 
 def test_a_layouts_place_that_was_not_written_is_asked_for_again(cluster: Cluster) -> None:

@@ -314,6 +314,18 @@ def test_a_header_of_a_caller_is_not_passed_on(tmp_path: Path) -> None:
         assert nodes.states() == {"a": "RUNNING", "b": "RUNNING"}
 
 
+def test_a_node_that_speaks_tls_sends_no_credentials_in_the_clear(tmp_path: Path) -> None:
+    """An address without TLS is not asked, neither for a change nor for figures."""
+    other = Other()
+    other.answers.append(JSONResponse({"connectors": []}))
+    with Secured(tmp_path, "a.example, b.example") as nodes, RestServer(other.app()) as plain:
+        nodes.herders["a"].urls["b"] = f"http://127.0.0.1:{plain.port}"
+        refused = nodes.call("a", "ops.example", "PUT", PAUSE)
+        assert (refused.status_code, "does not speak TLS" in refused.text) == (503, True)
+        assert nodes.call("a", "ops.example", "GET", OVERVIEW).json()["missing"]
+    assert other.asked == []
+
+
 def test_an_expired_certificate_of_a_node_names_nobody(tmp_path: Path) -> None:
     """TLS refuses it: nothing is changed, and the figures of the other node are missing."""
     with Secured(tmp_path, "a.example, b.example", node_days=-1) as nodes:
