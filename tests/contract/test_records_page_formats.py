@@ -1,0 +1,249 @@
+"""Rows of docs/records-differences.md about formats and transformations; and that all are tried."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+import struct
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+
+import fastavro
+import pytest
+from pyiceberg.types import DecimalType, TimestamptzType, TimeType
+
+from connect.errors import ConfigError, RecordError, RetriableError
+from connect.records import SinkRecord
+from connect.reference import ReferencePath
+from connect.transforms.extended_json import document_of
+from tests.contract import test_records_page as page
+from tests.contract.test_records_page import Trial, into, micros, read, refused, table
+from tests.differential.support import config
+from tests.fakes.schema_registry import SchemaRegistryServer
+
+KAFKA: Final = "org.apache.kafka.connect.transforms."
+ICEBERG: Final = "org.apache.iceberg.connect.transforms."
+CONFLUENT: Final = "io.confluent.connect."
+STRINGS: Final = {"value.converter": "org.apache.kafka.connect.storage.StringConverter"}
+NO_ENVELOPE: Final[dict[str, str | None]] = {"value.converter.schemas.enable": None}
+
+
+def avro(schema: Any, data: bytes, folder: Path) -> SinkRecord:
+    """Bare Avro of a schema, read."""
+    file = folder / "schema.avsc"
+    file.write_text(json.dumps(schema))
+    keys = {"value.converter": f"{CONFLUENT}avro.AvroConverter", **NO_ENVELOPE}
+    return read(data, **{**keys, "value.converter.schema.file": str(file)})
+
+
+def field(kind: Any) -> dict[str, Any]:
+    """The Avro schema of one field ``c``."""
+    return {"type": "record", "name": "R", "fields": [{"name": "c", "type": kind}]}
+
+
+def datum(kind: Any, value: Any) -> bytes:
+    """A datum of it."""
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(field(kind)), {"c": value})
+    return out.getvalue()
+
+
+def registered(kind: str, schema: str, data: bytes) -> SinkRecord:
+    """A message of a registered schema, read."""
+    names = {
+        "AVRO": "avro.AvroConverter",
+        "JSON": "json.JsonSchemaConverter",
+        "PROTOBUF": "protobuf.ProtobufConverter",
+    }
+    with SchemaRegistryServer() as server:
+        number = server.register("t-value", schema, kind)
+        place = b"\0" if kind == "PROTOBUF" else b""
+        url = {"value.converter.schema.registry.url": server.url}
+        given = {"value.converter": CONFLUENT + names[kind], **NO_ENVELOPE, **url}
+        return read(struct.pack(">bI", 0, number) + place + data, **given)
+
+
+def contains_itself(_: Path) -> None:
+    kind = {"type": "record", "name": "N", "fields": [{"name": "n", "type": ["null", "N"]}]}
+    ref = '{"type":"object","properties":{"c":{"$ref":"#"}}}'
+    message = 'syntax = "proto3"; message R { R r = 1; }'
+    for make in (
+        lambda: registered("AVRO", json.dumps(kind), b"\0"),
+        lambda: registered("JSON", ref, b"{}"),
+        lambda: registered("PROTOBUF", message, b""),
+    ):
+        with pytest.raises(RecordError) as caught:
+            make()
+        assert caught.value.code == "bad_schema"
+
+
+def fixed_decimal(folder: Path) -> None:
+    kind = {"type": "fixed", "name": "D", "size": 4, "logicalType": "decimal"}
+    kind |= {"precision": 9, "scale": 2}
+    record = avro(field(kind), datum(kind, Decimal("1.25")), folder)
+    assert into(DecimalType(9, 2), record) == Decimal("1.25")
+
+
+def connect_type(folder: Path) -> None:
+    kind = {"type": "int", "connect.type": "int8"}
+    with pytest.raises(RecordError) as caught:
+        avro(field(kind), datum("int", 300), folder)
+    assert caught.value.code == "out_of_range"
+
+
+def avro_leftovers(folder: Path) -> None:
+    for kind, data, why in (
+        ("int", b"\2\0", "bad_avro"),
+        ("boolean", b"\2", "bad_avro"),
+        ("string", b"\2\xff", "bad_text"),
+    ):
+        with pytest.raises(RecordError) as caught:
+            avro(field(kind), data, folder)
+        assert caught.value.code == why, kind
+
+
+def avro_units(folder: Path) -> None:
+    for unit, value in (("micros", 1_700_000_000_123_456), ("nanos", 1_700_000_000_123_456_000)):
+        kind = {"type": "long", "logicalType": f"timestamp-{unit}"}
+        record = avro(field(kind), datum("long", value), folder)
+        assert micros(into(TimestamptzType(), record)) == 1_700_000_000_123_456
+    kind = {"type": "long", "logicalType": "time-micros"}
+    found = into(TimeType(), avro(field(kind), datum("long", 5), folder))
+    assert getattr(found, "microsecond", found) == 5
+
+
+def other_kinds(_: Path) -> None:
+    schema = '{"type":"object","properties":{"c":{"type":"integer"}}}'
+    with pytest.raises(RecordError) as caught:
+        registered("JSON", schema, b'{"c":"x"}')
+    assert caught.value.code == "schema_mismatch"
+
+
+def unsigned(_: Path) -> None:
+    schema = 'syntax = "proto3"; message R { uint64 c = 1; }'
+    record = registered("PROTOBUF", schema, b"\x08" + b"\xff" * 9 + b"\x01")
+    assert into(DecimalType(20, 0), record) == 2**64 - 1
+
+
+def proto_timestamp(_: Path) -> None:
+    schema = (
+        'syntax = "proto3"; import "google/protobuf/timestamp.proto"; '
+        "message R { google.protobuf.Timestamp c = 1; }"
+    )
+    record = registered("PROTOBUF", schema, b"\x0a\x06\x08\x01\x10\xc1\x84\x3d")  # 1 s 1000001 ns
+    path = ReferencePath(config())
+    assert micros(path.row(record, table(TimestamptzType()))["c"]) == 1_001_000
+    assert path.losses.sub_micro == 1
+
+
+def silent_registry(_: Path) -> None:
+    keys = {"value.converter": f"{CONFLUENT}avro.AvroConverter", **NO_ENVELOPE}
+    keys |= {"value.converter.schema.registry.url": "http://127.0.0.1:9"}
+    keys |= {"value.converter.max.retries": "0"}
+    with pytest.raises(RetriableError):
+        read(b"\0\0\0\0\1\2", **keys)
+
+
+# ------------------------------------------------------------------ transformations
+
+
+def chain(type_name: str, **keys: str) -> dict[str, str]:
+    """One transformation."""
+    return {"transforms": "a", "transforms.a.type": type_name} | {
+        f"transforms.a.{key.replace('__', '.')}": value for key, value in keys.items()
+    }
+
+
+def map_text(_: Path) -> None:
+    keys = {**STRINGS, **NO_ENVELOPE, **chain(f"{ICEBERG}JsonToMapTransform")}
+    assert refused(b'{"a":1} x', **keys) == "bad_json"
+
+
+def two_metadata(_: Path) -> None:
+    first = chain(f"{ICEBERG}KafkaMetadataTransform", field_name="x")
+    second = {"transforms.b.type": f"{ICEBERG}KafkaMetadataTransform"}
+    second |= {"transforms.b.field_name": "y", "transforms": "a,b"}
+    made = read(b'{"c":1}', **{**first, **second}).value
+    assert {"x_topic", "y_topic"} <= set(made)
+
+
+def array_mode(_: Path) -> None:
+    with pytest.raises(ConfigError):
+        config(**chain(f"{ICEBERG}MongoDebeziumTransform", array_handling_mode="heap"))
+
+
+def shell_notation(_: Path) -> None:
+    assert document_of('{"a": {"$numberLong": "1"}}').value["a"].value == 1
+    with pytest.raises(RecordError):
+        document_of('{"a": NumberLong(1)}')
+
+
+def headers_as_sent(_: Path) -> None:
+    headers = (("h", b"0012"), ("at", b"03:04:05Z"))
+    assert [header.value for header in read(b"{}", headers).headers] == [b"0012", b"03:04:05Z"]
+    keys = {"fields.c": "kafka.headers.h"}
+    assert read(b"{}", headers, **chain("Jmespath", **keys)).value == {"c": "0012"}
+
+
+def two_digit_years(_: Path) -> None:
+    keys = {"field": "c", "target__type": "unix", "format": "yy-MM-dd"}
+    for text, year in (("69-01-01", 1969), ("68-01-01", 2068)):
+        data = b'{"c":"%s"}' % text.encode()
+        found = read(data, **chain(f"{KAFKA}TimestampConverter$Value", **keys)).value["c"]
+        assert found == (dt.date(year, 1, 1) - dt.date(1970, 1, 1)).days * 86_400_000
+
+
+def pattern_letters(_: Path) -> None:
+    keys = {"field": "c", "target__type": "unix", "format": "yyyy-ww"}
+    with pytest.raises(ConfigError):
+        ReferencePath(config(**chain(f"{KAFKA}TimestampConverter$Value", **keys)))
+
+
+def refused_options(_: Path) -> None:
+    with pytest.raises(ConfigError):
+        config(**chain(f"{KAFKA}Cast$Value", spec="c:int7"))
+    with pytest.raises(ConfigError):
+        config(**chain(f"{KAFKA}Filter", predicate="nobody"))
+
+
+def quiet_messages(_: Path) -> None:
+    with pytest.raises(RecordError) as caught:
+        read(b'{"c":"secret-7"}', **chain(f"{KAFKA}Cast$Value", spec="c:int32"))
+    assert "secret-7" not in str(caught.value)
+
+
+TRIALS: Final[dict[str, Trial]] = {
+    "a header read by": headers_as_sent,
+    "an Avro schema, JSON Schema or message": contains_itself,
+    "a decimal of Avro's `fixed`": fixed_decimal,
+    "a number outside of its `connect.type`": connect_type,
+    "Avro: bytes after the datum": avro_leftovers,
+    "Avro's `timestamp-micros`": avro_units,
+    "JSON Schema: a value of another kind": other_kinds,
+    "Protobuf's unsigned numbers": unsigned,
+    "Protobuf's `Timestamp` below": proto_timestamp,
+    "a schema registry that does not answer": silent_registry,
+    "`JsonToMapTransform`: text after": map_text,
+    "two `KafkaMetadataTransform`": two_metadata,
+    "`MongoDebeziumTransform`: an `array": array_mode,
+    "documents with notations": shell_notation,
+    "two-digit years": two_digit_years,
+    "date pattern letters": pattern_letters,
+    "options that the class itself refuses": refused_options,
+    "messages about refused records": quiet_messages,
+}
+
+
+@pytest.mark.parametrize("start", TRIALS)
+def test_rows_of_the_page(start: str, tmp_path: Path) -> None:
+    """What a row says is so."""
+    assert [row for row in page.rows() if row.startswith(start)], "the page has no such row"
+    TRIALS[start](tmp_path)
+
+
+def test_every_row_is_tried() -> None:
+    """None of the page's tables says what nobody looked at."""
+    tried = (*page.TRIALS, *TRIALS)
+    assert [row for row in page.rows() if not row.startswith(tried)] == []
