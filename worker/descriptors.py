@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from control_schemas.events import ContentFile, FileContent, PartitionField
 DESCRIPTOR_DDL: Final = "kind string, payload binary"
 DESCRIPTOR_SCHEMA: Final = pa.schema([("kind", pa.string()), ("payload", pa.binary())])
 
+_LETTERS_BYTES: Final = 32 * 2**20
 _ID_MAPS: Final = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
 _BOUNDS: Final = ("lower_bounds", "upper_bounds")
 _PLAIN: Final = tuple(
@@ -205,6 +206,17 @@ def to_batch(rows: Iterable[tuple[str, bytes]]) -> pa.RecordBatch:
     )
 
 
+def letter_batches(letters: list[DeadLetter]) -> Iterator[pa.RecordBatch]:
+    """Dead letters as rows, some at a time; each is taken off the list when its row is made."""
+    letters.reverse()
+    while letters:
+        rows, size = [], 0
+        while letters and size < _LETTERS_BYTES:
+            rows.append(dead_letter_row(letters.pop()))
+            size += len(rows[-1][1])
+        yield to_batch(rows)
+
+
 def _dump(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), default=str).encode()
 
@@ -257,10 +269,14 @@ def collect(rows: pa.Table) -> BatchResult:
         InvariantViolation: a row of a kind nobody sends.
     """
     found: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
-    for kind, payload in zip(rows["kind"].to_pylist(), rows["payload"].to_pylist(), strict=True):
-        if kind not in found:
+    letters: list[DeadLetter] = []
+    for kind, payload in zip(rows["kind"].to_pylist(), rows["payload"], strict=True):
+        if kind == "dead_letter":  # they may be large: one at a time
+            letters.append(_letter_from(json.loads(payload.as_py())))
+        elif kind in found:
+            found[kind].append(json.loads(payload.as_py()))
+        else:
             raise InvariantViolation(f"descriptor of unknown kind {kind!r}")
-        found[kind].append(json.loads(payload))
     steps: dict[int, dict[str, list[ContentFile]]] = {}
     for item in found["file"]:
         files = steps.setdefault(item["step"], {})
@@ -269,10 +285,7 @@ def collect(rows: pa.Table) -> BatchResult:
     for topic, partition, *counts in found["progress"]:
         tp = TopicPartition(topic, partition)
         progress[tp] = progress.get(tp, Progress()).plus(Progress(*counts))
-    letters = sorted(
-        map(_letter_from, found["dead_letter"]),
-        key=lambda d: (d.record.topic, d.record.partition, d.record.offset),
-    )
+    letters.sort(key=lambda d: (d.record.topic, d.record.partition, d.record.offset))
     errors = sorted(map(_error_from, found["error"]), key=_position)
     return BatchResult(
         steps=tuple(
@@ -295,7 +308,6 @@ def collect(rows: pa.Table) -> BatchResult:
 _KINDS: Final = (
     "file",
     "progress",
-    "dead_letter",
     "error",
     "failure",
     "table_request",

@@ -30,10 +30,11 @@ from worker.decoded import Columns
 from worker.descriptors import (
     DESCRIPTOR_DDL,
     BatchResult,
+    DeadLetter,
     Progress,
     collect,
-    dead_letter_row,
     error_row,
+    letter_batches,
     losses_row,
     progress_row,
     schema_request_row,
@@ -62,8 +63,7 @@ __all__ = [
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
 Outcome = npt.NDArray[np.int8]
-_RECORDS_AT_ONCE = 10_000
-_ROWS_AFTER_REQUEST_MAX = 2_000
+_RECORDS_AT_ONCE = 2_000
 
 
 def run(spec: PipelineSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -86,16 +86,17 @@ def _run(
     try:
         for block in blocks(batches, task.limits):
             task.take(block)
-        rows = list(task.finish())
+        rows, letters = list(task.finish()), task.dead_letters
     except (RecordError, RetriableError, ConfigError) as error:
         task.abort()
         if not isinstance(error, RecordError) and not error.code.startswith("registry_"):
             raise
-        rows = [error_row(error)]
+        rows, letters = [error_row(error)], []
     except BaseException:
         task.abort()  # Spark tries the task again: its files would be orphans
         raise
     yield to_batch(rows)
+    yield from letter_batches(letters)
 
 
 class PipelineTask:
@@ -163,11 +164,9 @@ class PipelineTask:
             self._output.end_block()
 
     def finish(self) -> Iterator[tuple[str, bytes]]:
-        """End all files; the descriptors of everything."""
+        """End all files; the descriptors of everything but the dead letters."""
         for tp, progress in self._progress.items():
             yield progress_row(tp, progress)
-        for letter in self._records.dead_letters:
-            yield dead_letter_row(letter)
         for table_request in self._records.requests.tables.values():
             yield table_request_row(table_request)
         for schema_request in self._records.requests.schemas.values():
@@ -175,6 +174,11 @@ class PipelineTask:
         if self._reference.losses.sub_micro:
             yield losses_row(self._reference.losses.sub_micro)
         yield from self._output.finish()
+
+    @property
+    def dead_letters(self) -> list[DeadLetter]:
+        """Records refused; whoever sends them on empties the list."""
+        return self._records.dead_letters
 
     def abort(self) -> None:
         """Delete what was written."""
@@ -331,9 +335,9 @@ class PipelineTask:
     # -------------------------------------------------------------- record by record
 
     def _write_records(self, block: Block, places: Rows, outcome: Outcome) -> None:
-        if self._records.requests:
-            places = places[:_ROWS_AFTER_REQUEST_MAX]
         for start in range(0, len(places), _RECORDS_AT_ONCE):
+            if start and self._records.requests:
+                return  # the batch is run again: a part of each block tells what else is missing
             part = places[start : start + _RECORDS_AT_ONCE]
             for place, record in zip(part.tolist(), block.records(part), strict=True):
                 outcome[place] = self._records.take(record, order=self._taken + place)

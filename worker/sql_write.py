@@ -38,7 +38,7 @@ from connect.transforms.base import DATE, DECIMAL, TIMESTAMP
 from worker.blocks import Block, joined, one_chunk
 from worker.columns import nulls
 from worker.decoded import Columns
-from worker.descriptors import error_row, losses_row, to_batch, told
+from worker.descriptors import error_row, letter_batches, losses_row, to_batch, told
 from worker.forms import has_own_names
 from worker.pipeline import PipelineTask
 from worker.plan import PipelineSpec
@@ -81,16 +81,17 @@ def _write(
     try:
         for table in _whole_records(joined(batches, task.limits)):
             task.take(QueriedBlock(table, alias))
-        rows = list(task.finish())
+        rows, letters = list(task.finish()), task.dead_letters
     except (RecordError, RetriableError, ConfigError) as error:
         task.abort()
         if not isinstance(error, RecordError) and not error.code.startswith("registry_"):
             raise
-        rows = [error_row(error)]
+        rows, letters = [error_row(error)], []
     except BaseException:
         task.abort()  # Spark tries the task again: its files would be orphans
         raise
     yield to_batch(rows)
+    yield from letter_batches(letters)
 
 
 def _whole_records(found: Iterator[pa.Table]) -> Iterator[pa.Table]:

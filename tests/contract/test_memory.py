@@ -1,0 +1,66 @@
+"""Wide, deep and huge records cost a bounded amount of memory, whatever their number."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LIMITS_MB = {
+    "wide json": 450,
+    "wide avro": 250,
+    "deep json": 150,
+    "deep avro": 150,
+    "huge texts": 1_000,
+    "huge dead letters": 1_000,
+}
+"""Most resident megabytes above an idle process; a third more than was seen."""
+SLOW_LIMITS_MB = {
+    "wide json": 600,
+    "wide, record by record": 300,
+    "deep unknown": 150,
+    "deep unknown, evolving": 150,
+    "huge texts": 1_200,
+    "huge texts, record by record": 1_200,
+    "huge lists": 1_600,
+    "huge lists, record by record": 1_900,
+    "huge objects": 1_400,
+}
+
+
+def measured(case: str, times: int, folder: Path) -> dict[str, Any]:
+    """What a child says of a case."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.memory_run", case, str(times), str(folder)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["error"] is None
+    assert found["rows"] + found["letters"] == found["records"]
+    print(f"{case}: {found}")
+    return found
+
+
+@pytest.mark.parametrize("case", LIMITS_MB)
+def test_odd_records_fit_into_memory(case: str, tmp_path: Path) -> None:
+    """500 columns, the deepest nesting, and single records of up to 60 MiB."""
+    found = measured(case, 1, tmp_path)
+    assert found["peak_mb"] - found["before_mb"] < LIMITS_MB[case], found
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("case", SLOW_LIMITS_MB)
+def test_more_of_them_take_no_more(case: str, tmp_path: Path) -> None:
+    """Four times as many stay within what a process has."""
+    found = measured(case, 4, tmp_path)
+    assert found["peak_mb"] - found["before_mb"] < SLOW_LIMITS_MB[case], found
