@@ -31,6 +31,7 @@ from connect.layout import TopicPartition
 
 PENDING_TIMEOUT_S = 10.0
 COORDINATOR_LOOKS = 50
+COORDINATOR_TIMEOUT_S = 10.0
 COORDINATOR_PAUSE_S = 0.1
 TOPIC_LOOKS = 100
 TOPIC_PAUSE_S = 0.05
@@ -67,9 +68,8 @@ class KafkaAdmin:
     ) -> None:
         self._properties = dict(properties)
         self._timeout_s = timeout_s
-        own = {"socket.timeout.ms": int(timeout_s * 1000)}
-        with mapped("admin client"):
-            self._admin = AdminClient(librdkafka_config(properties, "admin", **own))
+        self._renewing = threading.Lock()
+        self._admin = self._client()
 
     def topics(self) -> dict[str, int]:
         """Partition count of every topic of the cluster."""
@@ -294,13 +294,12 @@ class KafkaAdmin:
         return frozenset(str(member.client_id) for member in self._members(group))
 
     def _members(self, group: str) -> Collection[Any]:
-        def ask() -> Any:
-            futures = self._admin.describe_consumer_groups([group], request_timeout=self._timeout_s)
-            return self._result(futures[group]).members
+        def ask(admin: AdminClient, timeout_s: float) -> Any:
+            return admin.describe_consumer_groups([group], request_timeout=timeout_s)[group]
 
         with mapped(f"describing group {group}"):
             try:
-                return cast("Collection[Any]", _when_coordinated(ask))
+                return cast("Collection[Any]", self._of_coordinator(ask).members)
             except KafkaException as e:
                 if e.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
                     raise
@@ -313,14 +312,14 @@ class KafkaAdmin:
             RetriableError: ``group_in_use``.
         """
         request = ConsumerGroupTopicPartitions(group, to_client(offsets))
-        with mapped(f"altering offsets of group {group}"):
-            futures = self._admin.alter_consumer_group_offsets(
-                [request], request_timeout=self._timeout_s
-            )
-            with _without_members(group):
-                for tp in self._result(futures[group]).topic_partitions:
-                    if tp.error is not None:
-                        raise KafkaException(tp.error)
+
+        def ask(admin: AdminClient, timeout_s: float) -> Any:
+            return admin.alter_consumer_group_offsets([request], request_timeout=timeout_s)[group]
+
+        with mapped(f"altering offsets of group {group}"), _without_members(group):
+            for tp in self._of_coordinator(ask).topic_partitions:
+                if tp.error is not None:
+                    raise KafkaException(tp.error)
 
     def delete_group(self, group: str) -> None:
         """Forget a group and its offsets; no error when it is not there.
@@ -328,9 +327,13 @@ class KafkaAdmin:
         Raises:
             RetriableError: ``group_in_use``.
         """
+
+        def ask(admin: AdminClient, timeout_s: float) -> Any:
+            return admin.delete_consumer_groups([group], request_timeout=timeout_s)[group]
+
         with mapped(f"deleting group {group}"), _without_members(group):
             try:
-                self._result(self._admin.delete_consumer_groups([group])[group])
+                self._of_coordinator(ask)
             except KafkaException as e:
                 if e.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
                     raise
@@ -338,6 +341,33 @@ class KafkaAdmin:
     def close(self) -> None:
         """Let go of the connections."""
         self._admin.poll(0)
+
+    def _client(self) -> AdminClient:
+        own = {"socket.timeout.ms": int(self._timeout_s * 1000)}
+        with mapped("admin client"):
+            return AdminClient(librdkafka_config(self._properties, "admin", **own))
+
+    def _of_coordinator(self, ask: Callable[[AdminClient, float], Future[Any]]) -> Any:
+        """What a group's coordinator answers; its client is replaced when there is no answer.
+
+        A client of librdkafka 2.16.0 that asked while the broker was away waits for that answer
+        for ever, and all later questions to the coordinator with it; a new one is answered at once.
+        """
+
+        def once() -> Any:
+            admin = self._admin
+            try:
+                return self._result(ask(admin, min(self._timeout_s, COORDINATOR_TIMEOUT_S)))
+            except KafkaException as e:
+                if e.args[0].code() == KafkaError._TIMED_OUT:  # noqa: SLF001 - the public name
+                    self._renew(admin)
+                raise
+
+        return _when_coordinated(once)
+
+    def _renew(self, unanswered: AdminClient) -> None:
+        with self._renewing:
+            self._admin = self._client() if self._admin is unanswered else self._admin
 
     def _result(self, future: Future[Any]) -> Any:
         return cast("Any", future.result(self._timeout_s + 5))
