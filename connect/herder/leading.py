@@ -59,9 +59,8 @@ class Leading:
         self._members: frozenset[str] = frozenset()
         self._absent: frozenset[str] = frozenset()
         self._nodes: tuple[str, ...] = ()
-        self._spread_over: tuple[
-            str, ...
-        ] = ()  # what is written of it; behind after a failed write
+        # what is written of it; behind after a failed write
+        self._spread_over: tuple[str, ...] = ()
         self._places: dict[str, Places] = {}
         self._shrunk_at_ms = 0
 
