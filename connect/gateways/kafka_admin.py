@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, cast
 
@@ -27,12 +27,10 @@ from confluent_kafka.admin import (
 
 from connect.errors import RetriableError
 from connect.gateways.kafka import REQUEST_TIMEOUT_S, librdkafka_config, mapped, to_client
+from connect.gateways.kafka_coordinator import CoordinatorClient, when_coordinated
 from connect.layout import TopicPartition
 
 PENDING_TIMEOUT_S = 10.0
-COORDINATOR_LOOKS = 50
-COORDINATOR_TIMEOUT_S = 10.0
-COORDINATOR_PAUSE_S = 0.1
 TOPIC_LOOKS = 100
 TOPIC_PAUSE_S = 0.05
 _REFUSALS = {
@@ -47,11 +45,6 @@ _GROUP_HAS_MEMBERS = {
     KafkaError.UNKNOWN_MEMBER_ID,
     KafkaError.NON_EMPTY_GROUP,
     KafkaError.GROUP_SUBSCRIBED_TO_TOPIC,
-}
-_COORDINATOR_MOVES = {
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 }
 
 
@@ -68,8 +61,8 @@ class KafkaAdmin:
     ) -> None:
         self._properties = dict(properties)
         self._timeout_s = timeout_s
-        self._renewing = threading.Lock()
         self._admin = self._client()
+        self._coordinator = CoordinatorClient(self._client, timeout_s)
 
     def topics(self) -> dict[str, int]:
         """Partition count of every topic of the cluster."""
@@ -268,7 +261,7 @@ class KafkaAdmin:
         own = {"group.id": group, "enable.auto.commit": False, "isolation.level": isolation}
         consumer = Consumer(librdkafka_config(self._properties, "consumer", **own))
         try:
-            found = _when_coordinated(lambda: consumer.committed(asked, timeout=timeout_s))
+            found = when_coordinated(lambda: consumer.committed(asked, timeout=timeout_s))
         finally:
             consumer.close()
         for tp in found:
@@ -299,7 +292,7 @@ class KafkaAdmin:
 
         with mapped(f"describing group {group}"):
             try:
-                return cast("Collection[Any]", self._of_coordinator(ask).members)
+                return cast("Collection[Any]", self._coordinator.ask(ask).members)
             except KafkaException as e:
                 if e.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
                     raise
@@ -317,7 +310,7 @@ class KafkaAdmin:
             return admin.alter_consumer_group_offsets([request], request_timeout=timeout_s)[group]
 
         with mapped(f"altering offsets of group {group}"), _without_members(group):
-            for tp in self._of_coordinator(ask).topic_partitions:
+            for tp in self._coordinator.ask(ask).topic_partitions:
                 if tp.error is not None:
                     raise KafkaException(tp.error)
 
@@ -333,7 +326,7 @@ class KafkaAdmin:
 
         with mapped(f"deleting group {group}"), _without_members(group):
             try:
-                self._of_coordinator(ask)
+                self._coordinator.ask(ask)
             except KafkaException as e:
                 if e.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
                     raise
@@ -346,28 +339,6 @@ class KafkaAdmin:
         own = {"socket.timeout.ms": int(self._timeout_s * 1000)}
         with mapped("admin client"):
             return AdminClient(librdkafka_config(self._properties, "admin", **own))
-
-    def _of_coordinator(self, ask: Callable[[AdminClient, float], Future[Any]]) -> Any:
-        """What a group's coordinator answers; its client is replaced when there is no answer.
-
-        A client of librdkafka 2.16.0 that asked while the broker was away waits for that answer
-        for ever, and all later questions to the coordinator with it; a new one is answered at once.
-        """
-
-        def once() -> Any:
-            admin = self._admin
-            try:
-                return self._result(ask(admin, min(self._timeout_s, COORDINATOR_TIMEOUT_S)))
-            except KafkaException as e:
-                if e.args[0].code() == KafkaError._TIMED_OUT:  # noqa: SLF001 - the public name
-                    self._renew(admin)
-                raise
-
-        return _when_coordinated(once)
-
-    def _renew(self, unanswered: AdminClient) -> None:
-        with self._renewing:
-            self._admin = self._client() if self._admin is unanswered else self._admin
 
     def _result(self, future: Future[Any]) -> Any:
         return cast("Any", future.result(self._timeout_s + 5))
@@ -385,16 +356,3 @@ def _without_members(group: str) -> Iterator[None]:
             "consume with it; end them and try again",
             code="group_in_use",
         ) from e
-
-
-def _when_coordinated(ask: Callable[[], Any]) -> Any:
-    """Ask again while the group's coordinator is being found, moved or loaded."""
-    pause = threading.Event()
-    for _ in range(COORDINATOR_LOOKS):
-        try:
-            return ask()
-        except KafkaException as e:
-            if e.args[0].code() not in _COORDINATOR_MOVES:
-                raise
-            pause.wait(COORDINATOR_PAUSE_S)
-    return ask()
