@@ -313,7 +313,7 @@ class Herder:
             case "metrics":
                 self._on_metrics(child, event["samples"])
             case "topic_missing":
-                self.leadership.refresh_soon()
+                self._telling.missing_topic()
             case "round":
                 self._on_round(event)
             case "failed_tables" if (run := self._runs.get(event["connector"])) is not None:

@@ -11,7 +11,7 @@ Rules of this file:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from connect.clock import Clock
@@ -78,6 +78,7 @@ class Leadership:
         self._is_leading = False
         self._busy: set[str] = set()
         self._at_ms: dict[str, int] = {}
+        self._misses: Mapping[str, int] = {}
 
     @property
     def is_leading(self) -> bool:
@@ -98,11 +99,10 @@ class Leadership:
             self._every("take-over", RETRY_MS, now_ms, self._take_over)
         if self._is_leading:
             self._every("look", LOOK_MS, now_ms, self.leading.look)
+            if (misses := self.leading.misses()) != self._misses:
+                self._misses = misses
+                self._at_ms.pop("refresh", None)  # a task misses a topic that went
             self._every("refresh", self._refresh_ms, now_ms, self._refresh)
-
-    def refresh_soon(self) -> None:
-        """Look for topics that came or went at the next tick: somebody misses one."""
-        self._at_ms.pop("refresh", None)
 
     def lost(self, error: Fenced) -> None:
         """The store refused: another node leads."""

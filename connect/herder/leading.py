@@ -113,6 +113,10 @@ class Leading:
         """
         return frozenset(self._members_now()) == {self._worker_id}
 
+    def misses(self) -> dict[str, int]:
+        """Node id -> how often its tasks have missed a topic, by its last word."""
+        return {node: word.misses for node, word in self._statuses.nodes().items()}
+
     def members(self) -> frozenset[str]:
         """Nodes of the last look."""
         return self._members

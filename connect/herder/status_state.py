@@ -55,6 +55,7 @@ class NodeWord:
         children: child processes that take work now.
         is_ready: all its children have been ready once.
         is_draining: it is about to end and wants to be given nothing.
+        misses: how often one of its tasks has missed a topic since it started.
         version: this product's.
     """
 
@@ -63,6 +64,7 @@ class NodeWord:
     children: tuple[str, ...] = ()
     is_ready: bool = False
     is_draining: bool = False
+    misses: int = 0
     version: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -73,6 +75,7 @@ class NodeWord:
             "children": list(self.children),
             "ready": self.is_ready,
             "draining": self.is_draining,
+            "misses": self.misses,
             "version": self.version,
         }
 
@@ -190,6 +193,7 @@ class StatusState:
             tuple(map(str, children)) if isinstance(children, list) else (),
             is_ready=value.get("ready") is True,
             is_draining=value.get("draining") is True,
+            misses=number_of(value.get("misses")) or 0,
             version=str(value.get("version") or ""),
         )
 

@@ -50,6 +50,11 @@ class Telling:
             self._word = replace(self._word, is_draining=True)
         self._statuses.put_node(self._word)
 
+    def missing_topic(self) -> None:
+        """Say that a task here misses a topic; the leader looks."""
+        self._word = replace(self._word, misses=self._word.misses + 1)
+        self._statuses.put_node(self._word)
+
     def status(self, name: str, run: Run | None) -> ConnectorStatus:
         """The connector's status as of now."""
         told = Told(

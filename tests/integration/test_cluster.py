@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from connect.embedded.broker import Broker
+from connect.gateways.kafka_admin import KafkaAdmin
 from tests.running_node import RunningNode
 from tests.stack import Topics
 
@@ -282,6 +283,30 @@ def test_a_leader_that_was_frozen_leads_no_more(nodes: Nodes, topics: Topics) ->
         for node in (frozen, other):
             nodes[node].until(lambda w=node, c=name: nodes[w].status(c) == ("RUNNING", ["RUNNING"]))
     assert nodes[frozen].process.poll() is None
+
+
+def test_a_task_that_misses_its_topic_is_heard_wherever_it_runs(
+    nodes: Nodes, topics: Topics
+) -> None:
+    """A task of the other node says it; the leader looks at once, not at its next look."""
+    for node in nodes.by_name.values():
+        node.properties["icefloe.metadata.refresh.ms"] = "3600000"
+    start(nodes, "a", "b")
+    leader = nodes.view("a")["leader"]
+    other = nodes["b" if leader == "a" else "a"]
+    kept, goes = topics.create("stays", partitions=1), topics.create("goes", partitions=1)
+    nodes[leader].put("one", "", topics_regex=f"{kept}|{goes}", tasks_max="2")
+    nodes[leader].until(lambda: nodes[leader].status("one") == ("RUNNING", ["RUNNING"] * 2))
+    _, *tasks = nodes.view(leader)["placements"]["one"]
+    theirs = next(t for t, name in enumerate(tasks) if nodes[name] is other)
+    (other.folder / "events-worker.json").write_text('[{"event": "topic_missing"}]')
+    admin = KafkaAdmin(other.kafka)
+    admin.delete_topic(goes)
+    other.until(lambda: goes not in admin.topics())
+    assert other.layouts("one")[1] == 1
+    assert nodes[leader].call("POST", f"/connectors/one/tasks/{theirs}/restart").is_success
+    other.until(lambda: other.layouts("one")[1] == 2)
+    assert other.layouts("one")[0].partitions == {(kept, 0)}
 
 
 def test_workers_of_another_kind_keep_a_node_out(nodes: Nodes, kafka_properties: Any) -> None:
