@@ -33,11 +33,11 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 from connect.gateways.kafka_bulk import BulkProducer
 from tests.bench.peer_report import JAVA, OURS, table_of, with_ratios
+from tests.bench.rows_left import rows_left
 from tests.bench.running import Cost, Running, running_stack
 from tests.bench.shapes import PARTITIONS, SHAPES, TABLES_MAX, Shape, encoded, keys_of, schemas
 from tests.fakes.schema_registry import SchemaRegistryServer
 from tests.java_connect import JavaConnect
-from tests.running_stack import duckdb_rows
 from tests.stack import RestCatalog
 
 FORMATS = ("json", "envelope", "avro", "protobuf")
@@ -144,8 +144,13 @@ class Matrix:
         with self._running.measured() as costs:
             started = time.monotonic()
             _create(api, name, config)
-            self._wait(cell, tables, records, lambda: _check_tasks(api, name))
+            if cell.mode == "upsert":
+                _wait_for_lag(api, name, records)
+            else:
+                self._wait(cell, tables, records, lambda: _check_tasks(api, name))
             seconds = time.monotonic() - started
+        if cell.mode == "upsert":
+            self._check_keys(cell, records)
         httpx.delete(f"{api}/connectors/{name}", timeout=60)
         return _figures(side, costs[0], seconds, records)
 
@@ -162,7 +167,7 @@ class Matrix:
         deadline = time.monotonic() + _LIMIT_S
         look = 0
         for table in tables:
-            while (found := self._rows(cell, table)) < expected[table]:
+            while (found := self._rows(table)) < expected[table]:
                 look += 1
                 if look % 20 == 0:
                     check()
@@ -172,16 +177,15 @@ class Matrix:
             if found != expected[table]:
                 raise AssertionError(f"{cell}: {found} for {expected[table]} rows of {table}")
 
-    def _rows(self, cell: Cell, table: str) -> int:
-        loaded = self._catalog.load_table(table)
-        head = loaded.current_snapshot()
-        if head is None or head.summary is None:
-            return 0
-        if cell.mode == "append":
-            return int(head.summary["total-records"] or 0)
-        ((count, keys),) = duckdb_rows(loaded, "count(*)", "count(distinct id)")
-        assert count == keys, f"{table}: {count} rows of {keys} keys"
-        return int(count)
+    def _rows(self, table: str) -> int:
+        head = self._catalog.load_table(table).current_snapshot()
+        return 0 if head is None or head.summary is None else int(head.summary["total-records"])
+
+    def _check_keys(self, cell: Cell, records: int) -> None:
+        """One row per key is left of each table."""
+        for table, expected in _expected(cell, records).items():
+            found = rows_left(self._catalog.load_table(table))
+            assert found == (expected, expected), f"{table}: {found} for {expected} keys"
 
     # -------------------------------------------------------------- topics and connectors
 
@@ -273,6 +277,19 @@ def _create(api: str, name: str, config: Mapping[str, str]) -> None:
             return
         assert answer.status_code >= httpx.codes.CONFLICT, answer.text
         time.sleep(0.2)  # a Connect worker that rebalances says 409
+
+
+def _wait_for_lag(api: str, name: str, records: int) -> None:
+    """Return when so many records were read and none waits for a file or for its table."""
+    deadline = time.monotonic() + _LIMIT_S
+    while time.monotonic() < deadline:
+        lag = httpx.get(f"{api}/icefloe/v1/connectors/{name}/lag", timeout=60).json()
+        read = sum(partition["committed_offset"] or 0 for partition in lag.get("partitions", ()))
+        if read == records and not lag["not_in_files"] and not lag["in_files_not_committed"]:
+            return
+        _check_tasks(api, name)
+        time.sleep(0.25)
+    raise TimeoutError(f"{name}: {lag}")
 
 
 def _check_tasks(api: str, name: str) -> None:
