@@ -22,7 +22,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ import httpx
 from pyiceberg.catalog import Catalog, load_catalog
 
 from connect.gateways.kafka_bulk import BulkProducer
+from tests.bench.peer_api import LIMIT_S, check_tasks, create, wait_for_lag
 from tests.bench.peer_report import JAVA, OURS, table_of, with_ratios
 from tests.bench.rows_left import rows_left
 from tests.bench.running import Cost, Running, running_stack
@@ -44,7 +45,6 @@ FORMATS = ("json", "envelope", "avro", "protobuf")
 MODES = ("append", "upsert")
 REPORT = Path("build/bench-peer.json")
 _HEAP_MB = 2_048
-_LIMIT_S = 600.0
 _BATCH = 2_000
 _CONFLUENT = "io.confluent.connect."
 _JAVA_FORMATS = ("json", "envelope", "avro")
@@ -143,11 +143,11 @@ class Matrix:
         api = f"{self._running.stack.rest_url}" if side == OURS else str(self._java_api.base_url)
         with self._running.measured() as costs:
             started = time.monotonic()
-            _create(api, name, config)
+            create(api, name, config)
             if cell.mode == "upsert":
-                _wait_for_lag(api, name, records)
+                wait_for_lag(api, name, records)
             else:
-                self._wait(cell, tables, records, lambda: _check_tasks(api, name))
+                self._wait(cell, tables, records, lambda: check_tasks(api, name))
             seconds = time.monotonic() - started
         if cell.mode == "upsert":
             self._check_keys(cell, records)
@@ -164,7 +164,7 @@ class Matrix:
     ) -> None:
         """Return when every table has its rows; they are looked at one after the other."""
         expected = _expected(cell, records)
-        deadline = time.monotonic() + _LIMIT_S
+        deadline = time.monotonic() + LIMIT_S
         look = 0
         for table in tables:
             while (found := self._rows(table)) < expected[table]:
@@ -266,36 +266,6 @@ _JAVA_TUNING = {
     "consumer.override.fetch.max.bytes": "67108864",
     "consumer.override.receive.buffer.bytes": "1048576",
 }
-
-
-def _create(api: str, name: str, config: Mapping[str, str]) -> None:
-    while True:
-        answer = httpx.post(
-            f"{api}/connectors", json={"name": name, "config": dict(config)}, timeout=60
-        )
-        if answer.status_code == httpx.codes.CREATED:
-            return
-        assert answer.status_code >= httpx.codes.CONFLICT, answer.text
-        time.sleep(0.2)  # a Connect worker that rebalances says 409
-
-
-def _wait_for_lag(api: str, name: str, records: int) -> None:
-    """Return when so many records were read and none waits for a file or for its table."""
-    deadline = time.monotonic() + _LIMIT_S
-    while time.monotonic() < deadline:
-        lag = httpx.get(f"{api}/icefloe/v1/connectors/{name}/lag", timeout=60).json()
-        read = sum(partition["committed_offset"] or 0 for partition in lag.get("partitions", ()))
-        if read == records and not lag["not_in_files"] and not lag["in_files_not_committed"]:
-            return
-        _check_tasks(api, name)
-        time.sleep(0.25)
-    raise TimeoutError(f"{name}: {lag}")
-
-
-def _check_tasks(api: str, name: str) -> None:
-    status = httpx.get(f"{api}/connectors/{name}/status", timeout=60).json()
-    failed = [t for t in status.get("tasks", []) if t["state"] == "FAILED"]
-    assert not failed, failed[0].get("trace", "")[:3_000]
 
 
 def _expected(cell: Cell, records: int) -> dict[str, int]:
