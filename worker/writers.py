@@ -92,6 +92,7 @@ class Writers:
         for partition in self._partitions.values():
             file, partition.file = partition.file, None
             if file is not None:
+                file.writer.is_open = False  # or its end tries to write a footer, and complains
                 file.stream.close()
                 partition.table.discard(file.path)
         for table, described in self._files:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import gc
 import uuid
 from collections.abc import Sequence
 from decimal import Decimal
@@ -190,6 +191,16 @@ def test_bad_properties(properties: dict[str, str], tmp_path: Path) -> None:
     """A table property that cannot be followed is an error that names it."""
     with pytest.raises(ConfigError, match=next(iter(properties.values()))):
         write(tmp_path, [b'{"id":1}'], **properties)
+
+
+def test_a_task_that_gives_up_leaves_nothing(tmp_path: Path) -> None:
+    """Its files are deleted, and what wrote them ends without a complaint in the log."""
+    one = plan(tmp_path, SCHEMA)
+    limits = PipelineLimits(block_rows=100, group_rows=10)
+    result = run_batches(config(), [one], [numbered(100), source([b"{"], start=100)], limits=limits)
+    assert result.error is not None
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    gc.collect()  # pytest fails what complains here
 
 
 def test_locations(tmp_path: Path) -> None:
