@@ -307,11 +307,9 @@ class Field:
 
 
 @contextmanager
-def field(
-    folder: Path, config: Mapping[str, str], node: Mapping[str, str] | None = None
-) -> Iterator[Field]:
+def field(folder: Path, config: Mapping[str, str]) -> Iterator[Field]:
     """A field on a folder; everything is ended with the block."""
-    made = Field(Stack(folder, node_properties={**NODE, **(node or {})}))
+    made = Field(Stack(folder, node_properties=NODE))
     try:
         made.start(config)
         yield made
