@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
 import time
 from collections import deque
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
-_HOP_BY_HOP = {
-    "connection",
-    "keep-alive",
-    "transfer-encoding",
-    "content-length",
-    "content-encoding",
-}
+from tests.loopback_proxy import HOP_BY_HOP, LoopbackProxy, cut, send
 
 
 def _first_half(body: bytes) -> bytes:
@@ -28,7 +20,7 @@ def _first_half(body: bytes) -> bytes:
     return json.dumps({"table-changes": changes[: len(changes) // 2]}).encode()
 
 
-class FaultyProxy:
+class FaultyProxy(LoopbackProxy):
     """Forwards requests; faults are used up by commits, one each.
 
     A fault is ``applied:WHAT``, ``refused:WHAT`` or ``some:WHAT``: the request reaches the server,
@@ -38,7 +30,6 @@ class FaultyProxy:
     """
 
     def __init__(self, target: str) -> None:
-        self.target = target
         self.faults: deque[str] = deque()
         self.load_faults: deque[str] = deque()
         self.commits = self.loads = 0
@@ -47,36 +38,7 @@ class FaultyProxy:
         self.latency_s = 0.0
         self.retry_after: str | None = None
         self.before_commit: list[Any] = []
-        self._client = httpx.Client(timeout=30)
-        proxy = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def _answer(self) -> None:
-                proxy._handle(self)
-
-            do_GET = do_POST = do_HEAD = do_DELETE = _answer  # noqa: N815
-
-            def log_message(self, *_args: Any) -> None:
-                """Stay quiet."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-        self._thread.start()
-
-    @property
-    def uri(self) -> str:
-        """Where it answers."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def close(self) -> None:
-        """Stop answering."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-        self._client.close()
+        super().__init__(target)
 
     def _handle(self, request: BaseHTTPRequestHandler) -> None:
         length = int(request.headers.get("Content-Length") or 0)
@@ -105,15 +67,8 @@ class FaultyProxy:
         self._send(request, answer, what)
 
     def _ask(self, request: BaseHTTPRequestHandler, body: bytes) -> httpx.Response:
-        headers = {
-            k: v
-            for k, v in request.headers.items()
-            if k.lower() not in {"host", "connection", "content-length"}
-        }
         started = time.monotonic()
-        answer = self._client.request(
-            request.command, self.target + request.path, content=body, headers=headers
-        )
+        answer = self._forward(request, body, "host")
         time.sleep(max(0.0, self.latency_s - (time.monotonic() - started)))
         return answer
 
@@ -123,11 +78,7 @@ class FaultyProxy:
         if what.startswith("hang"):
             time.sleep(float(what.partition(":")[2]))
         if what == "cut" or (what.startswith("hang") and answer is None):
-            request.close_connection = True
-            request.connection.setsockopt(
-                socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00"
-            )
-            request.connection.close()
+            cut(request)
             return
         status, body = 200, b""
         headers = {"Content-Type": "application/json"}
@@ -140,14 +91,7 @@ class FaultyProxy:
             body = b'{"error": {"message": "injected", "type": "Injected", "code": %d}}' % status
         elif answer is not None and what != "empty":
             status, body = answer.status_code, answer.content
-            headers = {k: v for k, v in answer.headers.items() if k.lower() not in _HOP_BY_HOP}
-        try:
-            request.send_response(status)
-            for key, value in headers.items():
-                request.send_header(key, value)
-            request.send_header("Content-Length", str(len(body)))
-            request.end_headers()
-            if request.command != "HEAD":
-                request.wfile.write(body)
-        except (BrokenPipeError, ConnectionResetError):
-            request.close_connection = True  # the client did not wait
+            # the body is no longer as the target packed it
+            left_out = HOP_BY_HOP | {"content-encoding"}
+            headers = {k: v for k, v in answer.headers.items() if k.lower() not in left_out}
+        send(request, status, headers, body)

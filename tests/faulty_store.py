@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import httpx
 
-_HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"}
+from tests.loopback_proxy import HOP_BY_HOP, LoopbackProxy, cut, send
+
 _ERROR = (
     b'<?xml version="1.0" encoding="UTF-8"?><Error><Code>%s</Code><Message>injected</Message>'
     b"<RequestId>1</RequestId></Error>"
 )
 
 
-class FaultyStore:
+class FaultyStore(LoopbackProxy):
     """Forwards requests; a fault meets every request of one operation, or the first few.
 
     Operations: ``put``, ``begin``, ``part``, ``complete``, ``head``, ``get``, ``delete``, ``list``.
@@ -29,37 +28,13 @@ class FaultyStore:
     """
 
     def __init__(self, target: str) -> None:
-        self.target = target
         self.faults: dict[str, str] = {}
         self.times: dict[str, int] = {}
         self.path = ""
         self.met = 0
         self.seen: Counter[str] = Counter()
         self._lock = threading.Lock()
-        self._client = httpx.Client(timeout=30)
-        store = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def _answer(self) -> None:
-                store._handle(self)
-
-            do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = _answer  # noqa: N815
-
-            def log_message(self, *_args: Any) -> None:
-                """Stay quiet."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-        self._thread.start()
-
-    @property
-    def endpoint(self) -> str:
-        """Where it answers."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        super().__init__(target)
 
     def fail(self, operation: str, fault: str, times: int = 1_000_000, *, path: str = "") -> None:
         """Meet the next requests of an operation, for keys that contain ``path``, with a fault."""
@@ -74,13 +49,6 @@ class FaultyStore:
         with self._lock:
             self.faults.clear()
             self.seen.clear()
-
-    def close(self) -> None:
-        """Stop answering."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-        self._client.close()
 
     def _handle(self, request: BaseHTTPRequestHandler) -> None:
         body = _body(request)
@@ -99,30 +67,14 @@ class FaultyStore:
         kind, _, seconds = what.partition(":")
         if kind in {"slow", "hang"}:
             time.sleep(float(seconds))
-        answer = None
-        if where != "refused":
-            headers = {
-                k: v
-                for k, v in request.headers.items()
-                if k.lower() not in {"expect", *_HOP_BY_HOP}
-            }
-            answer = self._client.request(
-                request.command, self.target + request.path, content=body, headers=headers
-            )
-        try:
-            self._send(request, answer, kind)
-        except (BrokenPipeError, ConnectionResetError):
-            request.close_connection = True  # the client did not wait
+        answer = None if where == "refused" else self._forward(request, body, "expect")
+        self._send(request, answer, kind)
 
     def _send(
         self, request: BaseHTTPRequestHandler, answer: httpx.Response | None, what: str
     ) -> None:
         if what == "cut" or (what == "hang" and answer is None):
-            request.close_connection = True
-            request.connection.setsockopt(
-                socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00"
-            )
-            request.connection.close()
+            cut(request)
             return
         status, body, headers = 200, b"", {"Content-Type": "application/xml"}
         if what.isdecimal():
@@ -131,17 +83,11 @@ class FaultyStore:
             body = _ERROR % b"InternalError"
         elif what != "empty" and answer is not None:
             status, body = answer.status_code, answer.content
-            headers = {k: v for k, v in answer.headers.items() if k.lower() not in _HOP_BY_HOP}
+            headers = {k: v for k, v in answer.headers.items() if k.lower() not in HOP_BY_HOP}
         length = len(body)
         if answer is not None and request.command == "HEAD" and not what.isdecimal():
             length = int(answer.headers.get("Content-Length") or 0)
-        request.send_response(status)
-        for key, value in headers.items():
-            request.send_header(key, value)
-        request.send_header("Content-Length", str(length))
-        request.end_headers()
-        if request.command != "HEAD":
-            request.wfile.write(body)
+        send(request, status, headers, body, length=length)
 
 
 def _body(request: BaseHTTPRequestHandler) -> bytes:

@@ -63,7 +63,7 @@ def catalog(
     properties = {
         **sql_catalog_properties,
         **s3_server.properties,
-        "s3.endpoint": store.endpoint,
+        "s3.endpoint": store.uri,
         "warehouse": f"{s3_server.warehouse}/{tmp_path.name}",
     }
     gateway = open_catalog("iceberg", properties)
@@ -156,7 +156,7 @@ def test_a_store_that_hangs_is_given_up(
 
 
 def _write(store: FaultyStore, s3_server: S3Server, folder: Path, **more: str) -> BatchResult:
-    properties = {**s3_server.properties, "s3.endpoint": store.endpoint, **more}
+    properties = {**s3_server.properties, "s3.endpoint": store.uri, **more}
     table = dataclasses.replace(
         plan(folder, ROWS),
         location=f"{s3_server.warehouse}/{unique_name('w')}",
