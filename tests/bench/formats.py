@@ -12,7 +12,6 @@ routing, cutting and counting. ``alone`` counts records that went one by one.
 
 from __future__ import annotations
 
-import argparse
 import cProfile
 import itertools
 import json
@@ -29,6 +28,7 @@ import pyarrow as pa
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 
 from control_schemas.events import FileContent
+from tests.bench.choice import matrix_parser
 from tests.bench.shapes import PARTITIONS, SHAPES, TABLES_MAX, Shape, encoded, keys_of, schemas
 from tests.differential.support import config, plan, source
 from tests.fakes.schema_registry import SchemaRegistryServer
@@ -37,7 +37,6 @@ from worker.pipeline import PipelineSpec, run
 from worker.plan import ChangePlan, TablePlan
 
 FORMATS = ("json", "envelope", "json-schema", "avro", "protobuf")
-MODES = ("append", "upsert")
 _CONFLUENT = "io.confluent.connect."
 _REGISTERED = {
     "avro": ("avro.AvroConverter", "AVRO"),
@@ -213,13 +212,7 @@ def _per_million(seconds: float, count: int) -> float:
 
 def main() -> None:
     """Print a line of JSON per cell."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--formats", default=",".join(FORMATS))
-    parser.add_argument("--shapes", default=",".join(SHAPES))
-    parser.add_argument("--modes", default=",".join(MODES))
-    parser.add_argument("--tables", default=f"1,{TABLES_MAX}")
-    parser.add_argument("--scale", type=float, default=0.5)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser = matrix_parser(__doc__, FORMATS, scale=0.5, rounds=2)
     given = parser.parse_args()
     widths = [int(n) for n in given.tables.split(",")]
     with SchemaRegistryServer() as registry:

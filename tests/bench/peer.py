@@ -32,6 +32,7 @@ import httpx
 from pyiceberg.catalog import Catalog, load_catalog
 
 from connect.gateways.kafka_bulk import BulkProducer
+from tests.bench.choice import matrix_parser
 from tests.bench.peer_api import LIMIT_S, check_tasks, create, wait_for_lag
 from tests.bench.peer_report import JAVA, OURS, table_of, with_ratios
 from tests.bench.rows_left import rows_left
@@ -42,7 +43,6 @@ from tests.java_connect import JavaConnect
 from tests.stack import RestCatalog
 
 FORMATS = ("json", "envelope", "avro", "protobuf")
-MODES = ("append", "upsert")
 REPORT = Path("build/bench-peer.json")
 _HEAP_MB = 2_048
 _BATCH = 2_000
@@ -346,13 +346,7 @@ def chosen(given: argparse.Namespace) -> list[Cell]:
 
 def main() -> None:
     """Measure what the arguments choose; print the table, write the JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--formats", default=",".join(FORMATS))
-    parser.add_argument("--shapes", default=",".join(SHAPES))
-    parser.add_argument("--modes", default=",".join(MODES))
-    parser.add_argument("--tables", default=f"1,{TABLES_MAX}")
-    parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--rounds", type=int, default=1)
+    parser = matrix_parser(__doc__, FORMATS, scale=1.0, rounds=1)
     parser.add_argument("--interval-ms", type=int, default=5_000)
     parser.add_argument("--no-java", action="store_true")
     parser.add_argument("--out", type=Path, default=REPORT)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import threading
@@ -27,18 +26,6 @@ WARM_UP = min(RECORDS, 6_000_000)
 LATENCY_S = 40
 IDLE_S = 40
 REPORT = Path("build/bench.json")
-
-
-@pytest.fixture(scope="module")
-def figures() -> Iterator[dict[str, Any]]:
-    """Figures by name; printed and written at the end."""
-    found: dict[str, Any] = {"cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
-    yield found
-    REPORT.parent.mkdir(exist_ok=True)
-    REPORT.write_text(json.dumps(found, indent=2) + "\n")
-    print()
-    for name, value in found.items():
-        print(f"{name:32} {value}")
 
 
 @pytest.fixture(scope="module")

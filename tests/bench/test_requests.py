@@ -37,18 +37,6 @@ REPORT = Path("build/bench-requests.json")
 
 
 @pytest.fixture(scope="module")
-def figures() -> Iterator[dict[str, Any]]:
-    """Figures by name; printed and written at the end."""
-    found: dict[str, Any] = {"cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
-    yield found
-    REPORT.parent.mkdir(exist_ok=True)
-    REPORT.write_text(json.dumps(found, indent=2) + "\n")
-    print()
-    for name, value in found.items():
-        print(f"{name:32} {value}")
-
-
-@pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One stack for all measurements."""
     with running_stack(tmp_path_factory.mktemp("requests")) as stack:

@@ -1,0 +1,23 @@
+"""What a bench of a running stack leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def figures(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+    """Figures by name; at the end printed, and written to the module's ``REPORT``."""
+    found: dict[str, Any] = {"cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
+    yield found
+    report = request.module.REPORT
+    report.parent.mkdir(exist_ok=True)
+    report.write_text(json.dumps(found, indent=2) + "\n")
+    print()
+    for name, value in found.items():
+        print(f"{name:32} {value}")
