@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import hypothesis
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -20,13 +19,6 @@ settings.load_profile("icefloe")
 
 if TYPE_CHECKING:  # importing it takes pyspark, which most tests do not need
     from worker.session import Session
-
-settings.register_profile("icefloe", deadline=None)  # tests measure no time: machines are shared
-settings.load_profile("icefloe")
-
-
-hypothesis.settings.register_profile("tests", deadline=None)  # a busy machine is no failure
-hypothesis.settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session")
