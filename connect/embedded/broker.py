@@ -118,6 +118,11 @@ class Broker:
         """Whether the JVM has not ended."""
         return self._child is not None and self._child.is_running
 
+    @property
+    def returncode(self) -> int | None:
+        """Exit status of a JVM that ended by itself, negative signal number, else None."""
+        return self._child.returncode if self._child else None
+
     def start(self) -> Self:
         """Start the JVM and return when the broker answers.
 

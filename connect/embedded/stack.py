@@ -167,7 +167,9 @@ class Stack:
         """Raise ``RetriableError`` ``child_died`` when the broker or the node has ended."""
         if self.broker is not None and not self.broker.is_running:
             raise RetriableError(
-                f"the embedded broker has ended; see {self.broker.log_file}", code="child_died"
+                f"the embedded broker ended with status {self.broker.returncode}; "
+                f"see {self.broker.log_file}",
+                code="child_died",
             )
         if self._node is not None and not self._node.is_running:
             raise RetriableError(

@@ -16,6 +16,7 @@ import psutil
 from connect.embedded.demo import demo_connector
 from connect.embedded.stack import Stack
 from connect.embedded.verify import committed_records
+from connect.errors import RetriableError
 from connect.gateways.catalog import open_catalog
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.herder.store import read_layouts
@@ -198,10 +199,13 @@ class Field:
         return blow
 
     def until(self, found: Callable[[], T | None], what: str, wait_s: float = WAIT_S) -> T:
-        """Wait for something that is true."""
+        """Wait for something that is true, as long as node and broker run."""
         deadline_s = time.monotonic() + wait_s
         while not (it := found()):
-            assert time.monotonic() < deadline_s, f"no {what} in {wait_s:.0f} s\n{self.told()}"
+            self._check()
+            assert time.monotonic() < deadline_s, (
+                f"waited {wait_s:.0f} s in vain for {what}\n{self.told()}"
+            )
             time.sleep(0.1)
         return it
 
@@ -214,6 +218,7 @@ class Field:
         last, moved_s, first_s = self.committed(), time.monotonic(), 0.0
         while last < records:
             time.sleep(0.2)
+            self._check()
             now_s = time.monotonic()
             if (now := self.committed()) != last:
                 last, moved_s, first_s = now, now_s, first_s or now_s
@@ -264,6 +269,13 @@ class Field:
             sum(len(table.snapshots) for table in tables),
             sum(len(table.files) for table in tables),
         )
+
+    def _check(self) -> None:
+        """Nobody starts node or broker again when one has ended by itself: fail at once."""
+        try:
+            self.stack.check()
+        except RetriableError as error:
+            raise AssertionError(f"{error}\n{self.told()}") from error
 
     def _texts(self) -> dict[str, bytes]:
         """Everything that others may read: logs, metrics, status, arguments, table metadata."""

@@ -84,7 +84,7 @@ def test_nodes_come_and_go_and_every_record_is_there_once(
         more = More(run)
         try:
             production.start(RECORDS, RECORDS)
-            run.until(run.committed, "first commit")
+            run.until(run.committed, "the first commit")
             for name in ("second", "third"):
                 more.start(name)
                 run.until(lambda n=name: more.runs(n), f"work on the {name} node")

@@ -66,7 +66,7 @@ def strike_all(run: Field, production: Production, chance: random.Random) -> Non
     chance.shuffle(victims)
     share = RECORDS // (len(victims) + 1)
     production.start(RECORDS, share)
-    run.until(run.committed, "first commit")
+    run.until(run.committed, "the first commit")
     for number, victim in enumerate(victims, start=2):
         if chance.random() < RECOVERED_SHARE:
             before = run.committed()
