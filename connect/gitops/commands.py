@@ -14,8 +14,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from connect.clock import SystemClock
-from connect.config.parse import InvalidConfigError, parse
-from connect.config.together import check_sink
 from connect.errors import IcefloeError
 from connect.gitops.apply import (
     carry_out,
@@ -129,6 +127,10 @@ def validate(
 
 
 def _offline(item: Desired) -> list[str]:
+    # with every converter and transformation: the commands that ask a node need none of it
+    from connect.config.parse import InvalidConfigError, parse  # noqa: PLC0415 - on use
+    from connect.config.together import check_sink  # noqa: PLC0415 - on use
+
     found: Mapping[str, Iterable[str]] = {}
     try:
         parse(item.config)
