@@ -9,7 +9,9 @@ Rules of this file:
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import itertools
 import os
 import signal
 import socket
@@ -23,6 +25,8 @@ from connect.clock import SystemClock
 from connect.errors import ConfigError, RetriableError
 
 TAIL_BYTES = 4_000
+_PORTS = range(20_000, 32_000)
+_port_turns = itertools.count(127 * os.getpid())  # processes look in places of their own
 # PR_SET_PDEATHSIG is 1. The parent may have died before the call: then nobody waits for us.
 _TIE = (
     "import ctypes, os, sys\n"
@@ -168,11 +172,22 @@ class DirLock:
 
 
 def free_port() -> int:
-    """A port on the loopback interface that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port on the loopback interface that nobody listens on now; another one each time.
+
+    It is none of those that a system gives to connections as they are made: such a port could be
+    taken before the process that is meant to listen on it has started.
+
+    Raises:
+        ConfigError: ``port_in_use``, all of them are.
+    """
+    for _ in _PORTS:
+        port = _PORTS[next(_port_turns) % len(_PORTS)]
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise ConfigError(
+        f"no port from {_PORTS[0]} to {_PORTS[-1]} is free on 127.0.0.1", code="port_in_use"
+    )
 
 
 def require_free_port(port: int, *, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -93,8 +94,28 @@ def test_folder_belongs_to_one(tmp_path: Path) -> None:
 
 
 def test_free_port_is_free() -> None:
-    """Nobody listens on it."""
-    require_free_port(free_port(), name="a test")
+    """Nobody listens on it, and it is not given twice while somebody gets ready to."""
+    found = [free_port() for _ in range(20)]
+    assert len(set(found)) == 20
+    for port in found:
+        require_free_port(port, name="a test")
+
+
+def test_free_port_is_none_that_connections_get() -> None:
+    """Who connects somewhere cannot take it from a server that is about to start."""
+    found = free_port()
+    with socket.socket() as server, socket.socket() as client:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        client.connect(server.getsockname())
+        assert found < min(server.getsockname()[1], client.getsockname()[1])
+
+
+def test_taken_ports_are_passed_over() -> None:
+    """A port that somebody listens on is not given."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", free_port() + 1))
+        assert free_port() != taken.getsockname()[1]
 
 
 def test_cluster_id_is_never_taken_for_an_option() -> None:

@@ -1,0 +1,46 @@
+"""The default suite in lanes: nothing forgotten, and a failure is what is read last."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.lanes import NOTHING_SELECTED, TESTS, Lane, lanes, run
+
+
+def test_every_folder_with_tests_is_in_one_lane() -> None:
+    """A new folder is run without being named anywhere."""
+    found = [folder for lane in lanes([]) for folder in lane.folders]
+    assert sorted(found) == sorted({f"tests/{f.parent.name}" for f in TESTS.glob("*/test_*.py")})
+
+
+@pytest.mark.parametrize("is_first_wrong", [True, False])
+def test_a_failure_is_told_last(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    is_first_wrong: bool,
+) -> None:
+    """The end of the output is the summary of the run that failed, whichever that is."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "test_good.py").write_text("def test_a(): pass\n")
+    (tmp_path / "test_wrong.py").write_text("def test_a(): assert not 'a fault'\n")
+    names = (
+        ["test_wrong.py", "test_good.py"] if is_first_wrong else ["test_good.py", "test_wrong.py"]
+    )
+    assert run([Lane(name, [name], ["-p", "no:hypothesispytest"]) for name in names]) == 1
+    shown = capfdbinary.readouterr().out.decode()
+    assert shown.index("1 passed in") < shown.index("FAILED test_wrong.py")
+    assert "1 failed in" in shown.splitlines()[-1]
+
+
+def test_a_lane_without_chosen_tests_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A choice by name may leave one lane empty, but not all of them."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "test_good.py").write_text("def test_a(): pass\ndef test_b(): pass\n")
+    chosen = [Lane(name, ["test_good.py"], ["-k", name]) for name in ("test_a", "nothing")]
+    assert run(chosen) == 0
+    assert run(chosen[1:]) == NOTHING_SELECTED
