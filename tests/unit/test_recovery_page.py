@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +30,7 @@ def _sources() -> Iterator[tuple[str, ast.Module]]:
                 yield name, ast.parse(file.read_text("utf-8"))
 
 
+@cache
 def _codes() -> dict[str, str]:
     """Code -> a file that raises it."""
     found: dict[str, str] = {}

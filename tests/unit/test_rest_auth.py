@@ -40,6 +40,7 @@ GRANTS: dict[str, list[dict[str, Any]]] = {
     ],
 }
 PASSWORD = "correct horse: battery"
+HASHED = hashed_password(PASSWORD)  # slow on purpose: once
 
 
 class TimeFlies(SystemClock):
@@ -59,7 +60,7 @@ def users_file(folder: Path) -> Path:
         {"name": name, "token": TOKENS[name][1], "grants": grants}
         for name, grants in GRANTS.items()
     ]
-    users[0]["password"] = hashed_password(PASSWORD)
+    users[0]["password"] = HASHED
     users.append({"name": "machine", "certificate": "ci.example", "grants": [{"role": "read"}]})
     file = folder / "users.yaml"
     file.write_text(yaml.safe_dump({"users": users}))
