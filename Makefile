@@ -70,7 +70,7 @@ unit: $(STAMP) ## the fast tests: no child process
 	@$(BIN)/pytest tests/unit $(PYTEST_ARGS)
 
 test: setup clients lint ## everything but kills and benches; pytest's summary is the last output
-	@$(BIN)/pytest -m "not bench and not faults" $(PYTEST_ARGS)
+	@$(BIN)/python -m tests.lanes -m "not bench and not faults" $(PYTEST_ARGS)
 
 golden: setup ## the recordings of Java's behaviour
 	@$(BIN)/python -m tests.golden.run
