@@ -25,6 +25,7 @@ class Columns:
         dropped: positions in the block of records that transformations dropped; not in the table.
         topics: the rows' topics where transformations may have changed them.
         schema_name: of the rows' one schema; None where they have none, or it has no name.
+        is_whole: whether the one column is the value itself, which is no struct and no map.
     """
 
     table: pa.Table
@@ -34,3 +35,4 @@ class Columns:
     dropped: Rows | None = None
     topics: pa.Array | None = None
     schema_name: str | None = None
+    is_whole: bool = False

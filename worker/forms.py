@@ -21,17 +21,18 @@ from pyiceberg.table.name_mapping import parse_mapping_from_json
 from connect.converters.base import Converter
 from connect.converters.compressed import NotGzip, Unpacked, inflate
 from connect.converters.json_converter import JsonConverter
+from connect.converters.plain import ByteArrayConverter, StringConverter
 from connect.reference import ReferencePath
 from worker.blocks import Block
 from worker.decode import JsonDecoder
 from worker.decoded import Columns
-from worker.keys import KeyReader
+from worker.keys import KeyReader, texts
 from worker.plan import PipelineSpec, converter_name, is_plain_json, is_total
 from worker.records import NAME_MAPPING
 from worker.registered import RegisteredForm, registered_form, unfit_tables
 from worker.scanned_json import ScannedJson, json_decoder
 from worker.shapes import guessed_fields, leaf_count
-from worker.steps.chain import keep_schemas, planned, steps_for
+from worker.steps.chain import keep_schemas, planned, steps_for, take_whole
 from worker.steps.rows import Plan, Step, holding, quoted
 from worker.tables import TableWriter
 from worker.transformed import ColumnChain
@@ -81,6 +82,7 @@ class ColumnForm:
         self._decoder: ScannedJson | None = None
         self._registered: RegisteredForm | None = None
         self._envelopes: Envelopes | None = None
+        self._wholes: StringConverter | ByteArrayConverter | None = None
         self._config = config
         self._registered_keys = registered_form(_bare(reference.key), "key", config)
         self._enveloped_keys = _envelopes(_bare(reference.key))
@@ -118,6 +120,8 @@ class ColumnForm:
             self._envelopes = _envelopes(value)
             # what a schema asks for is what transformations leave of it
             asking = [] if self._steps else listed
+            if isinstance(value, StringConverter | ByteArrayConverter) and take_whole(self._steps):
+                self._wholes = value
             self._registered = registered_form(value, "value", config, asking)
         if self._steps:
             self._chain = self._chain_of(self._steps, plan, reference)
@@ -142,7 +146,8 @@ class ColumnForm:
         Raises:
             RetriableError, ConfigError: a schema registry does not answer, or refuses us.
         """
-        if self._decoder is None and self._registered is None and self._envelopes is None:
+        forms = (self._decoder, self._registered, self._envelopes, self._wholes)
+        if all(form is None for form in forms):
             return
         values, places = block.values, np.arange(block.count)
         skip = self._skipped(block)
@@ -181,6 +186,9 @@ class ColumnForm:
                 if self._chain is None:
                     unfit = unfit_tables(schema, self._config, self._listed)
                 yield Columns(payloads, places[rows], nothing, unfit, schema_name=schema.name)
+        elif self._wholes is not None:
+            column, rows = whole_values(self._wholes, values)
+            yield Columns(pa.table({"": column}), places[rows], nothing, is_whole=True)
 
     def _skipped(self, block: Block) -> Mask:
         """Records without a column form, whatever their value."""
@@ -238,6 +246,20 @@ def _envelopes(converter: Converter) -> Envelopes | None:
     if isinstance(converter, JsonConverter) and converter.is_enveloped:
         return Envelopes(converter)
     return None
+
+
+def whole_values(
+    converter: StringConverter | ByteArrayConverter, values: pa.Array
+) -> tuple[pa.Array, Rows]:
+    """Values without fields, and which of them are read here."""
+    if isinstance(converter, ByteArrayConverter):
+        return values, np.arange(len(values))
+    if not converter.is_utf8:
+        return pa.array([], pa.string()), np.empty(0, np.int64)
+    column, doubt = texts(values)
+    if doubt is None:
+        return column, np.arange(len(values))
+    return column.filter(pa.array(~doubt)), np.flatnonzero(~doubt)
 
 
 def _with_names(table: pa.Table, names: tuple[str, ...]) -> pa.Table:

@@ -9,11 +9,12 @@ import pyarrow.compute as pc
 from connect.config.connector import ConnectorConfig
 from connect.converters.base import Converter
 from connect.converters.json_converter import JsonConverter
+from connect.converters.plain import StringConverter
 from worker.blocks import Block, one_chunk
 from worker.decode import JsonDecoder
-from worker.plan import converter_name, is_plain_json
+from worker.plan import is_plain_json
 from worker.registered import registered_form
-from worker.steps.rows import Mask, Positions, valid
+from worker.steps.rows import Mask, Positions, struct_of, valid
 from worker.texts import refused_rows
 from worker.typed_json import Envelopes
 
@@ -25,20 +26,26 @@ class KeyReader:
         config: the connector's.
         converter: the reference's of keys; not of packed ones.
         kind: what the keys are needed as, of plain JSON.
+
+    Attributes:
+        is_typed: whether keys have a schema.
     """
 
     def __init__(self, config: ConnectorConfig, converter: Converter, kind: pa.DataType) -> None:
-        self._is_text = converter_name(config.key_converter) == "String"
+        self._is_text = isinstance(converter, StringConverter) and converter.is_utf8
         self._decoder: JsonDecoder | None = None
         self._envelopes: Envelopes | None = None
+        self._has_no_fields = False
         self._registered = registered_form(converter, "key", config)
         if is_plain_json(config.key_converter):
             if pa.types.is_struct(kind):
                 fields = {f.name: f.type for f in kind}
                 evolves = config.evolve_schema_enabled
                 self._decoder = JsonDecoder(fields, report_unexpected=evolves, keeps=evolves)
+                self._has_no_fields = not fields
         elif isinstance(converter, JsonConverter) and converter.is_enveloped:
             self._envelopes = Envelopes(converter)
+        self.is_typed = not is_plain_json(config.key_converter)
 
     def read(self, block: Block, places: Positions) -> tuple[pa.Array, Mask | None]:
         """The keys of some rows, null where there is none, and rows only the reference reads.
@@ -53,7 +60,7 @@ class KeyReader:
         present = np.flatnonzero(valid(given))
         values = given.take(pa.array(present))
         if self._is_text:
-            return _texts(given)
+            return texts(given)
         table, rows = self._decoded(values, block, places[present])
         doubt = np.zeros(len(places), np.bool_)
         doubt[present] = True
@@ -62,8 +69,8 @@ class KeyReader:
         doubt[present[rows]] = False
         index = np.full(len(places), -1, np.int64)
         index[present[rows]] = np.arange(len(rows))
-        columns = [one_chunk(column) for column in table.columns]
-        whole = pa.StructArray.from_arrays(columns, names=table.column_names)
+        columns = {n: one_chunk(table.column(n)) for n in table.column_names}
+        whole = struct_of(columns, len(rows))
         return whole.take(pa.array(index, mask=index < 0)), doubt
 
     def _decoded(
@@ -79,11 +86,12 @@ class KeyReader:
             found = [(p.table, p.rows) for p in self._registered.decode(values, block, places)]
         elif self._envelopes is not None:
             found = [(table, rows) for _, table, rows in self._envelopes.decode(values)]
-        found = [(t, r) for t, r in found if len(r) and t.num_columns]
+        found = [(t, r) for t, r in found if len(r) and (t.num_columns or self._has_no_fields)]
         return max(found, key=lambda one: len(one[1])) if found else (None, places[:0])
 
 
-def _texts(given: pa.Array) -> tuple[pa.Array, Mask | None]:
+def texts(given: pa.Array) -> tuple[pa.Array, Mask | None]:
+    """Bytes as UTF-8, and rows that are none."""
     try:
         return given.cast(pa.string()), None
     except pa.ArrowInvalid:

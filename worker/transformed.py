@@ -95,6 +95,8 @@ class ColumnChain:
         origins = OriginColumns(block, decoded.places, self._keys, is_text=not is_typed)
         rows = Rows(columns, count, origins, nothing.copy(), nothing.copy())
         rows.is_typed = rows.had_schema = is_typed
+        if decoded.is_whole:
+            (rows.whole,), rows.columns = columns.values(), {}
         table = applied(self._steps, rows, self._wanted)
         unfit = decoded.unfit
         if self._config.evolve_schema_enabled:

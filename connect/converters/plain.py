@@ -31,6 +31,11 @@ class StringConverter:
         except LookupError:
             raise ConfigError(f"unknown encoding {name!r}", code="converter_option") from None
 
+    @property
+    def is_utf8(self) -> bool:
+        """Whether texts are UTF-8."""
+        return self._encoding == "utf-8"
+
     def to_connect(
         self, topic: str, headers: Headers, data: bytes | None
     ) -> tuple[ConnectSchema | None, Any]:

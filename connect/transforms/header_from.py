@@ -111,4 +111,5 @@ DECLARATION: Final = Declaration(
     ),
     has_sides=True,
     needs_headers=True,
+    is_column=True,
 )

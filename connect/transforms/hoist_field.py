@@ -42,4 +42,5 @@ DECLARATION: Final = Declaration(
     Example({"field": "line"}, {"value": "GET / 200"}, {"value": {"line": "GET / 200"}}),
     keys=(Key("field", "STRING", "Name of the field.", REQUIRED),),
     has_sides=True,
+    is_column=True,
 )

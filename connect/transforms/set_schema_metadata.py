@@ -79,4 +79,5 @@ DECLARATION: Final = Declaration(
         NULL_DEFAULT,
     ),
     has_sides=True,
+    is_column=True,
 )

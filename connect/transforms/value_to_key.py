@@ -76,4 +76,5 @@ DECLARATION: Final = Declaration(
         Key("fields", "LIST", "Fields of the new key.", REQUIRED, "HIGH"),
         NULL_DEFAULT,
     ),
+    is_column=True,
 )

@@ -29,13 +29,17 @@ from worker.steps.expressions import jmespath_fields
 from worker.steps.fields import (
     Copy,
     Extract,
+    Hoist,
+    Metadata,
     Nothing,
     Replace,
+    ToHeaders,
     cast,
     insert_field,
     kafka_metadata,
     mask,
 )
+from worker.steps.keys import ExtractKey, OfKeys, ToKey
 from worker.steps.nesting import explode, flatten, parse_json
 from worker.steps.own import OwnColumns
 from worker.steps.rows import Fields, Mask, Plan, Rows, Step
@@ -51,6 +55,8 @@ _STEPS: Final[Mapping[str, Callable[[Mapping[str, Any]], Step | None]]] = {
     "Explode": explode,
     "ExtractField": Extract,
     "Flatten": flatten,
+    "HeaderFrom": ToHeaders,
+    "HoistField": Hoist,
     "InsertField": insert_field,
     "InsertHeader": lambda _: Nothing(),
     "Jmespath": jmespath_fields,
@@ -59,7 +65,9 @@ _STEPS: Final[Mapping[str, Callable[[Mapping[str, Any]], Step | None]]] = {
     "ParseJson": parse_json,
     "ParseTimestamp": parse_timestamp,
     "ReplaceField": Replace,
+    "SetSchemaMetadata": lambda _: Metadata(),
     "TimestampConverter": timestamp_converter,
+    "ValueToKey": ToKey,
 }
 _OF_LINKS: Final[Mapping[str, Callable[[Link, Mapping[str, Any]], Step | None]]] = {
     "Filter": lambda link, _: Filter(link.applies),
@@ -78,8 +86,10 @@ def steps_for(config: ConnectorConfig) -> tuple[Step, ...] | None:
         is_about_headers = each.predicate is not None and each.predicate.class_name.endswith(
             "HasHeaderKey"
         )
-        if step is None or link.side == "key" or is_about_headers:
+        if step is None or is_about_headers:
             return None
+        if link.side == "key":
+            step = OfKeys(step, link)
         if link.applies is not None and not isinstance(step, Filter):
             step = Conditional(step, link.applies)
         found.append(step)
@@ -88,7 +98,15 @@ def steps_for(config: ConnectorConfig) -> tuple[Step, ...] | None:
 
 def keep_schemas(steps: tuple[Step, ...]) -> bool:
     """Whether values come out of the steps with the schema that they had."""
-    return all(isinstance(step, Nothing | Filter | Topics) for step in steps)
+    return all(isinstance(step, Nothing | Filter | Topics | OfKeys | ToKey) for step in steps)
+
+
+def take_whole(steps: tuple[Step, ...]) -> bool:
+    """Whether values that are no structs are made some before a step looks into them."""
+    for step in steps:
+        if not isinstance(step, Nothing | Filter | Topics | OfKeys):
+            return isinstance(step, Hoist)
+    return False
 
 
 def _step(link: Link, options: Mapping[str, str]) -> Step | None:
@@ -101,6 +119,8 @@ def _step(link: Link, options: Mapping[str, str]) -> Step | None:
     if of_link is None and make is None:
         return None
     typed = typed_options(declared.keys, options, families=declared.families)
+    if declared.name == "ExtractField" and link.side == "key":
+        return ExtractKey(typed)
     if of_link is not None:
         return of_link(link, typed)
     return None if make is None else make(typed)
@@ -138,6 +158,8 @@ def applied(steps: tuple[Step, ...], rows: Rows, fields: Fields) -> pa.Table:
     """
     for step in steps:
         step.apply(rows)
+    if rows.whole is not None:
+        rows.suspect_all()  # it is no record of a table
     for name, kind in fields.items():
         if name not in rows.columns:
             rows.columns[name] = nulls(rows.count, kind)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connect.transforms.debezium_transform import CDC, cdc_names, target_pattern
+from worker.steps.keys import key_column
 from worker.steps.rows import (
     Fields,
     Mask,
@@ -19,6 +20,8 @@ from worker.steps.rows import (
     as_mask,
     child,
     children,
+    fields_of,
+    merged_types,
     numbered,
     quoted,
     struct_of,
@@ -42,8 +45,7 @@ def dms(options: Mapping[str, Any]) -> Step:
 
 def _cdc_fields(fields: Fields) -> Fields:
     """What is wanted of the struct of the change, which is no field of the record."""
-    kind = fields.pop(CDC, None)
-    return {f.name: f.type for f in kind} if kind is not None and pa.types.is_struct(kind) else {}
+    return fields_of(fields.pop(CDC, None))
 
 
 def _row(fields: Fields) -> pa.DataType:
@@ -55,15 +57,15 @@ class _Debezium:
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
-        self._wants_key = False
+        self._wants_key = self._evolves = False
 
     def plan(self, wanted: Plan) -> None:
         wanted.reads_text = True
         cdc = _cdc_fields(wanted.fields)
         key = cdc.get("key")
-        self._wants_key = key is not None
+        self._wants_key, self._evolves = key is not None, wanted.evolves
         if key is not None:
-            wanted.key = key
+            wanted.key = merged_types(wanted.key, key)
         row = _row(wanted.fields)
         source = pa.struct([(name, _TEXT) for name in ("schema", "db", "table")])
         wanted.fields = {
@@ -128,8 +130,10 @@ class _Debezium:
             **_named(rows, [database, table], lambda db, name: cdc_names(self._pattern, db, name)),
         }
         if self._wants_key:
-            cdc["key"], doubt = rows.origins.keys()
-            rows.suspect(doubt)
+            cdc["key"] = key_column(rows)
+        elif rows.key is not None:
+            if self._evolves and not rows.is_typed:
+                rows.suspect_all()  # whether a record has one is not known
         elif not rows.is_typed:
             # nobody asks for it but schema evolution, which must see that there is one
             cdc["key"] = pa.array(np.where(rows.origins.has_key, 1, 0), mask=~rows.origins.has_key)

@@ -73,7 +73,7 @@ def _has_form(node: Node) -> bool:
     """Whether an expression has a column form as a value."""
     kind, inner = node["type"], node.get("children", [])
     if kind == "field":
-        return True
+        return bool(node["value"] != "kafka")  # the whole of a record's origin, or an inner field
     if kind == "subexpression":
         return _is_origin(node) or (
             all(_has_form(part) for part in inner) and _first_name(node) != "kafka"

@@ -13,7 +13,19 @@ from connect.transforms.insert_field import insertions
 from connect.transforms.kafka_metadata_transform import external_of
 from connect.transforms.replace_field import renames_of
 from worker.casts import cast_column, cast_guess, mask_column
-from worker.steps.rows import Fields, Mask, Plan, Rows, Step, child, children, valid
+from worker.steps.rows import (
+    Fields,
+    Mask,
+    Plan,
+    Rows,
+    Step,
+    child,
+    children,
+    fields_of,
+    is_struct,
+    struct_of,
+    valid,
+)
 
 _INSTANT: Final = pa.timestamp("ms", "UTC")
 
@@ -28,6 +40,19 @@ class Nothing:
     def apply(self, rows: Rows) -> None:
         """See ``Step``."""
         del rows
+
+
+class Metadata:
+    """Another name or version of a schema, of which no column tells."""
+
+    def plan(self, wanted: Plan) -> None:
+        """See ``Step``."""
+        del wanted
+
+    def apply(self, rows: Rows) -> None:
+        """See ``Step``."""
+        if not rows.is_typed:
+            rows.suspect_all()
 
 
 class _Insert:
@@ -138,6 +163,43 @@ class Replace:
         rows.columns = {self._renames.get(name, name): column for name, column in kept.items()}
         if rows.is_typed and len(rows.columns) < len(kept):
             rows.suspect_all()  # two fields of one name
+
+
+class ToHeaders:
+    """Fields that become headers, which no column shows: they stay, or are left out."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._names = frozenset(options["fields"])
+        self._moved = self._names if options["operation"] == "move" else frozenset()
+
+    def plan(self, wanted: Plan) -> None:
+        """See ``Step``."""
+        wanted.fields = {n: kind for n, kind in wanted.fields.items() if n not in self._moved}
+
+    def apply(self, rows: Rows) -> None:
+        """See ``Step``."""
+        if rows.is_typed and not rows.columns.keys() >= self._names:
+            rows.suspect_all()
+        rows.columns = {n: column for n, column in rows.columns.items() if n not in self._moved}
+
+
+class Hoist:
+    """The whole value as one field."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._name = options["field"]
+
+    def plan(self, wanted: Plan) -> None:
+        """See ``Step``."""
+        kind = wanted.fields.get(self._name)
+        wanted.fields, wanted.whole = fields_of(kind), None if is_struct(kind) else kind
+
+    def apply(self, rows: Rows) -> None:
+        """See ``Step``."""
+        column = rows.whole
+        if column is None:
+            column = struct_of(rows.columns, rows.count, rows.absent)
+        rows.columns, rows.whole, rows.absent = {self._name: column}, None, None
 
 
 class Copy:

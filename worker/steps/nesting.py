@@ -13,6 +13,7 @@ from connect.transforms.chain_limits import RECORDS_MAX
 from connect.transforms.paths import steps as path_of
 from worker.blocks import one_chunk
 from worker.decode import JsonDecoder
+from worker.steps.keys import repeat_keys
 from worker.steps.rows import (
     Fields,
     Mask,
@@ -282,6 +283,7 @@ class _Explode:
         """Repeat every row as often as its position stands there."""
         chosen = pa.array(parents)
         rows.columns = {name: column.take(chosen) for name, column in rows.columns.items()}
+        repeat_keys(rows, chosen)
         rows.count = len(parents)
         rows.origins = rows.origins.picked(parents)
         rows.doubt = np.zeros(rows.count, np.bool_)

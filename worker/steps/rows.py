@@ -26,6 +26,11 @@ class TooManyRows(Exception):  # noqa: N818 - a verdict about a block
 class KeyColumns(Protocol):
     """Reads message keys by columns."""
 
+    @property
+    def is_typed(self) -> bool:
+        """Whether keys have a schema."""
+        ...
+
     def read(self, block: Block, places: Positions) -> tuple[pa.Array, Mask | None]:
         """The keys of some rows, null where there is none, and rows only the reference reads."""
         ...
@@ -81,6 +86,11 @@ class OriginColumns:
             return pa.nulls(len(self.places)), self.has_key
         return self._keys.read(self._block, self.places)
 
+    @property
+    def has_typed_keys(self) -> bool:
+        """Whether keys have a schema."""
+        return self._keys is not None and self._keys.is_typed
+
     def holding(self, texts: Sequence[str], rows: Mask) -> Mask:
         """Those of the rows whose value's text holds one of the texts, or may hold it."""
         if not self._is_text:
@@ -120,6 +130,9 @@ class Rows:
         is_typed: whether the records have a schema; then every field of it is a column.
         had_schema: whether they came with one: without it, the structs inside still have theirs.
         refused: positions in the block of records that left no row and are the reference's.
+        whole: the value itself where it is no struct and no map: then there are no columns.
+        absent: of keys, the rows without one; None where all have one.
+        key: the keys, None until a step looked at them.
     """
 
     columns: dict[str, pa.Array]
@@ -131,6 +144,9 @@ class Rows:
     is_typed: bool = False
     had_schema: bool = False
     refused: list[Positions] = field(default_factory=list)
+    whole: pa.Array | None = None
+    absent: Mask | None = None
+    key: Rows | None = None
 
     @property
     def is_mixed(self) -> bool:
@@ -181,6 +197,7 @@ class Plan:
         key: what the key is needed as, None where it is not.
         evolves: whether tables get columns for fields they lack.
         is_hopeless: whether too much would have to be decoded.
+        whole: what the value itself is needed as, where a step makes a field of it or it is a key.
     """
 
     fields: Fields
@@ -189,6 +206,7 @@ class Plan:
     key: pa.DataType | None = None
     evolves: bool = False
     is_hopeless: bool = False
+    whole: pa.DataType | None = None
 
 
 class Step(Protocol):
@@ -247,7 +265,8 @@ def struct_of(fields: dict[str, pa.Array], count: int, null: Mask | None = None)
     """A struct column of fields, null where the mask says."""
     mask = None if null is None or not null.any() else pa.array(null)
     if not fields:
-        return pa.array([{}] * count, pa.struct([]), mask=null)
+        bits = None if mask is None else pc.invert(mask).buffers()[1]
+        return pa.Array.from_buffers(pa.struct([]), count, [bits])
     return pa.StructArray.from_arrays(list(fields.values()), names=list(fields), mask=mask)
 
 
@@ -300,6 +319,16 @@ def put_at(
     return doubt
 
 
+def is_struct(kind: pa.DataType | None) -> bool:
+    """Whether a type is there and has fields."""
+    return kind is not None and bool(pa.types.is_struct(kind))
+
+
+def fields_of(kind: pa.DataType | None) -> Fields:
+    """The fields of a struct; of what is none, none."""
+    return {f.name: f.type for f in kind} if kind is not None and is_struct(kind) else {}
+
+
 def type_at(kind: pa.DataType | None, path: Sequence[str]) -> pa.DataType | None:
     """The type below a path of structs, None where there is none."""
     for name in path:
@@ -314,9 +343,7 @@ def with_type_at(kind: pa.DataType | None, path: Sequence[str], leaf: pa.DataTyp
     """A type with another one at a path of structs."""
     if not path:
         return leaf
-    fields: Fields = {}
-    if kind is not None and pa.types.is_struct(kind):
-        fields = {f.name: f.type for f in kind}
+    fields = fields_of(kind)
     fields[path[0]] = with_type_at(fields.get(path[0]), path[1:], leaf)
     return pa.struct(list(fields.items()))
 

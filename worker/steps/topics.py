@@ -14,7 +14,7 @@ from connect.errors import RecordError
 from connect.records import SinkRecord
 from connect.transforms.chain import Link
 from connect.transforms.date_format import DateFormat
-from worker.steps.rows import Mask, Plan, Rows, Step, numbered, valid
+from worker.steps.rows import Mask, Plan, Rows, Step, merged_types, numbered, valid
 
 _DAY_MS: Final = 86_400_000
 # the smallest letter of a pattern tells which instants it writes alike
@@ -98,9 +98,11 @@ class Conditional:
 
     def plan(self, wanted: Plan) -> None:
         """See ``Step``."""
-        before = dict(wanted.fields)
+        before, key = dict(wanted.fields), wanted.key
         self._inner.plan(wanted)
         wanted.fields = {**before, **wanted.fields}
+        if key is not None:  # some rows keep theirs
+            wanted.key = key if wanted.key is None else merged_types(wanted.key, key)
 
     def apply(self, rows: Rows) -> None:
         """See ``Step``."""
