@@ -36,7 +36,7 @@ from tests.stack import unique_name
 from tests.tables import connector, reference, written_file
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
-WAIT_S = 30
+WAIT_S = 120
 
 
 class Bench:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from tests.loopback_proxy import HOP_BY_HOP, LoopbackProxy, cut, send
+from tests.loopback_proxy import HOP_BY_HOP, LoopbackProxy, cut, send, wait_until_gone
 
 
 def _first_half(body: bytes) -> bytes:
@@ -25,8 +25,9 @@ class FaultyProxy(LoopbackProxy):
 
     A fault is ``applied:WHAT``, ``refused:WHAT`` or ``some:WHAT``: the request reaches the server,
     or it does not, or only the first half of a transaction's tables does. WHAT is a status, ``cut``
-    (connection closed without an answer), ``garbage``, ``empty``, ``hang:SECONDS``, or nothing for
-    the server's own answer. Answers of status 429 carry ``retry_after``, if that is set.
+    (connection closed without an answer), ``garbage``, ``empty``, ``hang`` (no answer for as long
+    as the client waits), or nothing for the server's own answer. Answers of status 429 carry
+    ``retry_after``, if that is set.
     """
 
     def __init__(self, target: str) -> None:
@@ -75,9 +76,9 @@ class FaultyProxy(LoopbackProxy):
     def _send(
         self, request: BaseHTTPRequestHandler, answer: httpx.Response | None, what: str
     ) -> None:
-        if what.startswith("hang"):
-            time.sleep(float(what.partition(":")[2]))
-        if what == "cut" or (what.startswith("hang") and answer is None):
+        if what in {"cut", "hang"}:
+            if what == "hang":
+                wait_until_gone(request)
             cut(request)
             return
         status, body = 200, b""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 from collections.abc import Mapping
@@ -78,6 +79,13 @@ def cut(request: BaseHTTPRequestHandler) -> None:
     request.close_connection = True
     request.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _FORGET)
     request.connection.close()
+
+
+def wait_until_gone(request: BaseHTTPRequestHandler) -> None:
+    """Return when the client has closed the connection on which it waits for an answer."""
+    poll = select.poll()
+    poll.register(request.connection, select.POLLRDHUP)
+    assert poll.poll(60_000), "the client waits for a minute and more"
 
 
 def send(

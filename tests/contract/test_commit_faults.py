@@ -26,7 +26,7 @@ from tests.tables import (
     table_commit,
 )
 
-UNKNOWN = ["500", "502", "503", "504", "507", "408", "cut", "garbage", "empty", "hang:1.5"]
+UNKNOWN = ["500", "502", "503", "504", "507", "408", "cut", "garbage", "empty", "hang"]
 REFUSED = ["400", "403", "404", "422"]
 
 
@@ -40,8 +40,16 @@ def proxy(rest_catalog: RestCatalog) -> Iterator[FaultyProxy]:
 
 @pytest.fixture
 def catalog(proxy: FaultyProxy, rest_catalog: RestCatalog) -> Iterator[CatalogGateway]:
-    """A gateway through the proxy, with a time limit of one second."""
-    limits = {"rest.client.socket-timeout-ms": "1000"}
+    """A gateway through the proxy."""
+    gateway = open_catalog("iceberg", {**rest_catalog.properties, "uri": proxy.uri})
+    yield gateway
+    gateway.close()
+
+
+@pytest.fixture
+def impatient(proxy: FaultyProxy, rest_catalog: RestCatalog) -> Iterator[CatalogGateway]:
+    """The same with a time limit of two seconds."""
+    limits = {"rest.client.socket-timeout-ms": "2000"}
     gateway = open_catalog("iceberg", {**rest_catalog.properties, "uri": proxy.uri, **limits})
     yield gateway
     gateway.close()
@@ -250,14 +258,19 @@ def test_a_catalog_that_is_away_is_retriable(
 
 @pytest.mark.parametrize("where", ["applied", "refused"])
 def test_the_gateway_makes_one_attempt(
-    proxy: FaultyProxy, catalog: CatalogGateway, table: Table, where: str
+    proxy: FaultyProxy,
+    catalog: CatalogGateway,
+    impatient: CatalogGateway,
+    table: Table,
+    where: str,
 ) -> None:
     """Each fault of the table becomes one of three errors, after one request."""
     for what in [*UNKNOWN, *REFUSED, "429", "409"]:
         proxy.commits = 0
         proxy.faults.append(f"{where}:{what}")
+        gateway = impatient if what == "hang" else catalog
         with pytest.raises((CommitConflict, CommitRefused, CommitStateUnknown)) as raised:
-            catalog.commit(catalog.load(table.name()), [], [])
+            gateway.commit(catalog.load(table.name()), [], [])
         assert proxy.commits == 1
         expected = CommitStateUnknown if what in UNKNOWN else CommitRefused
         assert raised.type is (CommitConflict if what == "409" else expected)
