@@ -50,7 +50,7 @@ from tests.frames import (
         (MAGIC + b"\x00\x03\xed\xa0\xbd", "not modified UTF-8"),
         (bytes(FRAME_BYTES_MAX + 1), "frame of"),
     ],
-    ids=str,
+    ids=lambda given: repr(given)[:40],
 )
 def test_broken_frames(frame: bytes, reason: str) -> None:
     """A frame that is none is refused with its reason and without a group."""
