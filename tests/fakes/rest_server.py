@@ -48,8 +48,9 @@ class RestServer:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        deadline = time.monotonic() + 10
-        while not self._server.started and time.monotonic() < deadline:
+        deadline = time.monotonic() + 60
+        while not self._server.started:
+            assert time.monotonic() < deadline, "the server has not started"
             time.sleep(0.01)
         return self
 
@@ -60,7 +61,7 @@ class RestServer:
         trace: TracebackType | None,
     ) -> None:
         self._server.should_exit = True
-        self._thread.join(10)
+        self._thread.join(60)
         self._socket.close()
 
     def send(

@@ -58,8 +58,8 @@ def test_up_ends_everything_when_asked(tmp_path: Path) -> None:
         family = psutil.Process(up.pid).children(recursive=True)
         assert len(family) >= 2
         up.send_signal(signal.SIGTERM)
-        assert up.wait(60) == 0
-    _, alive = psutil.wait_procs(family, timeout=10)
+        assert up.wait(120) == 0
+    _, alive = psutil.wait_procs(family, timeout=60)
     assert not alive
 
 
@@ -92,6 +92,6 @@ def test_everything_dies_with_a_killed_up(tmp_path: Path) -> None:
         assert up.stdout.readline().startswith("ready")
         family = psutil.Process(up.pid).children(recursive=True)
         os.kill(up.pid, signal.SIGKILL)
-        up.wait(10)
-    _, alive = psutil.wait_procs(family, timeout=45)
+        up.wait(60)
+    _, alive = psutil.wait_procs(family, timeout=90)
     assert not alive

@@ -69,7 +69,7 @@ class Worker:
     def end(self, timeout_s: float = 60) -> int:
         """Wait for the exit; the status."""
         status = self.process.wait(timeout_s)
-        self._thread.join(10)
+        self._thread.join(60)
         self.channel.close()
         return status
 
@@ -279,7 +279,7 @@ def test_life_of_a_worker(bench: Bench, topics: Topics) -> None:
     worker.process.send_signal(signal.SIGTERM)
     assert worker.end() == 0
     assert worker.states("good")[-1] == "STOPPED"
-    _, alive = psutil.wait_procs(family, timeout=10)
+    _, alive = psutil.wait_procs(family, timeout=60)
     assert not alive
     assert CANARY not in worker.log.read_text()
     assert not list((bench.folder / "state").glob("icefloe-worker-*"))
@@ -317,7 +317,7 @@ def test_killed_worker_is_taken_over_without_loss(bench: Bench, topics: Topics, 
     family = first.children()
     bench.ask("killed")
     assert first.end() == -signal.SIGKILL
-    _, alive = psutil.wait_procs(family, timeout=20)
+    _, alive = psutil.wait_procs(family, timeout=60)
     assert not alive, "Spark's JVM outlived its driver"
     second = bench.start()
     second.channel.send(command)

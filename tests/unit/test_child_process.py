@@ -38,7 +38,7 @@ def test_child_that_ends_early_leaves_its_words(start: Start) -> None:
     """Status and output are in the error."""
     child = start("import sys; print('no luck'); sys.exit(3)")
     with pytest.raises(RetriableError, match=r"status 3(.|\n)*no luck") as caught:
-        child.wait_until(lambda: False, timeout_ms=10_000)
+        child.wait_until(lambda: False, timeout_ms=60_000)
     assert caught.value.code == "child_died"
 
 
@@ -54,7 +54,7 @@ def test_silent_child_is_given_up(start: Start) -> None:
 def test_tail_is_of_this_child_alone(start: Start) -> None:
     """What an earlier child wrote to the same file is not shown."""
     first, second = "print('first')", "print('second')"
-    start(first).stop(timeout_ms=5_000)
+    start(first).stop(timeout_ms=60_000)
     child = start(second)
     while child.is_running:
         time.sleep(0.01)
@@ -68,16 +68,16 @@ def test_stubborn_child_is_killed(start: Start) -> None:
         "print('deaf', flush=True); time.sleep(60)"
     )
     child = start(code)
-    child.wait_until(lambda: "deaf" in child.tail(), timeout_ms=10_000)
+    child.wait_until(lambda: "deaf" in child.tail(), timeout_ms=60_000)
     assert child.stop(timeout_ms=100) == -signal.SIGKILL
 
 
 def test_frozen_child_can_be_stopped(start: Start) -> None:
     """A paused child still acts on the request to end."""
     child = start("print('up', flush=True); import time; time.sleep(60)")
-    child.wait_until(lambda: "up" in child.tail(), timeout_ms=10_000)
+    child.wait_until(lambda: "up" in child.tail(), timeout_ms=60_000)
     child.signal(signal.SIGSTOP)
-    assert child.stop(timeout_ms=10_000) == -signal.SIGTERM
+    assert child.stop(timeout_ms=60_000) == -signal.SIGTERM
 
 
 def test_folder_belongs_to_one(tmp_path: Path) -> None:

@@ -142,15 +142,15 @@ def test_a_client_certificate_is_a_user(tmp_path: Path) -> None:
 
 def test_a_slow_head_and_a_slow_body_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slow clients cannot hold connections; others are served meanwhile."""
-    monkeypatch.setattr(transport, "HEAD_S", 0.3)
-    monkeypatch.setattr(gate, "BODY_S", 0.3)
+    monkeypatch.setattr(transport, "HEAD_S", 0.6)
+    monkeypatch.setattr(gate, "BODY_S", 0.6)
     with guarded() as server:
         for begin in (b"", b"GET /health HT", b"GET / HTTP/1.1\r\nHost: localhost\r\n"):
-            with socket.create_connection(("127.0.0.1", server.port), timeout=10) as slow:
+            with socket.create_connection(("127.0.0.1", server.port), timeout=60) as slow:
                 slow.sendall(begin)
                 assert server.send("GET", "/health").status == 200
                 assert slow.recv(1024) == b""
-        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as slow:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as slow:
             slow.sendall(
                 b"PUT /connectors/a/config HTTP/1.1\r\nHost: localhost\r\n"
                 b"Content-Length: 9\r\n\r\n{"
@@ -160,12 +160,12 @@ def test_a_slow_head_and_a_slow_body_are_cut_off(monkeypatch: pytest.MonkeyPatch
 
 def test_a_connection_is_used_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a head that has begun is in a hurry; a kept connection may rest."""
-    monkeypatch.setattr(transport, "HEAD_S", 0.3)
+    monkeypatch.setattr(transport, "HEAD_S", 0.6)
     with guarded() as server, httpx.Client(base_url=f"http://127.0.0.1:{server.port}") as client:
         for _ in range(2):
             assert client.get("/health").status_code == 200
-            time.sleep(0.6)
-        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as slow:
+            time.sleep(0.9)
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as slow:
             slow.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             answer = b""
             while not answer.endswith(b"}"):  # head and body come on their own
@@ -179,7 +179,7 @@ def test_too_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the bound they are closed."""
     with guarded() as server:
         monkeypatch.setattr(transport, "CONNECTIONS_MAX", 0)
-        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as extra:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as extra:
             assert is_closed(extra)
         monkeypatch.setattr(transport, "CONNECTIONS_MAX", 10)
         assert server.send("GET", "/health").status == 200
