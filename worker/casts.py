@@ -27,7 +27,7 @@ _EXACT_MAX: Final = 2.0**53
 
 def cast_guess(target: str) -> Callable[[pa.DataType | None], pa.DataType]:
     """What a field most likely holds that is cast to a type."""
-    kinds = {"string": pa.string(), "boolean": pa.bool_(), "float64": pa.float64()}
+    kinds = {"boolean": pa.bool_(), "float64": pa.float64()}
     kind = kinds.get(target, pa.int64())
     return lambda _: kind
 

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from worker.doubts import Mask, either, matches, zero_doubt
+from worker.json_cursor import Seen
 from worker.scans import may_hold_digits, raw_bytes
 from worker.shapes import extra_rows, learned_schema, pruned
 from worker.texts import refused_rows
@@ -56,12 +57,14 @@ class Decoded:
         refused: positions of the rows that the reference must read.
         unexpected: positions of decoded rows that hold values in fields nobody asked for; only
             looked for when the decoder was told to.
+        seen: what stands in the decoded documents, which hold no escapes; None: anything.
     """
 
     table: pa.Table
     rows: Rows | None
     refused: Rows
     unexpected: Rows
+    seen: Seen | None = None
 
 
 class JsonDecoder:

@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from worker.json_cursor import Seen
+
 Rows = npt.NDArray[np.int64]
 
 
@@ -25,6 +27,7 @@ class Columns:
         dropped: positions in the block of records that transformations dropped; not in the table.
         topics: the rows' topics where transformations may have changed them.
         schema_name: of the rows' one schema; None where they have none, or it has no name.
+        seen: see ``worker.decode.Decoded``.
         is_whole: whether the one column is the value itself, which is no struct and no map.
     """
 
@@ -35,4 +38,5 @@ class Columns:
     dropped: Rows | None = None
     topics: pa.Array | None = None
     schema_name: str | None = None
+    seen: Seen | None = None
     is_whole: bool = False

@@ -160,10 +160,11 @@ class ColumnForm:
         if self._decoder is not None:
             for decoded in self._decoder.decode(values):
                 rows = places if decoded.rows is None else places[decoded.rows]
-                found = Columns(decoded.table, rows, places[decoded.unexpected])
+                found = Columns(decoded.table, rows, places[decoded.unexpected], seen=decoded.seen)
                 if self._chain is None:
                     yield found
                 else:
+                    found = self._without_shadowed(block, found)
                     yield from self._chain.run(block, found, is_typed=False)
             return
         for found in self._of_schemas(values, block, places):
@@ -196,9 +197,20 @@ class ColumnForm:
         if self._has_headers and (headers := block.column("headers")) is not None:
             counted = pc.fill_null(pc.list_value_length(headers), 0)
             skip = skip | (counted.to_numpy(zero_copy_only=False) > 0)
-        if self._shadowed:
-            skip = skip | holding(block.values, [quoted(name) for name in self._shadowed])
         return skip
+
+    def _without_shadowed(self, block: Block, found: Columns) -> Columns:
+        """The rows whose text has no field that decides which one of two is meant."""
+        seen = found.seen
+        if not self._shadowed or (seen is not None and seen.names.isdisjoint(self._shadowed)):
+            return found
+        values = block.values.take(pa.array(found.places))
+        keep = ~holding(values, [quoted(name) for name in self._shadowed])
+        table = found.table.filter(pa.array(keep)).combine_chunks()
+        left = np.isin(found.unexpected, found.places[keep])
+        return replace(
+            found, table=table, places=found.places[keep], unexpected=found.unexpected[left]
+        )
 
     def _refused_keys(self, block: Block) -> Mask:
         """Rows whose key the converter refuses, or may refuse."""

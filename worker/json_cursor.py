@@ -11,6 +11,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -35,6 +36,19 @@ _NO_DIGIT: Final = _U(0x7676767676767676)
 _POWERS: Final = np.array([10**n for n in range(20)], np.uint64)
 
 
+@dataclass(slots=True)
+class Seen:
+    """What stands in documents, refused ones included.
+
+    Attributes:
+        names: of fields, at any depth.
+        has_null: whether a field or item is null.
+    """
+
+    names: set[str] = field(default_factory=set)
+    has_null: bool = False
+
+
 class Pattern:
     """A text to compare with, eight bytes at a time."""
 
@@ -57,25 +71,28 @@ class JsonCursor:
         at: next byte of each row.
         bad: rows that are refused; their cursors are parked where nothing matches.
         rounds: steps over items that are left, shared with the cursors made from this one.
+        seen: what was read, shared as well.
     """
 
-    __slots__ = ("at", "bad", "data", "parked", "rounds", "words")
+    __slots__ = ("at", "bad", "data", "parked", "rounds", "seen", "words")
 
-    def __init__(self, data: Bytes, at: Ints, parked: int) -> None:
+    def __init__(self, data: Bytes, at: Ints, parked: int, seen: Seen) -> None:
         self.data = data
         self.parked = parked
         self.words: Words = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
         self.at = at
         self.bad: Mask = np.zeros(len(at), np.bool_)
         self.rounds = [ROUNDS_MAX]
+        self.seen = seen
 
     @classmethod
-    def over(cls, texts: pa.Array, ahead: int) -> tuple[JsonCursor, Ints]:
+    def over(cls, texts: pa.Array, ahead: int, seen: Seen) -> tuple[JsonCursor, Ints]:
         """A cursor over texts, and their ends.
 
         Args:
             texts: one chunk, no nulls, less than 2 GB.
             ahead: bytes of the longest pattern.
+            seen: takes what is read.
         """
         _, offsets, data = texts.buffers()
         bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
@@ -84,7 +101,7 @@ class JsonCursor:
         # a quote that ends the strings nothing else does, and that no cursor can stand at
         padded = np.frombuffer(b"".join((raw, b'\0"', bytes(ahead + 64))), np.uint8)
         at = bounds.astype(np.int64) - low
-        return cls(padded, at[:-1], high - low), at[1:]
+        return cls(padded, at[:-1], high - low, seen), at[1:]
 
     def __len__(self) -> int:
         return len(self.at)
@@ -93,7 +110,8 @@ class JsonCursor:
         """A cursor over some of the rows (a mask or positions)."""
         made = object.__new__(JsonCursor)
         made.data, made.words, made.parked = self.data, self.words, self.parked
-        made.at, made.bad, made.rounds = self.at[rows], self.bad[rows], self.rounds
+        made.at, made.bad = self.at[rows], self.bad[rows]
+        made.rounds, made.seen = self.rounds, self.seen
         return made
 
     def join(self, part: JsonCursor, rows: Any) -> None:

@@ -104,6 +104,7 @@ def _nullable(read: Value, cursor: JsonCursor) -> Optional:
     is_null = first == ord("n")
     if not is_null.any():
         return Optional(np.ones(len(cursor), np.bool_), read(cursor, first))
+    cursor.seen.has_null = True
     literal = is_null & cursor.starts_with(_NULL)
     cursor.refuse(is_null & ~literal)
     cursor.at = cursor.at + 4 * literal
@@ -253,6 +254,7 @@ class _Field:
     first: Pattern
     later: Pattern
     read: Scanner
+    is_usual: bool
 
 
 def _fields_scanner(
@@ -266,7 +268,7 @@ def _fields_scanner(
         read = _passed if inner is None else _value(inner, (*path, name), layout)
         key = b'"%b"%b' % (name.encode(), layout.colon)
         first, later = Pattern(b"{" + key), Pattern(layout.comma + key)
-        steps.append(_Field(name, first, later, partial(_nullable, read)))
+        steps.append(_Field(name, first, later, partial(_nullable, read), name in names))
     return partial(_fields, steps, list(types))
 
 
@@ -276,7 +278,14 @@ def _fields(
     fresh: Mask = first == ord("{")
     cursor.refuse(~fresh)
     found: dict[str, Gathered] = {}
+    is_over: bool | None = None
     for step in steps:
+        if not step.is_usual and is_over is None:
+            is_over = bool((cursor.byte() == ord("}")).all())
+        if is_over:
+            none = step.read(cursor.part(np.empty(0, np.int64))).values
+            found[step.name] = Optional(np.zeros(len(cursor), np.bool_), none)
+            continue
         found[step.name], fresh = _field(step, cursor, fresh)
     if fresh.any():
         cursor.at = cursor.at + fresh
@@ -295,6 +304,8 @@ def _field(step: _Field, cursor: JsonCursor, fresh: Mask) -> tuple[Gathered, Mas
     else:
         present = np.where(fresh, cursor.starts_with(step.first), cursor.starts_with(step.later))
         size = np.where(fresh, step.first.size, step.later.size)
+    if present.any():
+        cursor.seen.names.add(step.name)
     if present.all():
         cursor.at = cursor.at + size
         return step.read(cursor), np.zeros(len(cursor), np.bool_) if has_fresh else fresh

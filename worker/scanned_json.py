@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from worker.decode import Decoded, JsonDecoder
-from worker.json_cursor import JsonCursor
+from worker.json_cursor import JsonCursor, Seen
 from worker.json_maps import MapDecoder, holds_map
 from worker.json_scan import (
     ENTRY,
@@ -81,6 +81,8 @@ class ScannedJson:
         self._other = other
         self._passes = not report_unexpected
         self._is_possible = can_scan(pa.struct(list(fields.items())))
+        self._has_maps = any(holds_map(kind) for kind in fields.values())
+        self._seen = Seen()
         self._keys: dict[Path, list[str]] = {}
         self._gaps = (b",", b":")
         self._scan: tuple[Document, int] | None = None
@@ -97,6 +99,7 @@ class ScannedJson:
         if self._left_off > 0:
             self._left_off -= 1
         elif self._is_possible and len(values):
+            self._seen = Seen()
             table, rows = self._scanned(values)
             if len(rows) * 2 < len(values):
                 self._fruitless = min(self._fruitless * 2 + 1, _FRUITLESS_MAX)
@@ -107,7 +110,8 @@ class ScannedJson:
                 refused = np.ones(len(values), np.bool_)
                 refused[rows] = False
                 rest = np.flatnonzero(refused)
-                yield Decoded(table, rows if len(rest) else None, rest, _NOTHING)
+                seen = None if self._has_maps else self._seen  # keys of maps are not told
+                yield Decoded(table, rows if len(rest) else None, rest, _NOTHING, seen)
         if len(rest):
             yield self._by_other(values, rest)
 
@@ -159,7 +163,7 @@ class ScannedJson:
         found: list[Rows] = []
         step = rows_at_once(texts)
         for start in range(0, len(texts), step):
-            cursor, end = JsonCursor.over(texts.slice(start, step), ahead)
+            cursor, end = JsonCursor.over(texts.slice(start, step), ahead, self._seen)
             if is_escaped:
                 cursor.refuse(_escaped(cursor, end))
             fields = scan(cursor)
@@ -191,10 +195,7 @@ class ScannedJson:
             except (ValueError, RecursionError):
                 continue
             self._note(document, kind, ())
-            if isinstance(document, _Pairs) and len(document) > 1:
-                name = document[1][0]  # no text holds this without a backslash
-                comma = b", " if f', "{name}":' in text else b","
-                self._gaps = comma, (b": " if f'"{name}": ' in text else b":")
+            self._gaps = _gaps(_names(document), text, self._gaps)
         if (self._keys, self._gaps) == before and self._scan is not None:
             return False
         if sum(map(len, self._keys.values())) > _KEYS_MAX:
@@ -229,6 +230,33 @@ class ScannedJson:
 
 class _Pairs(list[tuple[str, Any]]):
     """Keys and values of an object, in their order."""
+
+
+def _names(value: Any) -> tuple[str | None, str | None]:
+    """A name of an object, and one behind another, at any depth."""
+    first = second = None
+    if not isinstance(value, _Pairs):
+        return None, None
+    if value:
+        first = value[0][0]
+    if len(value) > 1:
+        second = value[1][0]
+    for _, inner in value:
+        if second is not None:
+            break
+        _, second = _names(inner)
+    return first, second
+
+
+def _gaps(
+    names: tuple[str | None, str | None], text: str, known: tuple[bytes, bytes]
+) -> tuple[bytes, bytes]:
+    """What stands between fields, and between a name and its value, where the names tell."""
+    found = [name for name in names if name is not None]  # one with an escape is not in the text
+    commas = [gap for gap in (", ", ",") if f'{gap}"{names[1]}"' in text and names[1] is not None]
+    colons = [gap for name in found for gap in (": ", ":") if f'"{name}"{gap}' in text]
+    comma = commas[0].encode() if commas else known[0]
+    return comma, colons[0].encode() if colons else known[1]
 
 
 def _escaped(cursor: JsonCursor, end: Rows) -> npt.NDArray[np.bool_]:

@@ -64,4 +64,8 @@ def may_hold_exponent(raw: Bytes) -> bool:
 def may_hold(raw: Bytes, text: bytes) -> bool:
     """Whether a text is among these."""
     step = _CACHED - len(text)
-    return any(text in raw[start : start + _CACHED].tobytes() for start in range(0, len(raw), step))
+    for start in range(0, len(raw), step):
+        part = raw[start : start + _CACHED].tobytes()
+        if text[:1] in part and text in part:  # one byte is found much faster
+            return True
+    return False

@@ -46,9 +46,15 @@ class Texts:
         self.data: Bytes = np.frombuffer(data if has_data else b"\0", np.uint8)
         self.starts = bounds[:-1]
         self.lengths = np.diff(bounds)
+        width = int(self.lengths[0]) if len(self.lengths) else 0
+        self._square: Bytes | None = None
+        if width and (self.lengths == width).all():  # a column of bytes needs no looking up
+            self._square = self.data[bounds[0] : bounds[-1]].reshape(-1, width)
 
     def at(self, position: int) -> Bytes:
         """The byte at a position of each text; positions past the data read its last byte."""
+        if self._square is not None and position < self._square.shape[1]:
+            return self._square[:, position]
         found: Bytes = self.data[np.minimum(self.starts + position, len(self.data) - 1)]
         return found
 

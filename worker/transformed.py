@@ -92,7 +92,9 @@ class ColumnChain:
             for n, c in zip(decoded.table.column_names, decoded.table.columns, strict=True)
         }
         nothing = np.zeros(count, np.bool_)
-        origins = OriginColumns(block, decoded.places, self._keys, is_text=not is_typed)
+        origins = OriginColumns(
+            block, decoded.places, self._keys, is_text=not is_typed, seen=decoded.seen
+        )
         rows = Rows(columns, count, origins, nothing.copy(), nothing.copy())
         rows.is_typed = rows.had_schema = is_typed
         if decoded.is_whole:

@@ -1,6 +1,7 @@
 """What a transformation costs by columns: CPU seconds per million records, beside none.
 
-``python -m tests.bench.transform_steps [RECORDS]``; one process, no Spark, no broker.
+``python -m tests.bench.transform_steps [RECORDS [NAMES]]``; one process, no Spark, no broker. None
+gets the same records, into a table of the columns that they have before the transformation.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BooleanType,
     DoubleType,
+    ListType,
     LongType,
     NestedField,
     StringType,
@@ -82,6 +84,17 @@ LINKS: dict[str, dict[str, str]] = {
     "ParseJson": {"type": f"{OWN}ParseJson", "field": "text"},
     "Debezium": {"type": f"{ICEBERG}DebeziumTransform"},
     "Dms": {"type": f"{ICEBERG}DmsTransform"},
+    "HoistField": {"type": f"{KAFKA}HoistField$Value", "field": "row"},
+    "HeaderFrom": {
+        "type": f"{KAFKA}HeaderFrom$Value",
+        "fields": "note",
+        "headers": "note",
+        "operation": "move",
+    },
+    "ValueToKey": {"type": f"{KAFKA}ValueToKey", "fields": "id,account"},
+    "ExtractField of keys": {"type": f"{KAFKA}ExtractField$Key", "field": "id"},
+    "Cast of keys": {"type": f"{KAFKA}Cast$Key", "spec": "id:string"},
+    "ReplaceField of keys": {"type": f"{KAFKA}ReplaceField$Key", "exclude": "id"},
 }
 SHAPES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "ExtractField": lambda row: {"row": row},
@@ -102,12 +115,20 @@ SHAPES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 }
 
 
-def seconds(name: str, count: int, folder: Path, *, reference_only: bool = False) -> float:
-    """CPU seconds for some records through the pipeline, into files."""
-    link = LINKS[name]
+def seconds(name: str, count: int, folder: Path, way: str = "columns") -> float:
+    """CPU seconds per million records through the pipeline, into files.
+
+    Args:
+        name: of the transformation.
+        count: records.
+        folder: for the files.
+        way: ``columns``, ``records``, or ``none``: the same records without the transformation.
+    """
+    link = LINKS[name] if way != "none" else {}
     keys = {f"transforms.t.{key}": value for key, value in link.items()}
-    connector = config(**({"transforms": "t", **keys} if link else {}))
-    shape = SHAPES.get(name, dict)
+    connector = config(**({"transforms": "t", **keys} if link else {}), **key_converter(name))
+    is_flat = way == "none" and name == "ParseJson"
+    shape = dict if is_flat else SHAPES.get(name, dict)
     rows = [
         shape(
             {
@@ -124,13 +145,23 @@ def seconds(name: str, count: int, folder: Path, *, reference_only: bool = False
         for i in range(min(count, 65_536))
     ]
     values: list[bytes | None] = [json.dumps(row).encode() for row in rows]
-    batch = source(values)
+    has_keys = name.endswith("of keys")
+    batch = source(values, keys=[b'{"id": %d}' % i for i in range(len(rows))] if has_keys else None)
     batches = [batch] * -(-count // len(values))
-    tables = [plan(folder, schema_of(name))]
-    run_batches(connector, tables, [batch], reference_only=reference_only)
+    tables = [plan(folder, schema_before(name) if way == "none" else schema_of(name))]
+    run = partial(run_batches, connector, tables, reference_only=way == "records")
+    run([batch])
     before = time.process_time()
-    run_batches(connector, tables, batches, reference_only=reference_only)
+    run(batches)
     return (time.process_time() - before) * 1e6 / (len(batches) * len(values))
+
+
+def key_converter(name: str) -> dict[str, str]:
+    """Of the transformations of keys: those are JSON."""
+    if not name.endswith("of keys"):
+        return {}
+    converter = "org.apache.kafka.connect.json.JsonConverter"
+    return {"key.converter": converter, "key.converter.schemas.enable": "false"}
 
 
 def extra(name: str, number: int) -> dict[str, str]:
@@ -141,6 +172,33 @@ def extra(name: str, number: int) -> dict[str, str]:
     return {"day": f"2024-02-29 {clock}"} if "read" in name or name == "ParseTimestamp" else {}
 
 
+def texts(*names: str) -> StructType:
+    """A struct of texts."""
+    return StructType(*(NestedField(i, n, StringType()) for i, n in enumerate(names, 40)))
+
+
+def schema_before(name: str) -> Schema:
+    """The table for the records as they are: the columns of those that the step makes use of."""
+    fields = list(SCHEMA.fields)
+    row = StructType(*(NestedField(f.field_id + 20, f.name, f.field_type) for f in fields))
+    if name in ("ReplaceField rename", "Jmespath paths"):
+        fields[6] = NestedField(7, "note", StringType())
+    if extra(name, 0):
+        fields.append(NestedField(8, *extra(name, 0), StringType()))
+    if name in ("ExtractField", "Flatten"):
+        fields = [NestedField(1, "row" if name == "ExtractField" else "pay", row)]
+    if name == "Explode":
+        fields = [NestedField(1, "rows", ListType(2, row))]
+    if name == "Debezium":
+        origin = texts("db", "schema", "table")
+        fields = [NestedField(1, "after", row), NestedField(2, "op", StringType())]
+        fields += [NestedField(3, "ts_ms", LongType()), NestedField(4, "source", origin)]
+    if name == "Dms":
+        origin = texts("operation", "schema-name", "table-name")
+        fields = [NestedField(1, "data", row), NestedField(4, "metadata", origin)]
+    return Schema(*fields)
+
+
 def schema_of(name: str) -> Schema:
     """The table: its columns have the names and types that the step leaves."""
     fields = list(SCHEMA.fields)
@@ -149,6 +207,9 @@ def schema_of(name: str) -> Schema:
     if name == "ParseJson":
         inner = StructType(*(NestedField(f.field_id + 20, f.name, f.field_type) for f in fields))
         fields = [NestedField(1, "text", inner)]
+    if name == "HoistField":
+        row = StructType(*(NestedField(f.field_id + 20, f.name, f.field_type) for f in fields))
+        fields = [NestedField(1, "row", row)]
     if name == "TimestampConverter write":
         fields[4] = NestedField(5, "at", StringType())
     if name == "TimestampConverter read":
@@ -168,14 +229,15 @@ def main(arguments: list[str]) -> None:
     count = int(arguments[0]) if arguments else 500_000
     names = arguments[1:] or list(LINKS)
     with tempfile.TemporaryDirectory() as folder:
-        run = partial(seconds, count=count, folder=Path(folder))
-        print(f"{'transformation':26} CPU s / M records   against none   record by record")
+        print(f"{'CPU s / M records':26} by columns      none   against none   record by record")
         for name in names:
+            run = partial(seconds, name, folder=Path(folder))
             # one after the other: what else runs costs both the same
-            both = [(run("none"), run(name)) for _ in range(3)]
+            both = [(run(count=count, way="none"), run(count=count)) for _ in range(3)]
             base, found = (min(times) for times in zip(*both, strict=True))
-            slow = seconds(name, min(count, 5_000), Path(folder), reference_only=True)
-            print(f"{name:26} {found:17.2f}   {found / base - 1:+12.0%}   {slow:16.1f}", flush=True)
+            slow = run(count=min(count, 5_000), way="records")
+            share = found / base - 1
+            print(f"{name:26} {found:10.2f} {base:9.2f} {share:+14.0%} {slow:18.1f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -176,7 +176,8 @@ NESTED = [
 def test_flatten(extra: dict[str, str], tmp_path: Path) -> None:
     """All ways to write a flat name, alone, together, and null under one of them."""
     connector = config(**ALL, **extra, **chain(value("Flatten", delimiter="_")))
-    for lines in (NESTED, [one for one in NESTED for _ in range(3)][::-1], NESTED[1:2] * 20):
+    some = NESTED[1:2] * 20
+    for lines in (NESTED, [one for one in NESTED for _ in range(3)][::-1], some, some * 4 + NESTED):
         batch = source([line.encode() for line in lines])
         by_column, by_record = both(connector, [plan(tmp_path, FLAT)], [batch])
         if not extra or not by_column["schemas"]:
@@ -264,7 +265,8 @@ def test_parse_json(target: str, extra: dict[str, str], tmp_path: Path) -> None:
     connector = config(**ALL, **extra, **chain(own("ParseJson", field="p", target=target)))
     lines: list[dict[str, Any]] = [{"id": i, "p": text} for i, text in enumerate(DOCUMENTS)]
     lines += [{"p": None, "q": {"n": 1}}, {"q": {"b": "x"}}, {"p": 5}, {"p": '{"n":1}', "q": 5}]
-    for order in (lines, lines[::-1] * 2, [{"id": 1, "p": '{"n":1}'}] * 9):
+    usual = [{"id": 1, "p": '{"n": 1, "b": "x"}'}] * 40
+    for order in (lines, lines[::-1] * 2, usual[:9], usual + lines + usual):
         batch = source([json.dumps(line).encode() for line in order])
         by_column, by_record = both(connector, [plan(tmp_path, JSON_TABLE)], [batch])
         if not extra or not by_column["schemas"]:

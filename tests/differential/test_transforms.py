@@ -218,3 +218,21 @@ def test_records_without_timestamp(tmp_path: Path) -> None:
     assert by_column == by_record
     result = run_batches(config(**keys), [plan(tmp_path, SCHEMA)], [batch])
     assert result.error is None
+
+
+@pytest.mark.parametrize("white", [True, False])
+@pytest.mark.parametrize("name", ["b", "\u00e9", "a/b", 'q"'])
+def test_a_field_renamed_onto_one_that_is_there(name: str, white: bool, tmp_path: Path) -> None:
+    """Which of two wins depends on their order, however the name is written; null counts."""
+    connector = config(**ALL, **chain(value("ReplaceField", renames=f"x:{name}")))
+    schema = Schema(NestedField(1, name, LongType(), required=False))
+    documents = [{"x": 1}, {"x": 1, name: 2}, {name: 2, "x": 1}, {name: None, "x": 1}, {name: 5}]
+    separators = (", ", ": ") if white else (",", ":")
+    lines: list[bytes | None] = []
+    for document in [*documents[:1] * 40, *documents, *documents[:1] * 40]:
+        text = json.dumps(document, ensure_ascii=False, separators=separators)
+        lines += [text.encode(), json.dumps(document).encode()]
+        lines.append(text.replace("/", "\\/").encode())
+    for some in (lines[:60], lines):
+        by_column, by_record = both(connector, [plan(tmp_path, schema)], [source(some)])
+        assert by_column == by_record

@@ -96,22 +96,25 @@ def write_texts(form: DateFormat, millis: Whole, null: Mask) -> tuple[pa.Array, 
     if not _is_writable(form):
         texts, more = _written_by_distinct(form, millis, null)
         return texts, doubt | more
-    days, clock = millis // _DAY_MS, millis % _DAY_MS
+    days = millis // _DAY_MS
+    clock = (millis - days * _DAY_MS).astype(np.uint32)
     year, month, day = _civil_from_days(days)
-    values = {
+    seconds = clock // np.uint32(1000)
+    minutes = seconds // np.uint32(60)
+    hours = minutes // np.uint32(60)
+    values: dict[str, Any] = {
         "y": year,
         "M": month,
         "d": day,
-        "H": clock // 3_600_000,
-        "m": clock // 60_000 % 60,
-        "s": clock // 1000 % 60,
-        "S": clock % 1000,
+        "H": hours,
+        "m": minutes - hours * np.uint32(60),
+        "s": seconds - minutes * np.uint32(60),
+        "S": clock - seconds * np.uint32(1000),
     }
     columns: list[Any] = []
     for piece in form.pieces:
         if piece.letter in values:
-            number = values[piece.letter]
-            columns += [number // 10**k % 10 + 48 for k in reversed(range(piece.count))]
+            columns += _written_digits(values[piece.letter].astype(np.uint16), piece.count)
         else:
             text = {"X": "Z", "Z": "+0000"}.get(piece.letter, piece.text)
             columns += [np.full(len(millis), byte) for byte in text.encode()]
@@ -169,13 +172,23 @@ def _is_writable(form: DateFormat) -> bool:
 
 
 def _digits(texts: Texts, at: int, count: int) -> tuple[Whole, Mask]:
-    number = np.zeros(len(texts.starts), np.int64)
+    number = np.zeros(len(texts.starts), np.uint32)  # of at most nine digits
     good = np.ones(len(texts.starts), np.bool_)
     for place in range(at, at + count):
-        digit = texts.at(place).astype(np.int64) - 48
-        good &= (digit >= 0) & (digit <= 9)
-        number = number * 10 + digit
-    return number, good
+        digit = texts.at(place) - np.uint8(48)
+        good &= digit <= 9
+        number = number * np.uint32(10) + digit
+    return number.astype(np.int64), good
+
+
+def _written_digits(number: npt.NDArray[np.uint16], count: int) -> list[Any]:
+    """So many digits of small numbers, as bytes; numpy divides small unsigned ones fastest."""
+    found: list[Any] = []
+    for _ in range(count):
+        tens = number // np.uint16(10)
+        found.append((number - tens * np.uint16(10)).astype(np.uint8) + np.uint8(48))
+        number = tens
+    return found[::-1]
 
 
 def _zone(texts: Texts, at: int, shape: str) -> tuple[Any, Whole, Mask]:

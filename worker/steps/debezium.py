@@ -23,7 +23,6 @@ from worker.steps.rows import (
     fields_of,
     merged_types,
     numbered,
-    quoted,
     struct_of,
     valid,
 )
@@ -118,7 +117,7 @@ class _Debezium:
         else:
             # a source whose schema is there and null is refused
             silent = ~valid(schema) & ~rows.doubt & ~rows.dropped
-            rows.suspect(rows.origins.holding([quoted("schema")], silent))
+            rows.suspect(rows.origins.with_name("schema", silent))
             database = _either(rows, schema, child(source, "db"))
             rows.suspect(~valid(database) | ~valid(table))
         ts = rows.column("ts_ms")

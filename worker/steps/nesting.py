@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from connect.transforms.chain_limits import RECORDS_MAX
 from connect.transforms.paths import steps as path_of
 from worker.blocks import one_chunk
-from worker.decode import JsonDecoder
+from worker.decode import Decoded
+from worker.scanned_json import ScannedJson, json_decoder
 from worker.steps.keys import repeat_keys
 from worker.steps.rows import (
     Fields,
@@ -25,7 +26,6 @@ from worker.steps.rows import (
     at_path,
     children,
     put_at,
-    quoted,
     type_at,
     valid,
     want,
@@ -118,14 +118,14 @@ class _Flatten:
 
     def _nulls_beside(self, rows: Rows, held: Mask, paths: list[tuple[str, ...]]) -> Mask:
         """Rows that may hold a null under another reading of a name that has a value."""
-        hidden = rows.origins.holding(["null"], held & ~rows.doubt)
+        hidden = rows.origins.with_null(held & ~rows.doubt)
         if not hidden.any():
             return hidden
         there = []
         for path in paths:
             rest = hidden
             for part in path:
-                rest = rows.origins.holding([quoted(part)], rest)
+                rest = rows.origins.with_name(part, rest)
             there.append(rest)
         found: Mask = np.sum(there, axis=0) > 1
         return found
@@ -155,7 +155,7 @@ class _ParseJson:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._source = path_of(options["field"])
         self._target = path_of(options["target"]) if options["target"] else self._source
-        self._decoder: JsonDecoder | None = None
+        self._decoder: ScannedJson | None = None
 
     def plan(self, wanted: Plan) -> None:
         first, *rest = self._target
@@ -163,7 +163,7 @@ class _ParseJson:
         is_struct = kind is not None and pa.types.is_struct(kind)
         fields = {f.name: f.type for f in kind} if kind is not None and is_struct else {}
         evolves = wanted.evolves
-        self._decoder = JsonDecoder(fields, report_unexpected=evolves, keeps=evolves)
+        self._decoder = json_decoder(fields, report_unexpected=evolves, keeps=evolves)
         source = self._source
         known = wanted.fields.get(source[0])
         wanted.fields[source[0]] = with_type_at(known, source[1:], pa.string())
@@ -181,18 +181,17 @@ class _ParseJson:
         assert self._decoder is not None
         places = np.flatnonzero(held)
         texts = column.take(pa.array(places)).cast(pa.binary())
-        decoded = self._decoder.decode(texts)
-        good = np.arange(len(texts)) if decoded.rows is None else decoded.rows
+        table, good, unexpected = _together(list(self._decoder.decode(texts)), len(texts))
         doubt = held.copy()
         doubt[places[good]] = False
-        doubt[places[decoded.unexpected]] = True
+        doubt[places[unexpected]] = True
         index = np.full(rows.count, -1, np.int64)
         index[places[good]] = np.arange(len(good))
-        if not decoded.table.num_columns or not len(good):
+        if not table.num_columns or not len(good):
             rows.suspect(held)
             return
-        columns = [one_chunk(c) for c in decoded.table.columns]
-        whole = pa.StructArray.from_arrays(columns, names=decoded.table.column_names)
+        columns = [one_chunk(c) for c in table.columns]
+        whole = pa.StructArray.from_arrays(columns, names=table.column_names)
         made = whole.take(pa.array(index, mask=index < 0))
         if self._target != self._source:
             own = at_path(rows.columns, self._target, rows.count)
@@ -202,6 +201,22 @@ class _ParseJson:
         rows.suspect(put_at(rows.columns, self._target, made, rows.count, makes=is_deep))
         if is_deep:
             rows.suspect(~held)
+
+
+def _together(parts: list[Decoded], count: int) -> tuple[pa.Table, Positions, Positions]:
+    """What was decoded in parts: the rows, where they stand, and those with unexpected fields.
+
+    Of parts that do not go together the largest counts.
+    """
+    rows = [np.arange(count) if part.rows is None else part.rows for part in parts]
+    unexpected = np.concatenate([part.unexpected for part in parts])
+    tables = [part.table for part in parts]
+    try:
+        table = pa.concat_tables(tables, promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        largest = max(range(len(parts)), key=lambda i: len(rows[i]))
+        return tables[largest], rows[largest], unexpected
+    return table, np.concatenate(rows), unexpected
 
 
 # ------------------------------------------------------------------ Explode
@@ -323,7 +338,7 @@ class _Explode:
             return new
         held, covered = valid(own), valid(new)
         # a null in the element covers the record's value, a missing field does not
-        rows.suspect(rows.origins.holding(["null"], held & there & ~covered))
+        rows.suspect(rows.origins.with_null(held & there & ~covered))
         if own.type != new.type:
             rows.suspect(held & ~covered)
             return new

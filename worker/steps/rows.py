@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from worker.blocks import Block, one_chunk
+from worker.json_cursor import Seen
+from worker.scans import may_hold, raw_bytes
 
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
@@ -44,6 +46,7 @@ class OriginColumns:
         places: their positions in it; one position may stand there several times.
         keys: reads their keys, None where nothing asks for them.
         is_text: whether the values are JSON texts that name every field.
+        seen: what stands in all of them, where that is known.
     """
 
     def __init__(
@@ -53,17 +56,21 @@ class OriginColumns:
         keys: KeyColumns | None = None,
         *,
         is_text: bool = True,
+        seen: Seen | None = None,
     ) -> None:
         self._block = block
         self.places = places
         self._keys = keys
         self._is_text = is_text
+        self._seen = seen
         is_all = len(places) == block.count and bool((places == np.arange(block.count)).all())
         self._chosen = None if is_all else pa.array(places)
 
     def picked(self, rows: Positions) -> OriginColumns:
         """The origins of some of the rows."""
-        return OriginColumns(self._block, self.places[rows], self._keys, is_text=self._is_text)
+        return OriginColumns(
+            self._block, self.places[rows], self._keys, is_text=self._is_text, seen=self._seen
+        )
 
     def column(self, name: str) -> pa.Array:
         """``topic``, ``partition``, ``offset`` or ``timestamp`` (milliseconds or null)."""
@@ -91,21 +98,32 @@ class OriginColumns:
         """Whether keys have a schema."""
         return self._keys is not None and self._keys.is_typed
 
-    def holding(self, texts: Sequence[str], rows: Mask) -> Mask:
-        """Those of the rows whose value's text holds one of the texts, or may hold it."""
+    def with_null(self, rows: Mask) -> Mask:
+        """Those of the rows whose value's text may hold a null."""
+        if self._seen is not None and not self._seen.has_null:
+            return np.zeros(len(rows), np.bool_)
+        return self._holding("null", rows)
+
+    def with_name(self, name: str, rows: Mask) -> Mask:
+        """Those of the rows whose value's text may have a field of a name."""
+        if self._seen is not None and name not in self._seen.names:
+            return np.zeros(len(rows), np.bool_)
+        return self._holding(quoted(name), rows)
+
+    def _holding(self, text: str, rows: Mask) -> Mask:
         if not self._is_text:
             return rows
         found = np.zeros(len(rows), np.bool_)
         places = np.flatnonzero(rows)
         if len(places):
             values = self._block.values.take(pa.array(self.places[places]))
-            found[places] = holding(values, texts)
+            found[places] = holding(values, [text])
         return found
 
     def with_empty_names(self) -> Mask:
         """Rows whose text has a field with an empty name."""
         found = np.zeros(len(self.places), np.bool_)
-        if self._is_text:
+        if self._is_text and (self._seen is None or "" in self._seen.names):
             values = self._picked(self._block.values)
             places = np.flatnonzero(as_mask(pc.match_substring(values, b'""')))
             some = values.take(pa.array(places))
@@ -226,16 +244,17 @@ class Step(Protocol):
 
 def holding(values: pa.Array, texts: Sequence[str]) -> Mask:
     """Rows whose text holds one of the texts, or any name in a disguise."""
-    found = pc.match_substring(values, b"\\u")
-    for text in texts:
-        found = pc.or_(found, pc.match_substring(values, text.encode()))
-    mask: Mask = pc.fill_null(found, False).to_numpy(zero_copy_only=False)  # noqa: FBT003 - Arrow's
+    raw, mask = raw_bytes(values), np.zeros(len(values), np.bool_)
+    disguises = (b"\\u", b"\\/") if any("/" in text for text in texts) else (b"\\u",)
+    for text in (*disguises, *(text.encode() for text in texts)):
+        if may_hold(raw, text):
+            mask |= as_mask(pc.match_substring(values, text))
     return mask
 
 
 def quoted(name: str) -> str:
     """A name as JSON texts have it."""
-    return json.dumps(name)
+    return json.dumps(name, ensure_ascii=False)
 
 
 def valid(column: pa.Array) -> Mask:
