@@ -7,6 +7,8 @@ Rules of this file:
   parse, inside a string the newline does not, so as many rows as documents means one each.
 - Types are learned from the data: a column that fails as guessed is decoded as what it holds.
 - Work on bad rows is bounded: where too many of a block fail, the rest of it is refused unread.
+- So is what fields nobody asked for can cost: each becomes a column of all rows. Documents with
+  thousands of names, and blocks that bring thousands of new ones, are refused.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from worker.doubts import Mask, either, matches, zero_doubt
+from worker.doubts import Mask, either, many_names, matches, zero_doubt
 from worker.json_cursor import Seen
 from worker.scans import may_hold_digits, raw_bytes
-from worker.shapes import extra_rows, learned_schema, pruned
+from worker.shapes import extra_rows, leaf_count, learned_schema, pruned
 from worker.texts import refused_rows
 
 Rows = npt.NDArray[np.int64]
@@ -39,6 +41,9 @@ _WINDOWS: Final = 6
 _FRUITLESS_MAX: Final = 63
 _LONG_BYTES: Final = 300
 _DEEP_BYTES: Final = 1_900
+_NAMED_BYTES: Final = 65_536
+_NAMES_MAX: Final = 5_000
+_PROBE_ROWS: Final = 512
 _WHITE: Final = " \t\r\n"
 
 # Numbers that Java reads and Arrow's parser takes for something else, or the other way round.
@@ -65,6 +70,10 @@ class Decoded:
     refused: Rows
     unexpected: Rows
     seen: Seen | None = None
+
+
+class _TooManyNames(Exception):  # noqa: N818 - no error: it never leaves the decoder
+    """A block brings more new fields than there can be columns."""
 
 
 class JsonDecoder:
@@ -104,12 +113,16 @@ class JsonDecoder:
         Args:
             values: binary, no nulls, one chunk; less than 2 GB.
         """
-        texts, suspect = _texts(values)
+        texts, suspect = _texts(values, names_max=_NAMES_MAX if self._report else None)
         places = np.arange(len(texts))
         if suspect is not None:
             places = np.flatnonzero(~suspect)
             texts = texts.take(pa.array(places))
-        pieces = [self._checked(piece, texts) for piece in self._pieces(texts)]
+        try:
+            found = self._pieces(texts)
+        except _TooManyNames:
+            found = []
+        pieces = [self._checked(piece, texts) for piece in found]
         table = self._together([piece for piece in pieces if piece[1].num_rows])
         rows = places[_concatenated([rows for rows, _ in pieces])]
         refused = np.ones(len(values), np.bool_)
@@ -143,6 +156,8 @@ class JsonDecoder:
         """Parse all rows, or what parses of them."""
         if not len(texts):
             return []
+        if self._behavior == "infer":
+            self._probe(texts)
         found, row = self._attempt(texts, self._schema)
         if found is None and not self._is_multiline and matches(texts, r"\n") is not None:
             self._is_multiline = True
@@ -191,20 +206,29 @@ class JsonDecoder:
 
     def _attempt(self, texts: pa.Array, schema: pa.Schema) -> tuple[pa.Table | None, int | None]:
         """Parse; return the table, or None and the row that does not parse, where it is told."""
-        data = _joined(texts)
         try:
-            table = _read(data, schema, self._behavior, is_multiline=self._is_multiline)
+            table = _read(_joined(texts), schema, self._behavior, is_multiline=self._is_multiline)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             if _UNEXPECTED not in str(error):
                 return None, _row_of(error)
-            if not self._report:
-                self._behavior = "ignore"
-                return self._attempt(texts, schema)
-            try:
-                table = _read(data, schema, "infer", is_multiline=self._is_multiline)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as second:
-                return None, _row_of(second)
+            self._behavior = "infer" if self._report else "ignore"  # from now on
+            if self._report:
+                self._probe(texts)
+            return self._attempt(texts, schema)
         return (table, None) if table.num_rows == len(texts) else (None, None)
+
+    def _probe(self, texts: pa.Array) -> None:
+        """Look at some rows before all of them are given a column for each new name."""
+        if len(texts) <= _PROBE_ROWS:
+            return
+        places = np.linspace(0, len(texts) - 1, _PROBE_ROWS).astype(np.int64)
+        data = _joined(texts.take(pa.array(places)))
+        try:
+            found = _read(data, None, "infer", is_multiline=self._is_multiline).schema
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return
+        if leaf_count(found.types) > leaf_count(self._schema.types) + _NAMES_MAX:
+            raise _TooManyNames
 
     # -------------------------------------------------------------- learning types
 
@@ -310,7 +334,7 @@ def _joined(texts: pa.Array) -> pa.Buffer:
 # ------------------------------------------------------------------ checks before parsing
 
 
-def _texts(values: pa.Array) -> tuple[pa.Array, Mask | None]:
+def _texts(values: pa.Array, *, names_max: int | None) -> tuple[pa.Array, Mask | None]:
     """Values as UTF-8 text without white space around, and a mask of those to refuse."""
     try:
         texts, suspect = values.cast(pa.string()), None
@@ -327,6 +351,8 @@ def _texts(values: pa.Array) -> tuple[pa.Array, Mask | None]:
         suspect = either(suspect, matches(texts, r"\x00"))
     if longest > _LONG_BYTES:
         suspect = either(suspect, _long_suspects(texts, longest))
+    if names_max is not None and longest > _NAMED_BYTES:
+        suspect = either(suspect, many_names(texts, _NAMED_BYTES, names_max))
     return texts, suspect
 
 

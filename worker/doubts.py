@@ -62,3 +62,13 @@ def _zeros(column: Any) -> Mask | None:
     if pa.types.is_nested(kind) and holds_number(kind):
         return np.ones(len(column), np.bool_)
     return None
+
+
+def many_names(texts: pa.Array, bytes_min: int, names_max: int) -> Mask | None:
+    """Longer rows than that with more names, or what looks like a name."""
+    rows = np.flatnonzero(pc.greater(pc.binary_length(texts), bytes_min))
+    part = texts.take(pa.array(rows))
+    many = pc.greater(pc.count_substring_regex(part, r'"\s*:'), names_max)
+    mask = np.zeros(len(texts), np.bool_)
+    mask[rows[many.to_numpy(zero_copy_only=False)]] = True
+    return mask if mask.any() else None

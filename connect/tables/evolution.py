@@ -67,6 +67,7 @@ class _Finder:
 
     def __init__(self, schema: Schema, config: ConnectorConfig, names: Names | None) -> None:
         self._schema = schema
+        self._config = config
         self._force_optional = config.schema_force_optional
         self._fold = config.schema_case_insensitive and names is None
         self._names = names
@@ -115,6 +116,8 @@ class _Finder:
 
     def _add(self, parent: Path, name: str, kind: IcebergType) -> None:
         path = (*parent, name)
+        if len(self.adds) > self._config.max_new_columns:  # however many more there are
+            check_count(SchemaChanges(self.adds, {}, ()), self._config)
         if not name:
             raise RecordError("a new field has an empty name", code="bad_column_name")
         check_type(kind, case_insensitive=self._fold)

@@ -184,6 +184,14 @@ def test_new_columns_are_bounded() -> None:
         merge(*each, config=few)
 
 
+def test_no_more_new_columns_are_looked_at_than_a_table_can_have() -> None:
+    """An object of millions of names is refused at the first that is too many."""
+    value = {**{f"c{i}": 1 for i in range(20)}, "": "a bad name, had it been looked at"}
+    with pytest.raises(RecordError) as refused:
+        changes(Schema(), record(value), config(max_new_columns="10"))
+    assert refused.value.code == "too_many_columns"
+
+
 @pytest.mark.parametrize(
     ("value", "keys", "code"),
     [
