@@ -50,6 +50,7 @@ class Records:
     columns: tuple[str, ...] = ("topic", "partition", "offset", "timestamp")
     error: Exception | None = None
     letters: int = 0
+    letter: bytes = b""
     is_primed: bool = True
     batches: list[Slice] = field(default_factory=list)
 
@@ -75,7 +76,9 @@ class Records:
             for p, o in sorted(offsets.items())
         )
         letters = tuple(
-            DeadLetter(KafkaRecord(topic, 0, n, 5, 0, None, b""), RecordError("bad", code="bad"))
+            DeadLetter(
+                KafkaRecord(topic, 0, n, 5, 0, None, self.letter), RecordError("bad", code="bad")
+            )
             for n in range(self.letters)
         )
         return WrittenBatch(part, progress, (((TABLE, files),),), letters)

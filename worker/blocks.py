@@ -44,6 +44,15 @@ class Block:
         return one_chunk(self.table.column(name)) if name in self.table.column_names else None
 
     @property
+    def sizes(self) -> pa.Array:
+        """Bytes of each record's value, and of its key where keys were asked for."""
+        found = pc.fill_null(pc.binary_length(self.values), 0).cast(pa.int64())
+        keys = self.column("key")
+        if keys is not None:
+            found = pc.add(found, pc.fill_null(pc.binary_length(keys), 0).cast(pa.int64()))
+        return found
+
+    @property
     def timestamps_ms(self) -> pa.Array:
         """Record timestamps, null where a record has none."""
         stamps = one_chunk(self.table.column("timestamp")).cast(pa.int64())

@@ -21,10 +21,12 @@ from connect.errors import ConfigError, InvariantViolation, RecordError, Retriab
 from connect.layout import TopicPartition
 from connect.records import KafkaRecord
 from control_schemas.events import ContentFile, FileContent, PartitionField
+from worker.told_errors import error_from, error_json, failure_of
 
 DESCRIPTOR_DDL: Final = "kind string, payload binary"
 DESCRIPTOR_SCHEMA: Final = pa.schema([("kind", pa.string()), ("payload", pa.binary())])
 
+_LETTER_BYTES: Final = 1_000  # coordinates, the error, and what Python adds
 _LETTERS_BYTES: Final = 32 * 2**20
 _ID_MAPS: Final = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
 _BOUNDS: Final = ("lower_bounds", "upper_bounds")
@@ -37,13 +39,18 @@ _PLAIN: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What became of the records of one source partition; ``read`` is the sum of the rest."""
+    """What became of the records of one source partition.
+
+    ``read`` is the sum of dropped, dead-lettered and written ones; ``bytes_read`` are those of
+    their keys and values, as far as these were needed.
+    """
 
     read: int = 0
     dropped: int = 0
     dead_lettered: int = 0
     written: int = 0
     timestamp_max_ms: int | None = None
+    bytes_read: int = field(default=0, compare=False)  # of no outcome, for the size of reads
 
     def plus(self, other: Progress) -> Progress:
         """Both together."""
@@ -54,6 +61,7 @@ class Progress:
             self.dead_lettered + other.dead_lettered,
             self.written + other.written,
             max(stamps, default=None),
+            self.bytes_read + other.bytes_read,
         )
 
 
@@ -63,6 +71,13 @@ class DeadLetter:
 
     record: KafkaRecord
     error: RecordError
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes, roughly."""
+        record = self.record
+        headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+        return _LETTER_BYTES + len(record.key or b"") + len(record.value or b"") + headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,15 +178,7 @@ def dead_letter_row(letter: DeadLetter) -> tuple[str, bytes]:
     r = letter.record
     record = [r.topic, r.partition, r.offset, r.timestamp_ms, r.timestamp_type]
     raw = [_b64(r.key), _b64(r.value), [[name, _b64(value)] for name, value in r.headers]]
-    return "dead_letter", _dump([record, raw, _error_json(letter.error)])
-
-
-def error_row(error: RecordError | RetriableError | ConfigError) -> tuple[str, bytes]:
-    """What ended a task: its first refused record, tolerance none, or an outage."""
-    if isinstance(error, RecordError):
-        return "error", _dump(_error_json(error))
-    kind = "RetriableError" if isinstance(error, RetriableError) else "ConfigError"
-    return "failure", _dump([kind, error.message, error.code, error.coordinates])
+    return "dead_letter", _dump([record, raw, error_json(letter.error)])
 
 
 def table_request_row(request: TableRequest) -> tuple[str, bytes]:
@@ -223,15 +230,6 @@ def _dump(value: Any) -> bytes:
 
 def _b64(value: bytes | None) -> str | None:
     return None if value is None else base64.b64encode(value).decode()
-
-
-def _error_json(error: RecordError) -> dict[str, Any]:
-    return {
-        "message": error.message,
-        "stage": error.stage,
-        "code": error.code,
-        "coordinates": error.coordinates,
-    }
 
 
 def _file_json(file: ContentFile) -> dict[str, Any]:
@@ -286,7 +284,7 @@ def collect(rows: pa.Table) -> BatchResult:
         tp = TopicPartition(topic, partition)
         progress[tp] = progress.get(tp, Progress()).plus(Progress(*counts))
     letters.sort(key=lambda d: (d.record.topic, d.record.partition, d.record.offset))
-    errors = sorted(map(_error_from, found["error"]), key=_position)
+    errors = sorted(map(error_from, found["error"]), key=_position)
     return BatchResult(
         steps=tuple(
             {
@@ -341,30 +339,11 @@ def _bytes(value: str | None) -> bytes | None:
     return None if value is None else base64.b64decode(value)
 
 
-def _error_from(item: dict[str, Any]) -> RecordError:
-    return RecordError(
-        item["message"], stage=item["stage"], code=item["code"], **item["coordinates"]
-    )
-
-
-def told(payload: bytes) -> RecordError | RetriableError | ConfigError:
-    """The error of a payload that ``error_row`` made."""
-    item = json.loads(payload)
-    return _error_from(item) if isinstance(item, dict) else _failure_of(*item)
-
-
 def _failure_from(items: list[Any]) -> RetriableError | ConfigError | None:
     """What an operator must mend, else what may pass."""
     for item in sorted(items, key=lambda item: str(item[0])):
-        return _failure_of(*item)
+        return failure_of(*item)
     return None
-
-
-def _failure_of(
-    kind: str, message: str, code: str, coordinates: Mapping[str, Any]
-) -> RetriableError | ConfigError:
-    failure = ConfigError if kind == "ConfigError" else RetriableError
-    return failure(message, code=code, **coordinates)
 
 
 def _letter_from(item: list[Any]) -> DeadLetter:
@@ -379,7 +358,7 @@ def _letter_from(item: list[Any]) -> DeadLetter:
         _bytes(value),
         tuple((name, _bytes(raw)) for name, raw in headers),
     )
-    return DeadLetter(record, _error_from(error))
+    return DeadLetter(record, error_from(error))
 
 
 def _file_from(item: dict[str, Any]) -> ContentFile:

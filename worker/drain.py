@@ -18,25 +18,26 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 
 from connect import failpoints
 from connect.layout import TopicPartition
 from worker.rounds import Offsets, Slice
 from worker.session import Session
+from worker.sizes import ReadSizes
 from worker.source import assignment, map_spark_error, offsets_text, parse_offsets
 
 Each: TypeAlias = Callable[[DataFrame, Slice], None]
 """Gets one micro-batch, already spread over the right number of Spark tasks, and its ranges."""
 
-SMALL_RECORDS = 200_000
-BATCH_RECORDS = 1_000_000
+_HEADERS = "array<struct<key: string, value: binary>>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,7 @@ class Drain:
         options: options of the Kafka source, see ``source_options``.
         columns: columns of the source that the pipeline needs.
         pool: FAIR scheduler pool, one per connector.
-        small_records: up to so many records are read by one Spark task into one file per table.
-        batch_records: bound of a micro-batch in a backlog.
+        sizes: how much is read at once.
         is_ordered: whether each source partition must go through one Spark task, in its order.
     """
 
@@ -57,8 +57,7 @@ class Drain:
     options: Mapping[str, str]
     columns: tuple[str, ...]
     pool: str
-    small_records: int = SMALL_RECORDS
-    batch_records: int = BATCH_RECORDS
+    sizes: ReadSizes = field(default_factory=ReadSizes)
     is_ordered: bool = False
 
     def read(self, part: Slice, each: Each) -> None:
@@ -74,7 +73,7 @@ class Drain:
         reader = (
             self.session.spark.read.format("kafka")
             .options(
-                **self._options(moved.ends, is_small=part.record_count_max <= self.small_records)
+                **self._options(moved.ends, is_small=self.sizes.is_small(part.record_count_max))
             )
             .option("startingOffsets", offsets_text(moved.starts))
             .option("endingOffsets", offsets_text(moved.ends))
@@ -83,6 +82,13 @@ class Drain:
             self._hand_over(reader.load(), part, each)
         except (PySparkException, Py4JError) as e:
             raise map_spark_error(e) from e
+
+    def read_on(self, part: Slice, each: Each, *, is_stopping: Callable[[], bool]) -> None:
+        """``read`` what is small, else ``drain`` from where it starts."""
+        if self.sizes.is_small(part.record_count_max):
+            self.read(part, each)
+        else:
+            self.drain(part.starts, each, is_stopping=is_stopping)
 
     def drain(self, starts: Offsets, each: Each, *, is_stopping: Callable[[], bool]) -> None:
         """Read from ``starts`` to the log's end as it is now, in bounded micro-batches.
@@ -103,7 +109,7 @@ class Drain:
             self.session.spark.readStream.format("kafka")
             .options(**self._options(starts, is_small=False))
             .option("startingOffsets", offsets_text(starts))
-            .option("maxOffsetsPerTrigger", str(self.batch_records))
+            .option("maxOffsetsPerTrigger", str(self.sizes.records_max))
             .load()
         )
         try:
@@ -132,8 +138,8 @@ class Drain:
     def _hand_over(self, rows: DataFrame, part: Slice, each: Each) -> None:
         """Choose pool and number of Spark tasks, then call back."""
         self.session.spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.pool)
-        chosen = rows.select(*self.columns)
-        if part.record_count_max <= self.small_records:
+        chosen = rows.select(*map(_column, self.columns))
+        if self.sizes.is_small(part.record_count_max):
             chosen = chosen.coalesce(1)
         failpoints.hit("W1")
         each(chosen, part)
@@ -179,6 +185,18 @@ class _Call:
         """The ends Spark wrote down before it called: final, whatever happens to the batch."""
         text = (self._checkpoint / "offsets" / str(batch_id)).read_text()
         return parse_offsets(text.splitlines()[-1])
+
+
+def _column(name: str) -> Column:
+    """A column of the source; headers never null.
+
+    Spark asks for the size of the Arrow vectors after each row, and each time Arrow fills the
+    offsets of a list from the last one that is not null: with the square of the rows.
+    """
+    column = F.col(name)
+    if name != "headers":
+        return column
+    return F.coalesce(column, F.array().cast(_HEADERS)).alias(name)
 
 
 def as_arrow(rows: DataFrame) -> Any:

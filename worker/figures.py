@@ -79,6 +79,7 @@ class TaskFigures:
             for _, files in step:
                 self.files_written += len(files)
                 self.bytes_written += sum(f.file_size_in_bytes for f in files)
+        self.lag_records = max(0, self.lag_records - batch.slice.record_count_max)
         self.records_pending += read
         self.pending.add(self.records_pending, now_ms)
 

@@ -33,7 +33,6 @@ from worker.descriptors import (
     DeadLetter,
     Progress,
     collect,
-    error_row,
     letter_batches,
     losses_row,
     progress_row,
@@ -49,6 +48,7 @@ from worker.plan import PipelineLimits, PipelineSpec, TablePlan
 from worker.records import DEAD, DROPPED, WRITTEN, RecordPath
 from worker.routes import ColumnRouter
 from worker.tables import TableWriter
+from worker.told_errors import error_row, is_told
 
 __all__ = [
     "DESCRIPTOR_DDL",
@@ -89,7 +89,7 @@ def _run(
         rows, letters = list(task.finish()), task.dead_letters
     except (RecordError, RetriableError, ConfigError) as error:
         task.abort()
-        if not isinstance(error, RecordError) and not error.code.startswith("registry_"):
+        if not is_told(error):
             raise
         rows, letters = [error_row(error)], []
     except BaseException:
@@ -353,13 +353,21 @@ class PipelineTask:
                 "timestamp": block.timestamps_ms,
                 "dropped": pa.array(outcome == DROPPED).cast(pa.int64()),
                 "dead": pa.array(outcome == DEAD).cast(pa.int64()),
+                "bytes": block.sizes,
             }
         )
         grouped = rows.group_by(["topic", "partition"], use_threads=False).aggregate(
-            [("timestamp", "max"), ("dropped", "sum"), ("dead", "sum"), ([], "count_all")]
+            [
+                ("timestamp", "max"),
+                ("dropped", "sum"),
+                ("dead", "sum"),
+                ("bytes", "sum"),
+                ([], "count_all"),
+            ]
         )
         for row in grouped.to_pylist():
             tp = TopicPartition(row["topic"], row["partition"])
             read, dropped, dead = row["count_all"], row["dropped_sum"], row["dead_sum"]
-            progress = Progress(read, dropped, dead, read - dropped - dead, row["timestamp_max"])
+            written, stamp = read - dropped - dead, row["timestamp_max"]
+            progress = Progress(read, dropped, dead, written, stamp, row["bytes_sum"])
             self._progress[tp] = self._progress.get(tp, Progress()).plus(progress)

@@ -122,6 +122,8 @@ class PipelineLimits:
         buffered_bytes_max: Arrow bytes waiting for their row group, all tables together.
         open_files_max: files being written at the same time.
         requests_max: tables and schema changes asked for in one run.
+        letter_bytes_max: bytes of dead letters that a Spark task keeps until it ends; one is kept
+            whatever its size.
         changes_bytes_max: Arrow bytes of row-level changes kept to find the newest of each key.
     """
 
@@ -132,6 +134,7 @@ class PipelineLimits:
     buffered_bytes_max: int = 96 * 2**20
     open_files_max: int = 128
     requests_max: int = 1_000
+    letter_bytes_max: int = 32 * 2**20
     changes_bytes_max: int = 128 * 2**20
 
 

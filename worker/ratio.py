@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from connect.config.connector import ErrorsConfig
 from connect.errors import RecordError
 from connect.layout import TopicPartition
 from worker.descriptors import DeadLetter
@@ -45,6 +46,11 @@ class DeadLetterLimits:
     def __post_init__(self) -> None:
         self._ratio = DeadLetterRatio(self.ratio_max)
         self._runs = DeadLetterRuns(self.run_max)
+
+    @classmethod
+    def of(cls, errors: ErrorsConfig) -> DeadLetterLimits:
+        """Those of a connector."""
+        return cls(errors.dead_letter_ratio_max, errors.dead_letter_run_max)
 
     def add(self, batch: WrittenBatch) -> None:
         """Judge a batch together with those before it, before anybody hears of it.

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from connect.changes import ChangeRules, Operation, key_value
-from connect.errors import RecordError
+from connect.errors import RecordError, RetriableError
 from connect.records import KafkaRecord, SinkRecord
 from connect.reference import ReferencePath
 from connect.routing import UNMATCHED
@@ -28,6 +28,7 @@ from worker.columns import filled
 from worker.descriptors import DeadLetter, SchemaRequest, TableRequest
 from worker.plan import PipelineSpec
 from worker.tables import TableWriter
+from worker.told_errors import LETTERS_FULL
 
 NAME_MAPPING: Final = "schema.name-mapping.default"
 WRITTEN, DROPPED, DEAD = 0, 1, 2
@@ -81,6 +82,7 @@ class RecordPath:
         self._reference = reference
         self.requests = Requests()
         self.dead_letters: list[DeadLetter] = []
+        self._letter_bytes = 0
         self._changes = changes
         self._rules = ChangeRules(spec.config)
         self._rows: dict[str, _Rows] = {}
@@ -97,6 +99,7 @@ class RecordPath:
 
         Raises:
             RecordError: the record is refused and nothing tolerates that.
+            RetriableError: ``LETTERS_FULL``, as a dead letter it does not fit beside the others.
         """
         try:
             return self._take(record, order)
@@ -111,8 +114,18 @@ class RecordPath:
             if not is_tolerated:
                 raise
             error.__traceback__ = error.__context__ = None  # frames would stay alive with it
-            self.dead_letters.append(DeadLetter(record, error))
+            self._keep(DeadLetter(record, error))
             return DEAD
+
+    def _keep(self, letter: DeadLetter) -> None:
+        self._letter_bytes += letter.size
+        if self.dead_letters and self._letter_bytes > self._spec.limits.letter_bytes_max:
+            raise RetriableError(
+                f"{len(self.dead_letters) + 1} dead letters of one batch take more than "
+                f"{self._spec.limits.letter_bytes_max} bytes, and it cannot be made smaller",
+                code=LETTERS_FULL,
+            )
+        self.dead_letters.append(letter)
 
     def rows(self) -> Iterable[tuple[TableWriter, pa.Table, Marks]]:
         """Rows taken since the last call, as the tables' Arrow schemas have them."""

@@ -127,6 +127,11 @@ class Ledger:
         """Offsets read and not announced, of the partition with the most."""
         return max((p.position - p.announced for p in self._partitions.values()), default=0)
 
+    @property
+    def letter_bytes(self) -> int:
+        """Bytes of the pending batches' dead letters."""
+        return sum(letter.size for batch in self.pending for letter in batch.dead_letters)
+
     def unread(self, ends: Offsets) -> int:
         """Offsets between the positions and ``ends``: at most so many records wait."""
         return sum(max(0, end - self._partitions[tp].position) for tp, end in ends.items())

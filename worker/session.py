@@ -178,11 +178,9 @@ def settings(
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # this very value: any other one is compared with the size of all vectors after each row,
-        # which costs more than all the rest where a column is nested, as headers are
-        "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
-        # so rows alone bound a batch: 256 MB of the largest records that brokers take by default
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "256",
+        # bytes bound a batch of large records, rows one of small ones; see worker.drain._column
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 2**20),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
         # it evaluates expressions outside of what catches their errors, see worker.sql_query
         "spark.sql.subexpressionElimination.enabled": "false",
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,

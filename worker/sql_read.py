@@ -44,12 +44,12 @@ from connect.transforms.sql import SqlPlan
 from connect.transforms.sql_columns import spark_type
 from control_schemas.events import TableReference
 from worker.blocks import Block, blocks, one_chunk
-from worker.descriptors import error_row
 from worker.forms import ColumnForm
 from worker.parts import Part
 from worker.plan import PipelineSpec, TablePlan
 from worker.records import to_arrow
 from worker.tables import TableWriter
+from worker.told_errors import error_row
 
 ROW, DROPPED, REFUSED, OUTAGE = 0, 1, 2, 3
 """What a row of the view stands for: a row, or a record without one and why."""
@@ -294,7 +294,12 @@ class _Reading:
 
     def _raw(self, block: Block, name: str, places: pa.Array, kind: pa.DataType) -> pa.Array:
         column = block.column(name) if self._has_dead_letters else None
-        return pa.nulls(len(places), kind) if column is None else _as(column.take(places), kind)
+        if column is not None:
+            return _as(column.take(places), kind)
+        if not pa.types.is_list(kind):
+            return pa.nulls(len(places), kind)
+        nothing = pa.array(np.zeros(len(places) + 1, np.int32))  # see ``worker.drain._column``
+        return pa.ListArray.from_arrays(nothing, pa.array([], kind.value_type))
 
 
 def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:

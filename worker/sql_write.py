@@ -38,7 +38,7 @@ from connect.transforms.base import DATE, DECIMAL, TIMESTAMP
 from worker.blocks import Block, joined, one_chunk
 from worker.columns import nulls
 from worker.decoded import Columns
-from worker.descriptors import error_row, letter_batches, losses_row, to_batch, told
+from worker.descriptors import letter_batches, losses_row, to_batch
 from worker.forms import has_own_names
 from worker.pipeline import PipelineTask
 from worker.plan import PipelineSpec
@@ -46,6 +46,7 @@ from worker.records import DROPPED, WRITTEN
 from worker.registered import unfit_tables
 from worker.shapes import guessed_fields
 from worker.sql_read import KAFKA, ORIGIN, OUTAGE, REFUSED, ROW
+from worker.told_errors import error_row, is_told, told
 
 FAILED: Final = 4
 """State of a row for which an expression of the query failed."""
@@ -84,7 +85,7 @@ def _write(
         rows, letters = list(task.finish()), task.dead_letters
     except (RecordError, RetriableError, ConfigError) as error:
         task.abort()
-        if not isinstance(error, RecordError) and not error.code.startswith("registry_"):
+        if not is_told(error):
             raise
         rows, letters = [error_row(error)], []
     except BaseException:

@@ -37,12 +37,13 @@ from worker.newest_layout import check_layout
 from worker.ratio import DeadLetterLimits
 from worker.record_errors import RecordErrors
 from worker.rounds import Backlog, Ledger, Offsets, Slice
+from worker.sizes import LETTER_BYTES_MAX, ReadSizes
 from worker.source import check_positions, source_options
+from worker.told_errors import LETTERS_FULL
 from worker.topics import SourceTopics
 from worker.wiring import TaskAssignment, Wiring
 
 LOOK_MS, LISTEN_MS = 1_000, 250
-FIRST_RECORDS = 10_000
 RESTART_MIN_MS, RESTART_MAX_MS = 500, 30_000
 FAILURES_UNTIL_REPORTED = 5
 FAILING_MS_MAX = 30_000  # a broker that does not answer takes this long to fail once
@@ -132,8 +133,7 @@ class _Life:
         self._looked_ms = 0
         self._reading_to: Offsets = {}
         self._closing: list[Callable[[], None]] = []
-        errors = owner.config.errors
-        self._ratio = DeadLetterLimits(errors.dead_letter_ratio_max, errors.dead_letter_run_max)
+        self._ratio = DeadLetterLimits.of(owner.config.errors)
         self._errors = RecordErrors(owner.config, owner.assignment.task, self._figures, self._clock)
         self._figures.begin(len(self._partitions), now_ms=self._clock.monotonic_ms())
 
@@ -213,8 +213,7 @@ class _Life:
             ),
             columns=self._runner.columns,
             pool=config.name,
-            small_records=self._wiring.small_records,
-            batch_records=self._wiring.batch_records,
+            sizes=ReadSizes(self._wiring.small_records, self._wiring.batch_records),
             is_ordered=config.is_row_level,
         )
         reader = LogReader(client_properties(node, config.kafka_overrides, prefix="consumer."))
@@ -302,9 +301,8 @@ class _Life:
             self._read(ends)
 
     def _is_held_back(self) -> bool:
-        held = self._backlog.is_full(
-            self._clock.monotonic_ms(), has_pending=bool(self._ledger.pending)
-        )
+        has_pending = bool(self._ledger.pending)
+        held = self._backlog.is_full(self._clock.monotonic_ms(), has_pending=has_pending)
         if held and not self._figures.is_held_back:
             log.warning(
                 "reading stops until a round is committed", connector=self._config.name,
@@ -326,30 +324,31 @@ class _Life:
         return ends
 
     def _read(self, ends: Offsets) -> None:
-        """Read to ``ends``: in one batch when that is small, else by a query to the end."""
-        part = self._ledger.slice_to(ends)
-        if not part.record_count_max:
-            return
+        """Read to ``ends``, in smaller batches where one holds too much to be kept."""
         self._reading_to = ends
-        self._runner.refresh()
-        try:
-            if not self._runner.is_primed:
-                self._drain.read(part.head(FIRST_RECORDS), self._batch)
-                part = self._ledger.slice_to(ends)
-                if self._asked is not None and part.record_count_max > self._drain.small_records:
-                    self._announce(self._asked)  # a backlog's first large batch takes long
-            if part.record_count_max > self._drain.small_records:
-                self._drain.drain(
-                    part.starts,
-                    self._batch,
-                    is_stopping=lambda: self._owner.is_stopping or self._is_held_back(),
-                )
+        while (part := self._ledger.slice_to(ends)).record_count_max:
+            self._runner.refresh()
+            try:
+                self._read_part(part, ends)
+            except RetriableError as e:
+                if e.code != LETTERS_FULL or not self._drain.sizes.shrink(part.record_count_max):
+                    raise
+            except DataLost as e:
+                if "partition" not in e.coordinates:  # Spark does not say where
+                    self._verify(self._ledger.next_offsets)
+                raise e.at(connector=self._config.name) from e
             else:
-                self._drain.read(part, self._batch)
-        except DataLost as e:
-            if "partition" not in e.coordinates:  # Spark does not say where
-                self._verify(self._ledger.next_offsets)
-            raise e.at(connector=self._config.name) from e
+                return
+
+    def _read_part(self, part: Slice, ends: Offsets) -> None:
+        if not self._runner.is_primed:
+            self._drain.read(part.head(self._drain.sizes.first_records), self._batch)
+            part = self._ledger.slice_to(ends)
+            if self._asked is not None and not self._drain.sizes.is_small(part.record_count_max):
+                self._announce(self._asked)  # a backlog's first large batch takes long
+        self._drain.read_on(
+            part, self._batch, is_stopping=lambda: self._owner.is_stopping or self._is_held_back()
+        )
 
     def _batch(self, rows: DataFrame, part: Slice) -> None:
         started_ms = self._clock.monotonic_ms()
@@ -358,25 +357,25 @@ class _Life:
         self._errors.tolerated(batch)
         self._ratio.add(batch)
         self._ledger.add(batch)
+        self._drain.sizes.add(batch.progress)
         self._figures.add(batch, started_ms=started_ms, now_ms=self._clock.monotonic_ms())
         self._figures.records_pending_partition_max = self._ledger.unannounced_max
-        self._figures.lag_records = max(0, self._figures.lag_records - part.record_count_max)
         self._hear(0)
-        if self._asked is not None and self._is_far_from_the_end(
-            part, self._clock.monotonic_ms() - started_ms
-        ):
-            self._announce(self._asked)
+        if self._must_announce(part, self._clock.monotonic_ms() - started_ms):
+            self._announce(self._asked or self._clock.new_uuid())  # an id of no round: ``_leave``
 
-    def _is_far_from_the_end(self, part: Slice, batch_ms: int) -> bool:
+    def _must_announce(self, part: Slice, batch_ms: int) -> bool:
         """In a backlog the answer goes out with the batch at hand, not at the drain's end.
 
         Near the end it waits for it: what is left would else wait for a whole interval.
         """
-        if part.record_count_max <= self._drain.small_records:
+        if self._ledger.letter_bytes > LETTER_BYTES_MAX:
+            return True
+        if self._asked is None or self._drain.sizes.is_small(part.record_count_max):
             return False
         left_ms = self._ledger.unread(self._reading_to) * batch_ms / part.record_count_max
-        config = self._config
-        return left_ms > min(config.commit_interval_ms, config.commit_timeout_ms) * ANSWER_SHARE
+        longest_ms = min(self._config.commit_interval_ms, self._config.commit_timeout_ms)
+        return left_ms > longest_ms * ANSWER_SHARE
 
     def _announce(self, commit_id: UUID) -> None:
         self._until_sure(lambda: self._topics.check(self._ledger.next_offsets))
@@ -385,7 +384,8 @@ class _Life:
         letters = self._announcer.announce(commit_id, answer)
         self._ledger.announced(answer)
         self._figures.announced(letters, started_ms, now_ms=self._clock.monotonic_ms())
-        self._asked, self._answered = None, commit_id
+        self._answered = self._asked or self._answered
+        self._asked = None
         if answer.batches:
             self._backlog.announced(commit_id)
         self._figures.rounds_uncommitted = self._backlog.rounds

@@ -12,9 +12,9 @@ from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.gateways.kafka import Message
 from connect.layout import TopicPartition
-from worker.drain import BATCH_RECORDS, SMALL_RECORDS
 from worker.rounds import Slice, WrittenBatch
 from worker.session import Session
+from worker.sizes import BATCH_RECORDS, SMALL_RECORDS
 
 
 class BatchRunner(Protocol):
@@ -82,7 +82,7 @@ class Wiring:
         runner: makes the task's batch runner; called anew after each retriable error.
         report: told of each state: RUNNING, or FAILED with a retriable error that goes on.
         topic_missing: told when a topic that a regex brought in is gone.
-        small_records: up to so many waiting records are one read, see ``worker.drain``.
+        small_records: up to so many waiting records are one read, see ``worker.sizes``.
         batch_records: bound of a micro-batch in a backlog.
     """
 

@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
+from worker.told_errors import LETTERS_FULL
+
 LIMITS_MB = {
     "wide json": 450,
     "wide avro": 250,
     "deep json": 150,
     "deep avro": 150,
     "huge texts": 1_000,
-    "huge dead letters": 1_000,
+    "huge dead letters": 650,
 }
 """Most resident megabytes above an idle process; a third more than was seen."""
 SLOW_LIMITS_MB = {
@@ -29,6 +31,7 @@ SLOW_LIMITS_MB = {
     "huge lists": 1_600,
     "huge lists, record by record": 1_900,
     "huge objects": 1_400,
+    "huge objects, evolving": 2_500,
 }
 
 
@@ -44,8 +47,11 @@ def measured(case: str, times: int, folder: Path) -> dict[str, Any]:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     found: dict[str, Any] = json.loads(done.stdout)
-    assert found["error"] is None
-    assert found["rows"] + found["letters"] == found["records"]
+    if case == "huge dead letters":  # not kept beside each other: smaller batches are read
+        assert found["error"] == LETTERS_FULL
+    else:
+        assert found["error"] is None
+        assert found["rows"] + found["letters"] == found["records"]
     print(f"{case}: {found}")
     return found
 

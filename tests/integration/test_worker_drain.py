@@ -20,6 +20,7 @@ from tests.stack import Topics
 from worker.drain import Drain, as_arrow
 from worker.rounds import Slice
 from worker.session import Session
+from worker.sizes import ReadSizes
 from worker.source import map_spark_error, source_options
 
 pytestmark = [
@@ -36,6 +37,13 @@ _ids = itertools.count()
 def echo(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What a pipeline would see, as it is."""
     yield from batches
+
+
+def weighed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows and bytes of each batch, and how many headers are null."""
+    for batch in batches:
+        row = (batch.num_rows, batch.nbytes, batch.column("headers").null_count)
+        yield pa.record_batch([pa.array([n], pa.int32()) for n in row], ["rows", "size", "nulls"])
 
 
 class Seen:
@@ -74,16 +82,25 @@ def drain(spark_session: Session, kafka_properties: dict[str, str]) -> Drain:
 
 
 def produce(
-    properties: dict[str, str], topic: str, count: int, *, partition: int = 0, transaction: str = ""
+    properties: dict[str, str],
+    topic: str,
+    count: int,
+    *,
+    partition: int = 0,
+    transaction: str = "",
+    value: bytes = b"",
 ) -> None:
-    """Produce ``count`` records, in a transaction that is committed or aborted if one is named."""
+    """Produce ``count`` records, in a transaction that is committed or aborted if one is named.
+
+    They hold their number, or all of them ``value``.
+    """
     own: dict[str, Any] = {"transactional.id": f"test-{next(_ids)}"} if transaction else {}
     producer = Producer({**properties, "linger.ms": 5, "log_level": 0, **own})
     if transaction:
         producer.init_transactions(30)
         producer.begin_transaction()
     for i in range(count):
-        producer.produce(topic, b'{"i":%d}' % i, partition=partition)
+        producer.produce(topic, value or b'{"i":%d}' % i, partition=partition)
         if i % 1000 == 0:
             producer.poll(0)
     producer.flush(30)
@@ -198,7 +215,7 @@ def test_drain_reads_a_backlog_in_bounded_batches(
     for partition in (0, 1):
         produce(kafka_properties, topic, 3_000, partition=partition)
     bounded = Drain(
-        drain.session, drain.options, COLUMNS, "test", small_records=500, batch_records=2_000
+        drain.session, drain.options, COLUMNS, "test", ReadSizes(500, batch_records=2_000)
     )
     part, seen = whole(admin, topic, 2), Seen()
     bounded.drain(part.starts, seen, is_stopping=never)
@@ -212,6 +229,27 @@ def test_drain_reads_a_backlog_in_bounded_batches(
     assert seen.tasks[0] == 2
 
 
+def test_large_records_reach_python_a_few_at_a_time(
+    drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """Arrow batches are bounded in bytes, and no headers are an empty list: see ``_column``."""
+    topic = topics.create("large")
+    produce(kafka_properties, topic, 30, value=b"x" * 900_000)
+    columns = ("value", "headers")
+    large = Drain(drain.session, drain.options | {"includeHeaders": "true"}, columns, "test")
+    found: list[dict[str, int]] = []
+
+    def looks(rows: Any, _: Slice) -> None:
+        found.extend(
+            as_arrow(rows.mapInArrow(weighed, "rows int, size int, nulls int")).to_pylist()
+        )
+
+    large.read(whole(admin, topic), looks)
+    assert sum(each["rows"] for each in found) == 30
+    assert max(each["size"] for each in found) < 18 * 2**20
+    assert {each["nulls"] for each in found} == {0}
+
+
 def test_stop_ends_the_drain_with_the_batch(
     drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
@@ -220,7 +258,7 @@ def test_stop_ends_the_drain_with_the_batch(
     produce(kafka_properties, topic, 2_000)
     stopping = threading.Event()
     seen = Seen(stopping.set)
-    bounded = Drain(drain.session, drain.options, COLUMNS, "test", batch_records=500)
+    bounded = Drain(drain.session, drain.options, COLUMNS, "test", ReadSizes(batch_records=500))
     bounded.drain(whole(admin, topic).starts, seen, is_stopping=stopping.is_set)
     assert [offset for _, offset in seen.rows] == list(range(500))
 
@@ -237,7 +275,7 @@ def test_error_in_a_batch_ends_the_drain_as_itself(
         calls.append(part)
         raise RetriableError("the store is away", code="store_unavailable")
 
-    bounded = Drain(drain.session, drain.options, COLUMNS, "test", batch_records=500)
+    bounded = Drain(drain.session, drain.options, COLUMNS, "test", ReadSizes(batch_records=500))
     with pytest.raises(RetriableError, match="the store is away"):
         bounded.drain(whole(admin, topic).starts, fails, is_stopping=never)
     assert len(calls) == 1

@@ -27,12 +27,12 @@ from worker.descriptors import (
     Progress,
     collect,
     dead_letter_row,
-    error_row,
     file_row,
     progress_row,
     to_batch,
 )
 from worker.pipeline import PipelineLimits, PipelineSpec, run
+from worker.told_errors import error_row
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),

@@ -1,0 +1,75 @@
+"""Dead letters that a Spark task and a worker keep are bounded in bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
+from connect.errors import RecordError, RetriableError
+from connect.layout import TopicPartition
+from connect.records import KafkaRecord
+from tests.differential.support import config, plan, run_batches, source
+from worker.descriptors import BatchResult, DeadLetter, Progress
+from worker.plan import PipelineLimits
+from worker.rounds import Ledger, Slice, WrittenBatch
+from worker.told_errors import LETTERS_FULL
+
+SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
+TP = TopicPartition("t", 0)
+
+
+def run(folder: Path, *sizes: int, key: bytes | None = None) -> BatchResult:
+    """A good record and some bad ones of so many bytes, with room for 10,000."""
+    values: list[bytes | None] = [b'{"id":1}', *(b"x" * size for size in sizes)]
+    connector = config(**{"errors.tolerance": "all"})
+    given: dict[str, Any] = {"keys": [key] * len(values)}
+    return run_batches(
+        connector,
+        [plan(folder, SCHEMA)],
+        [source(values, **given)],
+        limits=PipelineLimits(letter_bytes_max=10_000),
+    )
+
+
+@pytest.mark.parametrize(("sizes", "key"), [((5_000, 5_000), None), ((10, 10), b"k" * 4_500)])
+def test_more_dead_letters_than_can_be_kept_end_the_batch(
+    tmp_path: Path, sizes: tuple[int, ...], key: bytes | None
+) -> None:
+    """The driver is told, and nothing that was written stays."""
+    result = run(tmp_path, *sizes, key=key)
+    assert isinstance(result.error, RetriableError)
+    assert result.error.code == LETTERS_FULL
+    assert not result.files
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("sizes", [(3_000, 3_000), (50_000,)])
+def test_what_can_be_kept_is_kept(tmp_path: Path, sizes: tuple[int, ...]) -> None:
+    """One record alone is, whatever its size: no batch is smaller."""
+    result = run(tmp_path, *sizes)
+    assert result.is_usable
+    assert [len(letter.record.value or b"") for letter in result.dead_letters] == list(sizes)
+
+
+def test_bytes_of_records_are_counted(tmp_path: Path) -> None:
+    """Keys and values, of every record."""
+    result = run(tmp_path, 1_000, 2_000, key=b"four")
+    assert result.progress[TP].bytes_read == 8 + 1_000 + 2_000 + 3 * 4
+
+
+def test_pending_dead_letters_are_weighed() -> None:
+    """Those of all batches that wait, until they are announced."""
+    ledger = Ledger({TP: 0}, out_of_order_ms=0, idle_lag_ms=0)
+    headers = (("h", b"12345"), ("none", None))
+    record = KafkaRecord("t", 0, 0, 5, 0, b"key", b"x" * 7_000, headers)
+    letter = DeadLetter(record, RecordError("bad", code="bad"))
+    for at in range(2):
+        part = Slice({TP: at}, {TP: at + 1})
+        ledger.add(WrittenBatch(part, {TP: Progress(1, 0, 1, 0)}, (), (letter,)))
+    assert 14_000 + 2 * 13 < ledger.letter_bytes < 20_000
+    ledger.announced(ledger.answer())
+    assert ledger.letter_bytes == 0

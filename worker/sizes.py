@@ -1,0 +1,83 @@
+"""How much a task reads at once: bounded in records and in bytes.
+
+Rules of this file:
+- The log tells how many offsets wait, not how many bytes. Those come from the mean of the records
+  read last; before any were read, of a guess.
+- A batch that held too much to be kept is read again in smaller ones. They grow again with each
+  batch that goes well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from connect.layout import TopicPartition
+from worker.descriptors import Progress
+
+FIRST_RECORDS: Final = 10_000
+SMALL_RECORDS: Final = 200_000
+BATCH_RECORDS: Final = 1_000_000
+SMALL_BYTES: Final = 48 * 2**20
+BATCH_BYTES: Final = 2**30
+LETTER_BYTES_MAX: Final = 64 * 2**20  # of dead letters that wait for a round
+_GUESS_BYTES: Final = 1_000
+_GUESS_RECORDS: Final = 100  # so many records weigh as much as the guess
+_WINDOW_RECORDS: Final = 50_000
+_SHRINK: Final = 8
+
+
+@dataclass(slots=True)
+class ReadSizes:
+    """The sizes of one task's reads.
+
+    Args:
+        small_records: up to so many records are read by one Spark task into one file per table.
+        batch_records: bound of a micro-batch in a backlog.
+        small_bytes: more bytes than these, keys and values, are spread over all cores.
+        batch_bytes: as ``batch_records``, in bytes of keys and values; it is aimed at.
+    """
+
+    small_records: int = SMALL_RECORDS
+    batch_records: int = BATCH_RECORDS
+    small_bytes: int = SMALL_BYTES
+    batch_bytes: int = BATCH_BYTES
+    _records: float = field(default=_GUESS_RECORDS, init=False)
+    _bytes: float = field(default=_GUESS_RECORDS * _GUESS_BYTES, init=False)
+    _shrunk: int | None = field(default=None, init=False)
+
+    def is_small(self, record_count: int) -> bool:
+        """Whether so many records are one Spark task's work."""
+        return (
+            self._shrunk is None
+            and record_count <= self.small_records
+            and record_count * self._bytes <= self.small_bytes * self._records
+        )
+
+    @property
+    def records_max(self) -> int:
+        """Records of a micro-batch in a backlog; of each partition that moves, one at least."""
+        fitting = int(self.batch_bytes * self._records / max(self._bytes, 1))
+        return max(1, min(self.batch_records, fitting, self._shrunk or self.batch_records))
+
+    @property
+    def first_records(self) -> int:
+        """Records of a batch that may have to be run twice."""
+        return min(FIRST_RECORDS, self.records_max)
+
+    def add(self, progress: Mapping[TopicPartition, Progress]) -> None:
+        """Learn from a batch that went well."""
+        read = sum(counted.read for counted in progress.values())
+        size = sum(counted.bytes_read for counted in progress.values())
+        share = min(1.0, max(0, _WINDOW_RECORDS - read) / self._records)
+        self._records, self._bytes = self._records * share + read, self._bytes * share + size
+        if self._shrunk is not None:
+            grown = self._shrunk * 2
+            self._shrunk = grown if grown < self.batch_records else None
+
+    def shrink(self, record_count: int) -> bool:
+        """A batch of so many records, or fewer, held too much; whether smaller ones can be read."""
+        before = min(record_count, self.records_max)
+        self._shrunk = max(1, before // _SHRINK)
+        return self._shrunk < before
