@@ -86,6 +86,23 @@ def spark_rows(session: Session, table: Table) -> list[Row]:
     return sorted(tuple(row) for row in frame.select("id", "region", "balance").collect())
 
 
+def wait_for(
+    running: RunningStack, session: Session, name: str, wanted: list[Row], what: str
+) -> None:
+    """Wait until Spark reads just these rows; each snapshot is read once."""
+    read: list[int | None] = []
+
+    def look() -> bool:
+        table = running.catalog.load_table(name)
+        head = table.metadata.current_snapshot_id
+        if head in read:
+            return False
+        read.append(head)
+        return spark_rows(session, table) == wanted
+
+    running.until(look, lambda: f"the rows that are left of {what}")
+
+
 def test_changes_leave_what_replaying_leaves(running: RunningStack, spark_session: Session) -> None:
     """Updates, deletes and tombstones of few keys, while worker and coordinator are killed."""
     rng = random.Random(SEED)
@@ -115,12 +132,7 @@ def test_changes_leave_what_replaying_leaves(running: RunningStack, spark_sessio
             running.child(victims[wave]).kill()
     wanted = oracle.rows()
     for kind, table in tables.items():
-        running.until(
-            lambda table=table: (
-                spark_rows(spark_session, running.catalog.load_table(table)) == wanted
-            ),
-            lambda kind=kind: f"{kind} to hold what is left: {running.status(name)}",
-        )
+        wait_for(running, spark_session, table, wanted, f"{kind} of {name}")
         loaded = running.catalog.load_table(table)
         head = loaded.current_snapshot()
         assert head is not None
