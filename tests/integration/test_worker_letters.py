@@ -36,6 +36,8 @@ def rig(spark_session: Session, kafka_properties: dict[str, str], topics: Topics
 def test_a_batch_that_holds_too_much_is_read_in_smaller_ones(rig: Rig) -> None:
     """Its dead letters do not fit: the task goes on without starting over."""
     rig.runner.error = RetriableError("more than can be kept", code=LETTERS_FULL)
+    rig.overrides["iceberg.control.commit.interval-ms"] = "600000"  # one answer for all of it
+    rig.overrides["iceberg.control.commit.timeout-ms"] = "600000"
     rig.feed(800)
     with rig.running() as task:
         _, answer = rig.round()
