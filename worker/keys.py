@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,12 +13,15 @@ from connect.converters.base import Converter
 from connect.converters.json_converter import JsonConverter
 from connect.converters.plain import StringConverter
 from worker.blocks import Block, one_chunk
-from worker.decode import JsonDecoder
 from worker.plan import is_plain_json
 from worker.registered import registered_form
-from worker.steps.rows import Mask, Positions, struct_of, valid
+from worker.scanned_json import ScannedJson, json_decoder, together
+from worker.steps.rows import Mask, Positions, as_mask, struct_of, valid
 from worker.texts import refused_rows
 from worker.typed_json import Envelopes
+
+# of texts that are JSON: those that are not were left out before
+_OBJECT: Final = rb"^[ \t\r\n]*\{"
 
 
 class KeyReader:
@@ -33,7 +38,7 @@ class KeyReader:
 
     def __init__(self, config: ConnectorConfig, converter: Converter, kind: pa.DataType) -> None:
         self._is_text = isinstance(converter, StringConverter) and converter.is_utf8
-        self._decoder: JsonDecoder | None = None
+        self._decoder: ScannedJson | None = None
         self._envelopes: Envelopes | None = None
         self._has_no_fields = False
         self._registered = registered_form(converter, "key", config)
@@ -41,7 +46,7 @@ class KeyReader:
             if pa.types.is_struct(kind):
                 fields = {f.name: f.type for f in kind}
                 evolves = config.evolve_schema_enabled
-                self._decoder = JsonDecoder(fields, report_unexpected=evolves, keeps=evolves)
+                self._decoder = json_decoder(fields, report_unexpected=evolves, keeps=evolves)
                 self._has_no_fields = not fields
         elif isinstance(converter, JsonConverter) and converter.is_enveloped:
             self._envelopes = Envelopes(converter)
@@ -61,7 +66,11 @@ class KeyReader:
         values = given.take(pa.array(present))
         if self._is_text:
             return texts(given)
-        table, rows = self._decoded(values, block, places[present])
+        if self._has_no_fields:
+            rows = np.flatnonzero(as_mask(pc.match_substring_regex(values, _OBJECT)))
+            table = pa.table({})
+        else:
+            table, rows = self._decoded(values, block, places[present])
         doubt = np.zeros(len(places), np.bool_)
         doubt[present] = True
         if table is None:
@@ -79,14 +88,13 @@ class KeyReader:
         """The fields of keys, of one schema only, and which rows have them."""
         found: list[tuple[pa.Table, Positions]] = []
         if self._decoder is not None:
-            decoded = self._decoder.decode(values)
-            rows = np.arange(len(values)) if decoded.rows is None else decoded.rows
-            found = [(decoded.table, rows)]
+            table, rows, _ = together(list(self._decoder.decode(values)), len(values))
+            found = [(table, rows)]
         elif self._registered is not None:
             found = [(p.table, p.rows) for p in self._registered.decode(values, block, places)]
         elif self._envelopes is not None:
             found = [(table, rows) for _, table, rows in self._envelopes.decode(values)]
-        found = [(t, r) for t, r in found if len(r) and (t.num_columns or self._has_no_fields)]
+        found = [(t, r) for t, r in found if len(r) and t.num_columns]
         return max(found, key=lambda one: len(one[1])) if found else (None, places[:0])
 
 

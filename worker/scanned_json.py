@@ -61,6 +61,24 @@ def json_decoder(
     return ScannedJson(fields, other, report_unexpected=report_unexpected)
 
 
+def together(parts: list[Decoded], count: int) -> tuple[pa.Table, Rows, Rows]:
+    """What was decoded in parts: the rows, where they stand, and those with unexpected fields.
+
+    Of parts that do not go together the largest counts.
+    """
+    if not parts:
+        return pa.table({}), np.empty(0, np.int64), np.empty(0, np.int64)
+    rows = [np.arange(count) if part.rows is None else part.rows for part in parts]
+    unexpected = np.concatenate([part.unexpected for part in parts])
+    tables = [part.table for part in parts]
+    try:
+        table = pa.concat_tables(tables, promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        largest = max(range(len(parts)), key=lambda i: len(rows[i]))
+        return tables[largest], rows[largest], unexpected
+    return table, np.concatenate(rows), unexpected
+
+
 class ScannedJson:
     """Decodes blocks of objects; keeps what it learned for the next block.
 

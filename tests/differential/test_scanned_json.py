@@ -146,3 +146,18 @@ def test_odd_documents() -> None:
         parts = [by_row(part, len(values)) for part in scanned.decode(values)]
         found = {row: value for part in parts for row, value in part.items()}
         assert found == expected, odd
+
+
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (",", ": ")])
+def test_white_space_is_learned_inside_of_the_only_field(separators: tuple[str, str]) -> None:
+    """Documents of one object are scanned, which tells the names and nulls they hold."""
+    rows = [{"at": {"x": i, "y": None if i == 7 else 1.5, "passed": "z"}} for i in range(50)]
+    lines = [json.dumps(row, separators=separators).encode() for row in rows]
+    decoder = json_decoder({"at": POINT}, report_unexpected=False)
+    (found,) = decoder.decode(pa.array(lines, pa.binary()))
+    assert found.seen is not None
+    assert found.seen.names == {"at", "x", "y", "passed"}
+    assert found.seen.has_null
+    (found,) = decoder.decode(pa.array(lines[8:], pa.binary()))
+    assert found.seen is not None
+    assert not found.seen.has_null

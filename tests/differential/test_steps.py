@@ -322,6 +322,15 @@ def test_jmespath(name: str, tmp_path: Path) -> None:
         assert by_column == by_record
 
 
+def test_the_whole_origin_is_no_field(tmp_path: Path) -> None:
+    """The bare word kafka is the record's origin, not a field of that name."""
+    connector = config(**ALL, **chain(own("Jmespath", fields_f="kafka", where="kafka")))
+    batch = source([b'{"id":1}', b'{"kafka":{"n":5},"id":2}'] * 5)
+    by_column, by_record = both(connector, [plan(tmp_path, SOUGHT)], [batch])
+    assert by_column == by_record
+    assert len(by_column["rows"]["db.t1"]) == 10
+
+
 PLAIN: dict[str, tuple[dict[str, str], Schema, str]] = {
     "converter": (
         {**value("TimestampConverter", field="t"), "target.type": "Timestamp"}

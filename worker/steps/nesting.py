@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 from connect.transforms.chain_limits import RECORDS_MAX
 from connect.transforms.paths import steps as path_of
 from worker.blocks import one_chunk
-from worker.decode import Decoded
-from worker.scanned_json import ScannedJson, json_decoder
+from worker.scanned_json import ScannedJson, json_decoder, together
 from worker.steps.keys import repeat_keys
 from worker.steps.rows import (
     Fields,
@@ -181,7 +180,7 @@ class _ParseJson:
         assert self._decoder is not None
         places = np.flatnonzero(held)
         texts = column.take(pa.array(places)).cast(pa.binary())
-        table, good, unexpected = _together(list(self._decoder.decode(texts)), len(texts))
+        table, good, unexpected = together(list(self._decoder.decode(texts)), len(texts))
         doubt = held.copy()
         doubt[places[good]] = False
         doubt[places[unexpected]] = True
@@ -201,22 +200,6 @@ class _ParseJson:
         rows.suspect(put_at(rows.columns, self._target, made, rows.count, makes=is_deep))
         if is_deep:
             rows.suspect(~held)
-
-
-def _together(parts: list[Decoded], count: int) -> tuple[pa.Table, Positions, Positions]:
-    """What was decoded in parts: the rows, where they stand, and those with unexpected fields.
-
-    Of parts that do not go together the largest counts.
-    """
-    rows = [np.arange(count) if part.rows is None else part.rows for part in parts]
-    unexpected = np.concatenate([part.unexpected for part in parts])
-    tables = [part.table for part in parts]
-    try:
-        table = pa.concat_tables(tables, promote_options="permissive")
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        largest = max(range(len(parts)), key=lambda i: len(rows[i]))
-        return tables[largest], rows[largest], unexpected
-    return table, np.concatenate(rows), unexpected
 
 
 # ------------------------------------------------------------------ Explode
