@@ -311,7 +311,7 @@ class Lag(View):
     """Records not yet in files, and those in files but in no table yet."""
 
     not_in_files: int
-    in_files_not_committed: int
+    in_files_not_committed: int = Field(description="as its coordinator said last, a second ago")
     valid_through_ms: int | None
     partitions: list[dict[str, Any]]
 

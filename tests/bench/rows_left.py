@@ -12,6 +12,8 @@ def rows_left(table: Table) -> tuple[int, int]:
 
     One join: readers that look a row up in each delete file take minutes for a million rows.
     """
+    if table.current_snapshot() is None:
+        return 0, 0
     numbered: dict[DataFileContent, list[tuple[str, int]]] = {
         DataFileContent.DATA: [],
         DataFileContent.EQUALITY_DELETES: [],
