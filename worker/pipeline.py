@@ -11,7 +11,7 @@ Rules of this file:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import numpy as np
@@ -83,20 +83,7 @@ def _run(
     spec: PipelineSpec, batches: Iterator[pa.RecordBatch], clock: Clock | None = None
 ) -> Iterator[pa.RecordBatch]:
     task = PipelineTask(spec, clock or SystemClock())
-    try:
-        for block in blocks(batches, task.limits):
-            task.take(block)
-        rows, letters = list(task.finish()), task.dead_letters
-    except (RecordError, RetriableError, ConfigError) as error:
-        task.abort()
-        if not is_told(error):
-            raise
-        rows, letters = [error_row(error)], []
-    except BaseException:
-        task.abort()  # Spark tries the task again: its files would be orphans
-        raise
-    yield to_batch(rows)
-    yield from letter_batches(letters)
+    return task.run(blocks(batches, task.limits))
 
 
 class PipelineTask:
@@ -136,6 +123,23 @@ class PipelineTask:
         self.limits = dataclasses.replace(spec.limits, block_rows=rows)
         self._progress: dict[TopicPartition, Progress] = {}
         self._taken = 0
+
+    def run(self, taken: Iterable[Block]) -> Iterator[pa.RecordBatch]:
+        """Take all blocks; descriptors of what was written, or of the error that ended it."""
+        try:
+            for block in taken:
+                self.take(block)
+            rows, letters = list(self.finish()), self.dead_letters
+        except (RecordError, RetriableError, ConfigError) as error:
+            self.abort()
+            if not is_told(error):
+                raise
+            rows, letters = [error_row(error)], []
+        except BaseException:
+            self.abort()  # Spark tries the task again: its files would be orphans
+            raise
+        yield to_batch(rows)
+        yield from letter_batches(letters)
 
     def take(self, block: Block) -> None:
         """Take a block of records; raises RecordError where one is not tolerated."""

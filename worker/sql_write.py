@@ -38,7 +38,7 @@ from connect.transforms.base import DATE, DECIMAL, TIMESTAMP
 from worker.blocks import Block, joined, one_chunk
 from worker.columns import nulls
 from worker.decoded import Columns
-from worker.descriptors import letter_batches, losses_row, to_batch
+from worker.descriptors import losses_row
 from worker.forms import has_own_names
 from worker.pipeline import PipelineTask
 from worker.plan import PipelineSpec
@@ -46,7 +46,7 @@ from worker.records import DROPPED, WRITTEN
 from worker.registered import unfit_tables
 from worker.shapes import guessed_fields
 from worker.sql_read import KAFKA, ORIGIN, OUTAGE, REFUSED, ROW
-from worker.told_errors import error_row, is_told, told
+from worker.told_errors import told
 
 FAILED: Final = 4
 """State of a row for which an expression of the query failed."""
@@ -79,20 +79,8 @@ def _write(
     clock: Clock | None = None,
 ) -> Iterator[pa.RecordBatch]:
     task = _QueriedTask(spec, alias, clock or SystemClock())
-    try:
-        for table in _whole_records(joined(batches, task.limits)):
-            task.take(QueriedBlock(table, alias))
-        rows, letters = list(task.finish()), task.dead_letters
-    except (RecordError, RetriableError, ConfigError) as error:
-        task.abort()
-        if not is_told(error):
-            raise
-        rows, letters = [error_row(error)], []
-    except BaseException:
-        task.abort()  # Spark tries the task again: its files would be orphans
-        raise
-    yield to_batch(rows)
-    yield from letter_batches(letters)
+    whole = _whole_records(joined(batches, task.limits))
+    return task.run(QueriedBlock(table, alias) for table in whole)
 
 
 def _whole_records(found: Iterator[pa.Table]) -> Iterator[pa.Table]:
