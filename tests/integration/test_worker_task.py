@@ -192,12 +192,12 @@ def test_a_task_that_begins_with_a_backlog_answers_after_its_first_batch(rig: Ri
     rig.sizes = {"small_records": 100, "batch_records": 1_000}
     rig.overrides["iceberg.control.commit.interval-ms"] = "600000"
     rig.overrides["iceberg.control.commit.timeout-ms"] = "600000"
-    rig.feed(12_000)
+    rig.feed(3_000)
     with rig.running():
         _, answer = rig.round()
-        assert paths(answer) == ["0:0-9999"]
+        assert paths(answer) == ["0:0-999"]
         _, answer = rig.round()
-        assert paths(answer) == ["0:10000-10999", "0:11000-11999"]
+        assert paths(answer) == ["0:1000-1999", "0:2000-2999"]
 
 
 def test_no_commit_complete_stops_the_reading(rig: Rig) -> None:
