@@ -39,6 +39,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield running
 
 
+@pytest.fixture
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker of one test's own, which may stop and start it."""
+    with Broker(tmp_path_factory.mktemp("own-broker")) as started:
+        yield started
+
+
 @pytest.fixture(scope="session")
 def kafka_properties(broker: Broker) -> dict[str, str]:
     """Client properties of the session's broker, in Kafka's Java names."""

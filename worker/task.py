@@ -367,7 +367,7 @@ class _Life:
     def _must_announce(self, part: Slice, batch_ms: int) -> bool:
         """In a backlog the answer goes out with the batch at hand, not at the drain's end.
 
-        Near the end it waits for it: what is left would else wait for a whole interval.
+        Near the end it waits: the rest would miss an interval. Too many letters' bytes never wait.
         """
         if self._ledger.letter_bytes > LETTER_BYTES_MAX:
             return True

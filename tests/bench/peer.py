@@ -185,14 +185,15 @@ class Matrix:
 
         What is in files is told by the coordinator, a moment later than it is there.
         """
+        expected = _expected(cell, records)
         deadline = time.monotonic() + LIMIT_S
         while True:
             wait_for_lag(api, name, records)
             done = time.monotonic()
             wrong = {
                 table: found
-                for table, expected in _expected(cell, records).items()
-                if (found := rows_left(self._catalog.load_table(table))) != (expected, expected)
+                for table, keys in expected.items()
+                if (found := rows_left(self._catalog.load_table(table))) != (keys, keys)
             }
             if not wrong:
                 return done

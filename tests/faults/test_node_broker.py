@@ -12,15 +12,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.faults]
 
 
 @pytest.fixture
-def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker of this test's own, not yet started."""
-    broker = Broker(tmp_path_factory.mktemp("broker"))
-    broker.start()
-    yield broker
-    broker.stop()
-
-
-@pytest.fixture
 def node(tmp_path_factory: pytest.TempPathFactory, own_broker: Broker) -> Iterator[RunningNode]:
     """A node on that broker, not yet started."""
     made = RunningNode(tmp_path_factory.mktemp("node"), own_broker.bootstrap_servers)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterator
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import pytest
 
@@ -30,14 +28,6 @@ def ask_for_members(servers: str, pipe: Connection) -> None:
         except RetriableError as e:
             held.append(e)  # with its frames, and so the client that it was asked with
             pipe.send(e.code)
-
-
-@pytest.fixture
-def own_broker(tmp_path: Path) -> Iterator[Broker]:
-    """A broker of this test's own."""
-    broker = Broker(tmp_path / "state").start()
-    yield broker
-    broker.stop()
 
 
 @pytest.mark.timeout(180)
