@@ -78,7 +78,7 @@ class Leadership:
         self._is_leading = False
         self._busy: set[str] = set()
         self._at_ms: dict[str, int] = {}
-        self._misses: Mapping[str, int] = {}
+        self._heard: tuple[Mapping[str, int], tuple[int, bool]] | None = None
 
     @property
     def is_leading(self) -> bool:
@@ -99,9 +99,10 @@ class Leadership:
             self._every("take-over", RETRY_MS, now_ms, self._take_over)
         if self._is_leading:
             self._every("look", LOOK_MS, now_ms, self.leading.look)
-            if (misses := self.leading.misses()) != self._misses:
-                self._misses = misses
-                self._at_ms.pop("refresh", None)  # a task misses a topic that went
+            # a task misses a topic that went; another number of nodes may run more or fewer tasks
+            if (heard := (self.leading.misses(), self.leading.nodes_for_layout())) != self._heard:
+                self._heard = heard
+                self._at_ms.pop("refresh", None)
             self._every("refresh", self._refresh_ms, now_ms, self._refresh)
 
     def lost(self, error: Fenced) -> None:

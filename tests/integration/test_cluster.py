@@ -303,10 +303,22 @@ def test_a_task_that_misses_its_topic_is_heard_wherever_it_runs(
     admin = KafkaAdmin(other.kafka)
     admin.delete_topic(goes)
     other.until(lambda: goes not in admin.topics())
-    assert other.layouts("one")[1] == 1
+    before = other.layouts("one")[1]
     assert nodes[leader].call("POST", f"/connectors/one/tasks/{theirs}/restart").is_success
-    other.until(lambda: other.layouts("one")[1] == 2)
+    other.until(lambda: other.layouts("one")[1] == before + 1)
     assert other.layouts("one")[0].partitions == {(kept, 0)}
+
+
+def test_a_node_that_comes_gets_its_tasks_at_once(nodes: Nodes, topics: Topics) -> None:
+    """A layout gets the tasks that another node can run, not at the leader's next look."""
+    for node in nodes.by_name.values():
+        node.properties["icefloe.metadata.refresh.ms"] = "3600000"
+    start(nodes, "a")
+    put(nodes, "a", "one", topics.create("shared", partitions=2), tasks=2)
+    nodes["a"].until(lambda: nodes["a"].status("one") == ("RUNNING", ["RUNNING"]))
+    start(nodes, "b")
+    nodes["a"].until(lambda: nodes["a"].status("one") == ("RUNNING", ["RUNNING"] * 2))
+    assert set(nodes.view("a")["placements"]["one"][1:]) == {"a", "b"}
 
 
 def test_workers_of_another_kind_keep_a_node_out(nodes: Nodes, kafka_properties: Any) -> None:
