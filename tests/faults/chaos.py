@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -42,6 +43,9 @@ TAIL_BYTES = 6_000
 TOPIC_CONFIG = {"message.timestamp.type": "LogAppendTime"}
 # whoever is killed all the time shall not be kept waiting for long
 NODE = {"icefloe.task.restart.max": "1000", "icefloe.task.restart.backoff.max.ms": "2000"}
+# whoever repeats a run repeats it in another order and at other moments
+FIRST_SEED = int(os.environ.get("FAULT_FIRST_SEED", "0"))
+SEEDS = range(FIRST_SEED, FIRST_SEED + int(os.environ.get("FAULT_SEEDS", "1")))
 T = TypeVar("T")
 
 
