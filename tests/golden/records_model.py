@@ -72,7 +72,7 @@ _TYPED = {
     "$bigint": int,
     "$float32": lambda v: Float32(float32(_floating(v))),
     "$float64": _floating,
-    "$decimal": Decimal,
+    "$decimal": lambda v: Decimal(v) or abs(Decimal(v)),  # Java has no negative zero
     "$bytes": base64.b64decode,
     "$bytebuffer": base64.b64decode,
     "$date": lambda v: Date(days_of(v)),

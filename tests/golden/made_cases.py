@@ -1,0 +1,28 @@
+"""Cases nobody recorded, by seed: recorded ones changed, and new ones.
+
+A case has all of a recorded one but ``expected``; ``tests/contract/test_java_records.py`` asks the
+Java libraries for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from tests.golden import made_converters as converters
+from tests.golden import made_transforms as transforms
+from tests.golden.made_records import Case
+
+MAKERS: dict[str, tuple[str, str, Callable[[Random], Case]]] = {
+    "transform": ("transforms", "a", transforms.transform),
+    "chain": ("transforms", "chains", transforms.chain),
+    "change event": ("transforms", "a", transforms.change_event),
+    "predicate": ("predicates", "a", transforms.predicate),
+    "converter": ("converters", "a", converters.converter),
+}
+
+
+def made(kind: str, seed: int, count: int) -> list[Case]:
+    """Cases of a kind of ``MAKERS``; of a smaller count the first ones."""
+    rng = Random(f"{seed}:{kind}")
+    return [{**MAKERS[kind][2](rng), "name": f"{kind} {i} of seed {seed}"} for i in range(count)]
