@@ -26,6 +26,7 @@ from pyiceberg.types import (
     IcebergType,
     ListType,
     LongType,
+    MapType,
     NestedField,
     StringType,
     StructType,
@@ -131,6 +132,12 @@ def deep_avro(count: int) -> Batches:
         yield [_avro("long", start + i) for i in range(1_000)]
 
 
+def own_names(count: int, each: int = 10_000) -> Batches:
+    """Records that each bring a name of their own."""
+    for start in range(0, count, each):
+        yield [b'{"id":1,"n%d":7}' % (start + i) for i in range(each)]
+
+
 def one_by_one(make: Callable[[int], bytes], times: int) -> Callable[[], Batches]:
     """Huge records, each in a batch of its own."""
 
@@ -162,6 +169,10 @@ NOTES = Schema(
     NestedField(2, "note", StringType(), required=False),
     NestedField(3, "list", ListType(4, LongType(), element_required=False), required=False),
 )
+MAPS = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "map", MapType(3, StringType(), 4, LongType()), required=False),
+)
 
 
 def cases(folder: Path, times: int = 1) -> dict[str, Case]:
@@ -183,6 +194,10 @@ def cases(folder: Path, times: int = 1) -> dict[str, Case]:
         "deep avro": Case(deep_schema(AVRO_LEVELS - 1), lambda: deep_avro(many), deep_keys),
         "deep unknown": Case(NOTES, unknown, {**TOLERANT}),
         "deep unknown, evolving": Case(NOTES, unknown, {**TOLERANT, **EVOLVES}),
+        "own names, evolving": Case(
+            NOTES, lambda: own_names(30_000 * times), {**TOLERANT, **EVOLVES}
+        ),
+        "own names, map": Case(MAPS, lambda: own_names(30_000 * times)),
         "huge texts": Case(NOTES, huge["texts"]),
         "huge texts, record by record": Case(NOTES, huge["texts"], reference_only=True),
         "huge lists": Case(NOTES, huge["lists"]),

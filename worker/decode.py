@@ -8,7 +8,7 @@ Rules of this file:
 - Types are learned from the data: a column that fails as guessed is decoded as what it holds.
 - Work on bad rows is bounded: where too many of a block fail, the rest of it is refused unread.
 - So is what fields nobody asked for can cost: each becomes a column of all rows. Documents with
-  thousands of names, and blocks that bring thousands of new ones, are refused.
+  thousands of names, and blocks with too many new ones for their rows, are refused.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ _LONG_BYTES: Final = 300
 _DEEP_BYTES: Final = 1_900
 _NAMED_BYTES: Final = 65_536
 _NAMES_MAX: Final = 5_000
-_PROBE_ROWS: Final = 512
+_PROBES: Final = (8, 64, 512)  # rows
+_CELLS_MAX: Final = 16_000_000  # of about 16 bytes
 _WHITE: Final = " \t\r\n"
 
 # Numbers that Java reads and Arrow's parser takes for something else, or the other way round.
@@ -218,17 +219,22 @@ class JsonDecoder:
         return (table, None) if table.num_rows == len(texts) else (None, None)
 
     def _probe(self, texts: pa.Array) -> None:
-        """Look at some rows before all of them are given a column for each new name."""
-        if len(texts) <= _PROBE_ROWS:
-            return
-        places = np.linspace(0, len(texts) - 1, _PROBE_ROWS).astype(np.int64)
-        data = _joined(texts.take(pa.array(places)))
-        try:
-            found = _read(data, None, "infer", is_multiline=self._is_multiline).schema
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            return
-        if leaf_count(found.types) > leaf_count(self._schema.types) + _NAMES_MAX:
-            raise _TooManyNames
+        """Look at a few rows, then at more, before each new name is a column of all of them."""
+        known = leaf_count(self._schema.types)
+        steps = [rows for rows in _PROBES if rows < len(texts)]
+        before = seen = 0
+        for rows, ahead in zip(steps, [*steps[1:], len(texts)], strict=False):
+            places = np.linspace(0, len(texts) - 1, rows).astype(np.int64)
+            part = _joined(texts.take(pa.array(places)))
+            try:
+                found = _read(part, None, "infer", is_multiline=self._is_multiline).schema
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                return
+            new = max(0, leaf_count(found.types) - known)
+            more = (new - seen) / (rows - before) if before else 0
+            if new + more * (ahead - rows) > min(_NAMES_MAX, _CELLS_MAX / ahead):
+                raise _TooManyNames
+            before, seen = rows, new
 
     # -------------------------------------------------------------- learning types
 

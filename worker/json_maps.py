@@ -5,6 +5,8 @@ Rules of this file:
   with other keys is parsed once more with these, too; a map of too many keys is left to the
   reference, as are rows of which a text may hold a null in a map: in a struct nothing tells it from
   a missing key.
+- To find keys, whatever a document holds is parsed: ``JsonDecoder``'s bounds of new names hold
+  although nobody asks for them.
 - Entries of a map lie in the order in which their keys were first seen.
 """
 

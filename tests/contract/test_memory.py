@@ -17,6 +17,8 @@ LIMITS_MB = {
     "wide avro": 250,
     "deep json": 150,
     "deep avro": 150,
+    "own names, evolving": 150,
+    "own names, map": 150,
     "huge texts": 1_000,
     "huge dead letters": 650,
 }
