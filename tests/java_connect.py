@@ -87,6 +87,7 @@ class JavaConnect:
         command: list[str | Path] = [
             *(find_java(), "-Xms128m", f"-Xmx{self._heap_max_mb}m", "-XX:+UseG1GC"),
             f"-Dlog4j2.configurationFile={logging}",
+            f"-Djava.io.tmpdir={self.state_dir}",
             *("-cp", jars.class_path("java-connect")),
             *("org.apache.kafka.connect.cli.ConnectDistributed", settings),
         ]

@@ -85,6 +85,7 @@ class RestCatalog:
         source = Path(__file__).parent / "java" / "RestCatalog.java"
         command = [
             *(find_java(), "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+            f"-Djava.io.tmpdir={self.state_dir}",
             *("-cp", jars.class_path("iceberg-rest"), source),
             *(str(self.port), self.state_dir / "catalog.db", f"file://{self.warehouse}"),
         ]

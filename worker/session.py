@@ -5,6 +5,8 @@ Rules of this file:
   store keys in ``spark.hadoop.*``). It travels in a file that only this user can read and that is
   removed once the session stands.
 - The session serves many tasks; what belongs to one connector is set per query, never here.
+- What Spark, its JVM and the Python workers write for a while lies in folders of the session's own:
+  a killed process leaves it behind, and the next worker removes it.
 
 Source:
     Spark 4.1 configuration; the figures behind each choice are in docs/decisions/0003.
@@ -14,11 +16,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
+import shlex
 import sys
-import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,11 +33,15 @@ from connect.embedded.jars import resolve
 from connect.embedded.java import find_java
 from connect.failpoints import WORKER_PID_VARIABLE
 from worker.class_archive import archive_options
+from worker.session_folder import SessionFolder
 
 TASK_FAILURES_MAX = 3
+SOCKET_FOLDER_BYTES_MAX = 60  # a socket's path has 107 at most, its name 42
+_SYSTEM = Path("/tmp")  # noqa: S108 - where Java has them; a private folder is made in it
 REDACTED = r"(?i)secret|password|token|access[.]?key|credential|jaas|sasl|ssl[.]key"
 # pyspark logs what it raises out of expressions, with the values
 _TALKERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_DEFAULT_OPTIONS = "spark.driver.defaultJavaOptions"  # extraJavaOptions of a node come behind
 _CHECKPOINT_FILES = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
@@ -80,11 +85,13 @@ class Session:
         spark: the session.
         folder: private folder for checkpoints and spill, removed by ``close``.
         cores: how many tasks run side by side.
+        folders: all private folders, locked.
     """
 
     spark: SparkSession
     folder: Path
     cores: int
+    folders: tuple[SessionFolder, ...]
 
     def release_callbacks(self) -> None:
         """Free the connection that every ended streaming query leaves behind.
@@ -110,7 +117,8 @@ class Session:
             gateway.proc.stdin.close()  # the JVM ends when its standard input does
             gateway.proc.wait(timeout=end_timeout_s)
             SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in self.folders:
+            folder.remove()
 
 
 _cleaning = threading.Lock()
@@ -132,6 +140,7 @@ def settings(
     node: Mapping[str, str],
     *,
     folder: Path,
+    scratch: Path,
     jars: list[Path],
     cores: int,
     java_options: Sequence[str] = (),
@@ -141,6 +150,7 @@ def settings(
     Args:
         node: node properties; those that start with ``spark.`` win.
         folder: private folder of the session.
+        scratch: where the JVM puts temporary files and sockets.
         jars: Spark's Kafka source and what it needs.
         cores: cores of this machine that may be used.
         java_options: more options of the JVM.
@@ -149,7 +159,7 @@ def settings(
         "-XX:+UseSerialGC",  # 230 MB less than G1 at the same throughput
         "-XX:+ExitOnOutOfMemoryError",
         "-Djava.net.preferIPv4Stack=true",
-        f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
+        f'"-Dlog4j2.configurationFile={folder / "log4j2.properties"}"',
         *java_options,
     ]
     own = {
@@ -157,6 +167,8 @@ def settings(
         "spark.app.name": "icefloe",
         "spark.jars": ",".join(str(jar) for jar in jars),
         "spark.driver.memory": "1536m",
+        # what all tasks of a batch send, twice of it at a time, has to fit beside the rest
+        "spark.driver.maxResultSize": "256m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": " ".join(options),
@@ -189,7 +201,9 @@ def settings(
         "spark.python.daemon.module": "worker.daemon",
         "spark.python.unix.domain.socket.enabled": "true",
     }
-    return {**own, **{k: v for k, v in node.items() if k.startswith("spark.")}}
+    given = {k: v for k, v in node.items() if k.startswith("spark.")}
+    default = f'"-Djava.io.tmpdir={scratch}" {given.get(_DEFAULT_OPTIONS, "")}'
+    return {**own, **given, _DEFAULT_OPTIONS: default.strip()}
 
 
 def open_session(
@@ -202,7 +216,8 @@ def open_session(
 
     Args:
         node: node properties.
-        folder: parent of the session's private folder; the system's temporary folder if None.
+        folder: parent of the session's private folder; the system's temporary folder if None. What
+            killed workers left there is removed.
         java_options: more options of the JVM; those for the archive of classes if None.
 
     Raises:
@@ -211,7 +226,9 @@ def open_session(
     """
     for name in _TALKERS:
         PySparkLogger.getLogger(name).disabled = True
-    home = Path(tempfile.mkdtemp(prefix="icefloe-worker-", dir=folder))
+    folders = _private_folders(folder)
+    home, scratch = folders[0].path, folders[-1].path / "tmp"
+    scratch.mkdir()
     cores = core_count()
     os.environ["JAVA_HOME"] = str(find_java().resolve().parent.parent)
     os.environ[WORKER_PID_VARIABLE] = str(os.getpid())
@@ -219,22 +236,45 @@ def open_session(
     if node.get("spark.master", "local").startswith("local"):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     more = archive_options() if java_options is None else java_options
-    conf = settings(node, folder=home, jars=resolve("spark-kafka"), cores=cores, java_options=more)
+    jars = resolve("spark-kafka")
+    conf = settings(node, folder=home, scratch=scratch, jars=jars, cores=cores, java_options=more)
     (home / "log4j2.properties").write_text(_LOG4J.format(level="warn"))
     properties = home / "spark.properties"
     properties.touch(mode=0o600)
     properties.write_text("".join(f"{k} {_escaped(v)}\n" for k, v in conf.items()))
-    before = os.environ.get("PYSPARK_SUBMIT_ARGS")
-    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {properties} pyspark-shell"
+    given = {
+        "PYSPARK_SUBMIT_ARGS": f"--properties-file {shlex.quote(str(properties))} pyspark-shell",
+        "TMPDIR": str(scratch),  # of the Python workers
+    }
     try:
-        spark = SparkSession.builder.getOrCreate()
+        with _environment(given):
+            spark = SparkSession.builder.getOrCreate()
     finally:
         properties.unlink()
-        if before is None:
-            del os.environ["PYSPARK_SUBMIT_ARGS"]
-        else:
-            os.environ["PYSPARK_SUBMIT_ARGS"] = before
-    return Session(spark, home, max(int(spark.sparkContext.defaultParallelism), 1))
+    return Session(spark, home, max(int(spark.sparkContext.defaultParallelism), 1), folders)
+
+
+def _private_folders(parent: Path | None) -> tuple[SessionFolder, ...]:
+    """The session's folder, and one for sockets where its path is too long for them."""
+    home = SessionFolder.make(parent)
+    if len(os.fsencode(home.path / "tmp")) <= SOCKET_FOLDER_BYTES_MAX:
+        return (home,)
+    return home, SessionFolder.make(_SYSTEM)
+
+
+@contextlib.contextmanager
+def _environment(given: Mapping[str, str]) -> Iterator[None]:
+    """Variables for processes that are started meanwhile."""
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _escaped(value: str) -> str:

@@ -2,6 +2,8 @@
 
 Rules of this file:
 - The same state folder goes on with the data that is in it.
+- What the JVM writes for a while (its compression libraries) lies in a folder of the state, emptied
+  at each start.
 - One object keeps its port over ``stop``, ``kill`` and ``start``: clients find it again.
 """
 
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import os
+import shutil
 import signal
 import socket
 import struct
@@ -143,12 +146,15 @@ class Broker:
             "-XX:-UsePerfData",
             "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={self._state_dir / 'log4j2.yaml'}",
+            f"-Djava.io.tmpdir={self._state_dir / 'tmp'}",
             "-cp",
             jars.class_path("kafka", cache=self._cache),
         ]
         (self._state_dir / "log4j2.yaml").write_text(_LOGGING, "utf-8")
         self._lock.acquire(self._state_dir)
         try:
+            shutil.rmtree(self._state_dir / "tmp", ignore_errors=True)
+            (self._state_dir / "tmp").mkdir()
             self._start(java)
         except BaseException:
             self.kill()

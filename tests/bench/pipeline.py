@@ -66,7 +66,7 @@ def measure(records: int, tables: int) -> dict[str, object]:
         source([payment(start + i, chance, tables) for i in range(BATCH_ROWS)], start=start)
         for start in range(0, records, BATCH_ROWS)
     ]
-    folder = Path(tempfile.mkdtemp())
+    folder = Path(tempfile.mkdtemp(prefix="bench-pipeline-"))
     names = ["db.t1"] if tables == 1 else [f"db.t{i}" for i in range(tables)]
     keys = {"iceberg.tables": "db.t1"}
     if tables > 1:

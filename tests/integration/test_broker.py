@@ -36,8 +36,13 @@ def test_data_and_port_stay_over_stop_and_kill(tmp_path: Path) -> None:
         assert not broker.is_running
         broker.start()
         assert name in topic_names(broker)
+        left = tmp_path / "state" / "tmp" / "library.so"
+        left.touch()
         broker.kill()
         broker.start()
+        assert not left.exists()
+        assert broker.pid is not None
+        assert f"-Djava.io.tmpdir={left.parent}" in psutil.Process(broker.pid).cmdline()
         assert name in topic_names(broker)
         assert broker.bootstrap_servers == address
     finally:

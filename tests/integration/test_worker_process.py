@@ -285,6 +285,31 @@ def test_life_of_a_worker(bench: Bench, topics: Topics) -> None:
     assert not list((bench.folder / "state").glob("icefloe-worker-*"))
 
 
+def test_what_a_killed_worker_left_is_removed_by_the_next(bench: Bench) -> None:
+    """Its folder, and the one of what the JVM and Spark write where nothing else says."""
+
+    def folders(worker: Worker) -> set[Path]:
+        (java,) = [p for p in worker.children() if "java" in p.name()]
+        told = [o for o in java.cmdline() if o.startswith("-Djava.io.tmpdir=")]
+        scratch = Path(told[-1].partition("=")[2])
+        assert list(scratch.glob("spark-*"))
+        return {scratch.parent, *(bench.folder / "state").glob("icefloe-worker-*")}
+
+    first = bench.start()
+    left, family = folders(first), first.children()
+    os.killpg(first.process.pid, signal.SIGKILL)
+    assert first.end() == -signal.SIGKILL
+    psutil.wait_procs(family, timeout=60)
+    assert all(folder.exists() for folder in left)
+    second = bench.start()
+    own = folders(second)
+    assert len(own) == len(left)
+    assert not any(folder.exists() for folder in left)
+    second.process.send_signal(signal.SIGTERM)
+    assert second.end() == 0
+    assert not any(folder.exists() for folder in own)
+
+
 def test_end_of_the_node_ends_the_worker(bench: Bench) -> None:
     """End of stream on the pipe: the worker drains and ends with 0."""
     worker = bench.start()

@@ -135,6 +135,12 @@ def test_log_that_ends_before_the_position_is_another_log() -> None:
             "OSError: disk full",
         ),
         ("Job aborted\nCaused by: java.io.IOException: no", RetriableError, "batch_failed", "no"),
+        (
+            "Total size of results of 3 tasks (1.2 GiB) is bigger than spark.driver.maxResultSize",
+            RetriableError,
+            "dead_letters_full",
+            "maxResultSize",
+        ),
     ],
 )
 def test_spark_errors_become_ours(
@@ -153,6 +159,7 @@ def test_node_properties_win_over_the_session_defaults(tmp_path: Path) -> None:
     made = settings(
         {"spark.driver.memory": "4g", "sasl.jaas.config": "canary"},
         folder=tmp_path,
+        scratch=tmp_path / "tmp",
         jars=[tmp_path / "a.jar"],
         cores=3,
     )
@@ -160,6 +167,16 @@ def test_node_properties_win_over_the_session_defaults(tmp_path: Path) -> None:
     assert made["spark.master"] == "local[3,3]"
     assert made["spark.ui.enabled"] == "false"
     assert "canary" not in str(made.values())
+
+
+def test_java_options_of_a_node_leave_temporary_files_where_they_are_removed(
+    tmp_path: Path,
+) -> None:
+    """They stand in the place of ours, or behind, but for the folder."""
+    given = {"spark.driver.extraJavaOptions": "-Da=1", "spark.driver.defaultJavaOptions": "-Db=2"}
+    made = settings(given, folder=tmp_path, scratch=tmp_path / "tmp", jars=[], cores=1)
+    assert made["spark.driver.extraJavaOptions"] == "-Da=1"
+    assert made["spark.driver.defaultJavaOptions"] == f'"-Djava.io.tmpdir={tmp_path}/tmp" -Db=2'
 
 
 def test_archives_leave_the_module_path() -> None:
