@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 
 from connect.clock import SystemClock
 from connect.config.parse import parse
-from connect.errors import RecordError
+from connect.errors import RecordError, RetriableError
 from connect.gateways.kafka import LogReader, Message
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.layout import TopicPartition
@@ -38,6 +38,7 @@ from worker.drain import as_arrow
 from worker.rounds import Slice, WrittenBatch
 from worker.session import Session
 from worker.task import ConnectorTask
+from worker.told_errors import LETTERS_FULL
 from worker.wiring import TaskAssignment, Wiring
 
 TABLE = TableReference("local", ("db",), "t", UUID(int=7))
@@ -51,6 +52,7 @@ class Records:
     error: Exception | None = None
     letters: int = 0
     letter: bytes = b""
+    records_max: int | None = None  # of a batch whose letters can be kept
     is_primed: bool = True
     batches: list[Slice] = field(default_factory=list)
 
@@ -63,6 +65,8 @@ class Records:
         offsets: dict[int, list[int]] = {}
         for p, o in zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True):
             offsets.setdefault(p, []).append(o)
+        if self.records_max is not None and table.num_rows > self.records_max:
+            raise RetriableError("more than can be kept", code=LETTERS_FULL)
         self.batches.append(part)
         topic = next(iter(part.ends)).topic
         progress = {

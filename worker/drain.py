@@ -32,7 +32,13 @@ from connect.layout import TopicPartition
 from worker.rounds import Offsets, Slice
 from worker.session import Session
 from worker.sizes import ReadSizes
-from worker.source import assignment, map_spark_error, offsets_text, parse_offsets
+from worker.source import (
+    POLL_OPTION,
+    assignment,
+    map_spark_error,
+    offsets_text,
+    parse_offsets,
+)
 
 Each: TypeAlias = Callable[[DataFrame, Slice], None]
 """Gets one micro-batch, already spread over the right number of Spark tasks, and its ranges."""
@@ -84,7 +90,18 @@ class Drain:
             raise map_spark_error(e) from e
 
     def read_on(self, part: Slice, each: Each, *, is_stopping: Callable[[], bool]) -> None:
-        """``read`` what is small, else ``drain`` from where it starts."""
+        """``read`` what is small, else ``drain`` from where it starts.
+
+        A query reads a record at least of each partition that moves. Where those may be too many
+        for one batch, some partitions are read, then others. What is large is begun with a batch
+        that tells how large the records are.
+        """
+        while self._begins_small(part):
+            if is_stopping() or not part.record_count_max:
+                return
+            head = part.head(self.sizes.first_records)
+            self.read(head, each)
+            part = part.after(head)
         if self.sizes.is_small(part.record_count_max):
             self.read(part, each)
         else:
@@ -128,8 +145,17 @@ class Drain:
         if call.failure is not None:
             raise call.failure
 
+    def _begins_small(self, part: Slice) -> bool:
+        sizes = self.sizes
+        is_known = sizes.are_known or sizes.is_small(part.record_count_max)
+        return not is_known or sizes.records_max < len(part.ends)
+
     def _options(self, partitions: Offsets, *, is_small: bool) -> dict[str, str]:
         options = {**self.options, "assign": assignment(partitions)}
+        polled = self.sizes.poll_records(len(partitions))
+        if polled < int(options[POLL_OPTION]):
+            options[POLL_OPTION] = str(polled)
+            options["kafka.group.id"] += f"-{polled}"
         may_split = not is_small and not self.is_ordered
         if may_split and len(partitions) < self.session.cores:  # else cores would lie idle
             options["minPartitions"] = str(self.session.cores)

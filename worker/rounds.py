@@ -40,11 +40,19 @@ class Slice:
         return sum(end - self.starts[tp] for tp, end in self.ends.items())
 
     def head(self, record_count: int) -> Slice:
-        """The first of it: about so many offsets, spread evenly over the partitions that move."""
-        share = -(-record_count // max(1, len(self.moved().ends)))
-        return Slice(
-            self.starts, {tp: min(end, self.starts[tp] + share) for tp, end in self.ends.items()}
-        )
+        """The first of it: about so many offsets, spread evenly over the partitions that move.
+
+        Where more partitions move than that, one offset each of those with the most to read.
+        """
+        left = {tp: end - self.starts[tp] for tp, end in self.moved().ends.items()}
+        chosen = sorted(left, key=lambda tp: (-left[tp], tp))[:record_count]
+        share = -(-record_count // max(1, len(chosen)))
+        ends = {tp: self.starts[tp] + min(left[tp], share) for tp in chosen}
+        return Slice(self.starts, {**self.starts, **ends})
+
+    def after(self, head: Slice) -> Slice:
+        """What is left of it behind ``head``."""
+        return Slice({**self.starts, **head.ends}, self.ends)
 
     def moved(self) -> Slice:
         """Only the partitions whose range is not empty."""

@@ -3,6 +3,9 @@
 Rules of this file:
 - The log tells how many offsets wait, not how many bytes. Those come from the mean of the records
   read last; before any were read, of a guess.
+- Kafka's consumer keeps all records of its last poll, and Spark keeps a consumer per partition. A
+  fetch is bounded in compressed bytes only, so polls are bounded by the mean, too; before it is
+  known, by few records.
 - A batch that held too much to be kept is read again in smaller ones. They grow again with each
   batch that goes well.
 """
@@ -22,6 +25,8 @@ BATCH_RECORDS: Final = 1_000_000
 SMALL_BYTES: Final = 48 * 2**20
 BATCH_BYTES: Final = 2**30
 LETTER_BYTES_MAX: Final = 64 * 2**20  # of dead letters that wait for a round
+POLLS: Final = (5_000, 500, 50, 5)  # records; few sizes, as each has consumers of its own
+POLL_BYTES: Final = 128 * 2**20  # of all partitions together
 _GUESS_BYTES: Final = 1_000
 _GUESS_RECORDS: Final = 100  # so many records weigh as much as the guess
 _WINDOW_RECORDS: Final = 50_000
@@ -37,6 +42,9 @@ class ReadSizes:
         batch_records: bound of a micro-batch in a backlog.
         small_bytes: more bytes than these, keys and values, are spread over all cores.
         batch_bytes: as ``batch_records``, in bytes of keys and values; it is aimed at.
+
+    Attributes:
+        are_known: whether a batch was read yet.
     """
 
     small_records: int = SMALL_RECORDS
@@ -46,6 +54,7 @@ class ReadSizes:
     _records: float = field(default=_GUESS_RECORDS, init=False)
     _bytes: float = field(default=_GUESS_RECORDS * _GUESS_BYTES, init=False)
     _shrunk: int | None = field(default=None, init=False)
+    are_known: bool = field(default=False, init=False)
 
     def is_small(self, record_count: int) -> bool:
         """Whether so many records are one Spark task's work."""
@@ -66,10 +75,18 @@ class ReadSizes:
         """Records of a batch that may have to be run twice."""
         return min(FIRST_RECORDS, self.records_max)
 
+    def poll_records(self, partition_count: int) -> int:
+        """Records that the consumers of so many partitions may get from one poll each."""
+        if not self.are_known:
+            return POLLS[-1]
+        each = self._bytes / self._records * partition_count
+        return next((records for records in POLLS if records * each <= POLL_BYTES), POLLS[-1])
+
     def add(self, progress: Mapping[TopicPartition, Progress]) -> None:
         """Learn from a batch that went well."""
         read = sum(counted.read for counted in progress.values())
         size = sum(counted.bytes_read for counted in progress.values())
+        self.are_known = True
         share = min(1.0, max(0, _WINDOW_RECORDS - read) / self._records)
         self._records, self._bytes = self._records * share + read, self._bytes * share + size
         if self._shrunk is not None:

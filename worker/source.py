@@ -20,6 +20,7 @@ from typing import Any
 from connect.errors import ConfigError, DataLost, IcefloeError, RetriableError
 from connect.gateways.kafka import client_properties
 from connect.layout import TopicPartition
+from worker.told_errors import LETTERS_FULL
 
 FETCH = {
     "max.partition.fetch.bytes": str(4 * 1024 * 1024),
@@ -30,6 +31,7 @@ FETCH = {
     "request.timeout.ms": "30000",
     "default.api.timeout.ms": "60000",
 }
+POLL_OPTION = "kafka.max.poll.records"
 _SET_BY_SPARK = frozenset({
     "auto.offset.reset", "enable.auto.commit", "group.id", "group.instance.id",
     "interceptor.classes", "isolation.level", "key.deserializer", "partition.assignment.strategy",
@@ -41,6 +43,7 @@ _PRODUCER_ONLY = frozenset({
     "transaction.timeout.ms",
 })  # fmt: skip
 _DATA_LOST = ("Some data may have been lost", "OffsetOutOfRangeException", "KAFKA_DATA_LOSS")
+_RESULTS_FULL = "bigger than spark.driver.maxResultSize"
 _UNAVAILABLE = ("org.apache.kafka.common.errors.TimeoutException", "DisconnectException")
 
 
@@ -149,6 +152,12 @@ def map_spark_error(error: BaseException) -> IcefloeError:
         )
     if any(sign in text for sign in _UNAVAILABLE):
         return RetriableError(f"reading from Kafka: {_cause(text)}", code="broker_unavailable")
+    if _RESULTS_FULL in text:
+        return RetriableError(
+            "what a batch left, dead letters for the most part, takes more memory than "
+            "spark.driver.maxResultSize, and it cannot be made smaller",
+            code=LETTERS_FULL,
+        )
     return RetriableError(f"the batch failed in Spark: {_cause(text)}", code="batch_failed")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from connect.errors import ConfigError, RecordError, RetriableError
 
 LETTERS_FULL = "dead_letters_full"
-"""A Spark task met more dead letters than it can keep."""
+"""A Spark task met more dead letters than it can keep, or all of them more than the driver can."""
 
 
 def is_told(error: RecordError | RetriableError | ConfigError) -> bool:

@@ -182,7 +182,8 @@ DECLARATION: Final = Declaration(
         Key(
             "tables.max.bytes",
             "LONG",
-            "How large each static table may be, read into memory.",
+            "How large each static table may be, read into memory; one of more than 256 MB may "
+            "also want a larger `spark.driver.maxResultSize`.",
             "67108864",
             "LOW",
             unit="bytes",

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 
 from connect.errors import RetriableError
 from connect.gateways.kafka_admin import KafkaAdmin
 from tests.stack import Topics
 from tests.task_rig import Rig, paths
+from worker.descriptors import DESCRIPTOR_DDL, to_batch
+from worker.drain import as_arrow
 from worker.session import Session
+from worker.source import map_spark_error
 from worker.told_errors import LETTERS_FULL
 
 pytestmark = [
@@ -36,13 +41,46 @@ def rig(spark_session: Session, kafka_properties: dict[str, str], topics: Topics
 def test_a_batch_that_holds_too_much_is_read_in_smaller_ones(rig: Rig) -> None:
     """Its dead letters do not fit: the task goes on without starting over."""
     rig.runner.error = RetriableError("more than can be kept", code=LETTERS_FULL)
-    rig.overrides["iceberg.control.commit.interval-ms"] = "600000"  # one answer for all of it
-    rig.overrides["iceberg.control.commit.timeout-ms"] = "600000"
+    rig.overrides["iceberg.control.commit.interval-ms"] = "36000000"  # one answer for all of it
+    rig.overrides["iceberg.control.commit.timeout-ms"] = "36000000"
     rig.feed(800)
     with rig.running() as task:
         _, answer = rig.round()
-        assert paths(answer) == [f"0:{n}-{n + 99}" for n in range(0, 800, 100)]
+        # an eighth, then a query that goes on in steps of a quarter
+        ends = [0, 100, 300, 500, 700, 800]
+        assert paths(answer) == [f"0:{a}-{b - 1}" for a, b in itertools.pairwise(ends)]
         assert task.figures.retries == 0
+
+
+def test_partitions_with_one_huge_letter_each_take_turns(rig: Rig, topics: Topics) -> None:
+    """No batch of one record per partition is small enough: some are read, then others."""
+    rig.topic, rig.partitions, rig.runner.records_max = topics.create("many", partitions=3), 3, 1
+    for partition in range(3):
+        rig.feed(2, partition)
+    with rig.running() as task:
+        _, answer = rig.round()
+        found = sorted(paths(answer))
+        assert found == [f"{p}:{n}-{n}" for p in range(3) for n in range(2)]
+        assert task.figures.retries == 0
+
+
+def large(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A row of 60 MiB for each."""
+    for batch in batches:
+        for _ in range(batch.num_rows):
+            yield to_batch([("dead_letter", b"x" * (60 << 20))])
+
+
+def test_results_that_the_driver_cannot_take_ask_for_smaller_batches(
+    spark_session: Session,
+) -> None:
+    """Each Spark task keeps within its bounds, all together do not."""
+    rows = spark_session.spark.range(0, 8, 1, 8)
+    with pytest.raises(Exception, match="maxResultSize") as raised:
+        as_arrow(rows.mapInArrow(large, DESCRIPTOR_DDL))
+    error = map_spark_error(raised.value)
+    assert isinstance(error, RetriableError)
+    assert error.code == LETTERS_FULL
 
 
 def test_many_bytes_of_dead_letters_do_not_wait_for_a_round(rig: Rig) -> None:

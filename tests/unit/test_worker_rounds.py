@@ -130,6 +130,18 @@ def test_head_of_a_slice_is_shared_by_what_moves() -> None:
     assert Slice({A: 7}, {A: 7}).head(10).ends == {A: 7}
 
 
+def test_head_of_fewer_records_than_partitions() -> None:
+    """One of each of those with the most to read; then the others' turn comes."""
+    part = Slice({A: 0, B: 5}, {A: 1, B: 7})
+    seen = []
+    while part.record_count_max:
+        head = part.head(1)
+        assert head.record_count_max == 1
+        seen += list(head.moved().ends.items())
+        part = part.after(head)
+    assert seen == [(B, 6), (A, 1), (B, 7)]
+
+
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans()), max_size=30))
 def test_announced_ranges_tile_the_log(steps: list[tuple[int, int, bool]]) -> None:
     """Whatever is read and whenever it is announced, the ranges tile each partition's log."""

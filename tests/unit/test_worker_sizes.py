@@ -48,6 +48,17 @@ def test_batches_of_huge_records_are_bounded_in_bytes() -> None:
     assert after((100_000, 10**10)).records_max == 1
 
 
+def test_polls_are_bounded_in_bytes() -> None:
+    """A fetch is bounded where it is compressed; a poll holds what it comes to."""
+    assert ReadSizes().poll_records(1) == 5
+    assert after((10_000, 190)).poll_records(100) == 5_000
+    assert after((10_000, 8_000)).poll_records(4) == 500
+    assert after((10_000, 900_000)).poll_records(1) == 50
+    assert after((10_000, 900_000)).poll_records(4) == 5
+    assert after((10, 10**8)).poll_records(4) == 5
+    assert after((0, 0)).poll_records(1) == 5_000
+
+
 def test_the_mean_is_of_the_records_read_last() -> None:
     """What a topic held once is forgotten; a few odd records change little."""
     assert after((1_000, 900_000), (100_000, 190), (100_000, 190)).is_small(200_000)
