@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +10,8 @@ from typing import Any, ClassVar
 import httpx
 
 from connect.herder.store import read_layouts
+from tests.command_line import icefloe
+from tests.node_starter import STARTER, NodeProcess
 
 TIMEOUT_S = 90
 FOLDER = Path(__file__).parent
@@ -20,8 +20,8 @@ FOLDER = Path(__file__).parent
 class RunningNode:
     """A node process with stub children, and its API."""
 
-    script: ClassVar[str] = "stub_node.py"
-    process: subprocess.Popen[bytes]
+    script: ClassVar[str] = "stub_node"
+    process: NodeProcess
 
     def __init__(self, folder: Path, bootstrap_servers: str, **properties: str) -> None:
         self.folder = folder
@@ -38,7 +38,7 @@ class RunningNode:
             "icefloe.state.dir": str(folder / "state"),
             "icefloe.metadata.refresh.ms": "300",
             "icefloe.task.restart.backoff.ms": "200",
-            "icefloe.drain.grace.ms": "3000",
+            "icefloe.drain.grace.ms": "30000",
             **properties,
         }
         self.url = ""
@@ -49,18 +49,8 @@ class RunningNode:
         file = self.folder / "node.properties"
         file.write_text("".join(f"{k}={v}\n" for k, v in self.properties.items()))
         (self.folder / "port").unlink(missing_ok=True)
-        with (self.folder / "node.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, str(FOLDER / self.script), str(file), *dies],
-                cwd=self.folder,
-                env={
-                    **os.environ,
-                    "STUB_DIR": str(self.folder),
-                    "PYTHONPATH": str(FOLDER.parent),
-                },
-                stderr=log,
-                stdout=log,
-            )
+        environ = {**os.environ, "STUB_DIR": str(self.folder), "PYTHONPATH": str(FOLDER.parent)}
+        self.process = STARTER.start(self.script, [str(file), *dies], self.folder, environ)
 
     def start(self, *dies: str) -> None:
         """Launch it and wait until it is healthy."""
@@ -109,15 +99,8 @@ class RunningNode:
 
     def icefloe(self, *arguments: str) -> tuple[int, str]:
         """A command against this node: its exit status, and all that it printed."""
-        done = subprocess.run(
-            [sys.executable, "-m", "connect.cli", *arguments, "--server", self.url],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            cwd=FOLDER.parent,
-        )
-        return done.returncode, done.stdout + done.stderr
+        done = icefloe(*arguments, "--server", self.url)
+        return done.status, done.stdout + done.stderr
 
     def status(self, name: str) -> tuple[str, list[str]]:
         """States of the connector and its tasks."""
@@ -125,35 +108,39 @@ class RunningNode:
         return body["connector"]["state"], [task["state"] for task in body["tasks"]]
 
     def running(self, name: str, tasks: int) -> None:
-        """Wait until everything of the connector runs here, and its tasks were handed over.
+        """Wait until everything of the connector runs here, and was handed to the children.
 
-        One that is about to be handed over is shown as running already.
+        What is about to be handed over is shown as running already.
         """
         self.until(lambda: self.status(name) == ("RUNNING", ["RUNNING"] * tasks))
         self.until(lambda: self._is_handed_over(name))
 
     def _is_handed_over(self, name: str) -> bool:
         layout, _ = self.layouts(name)
-        wanted = {task for task, partitions in enumerate(layout.tasks) if partitions}
-        if not wanted:
-            return True
-        started = {
-            message["task"]: message["layout"]["layout"]
-            for message in self.commands("worker", name)
-            if message["op"] == "start"
+        wanted = {None, *(task for task, partitions in enumerate(layout.tasks) if partitions)}
+        told = {
+            message.get("task"): message["layout"]["layout"]
+            for child in ("worker", "coordinator")
+            for message in self.commands(child, name)
+            if message["op"] in {"start", "layout"}
         }
-        return all(started.get(task) == layout.number for task in wanted)
+        return all(told.get(unit) == layout.number for unit in wanted)
 
     def commands(self, process: str, connector: str | None = None) -> list[dict[str, Any]]:
         """What the child was told, in order."""
         file = self.folder / f"{process}.jsonl"
-        lines = file.read_text().splitlines() if file.exists() else []
-        told = [json.loads(line) for line in lines]
+        whole, _, _ = (file.read_text() if file.exists() else "").rpartition("\n")
+        told = [json.loads(line) for line in whole.splitlines()]
         return [m for m in told if connector is None or m.get("connector") == connector]
 
     def layouts(self, name: str) -> tuple[Any, int | None]:
         """Layout and ready number as a task reads them."""
         return read_layouts(self.kafka, self.properties["config.storage.topic"], name)
+
+    def has_stopped(self, name: str) -> bool:
+        """Whether no task of a connector that was told to stop can write any more."""
+        layout, ready = self.layouts(name)
+        return layout.tasks == () and ready == layout.number
 
     def end(self) -> int:
         """SIGTERM; the exit status."""

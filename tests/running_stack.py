@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,11 +22,14 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 
 from connect.embedded.stack import Stack
+from connect.herder.store import read_layouts
+from tests.command_line import icefloe
 from tests.stack import unique_name
 
 TIMEOUT_S = 150
 POLL_S = 0.2
 INTERVAL_MS = "1000"
+CONFIG_TOPIC = "icefloe-configs"
 EVENT = Schema(
     NestedField(1, "id", LongType(), required=False),
     NestedField(2, "name", StringType(), required=False),
@@ -68,6 +69,12 @@ class RunningStack:
         settings = {key.replace("_", "."): value for key, value in config.items()}
         new = NewTopic(name, partitions, replication_factor=1, config=settings)
         self._admin.create_topics([new])[name].result(60)
+        self.until(
+            lambda: (
+                len(self._admin.list_topics(name, timeout=60).topics[name].partitions) == partitions
+            ),
+            lambda: f"topic {name}",
+        )
         return name
 
     def produce(self, topic: str, *values: Any, partition: int = 0, **more: Any) -> None:
@@ -139,8 +146,19 @@ class RunningStack:
         """``stop``, ``pause`` or ``resume`` a connector; it must be accepted."""
         assert self.api.put(f"/connectors/{name}/{what}").is_success
 
+    def stop(self, name: str) -> None:
+        """Stop a connector, and wait until nothing of it can write any more."""
+        self.wish(name, "stop")
+        cluster = {"bootstrap.servers": self.stack.bootstrap_servers}
+
+        def has_ended() -> bool:
+            layout, ready = read_layouts(cluster, CONFIG_TOPIC, name)
+            return layout is not None and layout.tasks == () and ready == layout.number
+
+        self.until(has_ended, lambda: f"the end of {name}")
+
     def set_offset(self, name: str, place: tuple[str, int], offset: int | None) -> None:
-        """Set, or forget, a source offset of a connector that is being stopped."""
+        """Set, or forget, a source offset of a connector that was stopped."""
         topic, partition = place
         item = {
             "partition": {"kafka_topic": topic, "kafka_partition": partition},
@@ -151,15 +169,8 @@ class RunningStack:
 
     def icefloe(self, *arguments: str) -> tuple[int, str]:
         """A command against the node: its exit status and everything it said."""
-        command = [sys.executable, "-m", "connect.cli", *arguments]
-        done = subprocess.run(
-            [*command, "--server", self.stack.rest_url],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        return done.returncode, done.stdout + done.stderr
+        done = icefloe(*arguments, "--server", self.stack.rest_url)
+        return done.status, done.stdout + done.stderr
 
     def status(self, name: str) -> Json:
         """The connector's status, as the API tells it."""

@@ -108,7 +108,7 @@ class FakeTarget:
 
 
 class _RecordedNode(RunningNode):
-    script: ClassVar[str] = "recorded_node.py"
+    script: ClassVar[str] = "recorded_node"
 
 
 class NodeTarget:
@@ -120,7 +120,7 @@ class NodeTarget:
         is_second: set up as the recorded second worker was.
     """
 
-    wait_s = 10.0
+    wait_s = 60.0
 
     def __init__(self, bootstrap_servers: str, folder: Path, *, is_second: bool = False) -> None:
         folder = folder / ("golden-second" if is_second else "golden-connect")  # the group's name

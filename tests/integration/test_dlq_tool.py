@@ -18,6 +18,7 @@ from connect.gateways.kafka import LogReader, TransactionalProducer
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.layout import TopicPartition
 from connect.records import KafkaRecord
+from tests.command_line import Said, icefloe
 from tests.coordinator_bench import until
 from tests.stack import Topics, unique_name
 
@@ -82,23 +83,26 @@ class Letters:
         self.producer.transact([each for each in built if each is not None])
         return records
 
-    def run(self, *arguments: str, failpoint: str = "") -> subprocess.CompletedProcess[str]:
+    def _command(self, *arguments: str) -> list[str]:
+        where = ("-f", str(self.file), "--bootstrap-server", self._kafka["bootstrap.servers"])
+        return ["dlq", *arguments, *where]
+
+    def run(self, *arguments: str) -> Said:
         """The command as a user runs it."""
-        return subprocess.run(
-            [
-                *(sys.executable, "-m", "connect.cli", "dlq", *arguments, "-f", str(self.file)),
-                *("--bootstrap-server", self._kafka["bootstrap.servers"]),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-            env={**os.environ, "ICEFLOE_FAILPOINTS": failpoint},
-        )
+        return icefloe(*self._command(*arguments))
+
+    def killed_replay(self, failpoint: str) -> None:
+        """A replay in a process of its own, which ends at once at a failpoint."""
+        command = [sys.executable, "-m", "connect.cli", *self._command("replay", "--yes")]
+        armed = {**os.environ, "ICEFLOE_FAILPOINTS": f"{failpoint}=crash@1"}
+        done = subprocess.run(command, capture_output=True, timeout=120, check=False, env=armed)
+        assert done.returncode == KILLED
 
     def back(self) -> list[KafkaRecord]:
         """Committed records of the source topic."""
         tps = [TopicPartition(self.source, p) for p in (0, 1)]
+        # a transaction's markers may come a little after the word that it is committed
+        until(lambda: self.admin.ends(tps) == self.admin.high_watermarks(tps))
         reader = LogReader(self._kafka)
         reader.assign(dict.fromkeys(tps, 0))
         ends, records = self.admin.ends(tps), []
@@ -132,12 +136,12 @@ def content(records: list[KafkaRecord]) -> list[tuple[object, ...]]:
 def test_each_dead_letter_is_put_back_once_whatever_is_killed(letters: Letters) -> None:
     """Killed behind a transaction and inside one: all are back, byte for byte, none twice."""
     expected = letters.add(0, 700) + letters.add(700, 1_900)
-    assert letters.run("replay", "--yes", failpoint="R2=crash@1").returncode == KILLED
-    some = until(lambda: len(letters.back()))  # a transaction shows when its markers are written
-    assert some < len(expected)
-    assert letters.run("replay", "--yes", failpoint="R1=crash@1").returncode == KILLED
+    letters.killed_replay("R2")
+    some = len(letters.back())
+    assert 0 < some < len(expected)
+    letters.killed_replay("R1")
     done = letters.run("replay", "--yes")
-    assert done.returncode == 0, done.stderr
+    assert done.status == 0, done.stderr
     assert f"{len(expected) - some:,} were put back on topic {letters.source}" in done.stdout
     assert content(letters.back()) == content(expected)
     more = letters.add(1_900, 1_903)
@@ -153,7 +157,7 @@ def test_a_replay_is_only_said_until_it_is_confirmed(letters: Letters) -> None:
     letters.add(0, 5)
     for _ in range(2):
         said = letters.run("replay")
-        assert said.returncode == 2
+        assert said.status == 2
         assert f"5 would be put back on topic {letters.source}" in said.stdout
     assert not letters.back()
 
@@ -164,7 +168,7 @@ def test_filtered_and_foreign_dead_letters_are_skipped_and_said(letters: Letters
     wanted = letters.add(4, 6, code="not_null")
     letters.add(6, 9, code="not_null", name="another")
     done = letters.run("replay", "--yes", "--code", "not_null", "--table", "db.t")
-    assert done.returncode == 0, done.stderr
+    assert done.status == 0, done.stderr
     assert "2 were put back" in done.stdout
     assert "4 were skipped for good: filtered" in done.stdout
     assert "3 were skipped for good: other connector" in done.stdout
@@ -176,18 +180,18 @@ def test_what_cannot_be_put_back_stops_a_replay_before_its_first_record(letters:
     letters.add(0, 2)
     bare = letters.add(2, 3, context=False)[0]
     refused = letters.run("replay", "--yes")
-    assert refused.returncode == 1
+    assert refused.status == 1
     assert "--topic" in refused.stderr
     assert not letters.back()
     done = letters.run("replay", "--yes", "--topic", letters.source)
-    assert done.returncode == 0, done.stderr
+    assert done.status == 0, done.stderr
     back = {r.timestamp_ms: r for r in letters.back()}
     assert len(back) == 3
     assert back[TIME_MS + 2].headers == bare.headers
     letters.add(3, 4)
     letters.admin.delete_topic(letters.source)
     refused = letters.run("replay", "--yes")
-    assert refused.returncode == 1
+    assert refused.status == 1
     assert f"goes to topic {letters.source}, partition 1" in refused.stderr
 
 
@@ -222,5 +226,5 @@ def test_list_and_show_tell_everything_but_the_content(letters: Letters) -> None
     assert CONTENT not in said
     for wrong, words in (("0:99", "no record at"), ("9:0", "no record at"), ("x", "PARTITION")):
         failed = letters.run("show", wrong)
-        assert failed.returncode == 1
+        assert failed.status == 1
         assert words in failed.stderr

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
-import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -30,36 +31,54 @@ CONNECTOR = {
 }
 
 
-def test_second_start_on_the_folder_goes_on(tmp_path: Path) -> None:
-    """A connector that was created is there after everything was ended and started again."""
-    with Stack(tmp_path / "state") as stack:
-        answer = httpx.put(f"{stack.rest_url}/connectors/orders/config", json=CONNECTOR, timeout=30)
-        assert answer.status_code == httpx.codes.CREATED, answer.text
-        with pytest.raises(ConfigError) as caught:
-            Stack(tmp_path / "state").start()
-        assert caught.value.code == "state_in_use"
-    with Stack(tmp_path / "state") as stack:
-        found = httpx.get(f"{stack.rest_url}/connectors", timeout=30).json()
-        assert found == ["orders"]
-
-
-def test_up_ends_everything_when_asked(tmp_path: Path) -> None:
-    """SIGTERM: exit status 0 and no process left."""
+@contextmanager
+def up(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """``icefloe up`` on a folder; it says where its API is when all of it runs."""
     code = (
         "import sys, pathlib\n"
         "from connect.embedded.stack import run_up\n"
         "def ready(stack): print('ready', stack.rest_url, flush=True)\n"
-        f"sys.exit(run_up(pathlib.Path({str(tmp_path / 'state')!r}), broker_port=0, rest_port=0,"
+        f"sys.exit(run_up(pathlib.Path({str(folder)!r}), broker_port=0, rest_port=0,"
         " on_ready=ready))"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as up:
-        assert up.stdout is not None
-        assert up.stdout.readline().startswith("ready")
-        family = psutil.Process(up.pid).children(recursive=True)
-        assert len(family) >= 2
-        up.send_signal(signal.SIGTERM)
-        assert up.wait(120) == 0
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as made:
+        try:
+            yield made
+        finally:
+            made.kill()
+
+
+def ready(started: subprocess.Popen[str]) -> tuple[str, list[psutil.Process]]:
+    """Wait until all of it runs: its API, and every process below the command."""
+    assert started.stdout is not None
+    word, _, url = started.stdout.readline().strip().partition(" ")
+    assert word == "ready"
+    family = psutil.Process(started.pid).children(recursive=True)
+    assert len(family) >= 2
+    return url, family
+
+
+@pytest.mark.timeout(600)
+def test_up_ends_when_asked_goes_on_and_dies_as_one(tmp_path: Path) -> None:
+    """SIGTERM: exit status 0; started again connectors are there; SIGKILL: no process is left."""
+    folder = tmp_path / "state"
+    with up(folder) as first:
+        url, family = ready(first)
+        answer = httpx.put(f"{url}/connectors/orders/config", json=CONNECTOR, timeout=60)
+        assert answer.status_code == httpx.codes.CREATED, answer.text
+        with pytest.raises(ConfigError) as caught:
+            Stack(folder).start()
+        assert caught.value.code == "state_in_use"
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(120) == 0
     _, alive = psutil.wait_procs(family, timeout=60)
+    assert not alive
+    with up(folder) as second:
+        url, family = ready(second)
+        assert httpx.get(f"{url}/connectors", timeout=60).json() == ["orders"]
+        second.kill()
+        second.wait(60)
+    _, alive = psutil.wait_procs(family, timeout=90)
     assert not alive
 
 
@@ -76,22 +95,3 @@ def test_up_says_which_port_is_taken(tmp_path: Path) -> None:
     assert status == 1
     assert "port_in_use" in told.getvalue()
     assert str(port) in told.getvalue()
-
-
-def test_everything_dies_with_a_killed_up(tmp_path: Path) -> None:
-    """SIGKILL of the command leaves neither broker nor node nor Spark."""
-    code = (
-        "import sys, time, pathlib\n"
-        "from connect.embedded.stack import Stack\n"
-        f"stack = Stack(pathlib.Path({str(tmp_path / 'state')!r})).start()\n"
-        "print('ready', flush=True)\n"
-        "time.sleep(120)"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as up:
-        assert up.stdout is not None
-        assert up.stdout.readline().startswith("ready")
-        family = psutil.Process(up.pid).children(recursive=True)
-        os.kill(up.pid, signal.SIGKILL)
-        up.wait(60)
-    _, alive = psutil.wait_procs(family, timeout=90)
-    assert not alive

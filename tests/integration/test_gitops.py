@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from connect.embedded.broker import Broker
+from tests.command_line import icefloe
 from tests.running_node import RunningNode
 from tests.stack import Topics, unique_name
 
@@ -114,11 +115,8 @@ def test_one_wrong_file_among_many_stops_all(cli: Cli) -> None:
     assert "c07.yaml: c07: iceberg.tablez:" in text
     assert "c11.yaml: c11: tasks.max:" in text
     assert "error(s); nothing was changed" in text
-    done = subprocess.run(
-        [sys.executable, "-m", "connect.cli", "validate", "-f", str(cli.folder)],
-        capture_output=True, text=True, check=False, timeout=60, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
-    assert done.returncode == 1
+    done = icefloe("validate", "-f", str(cli.folder))
+    assert done.status == 1
     assert "c07: iceberg.tablez:" in done.stderr
 
 
