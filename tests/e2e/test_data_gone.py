@@ -37,14 +37,14 @@ def test_source_records_that_retention_took_are_passed_by_the_offsets_api(
     running.create(name, running.connector(topics=topic, iceberg__tables=table))
     running.produce(topic, *numbered(0, 10))
     assert _ids(running, table, name, 10) == [*range(10)]
-    running.wish(name, "stop")
+    running.stop(name)
     running.produce(topic, *numbered(10, 20))
     admin.delete_records({place: 25})
     running.wish(name, "resume")
     cause = running.trace(name).partition("\n")[0]
     assert "source_data_lost" in cause
     assert "[10, 25)" in cause
-    running.wish(name, "stop")
+    running.stop(name)
     running.set_offset(name, place, 25)
     running.wish(name, "resume")
     assert _ids(running, table, name, 15) == [*range(10), *range(25, 30)]
@@ -64,9 +64,7 @@ def test_offsets_that_expired_while_it_was_stopped_are_set_by_the_operator(
     running.create(name, running.connector(topics=topic, iceberg__tables=table))
     running.produce(topic, *numbered(0, 10))
     assert _ids(running, table, name, 10) == [*range(10)]
-    running.wish(name, "stop")
-    offsets = f"/connectors/{name}/offsets"
-    running.until(lambda: running.api.get(offsets).is_success, lambda: "the stop")
+    running.stop(name)
     for group in (f"connect-{name}", f"connect-{name}-coord"):
         running.until(lambda g=group: _forgotten(admin, g), lambda: "the group's end")
     running.wish(name, "resume")
@@ -74,7 +72,7 @@ def test_offsets_that_expired_while_it_was_stopped_are_set_by_the_operator(
     assert "offsets_lost" in cause
     assert f"{topic}-0 10" in cause
     running.produce(topic, *numbered(10, 5))
-    running.wish(name, "stop")
+    running.stop(name)
     running.set_offset(name, (topic, 0), 10)
     running.wish(name, "resume")
     assert _ids(running, table, name, 15) == [*range(15)]
@@ -101,10 +99,8 @@ def test_a_control_topic_made_anew_is_rebased(running: RunningStack, admin: Kafk
     code, said = running.icefloe("control", "rebase", name)
     assert code == 1
     assert "STOPPED" in said
-    running.wish(name, "stop")
-    running.until(
-        lambda: running.icefloe("control", "rebase", name)[0] == 2, lambda: "what rebase says"
-    )
+    running.stop(name)
+    assert running.icefloe("control", "rebase", name)[0] == 2  # it says what is given up
     code, said = running.icefloe("control", "rebase", name, "--yes")
     assert code == 0
     assert "is given up" in said

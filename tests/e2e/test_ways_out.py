@@ -68,16 +68,13 @@ class Case:
 
     def stop(self) -> None:
         """Stop it and wait until its offsets may be changed."""
-        self.running.wish(self.name, "stop")
-        offsets = f"/connectors/{self.name}/offsets"
-        self.running.until(lambda: self.running.api.get(offsets).is_success, lambda: "the stop")
+        self.running.stop(self.name)
 
     def rebase(self) -> str:
         """Ask what a rebase would do, then do it; what it says."""
         at_first = ("control", "rebase", self.name)
-        self.running.until(
-            lambda: self.running.icefloe(*at_first)[0] == 2, lambda: "what rebase says"
-        )
+        status, said = self.running.icefloe(*at_first)
+        assert status == 2, said
         status, said = self.running.icefloe(*at_first, "--yes")
         assert status == 0, said
         return said

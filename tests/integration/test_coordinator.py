@@ -33,6 +33,7 @@ pytestmark = pytest.mark.kafka
 
 def test_rounds_reach_the_table(bench: Bench) -> None:
     """Two rounds of announcements become two snapshots with offsets and VTTS, and completions."""
+    bench.be_patient()
     with Running(bench.coordinator()):
         bench.answer(bench.start_commit(), 1, 2, 3)
         until(lambda: bench.rows() == [1, 2, 3])
@@ -68,7 +69,7 @@ def test_a_transaction_that_hangs_on_the_control_topic_is_told(bench: Bench) -> 
     with Running(bench.coordinator()):
         bench.answer(bench.start_commit(), 1)
         until(lambda: bench.rows() == [1])
-        assert until(lambda: bench.told.get("stalled")) == {"partitions": 0}
+        until(lambda: bench.told.get("stalled") == {"partitions": 0})
         commit_id = bench.start_commit()
         foreign.begin_transaction()
         foreign.produce(bench.control, b"of another connector", partition=0)
@@ -196,6 +197,7 @@ def test_a_round_of_two_tables_is_one_request(
     properties = {**rest_catalog.properties, "uri": proxy.uri}
     bench = Bench(kafka_properties, topics.create("control"), topics.create("source"), properties)
     bench.config = dataclasses.replace(bench.config, multi_table_commit=True)
+    bench.be_patient()
     other = bench.catalog.create(("db", unique_name("other")), SCHEMA)
     with Running(bench.coordinator()):
         commit_id = bench.start_commit()

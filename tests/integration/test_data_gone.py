@@ -47,11 +47,13 @@ def admin(kafka_properties: dict[str, str]) -> Iterator[KafkaAdmin]:
 
 
 def _make_anew(admin: KafkaAdmin, topic: str, partitions: int = 1) -> str:
-    """Delete a topic and create it again; its new identity."""
+    """Delete a topic and create it again, if nobody else was faster; its new identity."""
+    old = admin.topic_id(topic)
     admin.delete_topic(topic)
-    until(lambda: topic not in admin.topics())
+    until(lambda: admin.topic_id(topic) != old)
     admin.ensure_topic(topic, partitions, replication_factor=1)
     found: str = until(lambda: admin.topic_id(topic))
+    assert found != old
     return found
 
 
@@ -64,7 +66,7 @@ def _trace(node: RunningNode, name: str) -> str:
 
 def _stop(node: RunningNode, name: str) -> None:
     assert node.call("PUT", f"/connectors/{name}/stop").status_code == 204
-    node.until(lambda: node.call("GET", f"/connectors/{name}/offsets").is_success)
+    node.until(lambda: node.has_stopped(name))
 
 
 def _said(node: RunningNode, topic: str, admin: KafkaAdmin) -> list[Any]:

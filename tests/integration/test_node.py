@@ -50,7 +50,6 @@ def test_a_connector_is_stored_laid_out_fenced_and_started(
     layout, ready = node.layouts("c")
     assert ready == layout.number == 1
     assert layout.partitions == {TopicPartition(topic, p) for p in range(3)}
-    node.until(lambda: len(node.commands("worker", "c")) == 2)
     starts = node.commands("worker", "c")
     assert {start["task"] for start in starts} == {0, 1}
     assert all(start["layout"] == layout.to_json() for start in starts)
@@ -98,7 +97,8 @@ def test_pause_resume_stop_show_at_once(node: RunningNode, topics: Topics) -> No
     assert node.call("PUT", "/connectors/c/stop").status_code == 204
     assert node.status("c") == ("STOPPED", [])
     assert node.call("GET", "/connectors/c").json()["tasks"] == []
-    node.until(lambda: node.layouts("c")[0].tasks == () and node.layouts("c")[1] == 2)
+    node.until(lambda: node.has_stopped("c"))
+    assert node.layouts("c")[1] == 2
     assert node.commands("worker", "c")[-1]["op"] == "stop"
     assert node.call("PUT", "/connectors/c/resume").status_code == 202
     node.running("c", tasks=1)
@@ -154,7 +154,7 @@ def test_offsets_of_a_group_in_use_or_of_no_partition_are_refused(
     node.put("in-use", topic)
     node.call("PUT", "/connectors/in-use/stop")
     change = partial(node.call, "PATCH", "/connectors/in-use/offsets")
-    assert change(json=_offsets(topic, (0, 5), (1, 6))).status_code == 200
+    node.until(lambda: change(json=_offsets(topic, (0, 5), (1, 6))).is_success)
     both = {"offsets": [*_offsets(topic, (0, None))["offsets"], *_offsets("no", (0, 1))["offsets"]]}
     for wrong in (_offsets("no-such-topic", (0, 1)), _offsets(topic, (7, 1)), both):
         answer = change(json=wrong)
@@ -186,11 +186,10 @@ def test_partition_and_topic_changes_are_followed(
     node.put("other", topics.create("other"))
     node.running("c", tasks=1)
     node.running("other", tasks=1)
-    node.until(lambda: node.commands("worker", "other"))  # runs without partitions until then
     others = len(node.commands("worker", "other"))
     admin.ensure_topic(f"{first}-2", 2)
     node.until(lambda: len(node.layouts("c")[0].partitions) == 3 and node.layouts("c")[1] == 2)
-    node.until(lambda: node.commands("coordinator", "c")[-1]["op"] == "layout")
+    node.running("c", tasks=1)
     admin.delete_topic(f"{first}-2")
     node.until(lambda: len(node.layouts("c")[0].partitions) == 1 and node.layouts("c")[1] == 3)
     node.running("c", tasks=1)

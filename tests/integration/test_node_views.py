@@ -71,7 +71,7 @@ def node(
     )
     assert answer.status_code == 201, answer.text
     made.running("views", 1)
-    made.until(lambda: _view(made, "rounds")["rounds"][1:])
+    made.until(lambda: _view(made, "lag")["in_files_not_committed"] == 40)  # told last
     yield made
     made.close()
 

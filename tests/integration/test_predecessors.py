@@ -11,7 +11,7 @@ from connect.clock import SystemClock
 from connect.errors import RetriableError
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.predecessors import LEAVE_TIMEOUT_MS, LOOK_MS, wait_until_left
-from tests.stack import Topics
+from tests.stack import Topics, unique_name
 
 pytestmark = pytest.mark.kafka
 
@@ -46,15 +46,21 @@ def admin(kafka_properties: dict[str, str]) -> Iterator[KafkaAdmin]:
     client.close()
 
 
+@pytest.fixture
+def group() -> str:
+    """Name of the member's group."""
+    return unique_name("moved")
+
+
 @pytest.fixture(params=["classic", "consumer"])
 def member(
-    request: pytest.FixtureRequest, kafka_properties: dict[str, str], topics: Topics
+    request: pytest.FixtureRequest, group: str, kafka_properties: dict[str, str], topics: Topics
 ) -> Iterator[Consumer]:
     """A member of a group, as a task of the Java sink is one, in either group protocol."""
     consumer = Consumer(
         {
             **kafka_properties,
-            "group.id": _group(request.param),
+            "group.id": group,
             "group.protocol": request.param,
             "client.id": "java-task",
         }
@@ -64,17 +70,6 @@ def member(
         consumer.poll(0.1)
     yield consumer
     consumer.close()
-
-
-def _group(protocol: str) -> str:
-    return f"moved-{protocol}"
-
-
-@pytest.fixture
-def group(request: pytest.FixtureRequest, member: Consumer) -> str:
-    """The group of the member."""
-    assert member.assignment()
-    return _group(request.node.callspec.params["member"])
 
 
 def wait(admin: KafkaAdmin, clock: SteppedClock, *groups: str) -> None:

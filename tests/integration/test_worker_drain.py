@@ -31,6 +31,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 COLUMNS = ("partition", "offset", "value")
+WAIT_S = 120
 _ids = itertools.count()
 
 
@@ -110,6 +111,13 @@ def produce(
         producer.abort_transaction(30)
 
 
+def settle(admin: KafkaAdmin, topic: str) -> None:
+    """Wait for the marker of a transaction that has ended; it may come a little later."""
+    place = [TopicPartition(topic, 0)]
+    while admin.ends(place) != admin.high_watermarks(place):  # the test's timeout bounds it
+        time.sleep(0.01)
+
+
 def whole(admin: KafkaAdmin, topic: str, partitions: int = 1) -> Slice:
     """Everything of a topic."""
     marks = admin.watermarks([TopicPartition(topic, p) for p in range(partitions)])
@@ -156,10 +164,10 @@ def test_transactions_leave_holes_not_losses(
 ) -> None:
     """Markers and aborted records are in the range, not in the rows; open ones are not read."""
     topic = topics.create("txn")
-    produce(kafka_properties, topic, 10, transaction="commit")  # 0..9, marker 10
-    produce(kafka_properties, topic, 10, transaction="abort")  # 11..20, marker 21
-    produce(kafka_properties, topic, 3, transaction="commit")  # 22..24, marker 25
-    produce(kafka_properties, topic, 4, transaction="abort")  # 26..29, marker 30
+    # 0..9, marker 10; 11..20, marker 21; 22..24, marker 25; 26..29, marker 30
+    for count, end in ((10, "commit"), (10, "abort"), (3, "commit"), (4, "abort")):
+        produce(kafka_properties, topic, count, transaction=end)
+        settle(admin, topic)
     left_open = Producer({**kafka_properties, "transactional.id": f"open-{how}", "log_level": 0})
     left_open.init_transactions(30)
     left_open.begin_transaction()
@@ -324,7 +332,7 @@ def test_drains_of_two_tasks_run_side_by_side(
     spark_session: Session, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
     """Two tasks drain at the same time, each gets its own records."""
-    meeting = threading.Barrier(2, timeout=60)
+    meeting = threading.Barrier(2, timeout=WAIT_S)
     results: dict[str, Seen] = {}
 
     def one(topic: str) -> None:
@@ -340,7 +348,7 @@ def test_drains_of_two_tasks_run_side_by_side(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(WAIT_S)
     assert [len(results[topic].rows) for topic in names] == [10, 11]
 
 
@@ -350,7 +358,11 @@ def test_many_drains_leave_nothing_behind(
     """Threads, handles and folders stay level over many queries (each leaks one without care)."""
     topic = topics.create("many")
     produce(kafka_properties, topic, 1)
-    jvm = next(p for p in psutil.Process().children() if "java" in p.name())
+    (jvm,) = (
+        p
+        for p in psutil.Process().children()
+        if "org.apache.spark.deploy.SparkSubmit" in p.cmdline()
+    )
     part = whole(admin, topic)
 
     def run(count: int) -> tuple[int, int, int]:
@@ -360,7 +372,7 @@ def test_many_drains_leave_nothing_behind(
         return threading.active_count(), jvm.num_fds(), folders
 
     threads, handles, folders = run(10)
-    threads_later, handles_later, folders_later = run(60)
+    threads_later, handles_later, folders_later = run(30)
     assert folders == folders_later == 0
     assert threads_later <= threads + 3
     assert handles_later <= handles + 20
