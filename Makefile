@@ -67,10 +67,10 @@ fmt: $(STAMP) ## format and repair what can be repaired
 	@$(BIN)/ruff format .
 
 unit: $(STAMP) ## the fast tests: no child process
-	@$(BIN)/pytest tests/unit $(PYTEST_ARGS)
+	@$(BIN)/python -m tests.lanes unit $(PYTEST_ARGS)
 
 test: setup clients lint ## everything but kills and benches; pytest's summary is the last output
-	@$(BIN)/python -m tests.lanes -m "not bench and not faults" $(PYTEST_ARGS)
+	@$(BIN)/python -m tests.lanes suite -m "not bench and not faults" $(PYTEST_ARGS)
 
 golden: setup ## the recordings of Java's behaviour
 	@$(BIN)/python -m tests.golden.run

@@ -1,17 +1,20 @@
-"""The default suite as two runs of pytest beside each other: ``python -m tests.lanes [ARGUMENTS]``.
+"""Runs of pytest beside each other: ``python -m tests.lanes (suite|unit) [ARGUMENTS]``.
 
 Many tests wait for brokers, nodes and tables, and leave a core idle on which others can compute.
+``suite`` is the default suite; ``unit`` the unit tests alone, in two halves.
 
 Rules of this file:
-- A lane is whole folders: what a session shares belongs to one lane, and nothing is shared between
-  lanes but the machine.
-- A folder that is not named here is in the first lane: none is forgotten.
+- A lane of the suite is whole folders: what a session shares belongs to one lane, and nothing is
+  shared between lanes but the machine.
+- A folder that is not named here is in the lane of those that only compute: none is forgotten.
+  That lane takes what processor time the others leave, and slows none of them down.
 - What a lane printed is shown when it ends, a failed lane's last: the end of the output is a
   summary of pytest's, a failure's if there is one.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -21,7 +24,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-SECOND = {"contract", "integration"}
+WAITING = {"whole": {"e2e"}, "parts": {"contract", "integration"}}
+REST = "rest"
+LEFTOVERS = 5  # niceness
 REPORTS = Path("build")
 TOLD_EVERY_S = 60
 NOTHING_SELECTED = 5
@@ -34,13 +39,15 @@ class Lane:
 
     Attributes:
         name: of the lane.
-        folders: what it runs.
+        folders: what it runs, or single files.
         arguments: for pytest, behind the folders.
+        niceness: how far it stands back behind others.
     """
 
     name: str
     folders: Sequence[str]
     arguments: Sequence[str]
+    niceness: int = 0
     process: subprocess.Popen[bytes] = field(init=False)
     began_s: float = field(init=False, default_factory=time.monotonic)
 
@@ -51,6 +58,9 @@ class Lane:
         command = [sys.executable, "-m", "pytest", *self.folders, "-o", cache, *self.arguments]
         with self.report.open("wb") as out:
             self.process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+        if self.niceness:
+            own = os.getpriority(os.PRIO_PROCESS, 0)
+            os.setpriority(os.PRIO_PROCESS, self.process.pid, own + self.niceness)
 
     @property
     def report(self) -> Path:
@@ -70,21 +80,31 @@ class Lane:
     def show(self) -> None:
         """Print its report."""
         took_s = time.monotonic() - self.began_s
-        print(f"\n{self.name} lane, {' '.join(self.folders)}: {took_s:.0f} s", flush=True)
+        print(f"\n{self.name} lane: {took_s:.0f} s", flush=True)
         sys.stdout.buffer.write(self.report.read_bytes())
         sys.stdout.flush()
 
 
 def lanes(arguments: Sequence[str]) -> list[Lane]:
-    """Both, with every folder that has tests in one of them."""
+    """All of them, with every folder that has tests in one."""
     every = sorted({file.parent.name for file in TESTS.glob("*/test_*.py")})
-    parts = {
-        "first": [name for name in every if name not in SECOND],
-        "second": [name for name in every if name in SECOND],
-    }
+    lane_of = {folder: name for name, folders in WAITING.items() for folder in folders}
+    parts: dict[str, list[str]] = {name: [] for name in (*WAITING, REST)}
+    for folder in every:
+        parts[lane_of.get(folder, REST)].append(f"{TESTS.name}/{folder}")
     return [
-        Lane(name, [f"{TESTS.name}/{folder}" for folder in folders], arguments)
+        Lane(name, folders, arguments, LEFTOVERS if name == REST else 0)
         for name, folders in parts.items()
+    ]
+
+
+def halves(arguments: Sequence[str]) -> list[Lane]:
+    """The unit tests in two lanes, as even as their files are long."""
+    files = sorted((TESTS / "unit").glob("test_*.py"), key=lambda file: -file.stat().st_size)
+    turns = (files[0::4] + files[3::4], files[1::4] + files[2::4])
+    return [
+        Lane(f"unit-{number}", sorted(f"{TESTS.name}/unit/{f.name}" for f in turn), arguments)
+        for number, turn in enumerate(turns, 1)
     ]
 
 
@@ -120,4 +140,5 @@ def run(wanted: Sequence[Lane]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run(lanes(sys.argv[1:])))
+    what, *rest = sys.argv[1:]
+    sys.exit(run({"suite": lanes, "unit": halves}[what](rest)))

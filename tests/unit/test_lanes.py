@@ -6,13 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.lanes import NOTHING_SELECTED, TESTS, Lane, lanes, run
+from tests.lanes import NOTHING_SELECTED, TESTS, Lane, halves, lanes, run
 
 
 def test_every_folder_with_tests_is_in_one_lane() -> None:
     """A new folder is run without being named anywhere."""
     found = [folder for lane in lanes([]) for folder in lane.folders]
     assert sorted(found) == sorted({f"tests/{f.parent.name}" for f in TESTS.glob("*/test_*.py")})
+
+
+def test_every_unit_test_is_in_one_half() -> None:
+    """The halves together are the folder."""
+    found = [file for lane in halves([]) for file in lane.folders]
+    assert sorted(found) == sorted(f"tests/unit/{f.name}" for f in TESTS.glob("unit/test_*.py"))
 
 
 @pytest.mark.parametrize("is_first_wrong", [True, False])

@@ -85,8 +85,14 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"), str(path))
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """All of the file's; walking over them is slower than any test of them."""
+    return tuple(ast.walk(tree(path)))
+
+
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
@@ -147,7 +153,7 @@ def test_args_sections_name_real_parameters() -> None:
     """A docstring's ``Args:`` lists only what the function, or the class's init, takes."""
     wrong = []
     for path in sources(*PACKAGES):
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 documented = args_section(ast.get_docstring(node) or "")
                 if documented and (extra := documented - parameters(node)):
@@ -185,7 +191,7 @@ def test_broad_excepts_are_few_and_explained() -> None:
     found, silent = [], []
     for path in sources(*PACKAGES):
         text = path.read_text("utf-8").splitlines()
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ExceptHandler) and is_broad(node):
                 place = f"{name(path)}:{node.lineno}"
                 found.append(place)
@@ -225,7 +231,7 @@ def test_mocks_are_few() -> None:
     found = [
         f"{name(path)}:{node.lineno}"
         for path in sources("tests")
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Call)
         and re.search(
             r"(^|\.)(Magic|Async)?Mock$|monkeypatch\.setattr$|(^|\.)patch$", dotted(node.func)
@@ -240,7 +246,7 @@ def test_time_and_chance_come_from_the_clock() -> None:
         f"{name(path)}:{node.lineno} {dotted(node.func)}"
         for path in sources(*PACKAGES)
         if name(path) not in CLOCK_READERS and path.name != "__main__.py"
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Call) and CLOCK_CALLS.match(dotted(node.func))
     ]
     assert not found
