@@ -36,6 +36,15 @@ def compile_java_regex(text: str) -> re.Pattern[str]:
         raise ConfigError(f"regular expression {text!r}: {error}", code="route_regex") from None
 
 
+def fault(text: str) -> str | None:
+    """What is wrong with a regular expression; None where nothing is."""
+    try:
+        compile_java_regex(text)
+    except ConfigError as error:
+        return f"Invalid regex: {error.message}"
+    return None
+
+
 def _posix_class(pattern: str) -> Any:
     def replace(match: re.Match[str]) -> str:
         members = _POSIX_CLASSES.get(match[1])

@@ -27,6 +27,7 @@ from connect.config.masking import PLACEHOLDER
 from connect.config.overrides import override_errors
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import catalog_kind
+from connect.java_regex import compile_java_regex, fault
 from connect.table_names import NameTemplate, topic_map
 from connect.tables.location import check_location
 from connect.tables.partition_spec import parse_terms
@@ -68,7 +69,9 @@ class Checked:
         self.warnings.extend(other.warnings)
 
 
-def check_keys(raw: Raw, keys: Iterable[Key], *, prefix: str = "") -> Checked:
+def check_keys(
+    raw: Raw, keys: Iterable[Key], *, prefix: str = "", is_embedded: bool = False
+) -> Checked:
     """Type each declared key, or its default when it is not given.
 
     Args:
@@ -76,6 +79,8 @@ def check_keys(raw: Raw, keys: Iterable[Key], *, prefix: str = "") -> Checked:
         keys: declarations.
         prefix: put before each key's name when looking it up; sentences name the bare key, as
             Kafka's do for keys of plugins, except for missing ones.
+        is_embedded: those about texts that cannot be read have the prefix, too, as for keys of
+            transformations and predicates.
     """
     checked = Checked()
     for key in keys:
@@ -83,12 +88,10 @@ def check_keys(raw: Raw, keys: Iterable[Key], *, prefix: str = "") -> Checked:
         if name not in raw:
             if key.is_required:
                 checked.add(name, missing(name))
-                checked.values[name] = None
-                continue
-            text = key.default_text
+            text = key.default_text  # a missing value fails its check as null, too
         else:
             text = raw[name]
-        found = typed(key, text)
+        found = typed(key, text, name=name if is_embedded else None)
         checked.values[name] = found.value
         for sentence in found.errors:
             checked.add(name, sentence)
@@ -127,8 +130,13 @@ def check_connector(raw: Raw) -> Checked:
 
 
 def _check_topics(checked: Checked) -> None:
-    topics: list[str] = checked.values["topics"]
+    topics: list[str] | None = checked.values["topics"]
     pattern: str = checked.values["topics.regex"]
+    why = fault(pattern) if pattern else None
+    if why is not None:
+        checked.add("topics.regex", invalid("topics.regex", pattern, why))
+    if topics is None:
+        checked.add("topics", "Configuration 'topics' values must not be null.")
     if topics and pattern:
         checked.add("topics", BOTH_TOPICS)
         checked.add("topics.regex", BOTH_TOPICS)
@@ -137,19 +145,14 @@ def _check_topics(checked: Checked) -> None:
         checked.add("topics.regex", EITHER_TOPICS)
     if len(set(topics or ())) != len(topics or ()):
         checked.add("topics", "Configuration 'topics' values must not be duplicated.")
-    if topics and "" in topics:
+    elif topics and "" in topics:
         checked.add("topics", "Configuration 'topics' values must not be empty.")
     dead_letters: str = checked.values["errors.deadletterqueue.topic.name"]
     if dead_letters and topics and dead_letters in topics:
         checked.add("topics", _own_dead_letters(dead_letters, f"topics={shown(topics)}", "list of"))
-    if not pattern:
+    if not pattern or why is not None:
         return
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        checked.add("topics.regex", invalid("topics.regex", pattern, f"Invalid regex: {error}"))
-        return
-    if dead_letters and compiled.fullmatch(dead_letters):
+    if dead_letters and compile_java_regex(pattern).fullmatch(dead_letters):
         checked.add(
             "topics.regex",
             f"The DLQ topic '{dead_letters}' may not be included in the regex matching topics "
@@ -223,10 +226,9 @@ def _check_tables(raw: Raw, checked: Checked) -> None:
             )
     for name in raw:
         if name.startswith("iceberg.table.") and name.endswith(".route-regex"):
-            try:
-                re.compile(raw[name] or "")
-            except re.error as error:
-                checked.add(name, invalid(name, raw[name], f"Invalid regex: {error}"))
+            why = fault(raw[name] or "")
+            if why is not None:
+                checked.add(name, invalid(name, raw[name], why))
 
 
 def _qualified(table: str, namespace: str | None) -> str:

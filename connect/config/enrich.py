@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Literal
 
+from connect.config import versions
 from connect.config.check import Checked, Raw, check_keys
 from connect.config.keys import REQUIRED, Key, invalid, list_of
 from connect.config.plugins import INTERFACES, Plugin, Plugins
@@ -56,10 +57,24 @@ def check_aliases(raw: Raw, kind: Enriched, plugins: Plugins) -> Aliases:
         found.recommended[type_key.name] = tuple(p.class_name for p in plugins.of(kind))
         found.checked.merge(check_keys(raw, (type_key,)))
         plugin = _class_of(raw, type_key.name, kind, plugins, found.checked)
-        if plugin is None:
+        version_key = Key(
+            f"{prefix}plugin.version",
+            "STRING",
+            f"Version of the class of the {kind} `{alias}`.",
+            plugin.version if plugin else None,
+            "HIGH",
+            group,
+            1,
+            "LONG",
+            f"{INTERFACES[kind]} version for {alias}",
+        )
+        found.keys.append(version_key)
+        found.recommended[version_key.name] = (plugin.version,) if plugin and plugin.version else ()
+        found.checked.merge(check_keys(raw, (version_key,)))
+        if plugin is None or _is_other_version(raw, prefix, plugin, found.checked):
             continue
         inner = _sorted(plugin.keys + (_CONDITIONS if kind == "transformation" else ()))
-        checked = check_keys(raw, inner, prefix=prefix)
+        checked = check_keys(raw, inner, prefix=prefix, is_embedded=True)
         if not checked.errors:
             _check_together(raw, prefix, plugin, checked)
         found.checked.merge(checked)
@@ -73,7 +88,8 @@ def check_aliases(raw: Raw, kind: Enriched, plugins: Plugins) -> Aliases:
                     label=key.label or key.name,
                 )
             )
-        if f"{prefix}negate" in raw and f"{prefix}predicate" not in raw:
+        is_negated = f"{prefix}negate" in raw and f"{prefix}predicate" not in raw
+        if is_negated and kind == "transformation":
             found.checked.add(
                 type_key.name,
                 f"Config '{prefix}negate' was provided but there is no config "
@@ -86,7 +102,8 @@ def check_aliases(raw: Raw, kind: Enriched, plugins: Plugins) -> Aliases:
 
 def _check_sql(raw: Raw, found: Aliases) -> None:
     """Where a query stands among the transformations, and in what connector."""
-    types = {name: raw.get(name) or "" for name in found.recommended}
+    names = [name for name in found.recommended if name.endswith(".type")]
+    types = {name: raw.get(name) or "" for name in names}
     queries = [name for name, given in types.items() if is_sql(given)]
     why = misplaced(
         list(types.values()),
@@ -100,12 +117,11 @@ def _check_sql(raw: Raw, found: Aliases) -> None:
 
 def _check_together(raw: Raw, prefix: str, plugin: Plugin, checked: Checked) -> None:
     """What the class itself refuses, and a predicate that is none."""
-    own = {
-        name.removeprefix(prefix): value
-        for name, value in raw.items()
-        if name.startswith(prefix) and value is not None
-    }
-    why = plugin.check_options(own) if plugin.check_options is not None else None
+    given = {n.removeprefix(prefix): v for n, v in raw.items() if n.startswith(prefix)}
+    own = {name: value for name, value in given.items() if value is not None}
+    why = None
+    if plugin.check_options is not None and own == given:  # a null is told of at its key
+        why = plugin.check_options(own)
     if why is not None:
         checked.add(f"{prefix}type", why)
     predicate = own.get("predicate")
@@ -117,17 +133,30 @@ def _check_together(raw: Raw, prefix: str, plugin: Plugin, checked: Checked) -> 
         )
 
 
+def _is_other_version(raw: Raw, prefix: str, plugin: Plugin, checked: Checked) -> bool:
+    """Whether another version is asked for than there is; Kafka says it at both keys."""
+    wanted = raw.get(f"{prefix}plugin.version")
+    if wanted is None or plugin.version is None:
+        return False
+    why = versions.complaint(plugin.class_name, wanted, plugin.version)
+    if why is None:
+        return False
+    checked.add(f"{prefix}type", why)
+    checked.add(f"{prefix}plugin.version", why)
+    return True
+
+
 def _class_of(
     raw: Raw, name: str, kind: Enriched, plugins: Plugins, checked: Checked
 ) -> Plugin | None:
-    given = (raw.get(name) or "").strip()
-    if not given:
+    given = raw.get(name)
+    if given is None:
         return None
-    plugin = plugins.find(given, kind)
+    plugin = plugins.find(given.strip(), kind)
     if plugin is not None:
         return plugin
-    if plugins.find(given) is None:
-        checked.values[name] = None
+    other = plugins.find(given.strip())
+    checked.values[name] = other and other.class_name
     checked.add(name, plugins.complaint(name, given, kind))
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from connect.config.keys import REQUIRED, Key, Prefix, at_least, not_empty, one_of
+from connect.config.keys import REQUIRED, Key, Prefix, at_least, not_empty, not_null, one_of
 
 COMMON = "Common"
 TRANSFORMS = "Transforms"
@@ -31,6 +31,8 @@ def _name(value: Any) -> str | None:
 
 
 def _no_duplicates(value: Any) -> str | None:
+    if value is None:
+        return not_null(value)
     return None if len(set(value or ())) == len(value or ()) else "Duplicate alias provided."
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from connect.config.keys import Key, Prefix, at_least, between, one_of
+from connect.config.keys import Key, Prefix, at_least, between, one_of, where_read
 
 _DAY_MS = 86_400_000
 _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
@@ -110,7 +110,7 @@ JAVA_KEYS: tuple[Key, ...] = (
         "Time from the start of one commit round to the start of the next.",
         "60000",
         unit="ms",
-        check=at_least(1),
+        check=where_read(at_least(1)),
     ),
     Key(
         "iceberg.control.commit.timeout-ms",
@@ -118,14 +118,14 @@ JAVA_KEYS: tuple[Key, ...] = (
         "How long to wait for every task's answer before committing what is there.",
         "30000",
         unit="ms",
-        check=at_least(1),
+        check=where_read(at_least(1)),
     ),
     Key(
         "iceberg.control.commit.threads",
         "INT",
         "Tables committed at the same time, each with a connection to the catalog.",
         "16",
-        check=between(1, 256),
+        check=where_read(between(1, 256)),
     ),
     Key(
         "iceberg.coordinator.transactional.prefix",
@@ -155,7 +155,7 @@ JAVA_KEYS: tuple[Key, ...] = (
         "Failed commits in a row after which the Java coordinator ends.",
         "1",
         unit="rounds",
-        check=at_least(1),
+        check=where_read(at_least(1)),
         java_only="failed commits follow the outcome table of docs/guarantees.md",
     ),
 )
@@ -182,7 +182,7 @@ OWN_KEYS: tuple[Key, ...] = (
         "Taken off the largest record timestamp of a partition: how late records may come.",
         "0",
         unit="ms",
-        check=between(0, 365 * _DAY_MS),
+        check=where_read(between(0, 365 * _DAY_MS)),
     ),
     Key(
         "iceberg.control.vtts.idle-lag-ms",
@@ -190,7 +190,7 @@ OWN_KEYS: tuple[Key, ...] = (
         "Taken off the time of observation for a partition that is read to its end.",
         "10000",
         unit="ms",
-        check=between(0, 365 * _DAY_MS),
+        check=where_read(between(0, 365 * _DAY_MS)),
     ),
     Key(
         "iceberg.control.vtts.heartbeat-ms",
@@ -199,7 +199,7 @@ OWN_KEYS: tuple[Key, ...] = (
         "0",
         "LOW",
         unit="ms",
-        check=between(0, 365 * _DAY_MS),
+        check=where_read(between(0, 365 * _DAY_MS)),
     ),
     Key(
         "iceberg.worker.max-uncommitted-rounds",
@@ -208,7 +208,7 @@ OWN_KEYS: tuple[Key, ...] = (
         "3",
         "LOW",
         unit="rounds",
-        check=between(1, 1000),
+        check=where_read(between(1, 1000)),
     ),
     Key(
         "iceberg.tables.unmatched",
@@ -236,7 +236,7 @@ OWN_KEYS: tuple[Key, ...] = (
         "500",
         "LOW",
         unit="columns",
-        check=between(0, 10_000),
+        check=where_read(between(0, 10_000)),
     ),
     Key(
         "iceberg.tables.max-tables",
@@ -245,7 +245,7 @@ OWN_KEYS: tuple[Key, ...] = (
         "1000",
         "LOW",
         unit="tables",
-        check=between(1, 100_000),
+        check=where_read(between(1, 100_000)),
     ),
     Key(
         "iceberg.tables.topic-to-table-map",
@@ -287,7 +287,7 @@ OWN_KEYS: tuple[Key, ...] = (
         "Largest share of dead letters among the last 1,000 records or more that a task read; more "
         "of them stop the task before their batch is announced. 1 is no limit.",
         "0.5",
-        check=between(0, 1),
+        check=where_read(between(0, 1)),
     ),
     Key(
         "errors.deadletterqueue.max-run-length",
@@ -295,7 +295,7 @@ OWN_KEYS: tuple[Key, ...] = (
         "Most dead letters in a row of one source partition; more of them stop the task before "
         "their batch is announced. 0 is no limit.",
         "0",
-        check=at_least(0),
+        check=where_read(at_least(0)),
     ),
     Key(
         "errors.deadletterqueue.table",
@@ -319,7 +319,7 @@ OWN_KEYS: tuple[Key, ...] = (
         "60000",
         "LOW",
         unit="ms",
-        check=between(1, 86_400_000),
+        check=where_read(between(1, 86_400_000)),
     ),
     Key(
         "icefloe.tasks.per.worker",
@@ -328,7 +328,7 @@ OWN_KEYS: tuple[Key, ...] = (
         "1",
         "LOW",
         unit="tasks",
-        check=between(1, 64),
+        check=where_read(between(1, 64)),
     ),
     Key(
         "icefloe.drain.records",
@@ -337,7 +337,7 @@ OWN_KEYS: tuple[Key, ...] = (
         "250000",
         "LOW",
         unit="records",
-        check=at_least(1),
+        check=where_read(at_least(1)),
     ),
 )
 

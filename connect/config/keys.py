@@ -24,7 +24,7 @@ _RANGES = {
     "INT": (-(2**31), 2**31 - 1),
     "LONG": (-(2**63), 2**63 - 1),
 }
-_INTEGER = re.compile(r"[+-]?[0-9]+")
+_INTEGER = re.compile(r"[+-]?\d+")  # of any script, as in Java
 
 
 class _Absent:
@@ -125,12 +125,19 @@ def shown(value: object) -> str:
     return str(value)
 
 
-def typed(key: Key, text: str | None) -> Typed:
+class Sentence(str):
+    """What a check returns that says all by itself, and not only what is wrong with a value."""
+
+    __slots__ = ()
+
+
+def typed(key: Key, text: str | None, *, name: str | None = None) -> Typed:
     """Turn text into the key's type and check it.
 
     Args:
         key: the declaration.
         text: the text as given, or None for null; not the default.
+        name: what a text that cannot be read is said to be of; the key's name when None.
 
     Returns:
         The value, and the sentences about it as Kafka would write them: a text that cannot be
@@ -139,21 +146,24 @@ def typed(key: Key, text: str | None) -> Typed:
     try:
         value = _convert(key.type, text)
     except ValueError as error:
-        return Typed(None, (_sentence(key, text, str(error)), *_checked(key, None)))
+        first = _sentence(name or key.name, key, text, str(error))
+        return Typed(None, (first, *_checked(key, None)))
     return Typed(value, _checked(key, value))
 
 
-def _sentence(key: Key, value: object, why: str) -> str:
-    return invalid(key.name, "[hidden]" if key.is_secret else value, why)
+def _sentence(name: str, key: Key, value: object, why: str) -> str:
+    if isinstance(why, Sentence):
+        return str(why)
+    return invalid(name, "[hidden]" if key.is_secret else value, why)
 
 
 def _checked(key: Key, value: Any) -> tuple[str, ...]:
     if key.choices and not key.is_open:
         why = one_of(key.choices)(value)
         if why is not None:
-            return (_sentence(key, value, why),)
+            return (_sentence(key.name, key, value, why),)
     why = key.check(value) if key.check is not None else None
-    return () if why is None else (_sentence(key, value, why),)
+    return () if why is None else (_sentence(key.name, key, value, why),)
 
 
 def _convert(kind: KeyType, text: str | None) -> Any:
@@ -220,9 +230,53 @@ def between(low: float, high: float) -> Check:
     return check
 
 
+def any_case(*choices: str) -> Check:
+    """The text is one of these, in upper or lower case."""
+
+    def check(value: Any) -> str | None:
+        if value is not None and value.upper() in choices:
+            return None
+        return f"String must be one of (case insensitive): {', '.join(choices)}"
+
+    return check
+
+
+def where_read(check: Check) -> Check:
+    """A limit of ours, not of Kafka's: of what cannot be read it says nothing more."""
+    return lambda value: None if value is None else check(value)
+
+
 def not_empty(value: Any) -> str | None:
     """The text is not empty."""
     return "String may not be empty" if value == "" else None
+
+
+def not_null(value: Any) -> str | None:
+    """There is a value."""
+    return "entry must be non null" if value is None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """The list of the key ``name`` has entries, none of them empty or there twice.
+
+    Kafka leaves doubles out where a configuration is used, and refuses them where one is judged.
+    """
+
+    name: str
+
+    def __call__(self, value: Any) -> str | None:
+        """What is wrong with the list."""
+        why = None
+        if value is None:
+            why = "values must not be null."
+        elif not value:
+            why = "must not be empty. Valid values include: any non-empty value"
+        elif len(set(value)) < len(value):
+            why = "values must not be duplicated."
+        elif "" in value:
+            why = "values must not be empty."
+        return None if why is None else Sentence(f"Configuration '{self.name}' {why}")
 
 
 def all_of(*checks: Check) -> Check:
@@ -232,12 +286,3 @@ def all_of(*checks: Check) -> Check:
         return next((why for each in checks if (why := each(value)) is not None), None)
 
     return check
-
-
-def compiles(value: Any) -> str | None:
-    """The text is a regular expression of Python's ``re``."""
-    try:
-        re.compile(value or "")
-    except re.error as error:
-        return f"not a regular expression: {error}"
-    return None

@@ -19,7 +19,7 @@ from connect.config.declarations import (
     CONNECTOR_KEYS,
     FRAMEWORK_KEYS,
 )
-from connect.config.keys import Key, invalid, one_of
+from connect.config.keys import Key, any_case, invalid
 from connect.config.registry_keys import (
     AVRO_KEYS,
     COMPRESSION,
@@ -92,6 +92,8 @@ class Plugin:
         if "$" in simple or self.type == "transformation":
             return self.aliases | {self.class_name}
         short = simple.removesuffix(INTERFACES[self.type]) or simple
+        if self.type == "header_converter":  # most are converters of values, too
+            short = short.removesuffix("Converter")
         return self.aliases | {self.class_name, simple, short}
 
 
@@ -185,7 +187,7 @@ JSON_CONVERTER_KEYS: tuple[Key, ...] = (
         0,
         "MEDIUM",
         "Decimal Format",
-        check=lambda value: one_of(("BASE64", "NUMERIC"))((value or "").upper()),
+        check=any_case("NUMERIC", "BASE64"),
     ),
     Key(
         "replace.null.with.default",
@@ -207,7 +209,15 @@ _BOTH = {
     f"{_KAFKA}.json.JsonConverter": JSON_CONVERTER_KEYS,
     f"{_KAFKA}.storage.StringConverter": (
         CONVERTER_TYPE,
-        Key("converter.encoding", "STRING", "Character set.", "UTF-8", "HIGH"),
+        Key(
+            "converter.encoding",
+            "STRING",
+            "Character set.",
+            "UTF-8",
+            "HIGH",
+            width="MEDIUM",
+            label="Encoding",
+        ),
     ),
 }
 

@@ -10,7 +10,12 @@ from typing import Any, Final
 from connect.config.keys import REQUIRED, Importance, Key, KeyType, at_least, between, one_of
 
 CONVERTER_TYPE: Final = Key(
-    "converter.type", "STRING", "Whether it is for keys or values.", REQUIRED, "LOW"
+    "converter.type",
+    "STRING",
+    "Whether it is for keys, values or headers.",
+    REQUIRED,
+    "LOW",
+    check=one_of(("key", "value", "header")),
 )
 
 

@@ -16,11 +16,12 @@ from typing import Any, Literal
 
 from connect.config import groups, versions
 from connect.config.check import Checked, Raw, check_framework, check_keys, check_nulls
+from connect.config.client_keys import CLIENT_KEYS
 from connect.config.enrich import check_aliases
 from connect.config.framework_keys import GROUPS
-from connect.config.keys import Key, invalid
+from connect.config.keys import Key, invalid, typed
 from connect.config.masking import Masker
-from connect.config.overrides import CLIENT_KEYS, PREFIXES
+from connect.config.overrides import PREFIXES
 from connect.config.plugins import OWN_CONVERTER_KEYS, Plugin, Plugins, PluginType
 from connect.errors import ConfigError
 
@@ -59,6 +60,7 @@ class ConfigInfo:
     value: str | None
     recommended: tuple[str, ...]
     errors: tuple[str, ...]
+    is_visible: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """The entry as the validate answer holds it."""
@@ -69,7 +71,7 @@ class ConfigInfo:
                 "value": self.value,
                 "recommended_values": list(self.recommended),
                 "errors": list(self.errors),
-                "visible": True,
+                "visible": self.is_visible,
             },
         }
 
@@ -121,6 +123,7 @@ class _Answer:
     groups: list[str] = field(default_factory=lambda: list(GROUPS))
     entries: list[tuple[str, Key | None, Any, tuple[str, ...]]] = field(default_factory=list)
     checked: Checked = field(default_factory=Checked)
+    hidden: set[str] = field(default_factory=set)
 
     def define(
         self,
@@ -238,10 +241,13 @@ def _framework_entries(answer: _Answer, plugin: Plugin, plugins: Plugins) -> Non
             answer.define(key, recommended=[p.class_name for p in plugins.of(kind)])
         elif key.name.endswith(".converter.plugin.version"):
             name = key.name.removesuffix(".plugin.version")
-            found = plugins.find(answer.raw.get(name) or _default(plugin, name), classes[name])
+            given = answer.raw.get(name, _default(plugin, name)) or ""
+            found = plugins.find(given.strip(), classes[name])
             shown_versions = [found.version] if found and found.version else []
             if found is not None:
-                _check_version(answer, key.name, found)
+                _check_version(answer, key.name, found, is_named=name in answer.raw)
+            elif plugins.find(given.strip()) is None:
+                answer.hidden.add(key.name)
             answer.define(key, recommended=shown_versions, default=found.version if found else None)
         else:
             answer.define(key)
@@ -251,21 +257,30 @@ def _default(plugin: Plugin, name: str) -> str:
     return next((key.default_text or "" for key in plugin.framework if key.name == name), "")
 
 
-def _check_version(answer: _Answer, name: str, plugin: Plugin) -> None:
+def _check_version(answer: _Answer, name: str, plugin: Plugin, *, is_named: bool = True) -> None:
+    """A class that is not named is what it is, but the wish must be one."""
     wanted = answer.raw.get(name)
-    if wanted is not None and plugin.version is not None:
+    if wanted is None or plugin.version is None:
+        return
+    try:
         why = versions.mismatch(plugin.class_name, wanted, plugin.version)
-        if why is not None:
-            answer.checked.add(name, why)
+    except ConfigError as error:
+        if name == "connector.plugin.version":
+            raise
+        why, is_named = error.message, True
+    if why is not None and is_named:
+        answer.checked.add(name, why)
 
 
 def _check_class(answer: _Answer, name: str, kind: PluginType, plugins: Plugins) -> None:
     given = answer.raw.get(name)
-    if given is None or plugins.find(given.strip(), kind) is not None:
+    if given is None:
         return
-    answer.checked.add(name, plugins.complaint(name, given, kind))
-    if plugins.find(given.strip()) is None:
-        answer.checked.values[name] = None
+    found = plugins.find(given.strip(), kind)
+    if found is None:
+        answer.checked.add(name, plugins.complaint(name, given, kind))
+        found = plugins.find(given.strip())
+    answer.checked.values[name] = found and found.class_name
 
 
 def _converter_entries(answer: _Answer, plugins: Plugins) -> None:
@@ -293,10 +308,11 @@ def _override_entries(answer: _Answer, *, is_allowed: bool) -> None:
         if not is_allowed and prefix != "iceberg.kafka.":
             answer.checked.add(name, _NO_OVERRIDES.format(name=bare))
         key = CLIENT_KEYS.get(bare)
-        answer.checked.values[name] = value
         if key is None:
             answer.entries.append((name, None, value, ()))
         else:
+            found = typed(key, value)
+            answer.checked.values[name] = value if found.errors else found.value
             answer.define(key, prefix=prefix)
 
 
@@ -370,4 +386,5 @@ def _info(  # noqa: PLR0917 - an entry's parts
         text,
         recommended,
         tuple(mask(sentence) for sentence in errors),
+        name not in answer.hidden,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -11,6 +10,7 @@ from connect.config.connector import ConnectorConfig
 from connect.errors import ConfigError
 from connect.herder.records import task_base_config
 from connect.herder.state import ConnectorState
+from connect.java_regex import compile_java_regex
 from connect.layout import Layout, TopicPartition, spread
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
@@ -31,18 +31,16 @@ def source_partitions(
         Sorted partitions; topics that do not exist (yet) contribute none.
 
     Raises:
-        ConfigError: ``topics_regex``: not a regular expression Python understands.
+        ConfigError: ``topics_regex``: not a regular expression.
     """
     if config.topics_regex is None:
         names = set(config.topics) & topics.keys()
     else:
         try:
-            pattern = re.compile(config.topics_regex)
-        except re.error as e:
+            pattern = compile_java_regex(config.topics_regex)
+        except ConfigError as e:
             raise ConfigError(
-                f"topics.regex is not a regular expression: {e}",
-                code="topics_regex",
-                connector=config.name,
+                f"topics.regex is no {e.message}", code="topics_regex", connector=config.name
             ) from e
         kept_out = INTERNAL_TOPICS | excluded | {config.control_topic}
         names = {topic for topic in topics if topic not in kept_out and pattern.fullmatch(topic)}

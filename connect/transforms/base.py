@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from connect.config.keys import Key, missing, typed
+from connect.config.keys import Distinct, Key, list_of, missing, typed
 from connect.errors import ConfigError, RecordError
 from connect.records import (
     ConnectSchema,
@@ -139,7 +139,10 @@ def typed_options(
     for key in keys:
         if key.name not in raw and key.is_required:
             raise ConfigError(missing(prefix + key.name), code="transform_option")
-        result = typed(key, raw.get(key.name, key.default_text))
+        text = raw.get(key.name, key.default_text)
+        if text is not None and isinstance(key.check, Distinct):
+            text = ",".join(dict.fromkeys(list_of(text.strip())))
+        result = typed(key, text)
         if result.errors:
             raise ConfigError(result.errors[0], code="transform_option")
         found[key.name] = result.value

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from connect.config.keys import REQUIRED, Key, invalid, shown
+from connect.config.keys import REQUIRED, Key, Sentence, invalid, shown
 from connect.conversion.text import java_double, java_float
 from connect.errors import ConfigError
 from connect.records import (
@@ -111,6 +111,17 @@ def _target(name: str) -> str:
         f"found in casting spec: {name}",
         code="transform_option",
     )
+
+
+def _spec(value: Any) -> str | None:
+    """The list can be read, or the sentence about it."""
+    if not value:
+        return Sentence("Must specify at least one field to cast.")
+    try:
+        parsed_spec(value)
+    except ConfigError as error:
+        return Sentence(error.message)
+    return None
 
 
 def cast(value: Any, target: str, schema: ConnectSchema | None = None) -> Any:
@@ -298,6 +309,7 @@ DECLARATION: Final = Declaration(
             "int16, int32, int64, float32, float64, boolean and string.",
             REQUIRED,
             "HIGH",
+            check=_spec,
         ),
         NULL_DEFAULT,
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from connect.config.keys import REQUIRED, Key
+from connect.config.keys import REQUIRED, Distinct, Key
 from connect.records import SinkRecord
 from connect.transforms.base import KAFKA, Apply, Declaration, Example, Options, Side
 
@@ -32,7 +32,16 @@ DECLARATION: Final = Declaration(
         {"value": {"id": 7}, "headers": {"trace": "a1", "kind": "order"}},
         {"value": {"id": 7}, "headers": {"kind": "order"}},
     ),
-    keys=(Key("headers", "LIST", "Names of the headers to remove.", REQUIRED, "HIGH"),),
+    keys=(
+        Key(
+            "headers",
+            "LIST",
+            "Names of the headers to remove.",
+            REQUIRED,
+            "HIGH",
+            check=Distinct("headers"),
+        ),
+    ),
     needs_headers=True,
     is_column=True,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from connect.config.keys import REQUIRED, Key
+from connect.config.keys import REQUIRED, Key, not_null
 from connect.records import Header, SinkRecord
 from connect.transforms.base import KAFKA, Apply, Declaration, Example, Options, Side
 from connect.transforms.literals import parsed
@@ -35,8 +35,8 @@ DECLARATION: Final = Declaration(
         {"value": {"id": 7}, "headers": {"source": "eu-1"}},
     ),
     keys=(
-        Key("header", "STRING", "The header's name.", REQUIRED, "HIGH"),
-        Key("value.literal", "STRING", "The header's value.", REQUIRED, "HIGH"),
+        Key("header", "STRING", "The header's name.", REQUIRED, "HIGH", check=not_null),
+        Key("value.literal", "STRING", "The header's value.", REQUIRED, "HIGH", check=not_null),
     ),
     needs_headers=True,
     is_column=True,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from connect.config.keys import REQUIRED, Key
+from connect.config.keys import REQUIRED, Distinct, Key
 from connect.records import (
     Date,
     Float32,
@@ -127,7 +127,7 @@ DECLARATION: Final = Declaration(
         {"value": {"id": 7, "card": "****"}},
     ),
     keys=(
-        Key("fields", "LIST", "Fields to mask.", REQUIRED, "HIGH"),
+        Key("fields", "LIST", "Fields to mask.", REQUIRED, "HIGH", check=Distinct("fields")),
         Key(
             "replacement",
             "STRING",

@@ -40,7 +40,7 @@ class PredicateDeclaration:
 
 
 def _not_empty(value: Any) -> str | None:
-    return "String must be non-empty" if not value else None
+    return "String must be non-empty" if value == "" else None
 
 
 def _has_header_key(options: Options) -> Test:

@@ -6,8 +6,7 @@ import dataclasses
 from typing import Any, Final
 
 from connect.config.keys import REQUIRED, Key
-from connect.errors import ConfigError
-from connect.java_regex import compile_java_regex
+from connect.java_regex import compile_java_regex, fault
 from connect.records import SinkRecord
 from connect.transforms.base import KAFKA, Apply, Declaration, Example, Options, Side, refused
 from connect.transforms.java_replacement import replacement
@@ -15,11 +14,9 @@ from connect.transforms.java_replacement import replacement
 
 def valid_regex(value: Any) -> str | None:
     """The text is a regular expression, or what is wrong with it."""
-    try:
-        compile_java_regex(value or "")
-    except ConfigError as error:
-        return f"Invalid regex: {error.message}"
-    return None
+    if value is None:  # what Java says of it
+        return 'Invalid regex: Cannot invoke "String.isEmpty()" because "this.pattern" is null'
+    return fault(value)
 
 
 def make(options: Options, side: Side) -> Apply:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from connect.config.keys import REQUIRED, Key
+from connect.config.keys import REQUIRED, Distinct, Key
 from connect.errors import ConfigError
 from connect.records import ConnectSchema, SinkRecord, Struct
 from connect.transforms.base import (
@@ -73,7 +73,7 @@ DECLARATION: Final = Declaration(
         {"value": {"id": 7, "name": "pen"}, "key": {"id": 7}},
     ),
     keys=(
-        Key("fields", "LIST", "Fields of the new key.", REQUIRED, "HIGH"),
+        Key("fields", "LIST", "Fields of the new key.", REQUIRED, "HIGH", check=Distinct("fields")),
         NULL_DEFAULT,
     ),
     is_column=True,

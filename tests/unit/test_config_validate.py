@@ -97,7 +97,7 @@ def test_override_policy_none() -> None:
         ({"type": "example.Nope"}, "Class example.Nope could not be found."),
         ({"type": f"{SMT}.Cast", "spec": "x"}, f"Did you mean {SMT}.Cast$Key, {SMT}.Cast$Value?"),
         ({"type": f"{SMT}.Cast$Value", "spec": "a:int128"}, "No enum constant"),
-        ({"type": f"{SMT}.Cast$Value"}, 'configuration "transforms.a.spec"'),
+        ({"type": f"{SMT}.HoistField$Value"}, 'configuration "transforms.a.field"'),
         ({"type": f"{SMT}.Filter", "negate": "true"}, "'transforms.a.negate' was provided"),
         ({"type": f"{SMT}.Filter", "predicate": "p"}, "predicates does not list it"),
         ({"type": f"{SMT}.predicates.RecordIsTombstone"}, "Transformation interface"),
