@@ -179,7 +179,8 @@ class _ParseJson:
             return
         assert self._decoder is not None
         places = np.flatnonzero(held)
-        texts = column.take(pa.array(places)).cast(pa.binary())
+        is_all = len(places) == rows.count
+        texts = (column if is_all else column.take(pa.array(places))).cast(pa.binary())
         table, good, unexpected = together(list(self._decoder.decode(texts)), len(texts))
         doubt = held.copy()
         doubt[places[good]] = False
@@ -191,7 +192,9 @@ class _ParseJson:
             return
         columns = [one_chunk(c) for c in table.columns]
         whole = pa.StructArray.from_arrays(columns, names=table.column_names)
-        made = whole.take(pa.array(index, mask=index < 0))
+        made = whole
+        if not is_all or not np.array_equal(good, places):
+            made = whole.take(pa.array(index, mask=index < 0))
         if self._target != self._source:
             own = at_path(rows.columns, self._target, rows.count)
             doubt |= valid(own) & ~held  # it stays where there is no text
