@@ -46,6 +46,9 @@ class Block:
     @property
     def sizes(self) -> pa.Array:
         """Bytes of each record's value, and of its key where keys were asked for."""
+        known = self.column("size")  # where the bytes themselves were left behind
+        if known is not None:
+            return known
         found = pc.fill_null(pc.binary_length(self.values), 0).cast(pa.int64())
         keys = self.column("key")
         if keys is not None:

@@ -33,9 +33,23 @@ from connect.transforms.sql_query import Join, star_of
 from worker.descriptors import DESCRIPTOR_DDL
 from worker.plan import PipelineSpec
 from worker.source import map_spark_error
-from worker.sql_read import DROPPED, KAFKA, ORIGIN, ROW, read, view_ddl
+from worker.sql_pieces import (
+    CARRIED,
+    DROPPED,
+    FAILED,
+    FENCE,
+    MADE,
+    PLACE,
+    ROW,
+    STATE,
+    Item,
+    Shares,
+    fence_text,
+)
+from worker.sql_read import read, view_ddl
+from worker.sql_shares import Selected, ViewColumns, shares_of
 from worker.sql_tables import StaticTables
-from worker.sql_write import FAILED, MADE, STATE, write
+from worker.sql_write import write
 
 _NODES: Final = frozenset(
     {"Project", "Join", "SubqueryAlias", "LocalRelation", "LogicalRDD", "ResolvedHint"}
@@ -64,6 +78,9 @@ class SparkQuery:
         spark: the worker's session.
         plan: what the query is.
         static_tables: its static tables, not yet read.
+
+    Attributes:
+        shares: what of its rows goes through Spark; known after ``refresh``.
     """
 
     def __init__(self, spark: SparkSession, plan: SqlPlan, static_tables: StaticTables) -> None:
@@ -71,7 +88,8 @@ class SparkQuery:
         self._plan = plan
         self._static_tables = static_tables
         self._joined: list[_Static] = []
-        self._items: list[tuple[str, str]] = []
+        self._items: list[Selected] = []
+        self.shares = Shares((), ())
 
     def refresh(self) -> None:
         """Look at the static tables when it is time, and at the query when they changed.
@@ -91,34 +109,42 @@ class SparkQuery:
 
     def run(self, rows: DataFrame, spec: PipelineSpec) -> DataFrame:
         """The descriptors of a micro-batch of Kafka's records; see ``worker.pipeline.run``."""
-        view = rows.mapInArrow(read(spec, self._plan), view_ddl(self._plan))
-        return self.over(view).mapInArrow(write(spec), DESCRIPTOR_DDL)
+        shares = self.shares
+        ddl = view_ddl(self._plan, shares.seen)
+        view = rows.mapInArrow(read(spec, self._plan, shares), ddl)
+        asked = self._over(view, self._items, shares)
+        return asked.mapInArrow(write(spec, shares), DESCRIPTOR_DDL)
 
-    def over(self, view: DataFrame) -> DataFrame:
-        """The query's rows: ``ORIGIN``, ``KAFKA``, ``STATE`` and ``MADE``, in the view's order."""
+    def _over(self, view: DataFrame, selected: list[Selected], shares: Shares) -> DataFrame:
+        """The query's rows in the view's order, as ``worker.sql_pieces.whole`` wants them."""
         query = self._plan.query
         joined = self._join_all(view)
-        state = F.col(f"{_quoted(query.alias)}.{ORIGIN}.state")
         failed, left_out = F.lit(False), F.lit(False)  # noqa: FBT003 - Spark's
         for number, join in enumerate(query.joins):
             failed |= F.col(_on(number)).isNull()
             if join.kind == "inner":
                 left_out |= F.col(_hit(number)).isNull()
-        chosen = F.when(state != ROW, state).when(failed, FAILED).when(left_out, DROPPED)
+        is_row = self._is_row()
+        chosen = F.when(~is_row, DROPPED).when(failed, FAILED).when(left_out, DROPPED)
         if query.where is not None:
             condition = self._tried([F.expr(query.where).alias("holds")])
-            is_asked = (state == ROW) & ~failed & ~left_out
+            is_asked = is_row & ~failed & ~left_out
             joined = joined.withColumn("__where", F.when(is_asked, condition))
             holds = F.coalesce(F.col("__where.holds"), F.lit(False))  # noqa: FBT003 - Spark's
             chosen = chosen.when(F.col("__where").isNull(), FAILED).when(~holds, DROPPED)
         joined = joined.withColumn(STATE, chosen.otherwise(ROW).cast("tinyint"))
-        items = [F.expr(text).alias(name) for text, name in self._items]
-        return joined.select(
-            F.col(f"{_quoted(query.alias)}.{ORIGIN}"),
-            F.col(f"{_quoted(query.alias)}.{KAFKA}"),
-            F.col(STATE),
-            F.when(F.col(STATE) == ROW, self._tried(items)).alias(MADE),
-        )
+        found = [self._of_view(PLACE), self._of_view(CARRIED), F.col(STATE)]
+        made = [s for s, item in zip(selected, shares.items, strict=True) if not item.path]
+        if made:
+            items = [F.expr(each.text).alias(each.name) for each in made]
+            row = F.when(F.col(STATE) == ROW, self._tried(items))
+            if shares.is_fenced:
+                fence = F.struct(
+                    *(F.expr(fence_text(s.kind)).cast(s.kind).alias(s.name) for s in made)
+                )
+                row = row.when(self._of_view(PLACE) == FENCE, fence)
+            found.append(row.alias(MADE))
+        return joined.select(*found)
 
     # -------------------------------------------------------------- before the first batch
 
@@ -130,12 +156,18 @@ class SparkQuery:
         for number, join in enumerate(query.joins):
             self._joined.append(self._static(number, join, self._join_all(view)))
         joined = self._join_all(view)
-        self._items = list(self._named(joined))
+        selected = list(self._named(joined))
         if query.where is not None:
             kind = joined.select(F.expr(query.where)).schema[0].dataType
             if not isinstance(kind, T.BooleanType):
                 _refuse(f"WHERE is no condition: it gives {kind.simpleString()}")
-        self._judge(self.over(view))
+        everything = Shares((), tuple(Item(each.name) for each in selected))
+        self._judge(self._over(view, selected, everything))
+        keys = [(static.left, static.sides) for static in self._joined]
+        self.shares = shares_of(self._plan, ViewColumns(view), joined, selected, keys)
+        self._items = selected
+        seen = self._spark.createDataFrame([], view_ddl(self._plan, self.shares.seen))
+        self._over(seen, selected, self.shares)  # Spark would say what is missing
 
     def _static(self, number: int, join: Join, left: DataFrame) -> _Static:
         table = self._spark.createDataFrame(self._static_tables.tables[join.table])
@@ -155,7 +187,7 @@ class SparkQuery:
                 code="sql_table",
             ) from error
         return _Static(
-            self._spark.createDataFrame(rows), [left for left, _ in sides], table.columns
+            self._spark.createDataFrame(rows), left, [side for side, _ in sides], table.columns
         )
 
     def _sides(
@@ -182,8 +214,8 @@ class SparkQuery:
             )
         return mine, its
 
-    def _named(self, joined: DataFrame) -> Iterator[tuple[str, str]]:
-        """Items of the SELECT list, stars spelt out, with the names of their columns."""
+    def _named(self, joined: DataFrame) -> Iterator[Selected]:
+        """Items of the SELECT list, stars spelt out."""
         names: set[str] = set()
         for item in self._plan.query.select:
             star = star_of(item)
@@ -196,7 +228,7 @@ class SparkQuery:
                     kind = column.dataType.simpleString()
                     _refuse(f"column {column.name} has the type {kind}, which no table takes")
                 names.add(column.name.lower())
-                yield text, column.name
+                yield Selected(text, column.name, column.dataType)
 
     def _columns(self, star: str) -> Iterator[str]:
         query = self._plan.query
@@ -231,13 +263,20 @@ class SparkQuery:
         found = view.alias(query.alias)
         for number, (join, static) in enumerate(zip(query.joins, self._joined, strict=False)):
             keys = [F.expr(text).alias(f"k{i}") for i, text in enumerate(static.sides)]
-            found = found.withColumn(_on(number), self._tried(keys))
+            tried = F.when(self._is_row(), self._tried(keys))  # others find nothing
+            found = found.withColumn(_on(number), tried)
             condition = " AND ".join(
                 f"{_on(number)}.k{i} = {_key(number, i)}" for i in range(len(keys))
             )
             right = F.broadcast(static.rows.alias(join.alias))
             found = found.join(right, F.expr(condition), "left")
         return found
+
+    def _of_view(self, name: str) -> Column:
+        return F.col(f"{_quoted(self._plan.query.alias)}.{name}")
+
+    def _is_row(self) -> Column:
+        return F.coalesce(self._of_view(PLACE), F.lit(FENCE)) >= 0
 
     def _tried(self, columns: list[Column]) -> Column:
         """A struct of expressions; null where one of them fails."""
@@ -253,12 +292,16 @@ class _Static:
 
     Args:
         rows: its columns, the keys of its join, and a mark that it was hit.
+        left: what it is joined to.
         sides: what the keys must equal.
         columns: its own columns.
     """
 
-    def __init__(self, rows: DataFrame, sides: list[str], columns: list[str]) -> None:
+    def __init__(
+        self, rows: DataFrame, left: DataFrame, sides: list[str], columns: list[str]
+    ) -> None:
         self.rows = rows
+        self.left = left
         self.sides = sides
         self.columns = columns
 

@@ -5,13 +5,14 @@ Rules of this file:
   query can count it: without a value where transformations dropped it, with its error where it was
   refused.
 - The value's fields become columns by the rules for columns of a table; the view is such a table.
-- A record's bytes travel with its first row, and only where it may become a dead letter.
+- A record's bytes travel with its first row, and only where it may become a dead letter; see
+  ``worker.sql_pieces`` for how.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -20,6 +21,7 @@ from uuid import UUID
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.types import (
     BinaryType,
@@ -48,33 +50,31 @@ from worker.forms import ColumnForm
 from worker.parts import Part
 from worker.plan import PipelineSpec, TablePlan
 from worker.records import to_arrow
+from worker.sql_pieces import (
+    CARRIED,
+    DROPPED,
+    HEADERS,
+    OUTAGE,
+    PLACE,
+    REFUSED,
+    ROW,
+    STAMP,
+    Shares,
+    cut,
+)
 from worker.tables import TableWriter
 from worker.told_errors import error_row
 
-ROW, DROPPED, REFUSED, OUTAGE = 0, 1, 2, 3
-"""What a row of the view stands for: a row, or a record without one and why."""
-
-ORIGIN: Final = "__origin"
 KAFKA: Final = "kafka"
-_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-_ORIGIN_TYPE: Final = pa.struct(
+_KAFKA: Final = pa.struct(
     [
-        ("seq", pa.int64()),
-        ("state", pa.int8()),
-        ("error", pa.binary()),
         ("topic", pa.string()),
-        ("losses", pa.int64()),
-        ("value", pa.binary()),
-        ("key", pa.binary()),
-        ("headers", _HEADERS),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", STAMP),
     ]
 )
-_ORIGIN_DDL: Final = (
-    "STRUCT<seq: BIGINT, state: TINYINT, error: BINARY, topic: STRING, losses: BIGINT, "
-    "value: BINARY, key: BINARY, headers: ARRAY<STRUCT<key: STRING, value: BINARY>>>"
-)
 _KAFKA_DDL: Final = "STRUCT<topic: STRING, partition: INT, offset: BIGINT, timestamp: TIMESTAMP>"
-_STAMP: Final = pa.timestamp("us", "UTC")
 _PRIMITIVES: Final[Mapping[Any, pa.DataType]] = {
     BooleanType: pa.bool_(),
     IntegerType: pa.int32(),
@@ -87,15 +87,19 @@ _PRIMITIVES: Final[Mapping[Any, pa.DataType]] = {
     TimestampType: pa.timestamp("us"),
 }
 _RECORDS_AT_ONCE: Final = 10_000
+Mask = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int64]
 
 
-def read(spec: PipelineSpec, plan: SqlPlan) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """Return the function for ``df.mapInArrow(read(spec, plan), view_ddl(plan))``.
+def read(
+    spec: PipelineSpec, plan: SqlPlan, shares: Shares
+) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """Return the function for ``df.mapInArrow(read(..), view_ddl(plan, shares.seen))``.
 
     Args:
         spec: as for ``worker.pipeline.run``; its last transformation is the query.
         plan: the query's.
+        shares: what Spark sees of the view.
     """
     config = dataclasses.replace(
         spec.config,
@@ -104,13 +108,23 @@ def read(spec: PipelineSpec, plan: SqlPlan) -> Callable[..., Iterator[pa.RecordB
         route_field=None,
     )
     inner = dataclasses.replace(spec, config=config, tables=(_view(plan),), absent=frozenset())
-    return partial(_read, inner, spec.config.transforms[-1].alias, spec.has_dead_letters)
+    alias = spec.config.transforms[-1].alias
+    return partial(_read, inner, alias, shares, spec.has_dead_letters)
 
 
-def view_ddl(plan: SqlPlan) -> str:
-    """The view's columns, those that no query sees included, in Spark's SQL."""
-    columns = [f"`{f.name}` {spark_type(f.field_type)}" for f in plan.columns.fields]
-    return ", ".join([f"{ORIGIN} {_ORIGIN_DDL}", f"{KAFKA} {_KAFKA_DDL}", *columns])
+def view_columns(plan: SqlPlan) -> dict[str, tuple[str, pa.DataType]]:
+    """The columns of ``records`` that a query may name, with their types in SQL and Arrow."""
+    found = {KAFKA: (_KAFKA_DDL, _KAFKA)}
+    for field in plan.columns.fields:
+        found[field.name] = spark_type(field.field_type), spark_arrow(field.field_type)
+    return found
+
+
+def view_ddl(plan: SqlPlan, seen: Iterable[str] | None = None) -> str:
+    """The view as Spark has it, with these columns or all."""
+    kinds = view_columns(plan)
+    columns = [f"`{name}` {kinds[name][0]}" for name in (kinds if seen is None else seen)]
+    return ", ".join([f"{PLACE} INT", f"{CARRIED} BINARY", *columns])
 
 
 def spark_arrow(kind: IcebergType) -> pa.DataType:
@@ -123,7 +137,7 @@ def spark_arrow(kind: IcebergType) -> pa.DataType:
         return pa.map_(spark_arrow(kind.key_type), spark_arrow(kind.value_type))
     if isinstance(kind, StructType):
         return pa.struct([(f.name, spark_arrow(f.field_type)) for f in kind.fields])
-    return _PRIMITIVES.get(type(kind), _STAMP)
+    return _PRIMITIVES.get(type(kind), STAMP)
 
 
 def _view(plan: SqlPlan) -> TablePlan:
@@ -139,16 +153,20 @@ def _view(plan: SqlPlan) -> TablePlan:
 
 
 def _read(
-    spec: PipelineSpec, alias: str, has_dead_letters: bool, batches: Iterator[pa.RecordBatch]
+    spec: PipelineSpec,
+    alias: str,
+    shares: Shares,
+    has_dead_letters: bool,
+    batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    reading = _Reading(spec, alias, has_dead_letters=has_dead_letters)
+    reading = _Reading(spec, alias, shares, has_dead_letters=has_dead_letters)
     try:
         for block in blocks(batches, spec.limits):
             yield from reading.take(block)
     except (RetriableError, ConfigError) as error:
         if not error.code.startswith("registry_"):
             raise
-        yield reading.outage(error)
+        yield from reading.outage(error)
 
 
 @dataclass(slots=True)
@@ -161,9 +179,12 @@ class _Rows:
 
 
 class _Reading:
-    def __init__(self, spec: PipelineSpec, alias: str, *, has_dead_letters: bool) -> None:
+    def __init__(
+        self, spec: PipelineSpec, alias: str, shares: Shares, *, has_dead_letters: bool
+    ) -> None:
         self._config = spec.config
         self._alias = alias
+        self._shares = shares
         self._has_dead_letters = has_dead_letters
         self._reference = ReferencePath(spec.config)
         self._table = TableWriter(spec.tables[0], lambda: "")
@@ -206,15 +227,16 @@ class _Reading:
             found.append(self._one_by_one(block, places, errors))
             state[found[-1].places] = ROW
         state[list(errors)] = REFUSED
-        yield from self._assembled(block, state, errors, found).to_batches()
+        yield from self._assembled(block, state, errors, found)
         self._seq += block.count
 
-    def outage(self, error: RetriableError | ConfigError) -> pa.RecordBatch:
+    def outage(self, error: RetriableError | ConfigError) -> Iterator[pa.RecordBatch]:
         """One row that says why no further record can be read."""
-        origin = {"seq": self._seq, "state": OUTAGE, "error": error_row(error)[1]}
-        none = [pa.nulls(1, kind) for kind in self._types]
-        columns = [pa.array([origin], _ORIGIN_TYPE), pa.nulls(1, _kafka_type()), *none]
-        return pa.record_batch(columns, names=[ORIGIN, KAFKA, *self._names])
+        row = {"seq": self._seq, "state": OUTAGE, "error": error_row(error)[1]}
+        carried = pa.RecordBatch.from_pylist([row], self._shares.carried)
+        kinds = dict(zip(self._names, self._types, strict=True))
+        seen = [pa.nulls(1, kinds.get(name, _KAFKA)) for name in self._shares.seen]
+        yield from cut(carried, seen, self._shares)
 
     def _one_by_one(self, block: Block, places: Places, errors: dict[int, bytes]) -> _Rows:
         rows: list[dict[str, Any]] = []
@@ -244,33 +266,42 @@ class _Reading:
         state: npt.NDArray[np.int8],
         errors: dict[int, bytes],
         found: list[_Rows],
-    ) -> pa.Table:
+    ) -> Iterator[pa.RecordBatch]:
         """Rows in the order of their records, one without a value for each record without rows."""
         bare = np.flatnonzero(state != ROW)
-        nothing = [pa.nulls(len(bare), kind) for kind in self._types]
-        found.append(_Rows(bare, _topics(block, bare), nothing))
+        if len(bare):
+            nothing = [pa.nulls(len(bare), kind) for kind in self._types]
+            found.append(_Rows(bare, _topics(block, bare), nothing))
         places = np.concatenate([rows.places for rows in found])
-        order = np.argsort(places, kind="stable")
-        places = places[order]
-        taken = pa.array(order)
         columns = [
-            pa.concat_arrays([_as(rows.columns[i], kind) for rows in found]).take(taken)
+            pa.concat_arrays([_as(rows.columns[i], kind) for rows in found])
             for i, kind in enumerate(self._types)
         ]
-        topics = pa.concat_arrays([rows.topics for rows in found]).take(taken)
-        origin = self._origin(block, state, errors, places, topics)
-        return pa.Table.from_arrays(
-            [origin, _kafka(block, places), *columns], names=[ORIGIN, KAFKA, *self._names]
+        topics = pa.concat_arrays([rows.topics for rows in found])
+        if (np.diff(places) < 0).any():
+            order = np.argsort(places, kind="stable")
+            places, taken = places[order], pa.array(order)
+            columns, topics = [column.take(taken) for column in columns], topics.take(taken)
+        parts = self._about(block, state, errors, places, topics)
+        view = dict(zip(self._names, columns, strict=True))
+        view[KAFKA] = pa.StructArray.from_arrays(
+            [parts[f.name] for f in _KAFKA], fields=list(_KAFKA)
         )
+        for i, item in enumerate(self._shares.items):
+            if item.path:
+                parts[str(i)] = _at(view[item.path[0]], item.path[1:])
+        carried = pa.record_batch(parts, schema=self._shares.carried)
+        yield from cut(carried, [view[name] for name in self._shares.seen], self._shares)
 
-    def _origin(
+    def _about(
         self,
         block: Block,
         state: npt.NDArray[np.int8],
         errors: dict[int, bytes],
         places: Places,
         topics: pa.Array,
-    ) -> pa.Array:
+    ) -> dict[str, pa.Array]:
+        """What is carried of rows, their items aside."""
         count = len(places)
         is_first = np.ones(count, np.bool_)
         is_first[1:] = places[1:] != places[:-1]
@@ -279,27 +310,54 @@ class _Reading:
         if count:
             losses[0], self._lost = lost - self._lost, lost
         told = [errors.get(place) for place in places.tolist()] if errors else None
-        raw = pa.array(np.where(is_first, places, 0), mask=~is_first)
-        parts = [
-            pa.array(self._seq + places),
-            pa.array(state[places]),
-            pa.nulls(count, pa.binary()) if told is None else pa.array(told, pa.binary()),
-            topics,
-            pa.array(losses),
-            self._raw(block, "value", raw, pa.binary()),
-            self._raw(block, "key", raw, pa.binary()),
-            self._raw(block, "headers", raw, _HEADERS),
-        ]
-        return pa.StructArray.from_arrays(parts, fields=list(_ORIGIN_TYPE))
+        firsts = _Chosen(block, np.where(is_first, places, 0), mask=~is_first)
+        rows = _Chosen(block, places)
+        kept = ("value", "key", "headers") if self._has_dead_letters else ()
+        return {
+            "seq": pa.array(self._seq + places),
+            "state": pa.array(state[places]),
+            "error": pa.nulls(count, pa.binary()) if told is None else pa.array(told, pa.binary()),
+            "current_topic": topics,
+            "losses": pa.array(losses),
+            "size": rows.of(block.sizes, pa.int64()),
+            **{
+                name: firsts.of(block.column(name) if name in kept else None, kind)
+                for name, kind in (
+                    ("value", pa.binary()),
+                    ("key", pa.binary()),
+                    ("headers", HEADERS),
+                )
+            },
+            **{f.name: rows.of(block.column(f.name), f.type) for f in _KAFKA},
+        }
 
-    def _raw(self, block: Block, name: str, places: pa.Array, kind: pa.DataType) -> pa.Array:
-        column = block.column(name) if self._has_dead_letters else None
-        if column is not None:
-            return _as(column.take(places), kind)
-        if not pa.types.is_list(kind):
-            return pa.nulls(len(places), kind)
-        nothing = pa.array(np.zeros(len(places) + 1, np.int32))  # see ``worker.drain._column``
-        return pa.ListArray.from_arrays(nothing, pa.array([], kind.value_type))
+
+class _Chosen:
+    """Rows of a block, of columns of which each is taken in the same way.
+
+    Args:
+        block: the block.
+        places: of the rows.
+        mask: rows that get a null.
+    """
+
+    def __init__(self, block: Block, places: Places, mask: Mask | None = None) -> None:
+        self._count = len(places)
+        is_all = self._count == block.count and bool((np.diff(places) == 1).all())
+        is_all = is_all and not (mask is not None and mask.any())
+        self._taken = None if is_all else pa.array(places, mask=mask)
+
+    def of(self, column: pa.Array | None, kind: pa.DataType) -> pa.Array:
+        """Of one column; nulls where there is none."""
+        if column is None:
+            return pa.nulls(self._count, kind)
+        return _as(column if self._taken is None else column.take(self._taken), kind)
+
+
+def _at(column: pa.Array, path: tuple[str, ...]) -> pa.Array:
+    for name in path:
+        column = pc.struct_field(column, [column.type.get_field_index(name)])
+    return column
 
 
 def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -307,22 +365,4 @@ def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _topics(block: Block, places: Places) -> pa.Array:
-    return _as(one_chunk(block.table.column("topic")).take(pa.array(places)), pa.string())
-
-
-def _kafka_type() -> pa.DataType:
-    return pa.struct(
-        [
-            ("topic", pa.string()),
-            ("partition", pa.int32()),
-            ("offset", pa.int64()),
-            ("timestamp", _STAMP),
-        ]
-    )
-
-
-def _kafka(block: Block, places: Places) -> pa.Array:
-    kind = _kafka_type()
-    taken = pa.array(places)
-    parts = [_as(one_chunk(block.table.column(f.name)).take(taken), f.type) for f in kind]
-    return pa.StructArray.from_arrays(parts, fields=list(kind))
+    return _Chosen(block, places).of(block.column("topic"), pa.string())

@@ -45,14 +45,12 @@ from worker.plan import PipelineSpec
 from worker.records import DROPPED, WRITTEN
 from worker.registered import unfit_tables
 from worker.shapes import guessed_fields
-from worker.sql_read import KAFKA, ORIGIN, OUTAGE, REFUSED, ROW
+from worker.sql_pieces import FAILED, OUTAGE, REFUSED, ROW, Shares, whole
 from worker.told_errors import told
 
-FAILED: Final = 4
-"""State of a row for which an expression of the query failed."""
-
-STATE: Final = "__state"
-MADE: Final = "__row"
+_OF_RECORDS: Final = [
+    *("value", "key", "headers", "topic", "partition", "offset", "timestamp", "size")
+]
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _NAIVE_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - without a zone on purpose
 _MICRO: Final = dt.timedelta(microseconds=1)
@@ -60,27 +58,29 @@ Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
-def write(spec: PipelineSpec) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """Return the function for ``df.mapInArrow(write(spec), DESCRIPTOR_DDL)``.
+def write(spec: PipelineSpec, shares: Shares) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """Return the function for ``df.mapInArrow(write(spec, shares), DESCRIPTOR_DDL)``.
 
     Args:
         spec: as for ``worker.pipeline.run``; its last transformation is the query, whose rows
-            ``df`` holds: ``ORIGIN``, ``KAFKA``, ``STATE`` and ``MADE``.
+            ``df`` holds: see ``worker.sql_pieces.whole``.
+        shares: of the query.
     """
     alias = spec.config.transforms[-1].alias
     config = dataclasses.replace(spec.config, transforms=())
-    return partial(_write, dataclasses.replace(spec, config=config), alias)
+    return partial(_write, dataclasses.replace(spec, config=config), alias, shares)
 
 
 def _write(
     spec: PipelineSpec,
     alias: str,
+    shares: Shares,
     batches: Iterator[pa.RecordBatch],
     clock: Clock | None = None,
 ) -> Iterator[pa.RecordBatch]:
     task = _QueriedTask(spec, alias, clock or SystemClock())
-    whole = _whole_records(joined(batches, task.limits))
-    return task.run(QueriedBlock(table, alias) for table in whole)
+    found = _whole_records(joined(whole(batches, shares), task.limits))
+    return task.run(QueriedBlock(table, alias, shares) for table in found)
 
 
 def _whole_records(found: Iterator[pa.Table]) -> Iterator[pa.Table]:
@@ -88,18 +88,13 @@ def _whole_records(found: Iterator[pa.Table]) -> Iterator[pa.Table]:
     waiting: pa.Table | None = None
     for block in found:
         table = block if waiting is None else pa.concat_tables([waiting, block])
-        seqs = _part(table, ORIGIN, "seq").to_numpy(zero_copy_only=False)
+        seqs = table.column("seq").to_numpy()
         cut = int(np.searchsorted(seqs, seqs[-1]))
         if cut:
             yield table.slice(0, cut)
         waiting = table.slice(cut)
     if waiting is not None and waiting.num_rows:
         yield waiting
-
-
-def _part(table: pa.Table, column: str, name: str) -> pa.Array:
-    struct = one_chunk(table.column(column))
-    return pc.struct_field(struct, [struct.type.get_field_index(name)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,37 +116,44 @@ class QueriedBlock(Block):
     """Rows of a query; ``records`` gives the records that they are of.
 
     Args:
-        table: the query's result.
+        table: the query's result, see ``worker.sql_pieces.whole``.
         alias: of the transformation.
+        shares: of the query.
 
     Attributes:
         firsts: positions of the first row of each record.
         of_record: per row the number of its record.
         state: per row; ``FAILED`` where the query failed.
-        made: the rows themselves, null where there is none.
+        items: the rows' columns by name, null where there is no row.
         topics: as transformations changed them.
     """
 
-    def __init__(self, table: pa.Table, alias: str) -> None:
-        parts = {name: _part(table, ORIGIN, name) for name in ("value", "key", "headers")}
-        kafka = {
-            name: _part(table, KAFKA, name)
-            for name in ("topic", "partition", "offset", "timestamp")
-        }
-        super().__init__(pa.table({**parts, **kafka}))
+    def __init__(self, table: pa.Table, alias: str, shares: Shares) -> None:
+        super().__init__(table.select(_OF_RECORDS))
         self._alias = alias
-        seqs = _part(table, ORIGIN, "seq").to_numpy(zero_copy_only=False)
+        seqs = table.column("seq").to_numpy()
         is_first = np.ones(self.count, np.bool_)
         is_first[1:] = seqs[1:] != seqs[:-1]
         self.firsts: Rows = np.flatnonzero(is_first)
         self.of_record: Rows = np.cumsum(is_first) - 1
-        self.made = one_chunk(table.column(MADE))
-        self.state = one_chunk(table.column(STATE)).to_numpy(zero_copy_only=False).copy()
-        missing = self.made.is_null().to_numpy(zero_copy_only=False)
-        self.state[(self.state == ROW) & missing] = FAILED
-        self.topics = _part(table, ORIGIN, "topic")
-        self._errors = _part(table, ORIGIN, "error")
-        self.losses = sum(_part(table, ORIGIN, "losses").to_pylist())
+        self.items = {
+            item.name: one_chunk(table.column(str(i))) for i, item in enumerate(shares.items)
+        }
+        self.state = table.column("state").to_numpy().copy()
+        self.topics = one_chunk(table.column("current_topic"))
+        self._errors = one_chunk(table.column("error"))
+        self.losses = int(pc.sum(table.column("losses")).as_py() or 0)
+
+    @property
+    def kind(self) -> pa.DataType:
+        """The type of the query's rows."""
+        return pa.struct([(name, column.type) for name, column in self.items.items()])
+
+    def of_firsts(self) -> Block:
+        """The records, each once."""
+        if len(self.firsts) == self.count:
+            return self
+        return Block(self.table.take(pa.array(self.firsts)))
 
     def rows_of(self, records: Mask) -> Mask:
         """The rows of some records."""
@@ -164,9 +166,15 @@ class QueriedBlock(Block):
         for place, record in zip(places.tolist(), super().records(places), strict=True):
             rows = range(place, int(ends[self.of_record[place]]))
             plain = {f.name: getattr(record, f.name) for f in dataclasses.fields(KafkaRecord)}
-            made = tuple(self.made[row] for row in rows if self.state[row] == ROW)
             topic = str(self.topics[place].as_py() or record.topic)
-            yield QueriedRecord(**plain, made=made, current_topic=topic, error=self._error(rows))
+            yield QueriedRecord(
+                **plain, made=self._made(rows), current_topic=topic, error=self._error(rows)
+            )
+
+    def _made(self, rows: range) -> tuple[pa.Scalar, ...]:
+        found = [column.slice(rows.start, len(rows)) for column in self.items.values()]
+        whole = pa.StructArray.from_arrays(found, fields=list(self.kind))
+        return tuple(whole[i] for i, row in enumerate(rows) if self.state[row] == ROW)
 
     def outage(self) -> RecordError | RetriableError | ConfigError | None:
         """Why the half before the query could not go on."""
@@ -258,7 +266,7 @@ class _QueriedTask(PipelineTask):
         self._write_records(block, firsts, outcome)
         of_records = np.minimum.reduceat(outcome, block.firsts)
         of_records[one_by_one] = outcome[firsts]
-        self._count(Block(block.table.take(pa.array(block.firsts))), of_records)
+        self._count(block.of_firsts(), of_records)
         self._taken += block.count
         if self._records.requests:
             self._output.abort()
@@ -279,18 +287,21 @@ class _QueriedTask(PipelineTask):
         doubt |= records[self._block.of_record[places]]
 
     def _decoded(self, block: QueriedBlock, rows: Rows) -> Columns:
-        taken = pa.array(rows)
-        struct = block.made.take(taken)
-        found = {f.name: _wide(pc.struct_field(struct, [i])) for i, f in enumerate(struct.type)}
+        taken = None if len(rows) == block.count else pa.array(rows)
+        found = {
+            name: _wide(column if taken is None else column.take(taken))
+            for name, column in block.items.items()
+        }
         columns = [
             found[name] if name in found else nulls(len(rows), kind)
             for name, kind in self._fields.items()
         ]
         table = pa.Table.from_arrays(columns, names=list(self._fields))
-        schema = connect_schema(block.made.type)
+        schema = connect_schema(block.kind)
         unfit = unfit_tables(schema, self._spec.config, self._tables.values())
         nothing = np.empty(0, np.int64)
-        return Columns(table, rows, nothing, unfit, topics=block.topics.take(taken))
+        topics = block.topics if taken is None else block.topics.take(taken)
+        return Columns(table, rows, nothing, unfit, topics=topics)
 
 
 def _wide(column: pa.Array) -> pa.Array:

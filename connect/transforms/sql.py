@@ -141,8 +141,9 @@ _DOC: Final = (
     "types that Spark has none of (`time`, `uuid`, `fixed`) are left out. It is looked at again "
     "after `tables.refresh.ms`, between batches: all records of a batch meet one state of it, "
     "those read again after a failure perhaps a newer one.\n\n"
-    "The records are handed from Python to Spark and back, which costs CPU: see "
-    "[performance](../performance.md). Prefer [Jmespath](Jmespath.md) where no table is joined and "
+    "What the query computes with is handed from Python to Spark and back, row by row, which costs "
+    "CPU: see [performance](../performance.md). Columns that it selects as they are go past Spark "
+    "and cost next to nothing. Prefer [Jmespath](Jmespath.md) where no table is joined and "
     "no SQL needed. Tombstones are dropped."
 )
 

@@ -1,0 +1,153 @@
+"""``Sql``: what goes past Spark comes back to its rows, and lists through it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+)
+
+from connect.gateways.catalog import open_catalog
+from tests.differential.support import rows_of
+from tests.sql_rig import Rig, counts
+from worker.descriptors import Progress
+from worker.session import Session
+
+pytestmark = [
+    pytest.mark.spark,
+    # pyspark leaves the socket of a collected result to the garbage collector
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+@pytest.fixture
+def rig(
+    spark_session: Session, tmp_path: Path, sql_catalog_properties: dict[str, str]
+) -> Iterator[Rig]:
+    """A catalog of its own."""
+    catalog = open_catalog("iceberg", sql_catalog_properties)
+    yield Rig(spark_session, tmp_path, catalog)
+    catalog.close()
+
+
+def test_columns_that_are_handed_through_stay_with_their_rows(rig: Rig) -> None:
+    """Past Spark or through it, of records with several rows, one, or none; Kafka's as well."""
+    query = rig.query(
+        "SELECT ID AS id, p.city, r.st.Deep.X AS x, length(r.st.deep.y) AS n, st AS whole, l, "
+        "kafka.offset AS o, kafka AS k, `offset`.`a` AS q FROM records r "
+        "LEFT JOIN places p ON p.device = concat(r.device, '') WHERE id <> 3",
+        columns="id BIGINT, device STRING, l ARRAY<STRING>, `offset` STRUCT<a: STRING>, "
+        "st STRUCT<deep: STRUCT<x: INT, y: STRING>>",
+    )
+    ids = iter(range(1, 100))
+
+    def optional(name: str, kind: Any) -> NestedField:
+        return NestedField(next(ids), name, kind, required=False)
+
+    inner = StructType(optional("x", IntegerType()), optional("y", StringType()))
+    schema = Schema(
+        optional("id", LongType()),
+        optional("city", StringType()),
+        optional("x", IntegerType()),
+        optional("n", IntegerType()),
+        optional("whole", StructType(optional("deep", inner))),
+        optional("l", ListType(next(ids), StringType(), element_required=False)),
+        optional("o", LongType()),
+        optional("k", StructType(optional("topic", StringType()))),
+        optional("q", StringType()),
+    )
+    values = [
+        {"id": 0, "device": "d2", "st": {"deep": {"x": 5, "y": "abc"}}, "l": ["a"]},
+        None,
+        {"id": 2, "device": "d1", "st": {"deep": None}, "offset": {"a": "q"}},
+        {"id": 3, "device": "d2"},
+        {"id": 4, "st": None, "l": []},
+        {"id": "bad"},
+        {"id": 6, "device": "d1", "l": [None, "z"]},
+    ]
+    for reference_only in (False, True):
+        result = rig.run(query, values, schema, reference_only=reference_only)
+        assert counts(result) == Progress(7, 2, 1, 4, 1_700_000_000_006)
+        found = [
+            (r["id"], r["city"], r["x"], r["n"], r["whole"], r["l"], r["o"], r["k"], r["q"])
+            for r in rows_of(result, "db.t1")
+        ]
+        topic = {"topic": "t"}
+        st = {"deep": {"x": 5, "y": "abc"}}
+        assert sorted(found[:2], key=str) == [
+            (0, city, 5, 3, st, ["a"], 0, topic, None) for city in ("Bern", "Rome")
+        ]
+        assert found[2:] == [
+            (2, "Oslo", None, None, {"deep": None}, None, 2, topic, "q"),
+            (4, None, None, None, None, [], 4, topic, None),
+            (6, "Oslo", None, None, None, [None, "z"], 6, topic, None),
+        ]
+
+
+def test_what_spark_need_not_see_it_does_not(rig: Rig) -> None:
+    """Columns that a query hands through go past it; so does all when nothing is computed."""
+    nothing = rig.query("SELECT * FROM records")
+    assert nothing.shares.seen == ()
+    condition = rig.query("SELECT id, n, kafka.offset FROM records r WHERE r.device > ''")
+    assert condition.shares.seen == ("device",)
+    joined = "SELECT r.*, upper(n) AS m FROM records r JOIN places p ON p.device = r.device"
+    assert rig.query(joined).shares.seen == ("device", "n")
+    assert rig.query("SELECT to_json(kafka) AS k FROM records").shares.seen == ("kafka",)
+
+
+def test_lists_that_are_mostly_null(rig: Rig) -> None:
+    """At any depth, where a query makes them: fences among the rows leave no trace."""
+    query = rig.query(
+        "SELECT id, CASE WHEN id % 300 = 0 THEN array(device, NULL) END AS l, "
+        "IF(id % 200 = 7, map(device, array(n)), NULL) AS m, "
+        "named_struct('x', IF(id = 5, array(id), NULL)) AS st FROM records "
+        "WHERE CAST(n AS INT) <> 500"
+    )
+    ids = iter(range(1, 100))
+
+    def optional(name: str, kind: Any) -> NestedField:
+        return NestedField(next(ids), name, kind, required=False)
+
+    def many(kind: Any) -> ListType:
+        return ListType(next(ids), kind, element_required=False)
+
+    schema = Schema(
+        optional("id", LongType()),
+        optional("l", many(StringType())),
+        optional("m", MapType(next(ids), StringType(), next(ids), many(StringType()))),
+        optional("st", StructType(optional("x", many(LongType())))),
+    )
+    values = [{"id": i, "device": "d", "n": "x" if i == 9 else str(i)} for i in range(1_000)]
+    expected = [
+        {
+            "id": i,
+            "l": ["d", None] if i % 300 == 0 else None,
+            "m": {"d": [str(i)]} if i % 200 == 7 else None,
+            "st": {"x": [5] if i == 5 else None},
+        }
+        for i in range(1_000)
+        if i not in (9, 500)
+    ]
+    result = rig.run(query, values, schema)
+    assert counts(result) == Progress(1_000, 1, 1, 998, 1_700_000_000_999)
+    found = [{**row, "m": dict(row["m"]) if row["m"] else None} for row in rows_of(result, "db.t1")]
+    assert found == expected
+
+
+def test_bytes_read_are_told_without_dead_letters(rig: Rig) -> None:
+    """Which go by the size of records, though these do not travel then."""
+    query = rig.query("SELECT id FROM records", **{"errors.tolerance": "none"})
+    result = rig.run(query, [b'{"id": 1}', b'{"id": 22}'])
+    assert counts(result).bytes_read == 19

@@ -1,0 +1,109 @@
+"""A catalog with a static table, and queries of ``Sql`` over records, in Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+
+from connect.clock import SystemClock
+from connect.gateways.catalog import CatalogGateway
+from connect.layout import TopicPartition
+from tests.differential.support import config, plan, source
+from worker.descriptors import BatchResult, Progress, collect
+from worker.plan import PipelineLimits, PipelineSpec
+from worker.session import Session
+from worker.sql_query import SparkQuery, sql_plan
+from worker.sql_tables import StaticTables
+
+PLACES = pa.table({"device": ["d1", "d2", "d2", None], "city": ["Oslo", "Bern", "Rome", "None"]})
+TABLE = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "city", StringType(), required=False),
+    NestedField(3, "n", IntegerType(), required=False),
+)
+COLUMNS = "id BIGINT, device STRING, n STRING"
+
+
+class Late(SystemClock):
+    """A clock that a test moves."""
+
+    ms = 0
+
+    def monotonic_ms(self) -> int:
+        return self.ms
+
+
+class Rig:
+    """A catalog with a static table, and queries over it.
+
+    Args:
+        session: Spark's.
+        folder: of files.
+        catalog: where ``geo.places`` is.
+    """
+
+    def __init__(self, session: Session, folder: Path, catalog: CatalogGateway) -> None:
+        self.session = session
+        self.folder = folder
+        self.clock = Late()
+        self.places = self.static("geo.places", PLACES, catalog)
+        self.catalog = catalog
+
+    @staticmethod
+    def static(name: str, rows: pa.Table, catalog: CatalogGateway) -> Any:
+        fields = [
+            NestedField(i, column, StringType(), required=False)
+            for i, column in enumerate(rows.column_names, start=1)
+        ]
+        table = catalog.create(name.split("."), Schema(*fields))
+        table.append(rows)
+        return table
+
+    def query(self, text: str, columns: str = COLUMNS, **more: str | None) -> SparkQuery:
+        """A query, its static tables read and its plan judged."""
+        self.config = config(**{**self.keys(text, columns), **more})
+        found = sql_plan(self.config)
+        assert found is not None
+        query = SparkQuery(self.session.spark, found, StaticTables(found, self.catalog, self.clock))
+        query.refresh()
+        return query
+
+    @staticmethod
+    def keys(text: str, columns: str = COLUMNS) -> dict[str, str]:
+        joined = {"transforms.q.table.places": "geo.places"} if " places " in text else {}
+        return {
+            "errors.tolerance": "all",
+            "transforms": "q",
+            "transforms.q.type": "Sql",
+            "transforms.q.query": text,
+            "transforms.q.columns": columns,
+            **joined,
+        }
+
+    def run(
+        self,
+        query: SparkQuery,
+        values: list[Any],
+        schema: Schema | None = TABLE,
+        *,
+        reference_only: bool = False,
+        block_rows: int = 65_536,
+    ) -> BatchResult:
+        """What becomes of records, given as JSON or bytes."""
+        raw = [v if isinstance(v, bytes) or v is None else json.dumps(v).encode() for v in values]
+        limits = PipelineLimits(block_rows=block_rows)
+        tables = (plan(self.folder, schema),) if schema is not None else ()
+        spec = PipelineSpec(self.config, tables, frozenset(), limits, reference_only)
+        given = source(raw).select(list(spec.columns()))
+        records = self.session.spark.createDataFrame(pa.Table.from_batches([given])).coalesce(1)
+        return collect(query.run(records, spec).toArrow())
+
+
+def counts(result: BatchResult) -> Progress:
+    """What became of the records of the one partition."""
+    return result.progress[TopicPartition("t", 0)]

@@ -1,0 +1,141 @@
+"""Pieces of rows on their way around Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as T  # noqa: N812 - as all of Spark's users call it
+
+from connect.errors import InvariantViolation
+from worker.sql_pieces import (
+    CARRIED,
+    DROPPED,
+    FAILED,
+    FENCE,
+    FENCE_ROWS,
+    MADE,
+    PLACE,
+    REFUSED,
+    ROW,
+    STATE,
+    Item,
+    Shares,
+    cut,
+    fence_text,
+    has_list,
+    whole,
+)
+
+ITEMS = (Item("n", ("n",), pa.int64()), Item("made"))
+SHARES = Shares(("n",), ITEMS)
+FENCED = Shares(("n",), ITEMS, is_fenced=True)
+
+
+def rows(count: int, *, others: tuple[int, ...] = ()) -> pa.RecordBatch:
+    """Rows that carry their number; ``others`` are none."""
+    states = [REFUSED if i in others else ROW for i in range(count)]
+    found = [
+        {"seq": i, "state": state, "value": b"%d" % i, "0": i if state == ROW else None}
+        for i, state in enumerate(states)
+    ]
+    return pa.RecordBatch.from_pylist(found, SHARES.carried)
+
+
+def asked(
+    given: pa.RecordBatch, shares: Shares = SHARES, *, copies: int = 1, batch_rows: int = 100
+) -> Iterator[pa.RecordBatch]:
+    """What comes back of a query that doubles ``n``, drops fifths and fails for sevenths."""
+    sent: list[dict[str, Any]] = []
+    for batch in cut(given, [given.column("0")], shares):
+        for row in batch.to_pylist():
+            n, state = row["n"], ROW
+            if n is None or n % 5 == 0:
+                state = DROPPED
+            made = {"made": 2 * n} if n is not None and state == ROW and n % 7 else None
+            one = {PLACE: row[PLACE], CARRIED: row[CARRIED], STATE: state, MADE: made}
+            sent += [one] * (copies if n is not None else 1)
+    schema = pa.schema(
+        [
+            pa.field(PLACE, pa.int32()),
+            pa.field(CARRIED, pa.binary()),
+            pa.field(STATE, pa.int8()),
+            pa.field(MADE, pa.struct([("made", pa.int64())])),
+        ]
+    )
+    for start in range(0, len(sent), batch_rows):
+        yield pa.RecordBatch.from_pylist(sent[start : start + batch_rows], schema)
+
+
+@pytest.mark.parametrize("shares", [SHARES, FENCED])
+@pytest.mark.parametrize("batch_rows", [1, 7, 10_000])
+@pytest.mark.parametrize("copies", [1, 2])
+@pytest.mark.parametrize("others", [(), (0, 3, 4, 199), tuple(range(200))])
+def test_every_row_comes_back_in_its_place(
+    shares: Shares, batch_rows: int, copies: int, others: tuple[int, ...]
+) -> None:
+    """However batches are cut, with rows that Spark never sees and rows that it multiplies."""
+    given = rows(200, others=others)
+    came = asked(given, shares, copies=copies, batch_rows=batch_rows)
+    found = pa.Table.from_batches(list(whole(came, shares))).to_pylist()
+    expected = []
+    for i in range(200):
+        state, made = REFUSED, None
+        if i not in others:
+            state = DROPPED if i % 5 == 0 else ROW if i % 7 else FAILED
+            made = 2 * i if state == ROW else None
+        expected += [(i, state, b"%d" % i, made)] * (1 if i in others else copies)
+    assert [(r["seq"], r["state"], r["value"], r["1"]) for r in found] == expected
+
+
+def test_pieces_are_bounded() -> None:
+    """In rows and in bytes."""
+    given = rows(20_000)
+    assert len(list(cut(given, [given.column("0")], SHARES))) == 2 * 3
+    columns = dict(zip(given.schema.names, given.columns, strict=True))
+    columns["value"] = pa.array([bytes(1_000)] * 20_000, pa.binary())
+    large = pa.record_batch(columns, schema=given.schema)
+    carriers = [b for b in cut(large, [given.column("0")], SHARES) if b.num_rows == 1]
+    assert len(carriers) == large.nbytes // 2**20
+    back = list(whole(asked(large, batch_rows=10_000), SHARES))
+    assert sum(batch.num_rows for batch in back) == 20_000
+
+
+def test_lists_are_never_null_for_long() -> None:
+    """Rows that stand between two fences are fewer than ``FENCE_ROWS``, a piece begins with one."""
+    given = rows(1_000, others=(17, 18))
+    _, sent = cut(given, [given.column("0")], FENCED)
+    fences = np.flatnonzero(sent.column(PLACE).to_numpy() == FENCE)
+    assert fences[0] == 0
+    assert np.diff([*fences, sent.num_rows]).max() <= FENCE_ROWS
+    assert sent.num_rows - len(fences) == 998
+
+
+@pytest.mark.parametrize("lost", [0, 1, 57, 199])
+def test_a_row_that_is_lost_is_no_row_that_was_dropped(lost: int) -> None:
+    """The task stops."""
+    came = [batch for batch in asked(rows(200), batch_rows=1) if batch[PLACE][0].as_py() != lost]
+    with pytest.raises(InvariantViolation, match="lost rows"):
+        list(whole(iter(came), SHARES))
+
+
+def test_rows_out_of_order_stop_the_task() -> None:
+    """So do rows before their carrier."""
+    carrier, *came = asked(rows(200), batch_rows=1)
+    with pytest.raises(InvariantViolation, match="order"):
+        list(whole(iter([carrier, *reversed(came)]), SHARES))
+    with pytest.raises(InvariantViolation, match="without their carrier"):
+        list(whole(iter([came[0], carrier, *came[1:]]), SHARES))
+
+
+def test_fences_hold_an_item_in_every_list() -> None:
+    """At any depth, in maps as well."""
+    inner = T.StructType([T.StructField("x", T.ArrayType(T.LongType()))])
+    kind = T.MapType(T.DateType(), T.ArrayType(inner))
+    assert has_list(kind)
+    assert has_list(inner)
+    assert not has_list(T.StructType([T.StructField("x", T.StringType())]))
+    assert fence_text(kind) == "map(DATE'1970-01-01', array(named_struct('f0', array(0))))"
