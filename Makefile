@@ -12,6 +12,8 @@ FIRST_SEED ?= 0
 SCRIPT ?=
 RECORDS ?= 1000000
 FAULT_TESTS ?= tests
+CASES ?= 30000
+SEED ?= 1
 PYTEST_ARGS ?=
 STAMP := $(VENV)/.complete
 CLIENTS ?= $(VENV)-clients
@@ -23,7 +25,7 @@ FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
   $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
   && echo $$p && break; done
 
-.PHONY: help setup clients jars demo test unit bench bench-peer golden sim faults lint fmt lock docs clean
+.PHONY: help setup clients jars demo test unit bench bench-peer golden java-records sim faults lint fmt lock docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -74,6 +76,9 @@ test: setup clients lint ## everything but kills and benches; pytest's summary i
 
 golden: setup ## the recordings of Java's behaviour
 	@$(BIN)/python -m tests.golden.run
+
+java-records: setup ## records beyond the recordings, beside the Java libraries; CASES=30000 SEED=1
+	@JAVA_RECORDS_CASES=$(CASES) JAVA_RECORDS_SEED=$(SEED) $(BIN)/pytest tests/contract/test_java_records.py $(PYTEST_ARGS)
 
 sim: $(STAMP) ## the deterministic simulation; SEEDS=1000000, or FIRST_SEED=7 SEEDS=1, or SCRIPT=...
 	@SEEDS=$(SEEDS) FIRST_SEED=$(FIRST_SEED) SCRIPT=$(SCRIPT) $(BIN)/pytest tests/simulation $(PYTEST_ARGS)

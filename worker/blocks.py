@@ -39,6 +39,16 @@ class Block:
         valid: Mask = keys.is_valid().to_numpy(zero_copy_only=False)
         return valid
 
+    @property
+    def may_have_map_key(self) -> Mask:
+        """Records whose key may be read as a map: others have no brace in it."""
+        keys = self.column("key")
+        if keys is None:
+            return np.zeros(self.count, np.bool_)
+        at = pc.fill_null(pc.find_substring(keys, b"{"), -1)
+        found: Mask = at.to_numpy(zero_copy_only=False) >= 0
+        return found
+
     def column(self, name: str) -> pa.Array | None:
         """One column, None when the spec did not ask for it."""
         return one_chunk(self.table.column(name)) if name in self.table.column_names else None

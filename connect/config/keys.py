@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
+
+_JAVA_BLANKS: Final = "".join(map(chr, range(33)))
+"""What Java's ``trim`` takes away: control characters too, no-break spaces not."""
 
 KeyType = Literal[
     "STRING", "INT", "LONG", "SHORT", "DOUBLE", "BOOLEAN", "LIST", "CLASS", "PASSWORD"
@@ -169,7 +172,7 @@ def _checked(key: Key, value: Any) -> tuple[str, ...]:
 def _convert(kind: KeyType, text: str | None) -> Any:
     if text is None:
         return None
-    trimmed = text.strip()
+    trimmed = text.strip(_JAVA_BLANKS)
     if kind == "BOOLEAN":
         lowered = trimmed.lower()
         if lowered not in {"true", "false"}:
@@ -192,7 +195,7 @@ def _convert(kind: KeyType, text: str | None) -> Any:
 
 def list_of(text: str) -> list[str]:
     """Split at commas with the blanks around them; empty text is the empty list."""
-    return re.split(r"\s*,\s*", text) if text else []
+    return re.split(r"\s*,\s*", text, flags=re.ASCII) if text else []
 
 
 def one_of(choices: Sequence[str]) -> Check:

@@ -233,7 +233,11 @@ def _parse_timestamp(text: str, *, zoned: bool, losses: Losses) -> int:
     if match is None:
         raise Unconvertible("bad_text", "the text is not an ISO timestamp")
     year, month, day, hour, minute, second, fraction, offset = match.groups()
-    micros = _days(year, month, day) * _DAY_US + _clock_us(hour, minute, second, fraction, losses)
+    micros = _days(year, month, day) * _DAY_US
+    if hour == "24" and offset and not f"{minute}{second or ''}{fraction or ''}".strip("0"):
+        micros += _DAY_US  # ISO's end of the day, which Java reads where an offset follows
+    else:
+        micros += _clock_us(hour, minute, second, fraction, losses)
     if offset is None or offset in "Zz":
         return micros
     hours, minutes = int(offset[1:3]), int(offset[-2:]) if len(offset) > 3 else 0

@@ -125,10 +125,9 @@ class _Finder:
             folded = name.lower()
             if any(p[:-1] == parent and p[-1].lower() == folded for p in self.adds):
                 raise RecordError("two new fields have one name", code="ambiguous_name")
-        if "." in name and ".".join(path) in self._schema._name_to_id:  # noqa: SLF001 - has no public form
-            raise RecordError(
-                "a new field's name reads like that of a nested column", code="bad_column_name"
-            )
+        if ".".join(path) in self._schema._name_to_id:  # noqa: SLF001 - has no public form
+            # a nested column's, or a column's whose mapped names are others
+            raise RecordError("a new field's name reads like a column's", code="bad_column_name")
         before = self.adds.get(path)
         self.adds[path] = kind if before is None else common_type(before, kind)
 

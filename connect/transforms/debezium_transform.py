@@ -37,6 +37,8 @@ _CDC_FIELDS: Final[tuple[tuple[str, ConnectSchema], ...]] = (
     ("target", STRING_SCHEMA),
 )
 
+_PLAIN_TARGET: Final = "{db}.{table}"
+
 
 def operation(op: str) -> str:
     """``I``, ``U`` or ``D`` for Debezium's letter."""
@@ -45,7 +47,7 @@ def operation(op: str) -> str:
 
 def target_pattern(options: Options) -> str:
     """The pattern of ``_cdc.target``."""
-    return str(options["cdc.target.pattern"] or "{db}.{table}")
+    return str(options["cdc.target.pattern"] or _PLAIN_TARGET)
 
 
 def make(options: Options, side: Side) -> Apply:
@@ -83,7 +85,7 @@ def _from_map(record: SinkRecord, pattern: str) -> SinkRecord | None:
         "offset": record.offset,
         **cdc_names(pattern, database, java_text(_there(source, "table"))),
     }
-    if record.key is not None:
+    if type(record.key) is dict:  # other keys are no part of the row, as in Java
         cdc["key"] = record.key
     return with_side(record, "value", None, {**a_map(payload, _PURPOSE), CDC: cdc})
 
@@ -102,11 +104,14 @@ def _from_struct(record: SinkRecord, pattern: str) -> SinkRecord:
     source = a_struct(_field(value, "source"), _PURPOSE)
     has_schema = field_schema(source.schema, "schema") is not None
     database = _field(source, "schema" if has_schema else "db")
+    table = _field(source, "table")
+    if pattern != _PLAIN_TARGET and (database is None or table is None):
+        raise refused("the target of the change has no name", "no_field")
     cdc: dict[str, Any] = {
         "op": op,
         "ts": Timestamp(ts),
         "offset": record.offset,
-        **cdc_names(pattern, java_text(database), java_text(_field(source, "table"))),
+        **cdc_names(pattern, java_text(database), java_text(table)),
     }
     fields = list(_CDC_FIELDS)
     if record.key_schema is not None:
@@ -137,7 +142,8 @@ DECLARATION: Final = Declaration(
     ICEBERG,
     "Turns a Debezium change event into its row (`after`, for deletes `before`) with a struct "
     "`_cdc`: `op` (I, U or D), `ts`, `offset`, `source`, `target` and the message `key`. Route by "
-    "`_cdc.target`. Without schema an insert or update without row is dropped.",
+    "`_cdc.target`. Without schema only a key that is a map is there, and an insert or update "
+    "without row is dropped.",
     make,
     Example(
         {"cdc.target.pattern": "lake.{db}_{table}"},

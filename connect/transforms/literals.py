@@ -168,7 +168,7 @@ def _blank(text: str, index: int) -> int:
 
 def _common(schemas: Sequence[ConnectSchema | None]) -> ConnectSchema | None:
     """The schema of all elements; None when there is none."""
-    kinds = {schema.type for schema in schemas if schema is not None}
+    kinds = {s.type if s.name is None else s.name for s in schemas if s is not None}
     if kinds and kinds <= set(_ORDER):
         return ConnectSchema(max(kinds, key=_ORDER.index))
     found = [schema for schema in schemas if schema is not None]

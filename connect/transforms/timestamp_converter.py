@@ -181,6 +181,8 @@ def make(options: Options, side: Side) -> Apply:
         if not field:
             updated = ConnectSchema(kind, schema.optional, name, version)
             return with_side(record, side, updated, conversion.convert(value, _form_in(schema)))
+        if schema.type != "struct":
+            raise refused("Cannot list fields on non-struct type", "wrong_type")
         updated = new_schema(schema)
         if value is None:
             return with_side(record, side, updated, None)

@@ -5,17 +5,35 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.golden import made_rules
 from tests.golden import records_suite as suite
+from tests.golden.made_cases import MAKERS, made
 from tests.java_records import RecordOracle, kind_of
 
 pytestmark = pytest.mark.java
 
 EVERY = 12
 """Of the recordings one in so many is asked for again."""
+
+SEED = int(os.environ.get("JAVA_RECORDS_SEED", "0"))
+CASES = int(os.environ.get("JAVA_RECORDS_CASES", "1500"))
+SHARES = {
+    "transform": 0.35,
+    "chain": 0.15,
+    "change event": 0.1,
+    "predicate": 0.03,
+    "conversion": 0.15,
+    "evolution": 0.03,
+    "infer": 0.06,
+    "from-connect": 0.06,
+    "partition-spec": 0.07,
+}
 
 
 @pytest.fixture(scope="module")
@@ -46,3 +64,26 @@ def unordered(answer: Any) -> Any:
     if "writes" in found:
         found["writes"] = {table: rows for table, rows in found["writes"].items() if rows}
     return found
+
+
+@pytest.mark.timeout(7200)
+def test_java_and_icefloe_agree_beyond_the_recordings(oracle: RecordOracle) -> None:
+    """Cases by seed: the same record, row or refusal, or a difference by a written rule."""
+    cases = [
+        (kind, case)
+        for kind, share in SHARES.items()
+        for case in made(kind, SEED, max(1, round(CASES * share)))
+    ]
+    folders = [Path(*MAKERS[kind][:2]).with_suffix(".jsonl") for kind, _ in cases]
+    asked = [(kind_of(f), case) for f, (_, case) in zip(folders, cases, strict=True)]
+    failing: list[str] = []
+    count = 0
+    for folder, (_, case), answer in zip(folders, cases, oracle.ask(asked), strict=True):
+        if answer.get("error", {}).get("stage") == "input":
+            continue  # no such value in Java
+        count += 1
+        result = made_rules.verdict(suite.comparison(folder), {**case, "expected": answer})
+        if result.verdict == "failing":
+            failing.append(f"{result.name}: {result.detail}\n  {case}\n  Java: {answer}")
+    assert count > CASES / 2
+    assert not failing, "\n".join(failing)

@@ -214,6 +214,56 @@ def quiet_messages(_: Path) -> None:
     assert "secret-7" not in str(caught.value)
 
 
+def row_that_is_none(_: Path) -> None:
+    data = b'{"op":"c","ts_ms":1,"source":{"db":"d","table":"t"},"after":"x"}'
+    assert refused(data, **chain(f"{ICEBERG}DebeziumTransform")) == "wrong_type"
+
+
+def renamed_to_another(_: Path) -> None:
+    schema = '{"type":"struct","fields":[{"field":"ts","type":"int32"}]}'
+    keys = chain(f"{KAFKA}ReplaceField$Value", renames="zz:ts")
+    keys["value.converter.schemas.enable"] = "true"
+    record = read(b'{"schema":%s,"payload":{"ts":7}}' % schema.encode(), **keys)
+    assert dict(record.value.values) == {"ts": 7}
+
+
+def literals_kept(_: Path) -> None:
+    keys = {"header": "h", "value__literal": "07:51:30.888"}
+    assert read(b"{}", **chain(f"{KAFKA}InsertHeader", **keys)).headers[0].value == "07:51:30.888"
+
+
+def named_twice(_: Path) -> None:
+    assert read(b'{"a":1}', **chain(f"{KAFKA}ValueToKey", fields="a,a")).key == {"a": 1}
+
+
+def converted(text: bytes, pattern: str) -> Any:
+    """Milliseconds of a text in a pattern of dates."""
+    keys = {"field": "c", "target__type": "unix", "format": pattern}
+    data = b'{"c":"%s"}' % text
+    return read(data, **chain(f"{KAFKA}TimestampConverter$Value", **keys)).value["c"]
+
+
+def before_1582(_: Path) -> None:
+    days = (dt.date(1, 1, 1) - dt.date(1970, 1, 1)).days
+    assert converted(b"0001-01-01", "yyyy-MM-dd") == days * 86_400_000
+
+
+def digits_only(_: Path) -> None:
+    with pytest.raises(RecordError) as caught:
+        converted(b"9999-12-31", "yyyyMMdd")
+    assert caught.value.code == "bad_text"
+
+
+def double_texts(_: Path) -> None:
+    made = read(b'{"c":1e23}', **chain(f"{KAFKA}Cast$Value", spec="c:string")).value
+    assert made == {"c": "1.0E23"}
+
+
+def large_doubles(_: Path) -> None:
+    found = page.stored(DecimalType(38, 0), 9.198204736788456e17)
+    assert found == 919_820_473_678_845_600
+
+
 TRIALS: Final[dict[str, Trial]] = {
     "a header read by": headers_as_sent,
     "an Avro schema, JSON Schema or message": contains_itself,
@@ -229,6 +279,14 @@ TRIALS: Final[dict[str, Trial]] = {
     "two `KafkaMetadataTransform`": two_metadata,
     "`MongoDebeziumTransform`: an `array": array_mode,
     "documents with notations": shell_notation,
+    "`DebeziumTransform` without schema": row_that_is_none,
+    "`ReplaceField` of a struct": renamed_to_another,
+    "`InsertHeader` with a literal": literals_kept,
+    "a list option that names": named_twice,
+    "days before 15 October 1582": before_1582,
+    "a text that a pattern of digits": digits_only,
+    "a double as text": double_texts,
+    "a whole number beyond 2^53": large_doubles,
     "two-digit years": two_digit_years,
     "date pattern letters": pattern_letters,
     "options that the class itself refuses": refused_options,

@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from tests.differential.support import config, plan, run_batches, source
 from tests.differential.test_paths import ALL, both
 
-FOLDER = Path(__file__).parents[1] / "golden" / "records" / "record-conversion"
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def text_of(value: Any) -> str:
@@ -43,10 +43,14 @@ def cases(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
             continue
 
 
-FILES = sorted(p for p in FOLDER.glob("*.jsonl") if p.stem not in ("variant", "unsupported"))
+FILES = sorted(
+    path
+    for path in GOLDEN.glob("records*/record-conversion/*.jsonl")
+    if path.stem not in ("variant", "unsupported")
+)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parts[-3]}/{p.stem}")
 def test_recorded_conversions(path: Path, tmp_path: Path) -> None:
     """Every recorded value is stored or refused alike by both paths, and stored when Java's is."""
     count = 0

@@ -18,9 +18,11 @@ from tests.differential.test_golden import text_of
 from tests.differential.test_paths import ALL, both
 from worker.steps.chain import COLUMN_STEPS, steps_for
 
-FOLDER = Path(__file__).parents[1] / "golden" / "records" / "transforms"
+GOLDEN = Path(__file__).parents[1] / "golden"
 JSON = "org.apache.kafka.connect.json.JsonConverter"
-FILES = sorted(path for path in FOLDER.glob("*.jsonl") if path.stem in COLUMN_STEPS)
+FILES = sorted(
+    path for path in GOLDEN.glob("records*/transforms/*.jsonl") if path.stem in COLUMN_STEPS
+)
 
 
 def cases(path: Path) -> Iterator[tuple[ConnectorConfig, list[bytes]]]:
@@ -49,7 +51,7 @@ def cases(path: Path) -> Iterator[tuple[ConnectorConfig, list[bytes]]]:
         yield connector, list(records[has_schema])
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parts[-3]}/{p.stem}")
 def test_recorded_transformations(path: Path, tmp_path: Path) -> None:
     """Every recorded record through every recorded configuration: the same rows and refusals."""
     for connector, records in cases(path):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from random import Random
 
 from tests.golden import made_converters as converters
+from tests.golden import made_tables as tables
 from tests.golden import made_transforms as transforms
 from tests.golden.made_records import Case
 
@@ -17,6 +18,13 @@ MAKERS: dict[str, tuple[str, str, Callable[[Random], Case]]] = {
     "transform": ("transforms", "a", transforms.transform),
     "chain": ("transforms", "chains", transforms.chain),
     "change event": ("transforms", "a", transforms.change_event),
+    "conversion": ("record-conversion", "a", tables.conversion),
+    "evolution": ("schema", "evolution", tables.evolution),
+    "infer": ("schema", "infer", tables.infer),
+    "from-connect": ("schema", "from-connect", tables.from_connect),
+    "partition-spec": ("schema", "partition-spec", tables.partition_spec),
+    "route": ("routing", "route", tables.route),
+    "auto-create": ("routing", "auto-create", tables.auto_create),
     "predicate": ("predicates", "a", transforms.predicate),
     "converter": ("converters", "a", converters.converter),
 }

@@ -205,11 +205,11 @@ def transform(rng: Random) -> Case:
         if "transform" not in one:
             return {"config": one["config"], "input": twisted(rng, other["input"])}
         same = [c for c in recorded("transforms") if c.get("transform") == one["transform"]]
-        record = rng.choice((one, rng.choice(same), other))["input"]
+        given = rng.choice((one, rng.choice(same), other))["input"]
         return {
             "transform": one["transform"],
             "config": one["config"],
-            "input": twisted(rng, record) if rng.random() < 0.8 else record,
+            "input": twisted(rng, given) if rng.random() < 0.8 else given,
         }
     name = rng.choice(list(_CONFIGS))
     config = _CONFIGS[name](rng)
@@ -219,21 +219,21 @@ def transform(rng: Random) -> Case:
     package = "org.apache.iceberg.connect.transforms." if name in _OWN_CLASS else _KAFKA
     named = tuple(n for text in config.values() for n in _fields_in(text))
     if rng.random() < 0.3:
-        record = twisted(rng, rng.choice(recorded("transforms", name))["input"])
+        given = twisted(rng, rng.choice(recorded("transforms", name))["input"])
     else:
-        record = record(rng, named)
+        given = record(rng, named)
     if name == "TimestampConverter" and rng.random() < 0.6:
-        record = _timed(rng, record, config)
-    return {"transform": package + name + side, "config": config, "input": record}
+        given = _timed(rng, given, config)
+    return {"transform": package + name + side, "config": config, "input": given}
 
 
-def _timed(rng: Random, record: Case, config: Mapping[str, str]) -> Case:
+def _timed(rng: Random, given: Case, config: Mapping[str, str]) -> Case:
     """A record that holds a time where the configuration looks."""
     time = rng.choice(
         (made.text(rng), made.integer(rng), rng.choice(made.INSTANTS), rng.choice(made.DATES))
     )
     value = {config["field"]: time} if "field" in config else time
-    return {**record, "schemas": False, "key": None, "value": value}
+    return {**given, "schemas": False, "key": None, "value": value}
 
 
 def _fields_in(text: str) -> list[str]:
@@ -281,5 +281,5 @@ def change_event(rng: Random) -> Case:
         ("DebeziumTransform", "DmsTransform", "KafkaMetadataTransform", "MongoDebeziumTransform")
     )
     one, other = rng.choice(recorded("transforms", name)), rng.choice(recorded("transforms", name))
-    record = twisted(rng, other["input"])
-    return {"transform": one["transform"], "config": one["config"], "input": record}
+    given = twisted(rng, other["input"])
+    return {"transform": one["transform"], "config": one["config"], "input": given}

@@ -147,13 +147,16 @@ def double(rng: Random) -> float:
 def text(rng: Random) -> str:
     """A text that something may take for something else."""
     found = rng.choice(TEXTS)
-    if rng.random() < 0.25 and found:
-        at = rng.randrange(len(found))
-        kept = rng.choice((found[:at], found[: at + 1]))
-        found = (
-            kept + rng.choice(("", " ", "0", "9", "-", ":", "Z", "\u0660", ".")) + found[at + 1 :]
-        )
-    return found
+    return changed(rng, found) if rng.random() < 0.25 else found
+
+
+def changed(rng: Random, given: str) -> str:
+    """A text with a character lost or another."""
+    if not given:
+        return given
+    at = rng.randrange(len(given))
+    kept = rng.choice((given[:at], given[: at + 1]))
+    return kept + rng.choice(("", " ", "0", "9", "-", ":", "Z", "\u0660", ".")) + given[at + 1 :]
 
 
 def date(rng: Random) -> str:

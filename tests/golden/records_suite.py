@@ -30,6 +30,9 @@ from tests.golden import records_model as model
 from tests.golden.records_rules import Case, Outcome, Result, judge
 
 DIRECTORY = Path(os.environ.get("GOLDEN_RECORDS_DIR") or Path(__file__).parent / "records")
+MORE = Path(__file__).parent / "records_more"
+"""What Java answered to cases that ``tests/contract/test_java_records.py`` had found."""
+
 NOT_IN_THIS_SLICE = (
     "converters/SimpleHeaderConverter.jsonl",
     "record-conversion/variant.jsonl",
@@ -45,10 +48,16 @@ def cases_of(path: Path) -> list[dict[str, Any]]:
 
 def files() -> Iterator[Path]:
     """Files of this slice, sorted."""
-    for path in sorted(DIRECTORY.glob("*/*.jsonl")):
-        relative = path.relative_to(DIRECTORY)
-        if not any(relative.match(pattern) for pattern in NOT_IN_THIS_SLICE):
+    folders = [DIRECTORY] if os.environ.get("GOLDEN_RECORDS_DIR") else [DIRECTORY, MORE]
+    for path in (path for folder in folders for path in sorted(folder.glob("*/*.jsonl"))):
+        if not any(path.match(pattern) for pattern in NOT_IN_THIS_SLICE):
             yield path
+
+
+def title(path: Path) -> str:
+    """What a file is called."""
+    more = "more " if path.is_relative_to(MORE) else ""
+    return f"{more}{path.parent.name}/{path.stem}"
 
 
 def compare_converter(case: Case) -> Result:
@@ -276,7 +285,7 @@ def run() -> Suites:
     for path in files():
         compare = comparison(path)
         results = [judged(compare, case) for case in cases_of(path)]
-        found[f"{path.parent.name}/{path.stem}"] = (
+        found[title(path)] = (
             sum(r.verdict == "agreed" for r in results),
             sum(r.verdict == "by rule" for r in results),
             [r for r in results if r.verdict == "failing"],

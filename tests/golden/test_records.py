@@ -9,7 +9,7 @@ from tests.golden import records_suite as suite
 FILES = list(suite.files())
 
 
-@pytest.mark.parametrize("path", FILES, ids=[f"{p.parent.name}/{p.stem}" for p in FILES])
+@pytest.mark.parametrize("path", FILES, ids=map(suite.title, FILES))
 def test_recordings(path: suite.Path) -> None:
     """Every recording is met, or differs by a rule of docs/records-differences.md."""
     compare = suite.comparison(path)

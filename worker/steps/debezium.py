@@ -119,7 +119,7 @@ class _Debezium:
             silent = ~valid(schema) & ~rows.doubt & ~rows.dropped
             rows.suspect(rows.origins.with_name("schema", silent))
             database = _either(rows, schema, child(source, "db"))
-            rows.suspect(~valid(database) | ~valid(table))
+        rows.suspect(~valid(database) | ~valid(table))
         ts = rows.column("ts_ms")
         letters = _letters(op, "u", "d")
         cdc = {
@@ -129,13 +129,19 @@ class _Debezium:
             **_named(rows, [database, table], lambda db, name: cdc_names(self._pattern, db, name)),
         }
         if self._wants_key:
-            cdc["key"] = key_column(rows)
+            key = key_column(rows)
+            if not rows.is_typed and (
+                rows.origins.has_typed_keys or not pa.types.is_struct(key.type)
+            ):
+                rows.suspect(valid(key))  # only a map is part of the row
+            cdc["key"] = key
         elif rows.key is not None:
             if self._evolves and not rows.is_typed:
                 rows.suspect_all()  # whether a record has one is not known
         elif not rows.is_typed:
             # nobody asks for it but schema evolution, which must see that there is one
-            cdc["key"] = pa.array(np.where(rows.origins.has_key, 1, 0), mask=~rows.origins.has_key)
+            has_key = rows.origins.may_have_map_key
+            cdc["key"] = pa.array(np.where(has_key, 1, 0), mask=~has_key)
         return cdc
 
 

@@ -84,8 +84,12 @@ class OriginColumns:
     @property
     def has_key(self) -> Mask:
         """Rows whose record has a key."""
-        found: Mask = self._block.has_key[self.places]
-        return found
+        return np.asarray(self._block.has_key[self.places])
+
+    @property
+    def may_have_map_key(self) -> Mask:
+        """Rows whose key may be read as a map."""
+        return np.asarray(self._block.may_have_map_key[self.places])
 
     def keys(self) -> tuple[pa.Array, Mask | None]:
         """The keys, and rows whose key only the reference reads."""

@@ -1,0 +1,234 @@
+"""Which differences are deliberate in cases that nobody recorded.
+
+The recordings name their kind of loss by hand; here it is found from what was given and what Java
+stored, and then the rules of ``records_rules`` are asked.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from connect.records import Time, Timestamp
+from connect.transforms.numbers import double_of
+from tests.golden import records_model as model
+from tests.golden.records_rules import Case, Outcome, Result, judge
+from tests.golden.records_suite import input_value, judged, parsed_schema, row_outcome
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_PLAIN_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_OFFSET = re.compile(r"[+-]\d\d(:?\d\d)?$")
+_DAY_US = 86_400_000_000
+_INSTANTS = frozenset({"timestamp", "timestamptz"})
+
+
+def leaf(value: Any) -> Any:
+    """The one value inside of containers that hold one each."""
+    while isinstance(value, dict | list) or hasattr(value, "values"):
+        if isinstance(value, dict) and len(value) == 1 and next(iter(value)).startswith("$"):
+            ((kind, inner),) = value.items()
+            if kind != "$map":
+                return value
+            value = inner[0][1]
+            continue
+        inner = value if isinstance(value, list) else list(_values(value).values())
+        if len(inner) != 1:
+            return None
+        value = inner[0]
+    return value
+
+
+def _values(value: Any) -> dict[Any, Any]:
+    return value if isinstance(value, dict) else dict(value.values)
+
+
+def loss_of(case: Case, given: Any) -> str | None:
+    """The kind of loss in what Java stored for a value; None when it stored what was given.
+
+    Args:
+        case: of ``record-conversion``, with Java's answer.
+        given: the value in our model.
+    """
+    sent, stored = leaf(given), leaf(case["expected"].get("row"))
+    column = str(case["column"])
+    if sent is None or stored is None:
+        return None
+    if column == "boolean":
+        return "text" if isinstance(sent, str) and sent.lower() not in ("true", "false") else None
+    if column == "uuid":
+        return "lenient" if isinstance(sent, str) and not _UUID.fullmatch(sent) else None
+    if column == "date" and isinstance(sent, Time):
+        return "time-of-day"
+    if column == "date" and isinstance(sent, Timestamp):
+        return "date-moved" if sent.millis < 0 else None
+    if column == "timestamp" and isinstance(sent, str) and _OFFSET.search(sent[10:]):
+        return "zone"
+    number = _number(sent)
+    if number is None:
+        return None
+    if isinstance(sent, str) and not _PLAIN_NUMBER.fullmatch(sent):
+        return "lenient"
+    return _numeric_loss(number, _stored_number(column, stored))
+
+
+def _number(sent: Any) -> Decimal | None:
+    """What was given, exactly; texts as Java reads numbers."""
+    if isinstance(sent, bool):
+        return None
+    if isinstance(sent, int | Decimal):
+        return Decimal(sent)
+    if isinstance(sent, float):
+        return Decimal(repr(float(sent)))
+    if isinstance(sent, str):
+        try:
+            return Decimal(sent) if _PLAIN_NUMBER.fullmatch(sent) else Decimal(double_of(sent))
+        except ValueError:
+            return None
+    return Decimal(sent.millis) if isinstance(sent, Timestamp | Time) else None
+
+
+def _stored_number(column: str, stored: Any) -> Decimal | None:
+    """What was stored, in the unit of numbers that are given for such a column."""
+    if not isinstance(stored, dict):
+        return Decimal(str(stored))
+    ((kind, text),) = stored.items()
+    if kind == "$date":
+        return Decimal(model.days_of(text))
+    if kind == "$time":
+        return Decimal(_clock_us(text)) / 1000
+    if kind in ("$timestampntz", "$timestamptz"):
+        day, _, clock = text.removesuffix("Z").partition("T")
+        return Decimal(model.days_of(day) * _DAY_US + _clock_us(clock)) / 1000
+    if column.startswith("decimal"):
+        return Decimal(text)
+    return Decimal(text) if kind in ("$float32", "$float64") else None
+
+
+def _clock_us(text: str) -> int:
+    clock, _, fraction = text.partition(".")
+    hour, minute, second = map(int, clock.split(":"))
+    return ((hour * 60 + minute) * 60 + second) * 1_000_000 + int(fraction.ljust(6, "0")[:6])
+
+
+def _numeric_loss(sent: Decimal, stored: Decimal | None) -> str | None:
+    if not sent.is_finite():
+        return "not-a-number" if stored is not None and stored.is_finite() else None
+    if stored is None or sent == stored:
+        return None
+    if not stored.is_finite():
+        return "digits"
+    if abs(sent - stored) < 1:
+        return "fraction"
+    return "digits" if abs(sent - stored) < abs(sent) / 10**6 else "overflow"
+
+
+LOSSES = {
+    "out_of_range": {"overflow", "digits", "not-a-number"},
+    "lost_fraction": {"fraction", "digits", "overflow", "lenient"},
+    "not_a_number": {"not-a-number"},
+    "lost_digits": {"digits", "fraction", "overflow"},
+    "bad_text": {"text", "lenient"},
+    "zone": {"zone"},
+    "wrong_type": {"time-of-day"},
+}
+"""Kinds of loss that an error of ours may prevent. A double that is far from the number that was
+given may lie beyond a bound or have lost digits: the sentences of both are true."""
+
+_EARLY = re.compile(r"-?\b0\d{3}-|\b1[0-4]\d\d-|\b15[0-8]\d-|-\d{14}")
+_TRANSFORMS = (
+    (
+        "a field is renamed to a name that another one may have",
+        "ReplaceField",
+        r"SinkRecord.*is not a valid field name",
+    ),
+    ("a change whose row is no map is refused, not dropped", "Debezium", r"Only Map .*: None}$"),
+    (
+        "what Python's engine has no word for is an error",
+        "",
+        r"Invalid regex: .*(sets within|class )",
+    ),
+    ("texts that a date pattern does not fit are refused", "TimestampConverter", "does not match"),
+    ("an option may name a field twice", "", "values must not be duplicated"),
+    ("doubles as texts have the fewest digits", "Cast", r"\dE\d"),
+    ("bytes have no address", "", r"\[B@"),
+    ("a time of more than 32 bits", "TimestampConverter", r"\d{10}"),
+    ("values of headers are not guessed as Kafka guesses them", "InsertHeader", "^headers"),
+)
+
+
+def transform_rule(case: Case, difference: str) -> str | None:
+    """The rule by which a transformation differs; None when there is none."""
+    given = json.dumps([case.get("transform"), case["config"]])
+    for name, transform, words in _TRANSFORMS:
+        if transform in given and re.search(words, difference, re.DOTALL):
+            return name
+    if "ReplaceField" in given and _targets(case) & _names(case["input"]):
+        return "a field is renamed to a name that another one may have"
+    has_dates = any(name in given for name in ("TimestampConverter", "InsertHeader", "Router"))
+    if has_dates and _EARLY.search(json.dumps([case["config"], case["input"]])):
+        return "days before 1582 are those of ISO's calendar"
+    return None
+
+
+def _targets(case: Case) -> set[str]:
+    """Names that fields are to get."""
+    renames = [v for k, v in case["config"].items() if k.endswith("renames")]
+    return {pair.partition(":")[2].strip() for text in renames for pair in text.split(",")}
+
+
+def _names(value: Any) -> set[str]:
+    """All names and fields' names in a record."""
+    if isinstance(value, list):
+        return set().union(*map(_names, value))
+    if not isinstance(value, dict):
+        return set()
+    own = {value["field"]} if isinstance(value.get("field"), str) else set()
+    return own.union(value.keys(), *map(_names, value.values()))
+
+
+def verdict(compare: Callable[[Case], Result], case: Case) -> Result:
+    """Compare a case as a recorded one, with its kind of loss found."""
+    result = judged(compare, case)
+    if result.verdict != "failing":
+        return result
+    if "input" in case and "config" in case and "table" not in case:
+        rule = transform_rule(case, result.detail)
+        return result if rule is None else Result(case["name"], "by rule", rule)
+    if "column" in case:
+        return _conversion(case, result)
+    return _evolution(case, result) if "table" in case else result
+
+
+def _conversion(case: Case, result: Result) -> Result:
+    schema = parsed_schema(case["table"]["schema"])
+    assert schema is not None
+    value, given = input_value(case["input"])
+    outcome = row_outcome(schema, case["table"]["properties"], case["config"], value)
+    loss = loss_of(case, given)
+    if outcome.error is not None:
+        if loss in LOSSES.get(outcome.error, ()):
+            return Result(case["name"], "by rule", f"refused: {loss}")
+        return result
+    # what lies in containers is judged as what lies in a column
+    flat = {**case, "given": {"c": leaf(given)}, "peer_corrupts": loss is not None, "loss": loss}
+    return judge(flat, Outcome(None, {"c": leaf(outcome.value)}, detail=result.detail))
+
+
+def _evolution(case: Case, result: Result) -> Result:
+    """A record refused for one of its fields, of which Java stored something else."""
+    if result.detail.startswith("a new field's name reads like"):
+        return Result(case["name"], "by rule", "refused: dropped")
+    _, given = input_value(case["input"])
+    row = case["expected"].get("row") or {}
+    after = case["expected"].get("schema_after") or case["table"]["schema"]
+    for field in after["fields"]:
+        name, column = field["name"], field["type"]
+        if isinstance(column, str) and isinstance(given, dict) and name in given and name in row:
+            one = {**case, "column": column, "expected": {"row": {name: row[name]}}}
+            loss = loss_of(one, {name: given[name]})
+            if loss is not None and f"['{name}']" in result.detail:
+                return Result(case["name"], "by rule", f"refused: {loss}")
+    return result

@@ -1,0 +1,142 @@
+"""Cases of columns, schemas, routes and new tables that nobody recorded, by seed."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from tests.golden import made_values as made
+from tests.golden.made_records import Case, record, recorded
+
+_COLUMNS = [
+    *("int", "long", "float", "double", "boolean", "string", "date", "time", "timestamp"),
+    *("timestamptz", "uuid", "binary", "fixed[3]", "decimal(10, 2)", "decimal(38, 10)"),
+    *("decimal(4, 2)", "decimal(10, 0)", "decimal(38, 0)"),
+]
+_LIKELY = {
+    "date": made.DATES + made.INSTANTS,
+    "time": made.TIMES + made.INSTANTS,
+    "timestamp": made.INSTANTS + made.DATES,
+    "timestamptz": made.INSTANTS + made.DATES,
+    "uuid": made.IDENTIFIERS,
+    "binary": made.ENCODED,
+    "fixed[3]": made.ENCODED,
+    "boolean": made.WORDS,
+}
+
+
+def _scalar(rng: Random, column: str) -> Any:
+    if rng.random() < 0.4:
+        found: str = rng.choice(_LIKELY.get(column, made.NUMBERS))
+        return made.changed(rng, found) if rng.random() < 0.4 else found
+    return made.scalar(rng)
+
+
+def conversion(rng: Random) -> Case:
+    """One case of ``record-conversion/``: a column and one value for it."""
+    column = rng.choice(_COLUMNS)
+    field: Any = column
+    typed = rng.random() < 0.4
+    schema = made.schema(rng, 0)
+    schema.pop("default", None)  # what is stored then was not given
+    value = made.payload(rng, schema) if typed else _scalar(rng, column)
+    wrap = 1.0 if column == "uuid" else rng.random()
+    if wrap < 0.1:
+        field = {"type": "list", "element-id": 2, "element": column, "element-required": False}
+        value = [value]
+        schema = {"type": "array", "items": schema, "optional": False}
+    elif wrap < 0.2:
+        inner = {"id": 2, "name": "a", "required": rng.random() < 0.2, "type": column}
+        field = {"type": "struct", "fields": [inner]}
+        value = {"a": value}
+        schema = {"type": "struct", "fields": [{**schema, "field": "a"}], "optional": False}
+    elif wrap < 0.3:
+        field = {"type": "map", "key-id": 2, "key": "string", "value-id": 3, "value": column}
+        field["value-required"] = False
+        value = {"k": value}
+        keys = {"type": "string", "optional": False}
+        schema = {"type": "map", "keys": keys, "values": schema, "optional": False}
+    value = {"c": value}
+    if typed:
+        whole = {"type": "struct", "optional": False, "fields": [{**schema, "field": "c"}]}
+        value = {"schema": whole, "payload": value}
+    return {
+        "column": column,
+        "table": _table([{"id": 1, "name": "c", "required": False, "type": field}]),
+        "config": {},
+        "input": {"schemas": typed, "value": value},
+    }
+
+
+def _table(fields: list[Case]) -> Case:
+    return {"schema": {"type": "struct", "schema-id": 0, "fields": fields}, "properties": {}}
+
+
+def evolution(rng: Random) -> Case:
+    """One case of ``schema/evolution``: a recorded table and a record, changed."""
+    one, other = (
+        rng.choice(recorded("schema", "evolution")),
+        rng.choice(recorded("schema", "evolution")),
+    )
+    given = other["input"]
+    if not given["schemas"]:
+        given = {"schemas": False, "value": made.twisted(rng, given["value"])}
+    if rng.random() < 0.4:
+        schema = made.struct(rng)
+        value = {"schema": schema, "payload": made.payload(rng, schema)}
+        given = {"schemas": True, "value": value}
+    return {"table": one["table"], "config": one["config"], "input": given}
+
+
+def infer(rng: Random) -> Case:
+    """One case of ``schema/infer``."""
+    return {"input": made.value(rng)}
+
+
+def from_connect(rng: Random) -> Case:
+    """One case of ``schema/from-connect``."""
+    config = {"iceberg.tables.schema-force-optional": rng.choice(("true", "false"))}
+    return {"schema": made.schema(rng, 3), "config": config}
+
+
+def partition_spec(rng: Random) -> Case:
+    """One case of ``schema/partition-spec``."""
+    source = rng.choice(recorded("schema", "partition-spec"))
+    names = ("i", "s", "ts1", "ts2", "d", "st.a", "a.b", "dbl", "zz", "I")
+    forms = (
+        *("{}", "year({})", "month({})", "day({})", "hour({})", "bucket({}, 4)", "truncate({}, 3)"),
+        *("bucket({},0)", "bucket({})", "bucket(4, {})", "truncate({}, -1)", "DAY({})", "days({})"),
+        *(
+            "identity({})",
+            "void({})",
+            " {} ",
+            "bucket({}, 4",
+            "({})",
+            "year( {} )",
+            "bucket({}, x)",
+        ),
+    )
+    terms = (rng.choice(forms).format(rng.choice(names)) for _ in range(rng.choice((1, 1, 2, 3))))
+    return {"text": rng.choice((",", ", ", ",,")).join(terms), "schema": source["schema"]}
+
+
+def route(rng: Random) -> Case:
+    """One case of ``routing/route``: recorded keys and tables, other records."""
+    one, other = rng.choice(recorded("routing", "route")), rng.choice(recorded("routing", "route"))
+    config = dict(one["config"])
+    for key in config:
+        if key.endswith("route-regex") and rng.random() < 0.4:
+            config[key] = rng.choice(
+                ("type.*", "TYPE1", "type1|type2", "", "\\w+", ".*\\d", "[a-z]+1")
+            )
+    records = [dict(source) for source in other["records"]]
+    for source in records:
+        if not source["schemas"]:
+            source["value"] = made.twisted(rng, source["value"])
+    return {"config": config, "tables": one["tables"], "records": records}
+
+
+def auto_create(rng: Random) -> Case:
+    """One case of ``routing/auto-create``: recorded keys, other records."""
+    one = rng.choice(recorded("routing", "auto-create"))
+    return {"config": one["config"], "record": record(rng)}
