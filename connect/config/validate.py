@@ -206,10 +206,13 @@ def validate(
     answer.groups.extend(plugin.groups)
     _undeclared_entries(answer)
     mask = Masker(raw, resolve or str)
+    infos = [_info(answer, mask, *entry) for entry in answer.entries]
+    if (group := raw.get(groups.OVERRIDE)) is not None:  # Kafka lists it twice
+        infos.insert(0, ConfigInfo(groups.OVERRIDE, None, group, (), ()))
     return Validation(
         plugin.class_name,
         tuple(answer.groups),
-        tuple(_info(answer, mask, *entry) for entry in answer.entries),
+        tuple(infos),
         tuple(answer.checked.warnings),
     )
 

@@ -29,9 +29,9 @@ def mismatch(class_name: str, wanted: str, installed: str) -> str | None:
         ConfigError: the wish cannot be read; in Maven's words, as Kafka's are.
     """
     wish = wanted.strip()
-    if wish in {"latest", "", installed}:
+    if wish in {"latest", installed}:
         return None
-    ranges = wish if wish[0] in "[(" else f"[{wish}]"
+    ranges = wish if wish.startswith(("[", "(")) else f"[{wish}]"
     found = []
     while ranges.startswith(("[", "(")):
         match = _RESTRICTION.match(ranges)

@@ -163,8 +163,8 @@ def _transformations_are_judged(pair: Pair) -> bool:
     of_others = "could not be found|not found that matches|Config '|does not implement|abstract"
 
     def is_own(name: str, text: str) -> bool:
-        is_type = name.startswith("transforms.") and name.endswith(".type")
-        return is_type and re.search(of_others, text) is None
+        is_whole = name.startswith("transforms.") and name.endswith((".type", ".format"))
+        return is_whole and re.search(of_others, text) is None
 
     return _without_errors(pair, is_own)
 

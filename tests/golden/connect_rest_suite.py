@@ -59,9 +59,17 @@ def run() -> tuple[int, int, list[Result]]:
     return agreed, by_rule, [r for r in results if r.verdict == "failing"]
 
 
-def replay(group: str, target: Target | None = None) -> list[Result]:
-    """Replay one group, by default against the API over a herder of its own."""
-    path = recordings() / f"{group}.json"
+def replay(
+    group: str, target: Target | None = None, *, recorded: Path | None = None
+) -> list[Result]:
+    """Replay one group, by default against the API over a herder of its own.
+
+    Args:
+        group: one of ``GROUPS``.
+        target: what answers.
+        recorded: the folder of the recordings; ``recordings()`` if None.
+    """
+    path = (recorded or recordings()) / f"{group}.json"
     if not path.exists():
         return []
     steps = json.loads(path.read_text())

@@ -69,3 +69,14 @@ def test_what_a_connector_may_set(prefix: str) -> None:
             "iceberg.kafka.": config.kafka_overrides,
         }[prefix]
         assert given == {name: value}
+
+
+def test_a_password_of_a_client_is_hidden() -> None:
+    """Validation shows which it is, and not what."""
+    sink = BUILT_IN.connector("IcebergSink")
+    assert sink is not None
+    name = "consumer.override.ssl.keystore.password"
+    found = {i.name: i for i in validate(sink, {**GOOD, name: "canary-of-it"}, BUILT_IN).configs}
+    assert found[name].definition is not None
+    assert found[name].definition["type"] == "PASSWORD"
+    assert found[name].value == "[hidden]"
