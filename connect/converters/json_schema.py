@@ -202,7 +202,7 @@ def _struct(source: Mapping[str, Any], parts: dict[str, Any], nulls: bool, depth
     readers: dict[str, Reader] = {}
     named: list[tuple[str, ConnectSchema]] = []
     for field in fields:
-        if type(field) is not dict or type(field.get("field")) is not str:
+        if type(field) is not dict or type(field.get("field")) is not str or not field["field"]:
             raise Misfit("a field of a struct schema has no text 'field'")
         inner = readable_schema(field, default_for_null=nulls, depth=depth)
         assert inner is not None

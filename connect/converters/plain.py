@@ -15,7 +15,7 @@ from connect.records import ConnectSchema, Float32
 _OPTIONAL_STRING: Final = ConnectSchema("string", optional=True)
 _OPTIONAL_BYTES: Final = ConnectSchema("bytes", optional=True)
 # Java replaces an encoded surrogate by one mark, Python by three
-_ENCODED_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+_ENCODED_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _MARKS: Final = (codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE)
 _REPLACEMENT: Final = "\ufffd".encode()
 

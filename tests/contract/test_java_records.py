@@ -25,6 +25,7 @@ SEED = int(os.environ.get("JAVA_RECORDS_SEED", "0"))
 CASES = int(os.environ.get("JAVA_RECORDS_CASES", "1500"))
 SHARES = {
     "transform": 0.35,
+    "converter": 0.3,
     "chain": 0.15,
     "change event": 0.1,
     "predicate": 0.03,

@@ -37,7 +37,7 @@ def converter(rng: Random) -> Case:
         document = json.loads(one["input"].get("text") or "null")
     except ValueError:
         document = None
-    return {**_head(one), "input": _bytes(json.dumps(_retyped(rng, document)))}
+    return {**_head(one), "input": _bytes(json.dumps(_json_only(_retyped(rng, document))))}
 
 
 def _head(case: Mapping[str, Any]) -> Case:
@@ -59,6 +59,17 @@ def _json_text(rng: Random, value: Any) -> str:
     if isinstance(value, list):
         return "[" + ",".join(_json_text(rng, item) for item in value) + "]"
     return json.dumps(value, ensure_ascii=rng.random() < 0.5)
+
+
+def _json_only(value: Any) -> Any:
+    """A document without typed forms, which are no JSON of Connect's."""
+    if isinstance(value, list):
+        return [_json_only(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1 and next(iter(value)).startswith("$"):
+        return next(iter(value.values()))
+    return {name: _json_only(inner) for name, inner in value.items()}
 
 
 def _broken(rng: Random, text: str) -> str:
@@ -110,7 +121,7 @@ def _retyped(rng: Random, document: Any) -> Any:
     changes = (
         {"type": rng.choice(("int8", "int32", "int64", "string", "double", "struct", "x"))},
         {"optional": rng.choice((True, False))},
-        {"name": rng.choice(("org.apache.kafka.connect.data.Date", "x"))},
+        {"name": "x"},
         {"default": made.scalar(rng)},
         {"version": rng.choice((1, 2))},
         {"doc": "d"},

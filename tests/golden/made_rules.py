@@ -6,12 +6,16 @@ stored, and then the rules of ``records_rules`` are asked.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+from connect.config.connector import ConverterConfig
+from connect.converters import converter
+from connect.errors import RecordError
 from connect.records import Time, Timestamp
 from connect.transforms.numbers import double_of
 from tests.golden import records_model as model
@@ -194,6 +198,9 @@ def verdict(compare: Callable[[Case], Result], case: Case) -> Result:
     result = judged(compare, case)
     if result.verdict != "failing":
         return result
+    if "converter" in case:
+        rule = converter_rule(case)
+        return result if rule is None else Result(case["name"], "by rule", rule)
     if "input" in case and "config" in case and "table" not in case:
         rule = transform_rule(case, result.detail)
         return result if rule is None else Result(case["name"], "by rule", rule)
@@ -232,3 +239,88 @@ def _evolution(case: Case, result: Result) -> Result:
             if loss is not None and f"['{name}']" in result.detail:
                 return Result(case["name"], "by rule", f"refused: {loss}")
     return result
+
+
+# ------------------------------------------------------------------ converters
+
+
+def _as_sent(value: Any) -> Any:
+    """What JSON Java's answer is, to compare it with the document."""
+    if isinstance(value, list):
+        return [_as_sent(item) for item in value]
+    if not isinstance(value, dict):
+        return Decimal(repr(value)) if isinstance(value, float) else value
+    if len(value) == 1:
+        ((kind, inner),) = value.items()
+        if kind == "$date":
+            return model.days_of(inner)
+        if kind == "$time":
+            return _clock_us(inner) // 1000
+        if kind in ("$int8", "$int16", "$int32", "$timestamp"):
+            return inner
+        if kind in ("$float32", "$float64", "$bigint"):
+            return Decimal(str(inner))
+        if kind == "$bytes":
+            return inner
+        if kind == "$map":
+            return [[_as_sent(k), _as_sent(v)] for k, v in inner]
+    return {name: _as_sent(inner) for name, inner in value.items()}
+
+
+def is_held(sent: Any, answer: Any) -> bool:
+    """Whether Java's answer is the document: each value of its kind, each number to its digit."""
+    if isinstance(answer, dict) and len(answer) == 1 and "$decimal" in answer:
+        return True  # its text form is the schema's matter
+    answer = _as_sent(answer)
+    if isinstance(sent, dict) and isinstance(answer, dict):
+        names = {name for name in sent if sent[name] is not None}
+        return names <= answer.keys() and all(is_held(sent[name], answer[name]) for name in names)
+    if isinstance(sent, list) and isinstance(answer, list):
+        return len(sent) == len(answer) and all(map(is_held, sent, answer))
+    if isinstance(sent, bool) or isinstance(answer, bool):
+        return sent is answer
+    if isinstance(sent, int | Decimal) and isinstance(answer, int | Decimal):
+        return Decimal(sent) == Decimal(answer)
+    return bool(sent == answer)
+
+
+def _is_kept(sent: Any, schema: Any) -> bool:
+    """Whether Java's schema says what the envelope's does."""
+    if isinstance(sent, list):
+        return isinstance(schema, list) and all(map(_is_kept, sent, schema))
+    if not isinstance(sent, dict):
+        return is_held(sent, schema)
+    return isinstance(schema, dict) and all(
+        name in schema and _is_kept(inner, schema[name])
+        for name, inner in sent.items()
+        if inner is not None
+    )
+
+
+def converter_rule(case: Case) -> str | None:
+    """The rule by which a converter differs: Java lost something of the document."""
+    expected, text = case["expected"], case["input"].get("text")
+    if "Exponent overflow" in json.dumps(expected):
+        return "zero is zero with any exponent"
+    if "error" in expected or text is None:
+        return None
+    try:
+        document = json.loads(text, parse_float=Decimal)
+    except ValueError:
+        return "text that is no JSON document" if "schema" in expected else None
+    schema, sent = None, document
+    if case["config"].get("schemas.enable") != "false" and isinstance(document, dict):
+        schema, sent = document.get("schema"), document.get("payload")
+    if schema is not None and not _is_kept(schema, expected["schema"]):
+        return "wrong kinds in a schema"
+    if 'connect.data.Time"' in text and "'$timestamp'" in str(expected["value"]):
+        return "a time outside of one day"
+    if is_held(sent, expected["value"]):
+        return None
+    data = base64.b64decode(case["input"]["bytes"])
+    built = converter(ConverterConfig(case["converter"], case["config"]), case["role"])
+    try:
+        _, value = built.to_connect("t", (), data)
+    except RecordError:
+        return "refused where Java loses something"
+    return "numbers are kept exactly" if is_held(sent, value) else None

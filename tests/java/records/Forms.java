@@ -282,8 +282,8 @@ final class Forms {
   private static JsonNode ofInstant(Schema schema, long millis) {
     String name = schema.name();
     boolean date = name.equals(org.apache.kafka.connect.data.Date.LOGICAL_NAME);
-    boolean day = date ? millis % DAY_MS == 0 : name.equals(Timestamp.LOGICAL_NAME);
-    if (schema.type() == Schema.Type.INT32 && day) {
+    boolean small = schema.type() == Schema.Type.INT32 && name.equals(Timestamp.LOGICAL_NAME);
+    if (small || (date && millis % DAY_MS == 0)) {
       return typed("$date", LocalDate.ofEpochDay(Math.floorDiv(millis, DAY_MS)).toString());
     }
     if (name.equals(Time.LOGICAL_NAME) && millis >= 0 && millis < DAY_MS) {
