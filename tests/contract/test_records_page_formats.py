@@ -232,10 +232,6 @@ def literals_kept(_: Path) -> None:
     assert read(b"{}", **chain(f"{KAFKA}InsertHeader", **keys)).headers[0].value == "07:51:30.888"
 
 
-def named_twice(_: Path) -> None:
-    assert read(b'{"a":1}', **chain(f"{KAFKA}ValueToKey", fields="a,a")).key == {"a": 1}
-
-
 def converted(text: bytes, pattern: str) -> Any:
     """Milliseconds of a text in a pattern of dates."""
     keys = {"field": "c", "target__type": "unix", "format": pattern}
@@ -282,7 +278,6 @@ TRIALS: Final[dict[str, Trial]] = {
     "`DebeziumTransform` without schema": row_that_is_none,
     "`ReplaceField` of a struct": renamed_to_another,
     "`InsertHeader` with a literal": literals_kept,
-    "a list option that names": named_twice,
     "days before 15 October 1582": before_1582,
     "a text that a pattern of digits": digits_only,
     "a double as text": double_texts,
