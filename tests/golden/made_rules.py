@@ -27,7 +27,7 @@ _PLAIN_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _OFFSET = re.compile(r"[+-]\d\d(:?\d\d)?$")
 _DAY_US = 86_400_000_000
 _TEXTUAL = frozenset({"string", "binary", "fixed[3]", "date", "time", "timestamp", "timestamptz"})
-_INSTANTS = frozenset({"timestamp", "timestamptz"})
+_INSTANTS = frozenset({"time", "timestamp", "timestamptz"})
 
 
 def leaf(value: Any) -> Any:
