@@ -26,6 +26,7 @@ SMALL_BYTES: Final = 48 * 2**20
 BATCH_BYTES: Final = 2**30
 LETTER_BYTES_MAX: Final = 64 * 2**20  # of dead letters that wait for a round
 POLLS: Final = (5_000, 500, 50, 5)  # records; few sizes, as each has consumers of its own
+FIRST_POLL: Final = 50  # Spark asks the broker for two offsets at each poll
 POLL_BYTES: Final = 128 * 2**20  # of all partitions together
 _GUESS_BYTES: Final = 1_000
 _GUESS_RECORDS: Final = 100  # so many records weigh as much as the guess
@@ -78,7 +79,7 @@ class ReadSizes:
     def poll_records(self, partition_count: int) -> int:
         """Records that the consumers of so many partitions may get from one poll each."""
         if not self.are_known:
-            return POLLS[-1]
+            return FIRST_POLL
         each = self._bytes / self._records * partition_count
         return next((records for records in POLLS if records * each <= POLL_BYTES), POLLS[-1])
 

@@ -50,7 +50,7 @@ def test_batches_of_huge_records_are_bounded_in_bytes() -> None:
 
 def test_polls_are_bounded_in_bytes() -> None:
     """A fetch is bounded where it is compressed; a poll holds what it comes to."""
-    assert ReadSizes().poll_records(1) == 5
+    assert ReadSizes().poll_records(1) == 50
     assert after((10_000, 190)).poll_records(100) == 5_000
     assert after((10_000, 8_000)).poll_records(4) == 500
     assert after((10_000, 900_000)).poll_records(1) == 50
