@@ -45,7 +45,7 @@ from connect.transforms.base import (
     with_side,
 )
 from connect.transforms.date_format import DateFormat
-from connect.transforms.numbers import double_of, float32, float64, integer_of, narrowed
+from connect.transforms.numbers import double_of, float32, float32_of, float64, integer_of, narrowed
 
 _PURPOSE: Final = "cast types"
 _DAY_MS: Final = 86_400_000
@@ -182,7 +182,7 @@ def _whole(value: Any, bits: int) -> int:
 
 def _to_float32(value: Any) -> Float32:
     if isinstance(value, str):
-        return float32(double_of(value))
+        return float32_of(value)
     if isinstance(value, int | float | Decimal):
         return float32(value)
     raise _unexpected(value)

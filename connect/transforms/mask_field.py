@@ -34,7 +34,7 @@ from connect.transforms.base import (
     side_of,
     with_side,
 )
-from connect.transforms.numbers import decimal_of, double_of, float32, narrowed
+from connect.transforms.numbers import decimal_of, double_of, float32_of, narrowed
 
 _PURPOSE: Final = "mask fields"
 _EMPTY: Final[Mapping[type, Any]] = {
@@ -56,7 +56,7 @@ _REPLACED: Final[Mapping[type, Callable[[str], Any]]] = {
     Int16: lambda text: Int16(narrowed(decimal_of(text), 16)),
     Int32: lambda text: Int32(narrowed(decimal_of(text), 32)),
     int: lambda text: narrowed(decimal_of(text), 64),
-    Float32: lambda text: float32(double_of(text)),
+    Float32: float32_of,
     float: double_of,
     Decimal: decimal_of,
     str: lambda text: text,

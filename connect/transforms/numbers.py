@@ -5,6 +5,7 @@ These lose digits on purpose: it is what the transformations are asked for.
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -83,6 +84,26 @@ def float32(value: Any) -> Float32:
     """A number rounded to 32 bits, infinite beyond them."""
     with np.errstate(over="ignore"):
         return Float32(np.float32(float64(value)))
+
+
+def float32_of(text: str) -> Float32:
+    """A text as ``Float.parseFloat`` reads it: rounded once, not to a double before.
+
+    Raises:
+        ValueError: no such number.
+    """
+    double = double_of(text)
+    near = float32(double)
+    if not math.isfinite(near) or near == double or "x" in text.lower():
+        return near
+    towards = np.float32(np.copysign(np.inf, double - near))
+    other = np.nextafter(np.float32(near), towards)
+    if (float(near) + float(other)) / 2 != double:
+        return near
+    exact, middle = Decimal(text.strip(_BLANKS).rstrip("fFdD")), Decimal(double)
+    if exact == middle:
+        return near
+    return Float32(max(near, other) if exact > middle else min(near, other))
 
 
 def decimal_of(text: str) -> Decimal:

@@ -1,0 +1,30 @@
+"""Numbers of transformations, as Java reads them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from connect.transforms.numbers import float32_of
+
+TIE = "1.000000059604644775390625"  # 1 + 2^-24, in the middle between two floats
+
+
+@pytest.mark.parametrize(
+    ("text", "bits"),
+    [
+        (TIE, 0x3F800000),  # to the even one
+        (TIE + "0" * 20 + "1", 0x3F800001),  # a double does not hold the last digit
+        ("1.000000178813934326171874" + "9" * 20, 0x3F800001),
+        ("-" + TIE + "0" * 20 + "1", 0xBF800001),
+        ("16777217", 0x4B800000),
+        ("16777219", 0x4B800002),
+        ("1e39", 0x7F800000),
+        ("-0.0", 0x80000000),
+        ("0x1.000001p0", 0x3F800000),
+        (" 1.5f ", 0x3FC00000),
+    ],
+)
+def test_texts_are_rounded_once(text: str, bits: int) -> None:
+    """What ``Float.parseFloat`` gives."""
+    assert np.float32(float32_of(text)).view(np.uint32) == bits
