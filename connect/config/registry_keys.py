@@ -186,7 +186,7 @@ REGISTRY_KEYS: Final[tuple[Key, ...]] = (
         "CLASS",
         "schemas are found by their id, not by subject",
     ),
-    _unused("connect.meta.data", "true", "BOOLEAN", "Java reads the same with either value"),
+    _unused("connect.meta.data", "true", "BOOLEAN", "the same rows with either value"),
     _unused("schemas.cache.config", "1000", "INT", "`schemas.cache.size` bounds what is kept"),
 )
 AVRO_KEYS: Final[tuple[Key, ...]] = (

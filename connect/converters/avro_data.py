@@ -15,13 +15,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Literal
 
-from connect.conversion.numbers import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
+from connect.conversion.numbers import INT_MAX
+from connect.converters.avro_defaults import with_default
 from connect.converters.avro_input import (
-    FLOAT,
     Input,
     Malformed,
     Reader,
-    decimal_of,
     read_array,
     read_boolean,
     read_bytes,
@@ -44,11 +43,15 @@ from connect.converters.avro_input import (
     reader_of_branches,
     reader_of_union,
 )
-from connect.converters.avro_schema import AvroType, BadSchema
-from connect.records import ConnectSchema, Date, Float32, Struct, Time, Timestamp
+from connect.converters.avro_schema import (
+    NAMESPACE,
+    PRECISION_UNTOLD,
+    UNION_NAME,
+    AvroType,
+    BadSchema,
+)
+from connect.records import ConnectSchema, Struct
 
-_NAMESPACE: Final = "io.confluent.connect.avro"
-UNION_NAME: Final = f"{_NAMESPACE}.Union"
 DECIMAL_NAME: Final = "org.apache.kafka.connect.data.Decimal"
 
 
@@ -124,15 +127,15 @@ class _Compiler:
         parameters: dict[str, str] = {}
         doc = (source.properties or {}).get("doc")
         if type(doc) is str:
-            parameters[f"{_NAMESPACE}.record.doc"] = doc
+            parameters[f"{NAMESPACE}.record.doc"] = doc
         for field in source.fields:
             schema, read = self.compile(field.type)
             if field.doc is not None:
-                parameters[f"{_NAMESPACE}.field.doc.{field.name}"] = field.doc
+                parameters[f"{NAMESPACE}.field.doc.{field.name}"] = field.doc
             if field.has_default and field.default is not None and field.type.kind != "union":
-                marked = {**(schema.parameters or {}), f"{_NAMESPACE}.field.default": "true"}
-                default = default_of(field.type, schema, field.default)
-                schema = replace(schema, parameters=marked, default=default, has_default=True)
+                marked = {**(schema.parameters or {}), f"{NAMESPACE}.field.default": "true"}
+                schema = with_default(field.type, schema, field.default)
+                schema = replace(schema, parameters=marked)
             fields.append((field.name, schema))
             steps.append((field.name, read))
         schema = ConnectSchema(
@@ -171,7 +174,7 @@ class _Compiler:
     def array(self, source: AvroType) -> Compiled:
         assert source.items is not None
         schema, read = self.compile(source.items)
-        if (source.items.properties or {}).get("connect.internal.type") == "MapEntry":
+        if _is_entry(source.items):
             key, value = dict(schema.fields).get("key"), dict(schema.fields).get("value")
             if key is not None and value is not None:
                 of_map = ConnectSchema("map", key_schema=key, value_schema=value)
@@ -186,11 +189,11 @@ class _Compiler:
 
     def enum(self, source: AvroType) -> Compiled:
         properties = source.properties or {}
-        parameters = {f"{_NAMESPACE}.Enum": source.name or ""}
+        parameters = {f"{NAMESPACE}.Enum": source.name or ""}
         for word in ("doc", "default"):
             if type(properties.get(word)) is str:
-                parameters[f"{_NAMESPACE}.enum.{word}.{source.short_name}"] = properties[word]
-        parameters |= {f"{_NAMESPACE}.Enum.{symbol}": symbol for symbol in source.symbols}
+                parameters[f"{NAMESPACE}.enum.{word}.{source.short_name}"] = properties[word]
+        parameters |= {f"{NAMESPACE}.Enum.{symbol}": symbol for symbol in source.symbols}
         schema = ConnectSchema("string", name=source.name, parameters=parameters)
         return schema, partial(read_enum, source.symbols)
 
@@ -200,6 +203,12 @@ class _Compiler:
         parameters = {"connect.fixed.size": str(source.size)}
         schema = ConnectSchema("bytes", name=source.name, parameters=parameters)
         return schema, partial(read_fixed, source.size)
+
+
+def _is_entry(source: AvroType) -> bool:
+    """Whether an array's items are the entries of one of Connect's maps."""
+    is_told = (source.properties or {}).get("connect.internal.type") == "MapEntry"
+    return is_told or source.name == f"{NAMESPACE}.MapEntry"
 
 
 _BUILDERS: Final[Mapping[str, Callable[[_Compiler, AvroType], Compiled]]] = {
@@ -234,31 +243,39 @@ def _read_struct(steps: list[tuple[str, Reader]], schema: ConnectSchema, source:
 def _with_properties(schema: ConnectSchema, read: Reader, source: AvroType) -> Compiled:
     """Put ``connect.*`` properties over the schema."""
     properties = source.properties or {}
-    changes: dict[str, Any] = {}
-    for key, attribute, kind in (
-        ("connect.name", "name", str),
-        ("connect.version", "version", int),
-        ("connect.doc", "doc", str),
-    ):
-        if type(properties.get(key)) is kind:
-            changes[attribute] = properties[key]
-    given = properties.get("connect.parameters")
-    if type(given) is dict:
-        texts = {k: v for k, v in given.items() if type(v) is str}
-        changes["parameters"] = {**(schema.parameters or {}), **texts}
+    changes = _told(schema, properties)
     small = properties.get("connect.type")
     if source.kind == "int" and small in _SMALL and source.logical is None:
         changes["type"] = small
         read = partial(read_small, small, *_SMALL[small])
     schema = replace(schema, **changes) if changes else schema
+    if schema.type in _SMALL and (source.kind, schema.name) in _NAMED:
+        raise BadSchema(f"{schema.name} is no {schema.type}")
     if source.logical is None and schema.name is not None:
         read = _named_reader(source, schema) or read
-    if properties.get("connect.default") is not None:
-        default = default_of(source, schema, properties["connect.default"])
-        schema = replace(schema, default=default, has_default=True)
+    schema = with_default(source, schema, properties.get("connect.default"))
     if isinstance(read, partial) and read.func is _no_struct:
         read = partial(_read_struct, read.args[0], schema)
     return schema, read
+
+
+def _told(schema: ConnectSchema, properties: Mapping[str, Any]) -> dict[str, Any]:
+    """What the properties say of the schema around its type."""
+    found: dict[str, Any] = {}
+    doc, given = properties.get("connect.doc"), properties.get("connect.parameters")
+    if type(doc) is str:
+        found["doc"] = doc
+    if type(given) is dict:
+        texts = {k: v for k, v in given.items() if type(v) is str}
+        found["parameters"] = {**(schema.parameters or {}), **texts}
+    if schema.version is not None:
+        return found  # a logical type keeps its name and version
+    name, version = properties.get("connect.name"), properties.get("connect.version")
+    if type(name) is str:
+        found["name"] = name
+    if type(version) is int and 0 <= version <= INT_MAX:
+        found["version"] = version
+    return found
 
 
 def _named_reader(source: AvroType, schema: ConnectSchema) -> Reader | None:
@@ -320,77 +337,6 @@ def _primitive(source: AvroType) -> Compiled:
 
 def _decimal_schema(source: AvroType) -> ConnectSchema:
     parameters = {"scale": str(source.scale)}
-    if source.precision != 64:  # Confluent's word for "not told"
+    if source.precision != PRECISION_UNTOLD:
         parameters["connect.decimal.precision"] = str(source.precision)
     return ConnectSchema("bytes", name=DECIMAL_NAME, version=1, parameters=parameters)
-
-
-# ------------------------------------------------------------------ defaults, from JSON
-
-
-def default_of(source: AvroType, schema: ConnectSchema, value: Any) -> Any:
-    """A default, as JSON has it, in Connect's model.
-
-    Raises:
-        BadSchema: it is of another type.
-    """
-    try:
-        return _default_value(source, schema, value)
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise BadSchema(f"a default does not fit its type: {type(error).__name__}") from None
-
-
-def _default_value(source: AvroType, schema: ConnectSchema, value: Any) -> Any:
-    kind = source.kind
-    if kind == "union":
-        return _default_of_union(source, schema, value)
-    if kind == "record":
-        fields = {f.name: f for f in source.fields}
-        filled = {n: value.get(n, f.default) for n, f in fields.items()}
-        values = {
-            name: None
-            if filled[name] is None
-            else _default_value(fields[name].type, inner, filled[name])
-            for name, inner in schema.fields
-        }
-        return Struct(schema, values)
-    if kind == "array" and source.items is not None:
-        if schema.type == "map":
-            return {}
-        assert schema.value_schema is not None
-        return [_default_value(source.items, schema.value_schema, item) for item in value]
-    if kind == "map" and source.items is not None and schema.value_schema is not None:
-        inner = schema.value_schema
-        return {k: _default_value(source.items, inner, v) for k, v in value.items()}
-    return _default_of_scalar(source, value)
-
-
-def _default_of_union(source: AvroType, schema: ConnectSchema, value: Any) -> Any:
-    first = source.branches[0]
-    if first.kind == "null" or value is None:
-        return None
-    if schema.name != UNION_NAME:
-        return _default_value(first, schema, value)
-    name, inner = schema.fields[0]
-    names = dict.fromkeys(n for n, _ in schema.fields)
-    return Struct(schema, {**names, name: _default_value(first, inner, value)})
-
-
-def _default_of_scalar(source: AvroType, value: Any) -> Any:
-    kind, logical = source.kind, source.logical
-    if kind in ("bytes", "fixed"):
-        data = value.encode("iso-8859-1")
-        return decimal_of(data, source.scale) if logical == "decimal" else data
-    if kind in ("int", "long"):
-        low, high = (INT_MIN, INT_MAX) if kind == "int" else (LONG_MIN, LONG_MAX)
-        if type(value) is not int or not low <= value <= high:
-            raise TypeError
-        wrap = {"date": Date, "time-millis": Time, "timestamp-millis": Timestamp}.get(logical or "")
-        return wrap(value) if wrap else value
-    if kind in ("float", "double"):
-        number = float(value)
-        return Float32(FLOAT.unpack(FLOAT.pack(number))[0]) if kind == "float" else number
-    expected = {"boolean": bool, "string": str, "enum": str}.get(kind)
-    if expected is None or type(value) is not expected:
-        raise TypeError
-    return value

@@ -10,14 +10,10 @@ from functools import partial
 from typing import Any, Final
 
 from connect.conversion.numbers import double_to_float32
-from connect.converters.avro_data import (
-    UNION_NAME,
-    AvroReader,
-    avro_reader,
-    default_of,
-)
+from connect.converters.avro_data import AvroReader, avro_reader
+from connect.converters.avro_defaults import default_of
 from connect.converters.avro_input import Input, Malformed
-from connect.converters.avro_schema import AvroField, AvroType, BadSchema
+from connect.converters.avro_schema import UNION_NAME, AvroField, AvroType, BadSchema
 from connect.records import ConnectSchema, Float32, Struct
 
 Project = Callable[[Any], Any]

@@ -16,10 +16,15 @@ from typing import Any, Final
 
 from connect.converters.json_text import JsonReader, NotJson
 
+NAMESPACE: Final = "io.confluent.connect.avro"
+UNION_NAME: Final = f"{NAMESPACE}.Union"
 SCHEMA_BYTES_MAX: Final = 4 * 2**20
 DEPTH_MAX: Final = 64
 NODES_MAX: Final = 50_000
 FIXED_BYTES_MAX: Final = 2**20
+DIGITS_MAX: Final = 1000
+PRECISION_UNTOLD: Final = 64
+"""Confluent's word for a decimal that tells no precision."""
 
 PRIMITIVES: Final = frozenset(
     {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
@@ -131,6 +136,9 @@ def parse_avro(text: str, references: Sequence[str] = ()) -> AvroType:
     return found
 
 
+Named = tuple[str, str, tuple[str, ...]]
+
+
 class _Parser:
     """Reads one schema; shares the names with those read before."""
 
@@ -151,11 +159,16 @@ class _Parser:
 
     def _object(self, source: dict[str, Any], namespace: str, depth: int) -> AvroType:
         kind = source.get("type")
-        if kind in {"record", "error"}:
-            return self._record(source, namespace, depth)
-        if kind in {"enum", "fixed"}:
-            build = self._enum if kind == "enum" else self._fixed
-            return build(source, namespace)
+        if kind in {"record", "error", "enum", "fixed"}:
+            named = self._name(source, namespace)
+            known = self._names.get(named[0])
+            if known is not None and known.properties == source:
+                return known  # as to Avro: the same definition again is none
+            if known is not None or named[0] in self._open:
+                raise BadSchema(f"the name {named[0][:200]} is defined twice")
+            if kind in {"enum", "fixed"}:
+                return (self._enum if kind == "enum" else self._fixed)(source, named)
+            return self._record(source, named, depth)
         if kind in {"array", "map"}:
             items = self.parse(
                 source.get("items" if kind == "array" else "values"), namespace, depth + 1
@@ -181,7 +194,7 @@ class _Parser:
                 return found
         raise BadSchema(f"the type {name[:200]!r} is not defined")
 
-    def _name(self, source: Mapping[str, Any], namespace: str) -> tuple[str, str, tuple[str, ...]]:
+    def _name(self, source: Mapping[str, Any], namespace: str) -> Named:
         """Full name, namespace for what is inside, full aliases."""
         name, space = source.get("name"), source.get("namespace")
         if type(name) is not str or not _NAME.fullmatch(name):
@@ -191,8 +204,6 @@ class _Parser:
         else:
             space = space if type(space) is str else namespace
             name = f"{space}.{name}" if space else name
-        if name in self._names or name in self._open:
-            raise BadSchema(f"the name {name[:200]} is defined twice")
         given = source.get("aliases")
         aliases = tuple(
             alias if "." in alias or not space else f"{space}.{alias}"
@@ -201,8 +212,8 @@ class _Parser:
         )
         return name, space, aliases
 
-    def _record(self, source: Mapping[str, Any], namespace: str, depth: int) -> AvroType:
-        name, space, aliases = self._name(source, namespace)
+    def _record(self, source: Mapping[str, Any], named: Named, depth: int) -> AvroType:
+        name, space, aliases = named
         self._open.add(name)
         listed = source.get("fields")
         if type(listed) is not list:
@@ -239,8 +250,8 @@ class _Parser:
             tuple(a for a in aliases if type(a) is str) if type(aliases) is list else (),
         )
 
-    def _enum(self, source: Mapping[str, Any], namespace: str) -> AvroType:
-        name, _, aliases = self._name(source, namespace)
+    def _enum(self, source: Mapping[str, Any], named: Named) -> AvroType:
+        name, _, aliases = named
         symbols = source.get("symbols")
         if type(symbols) is not list or not all(type(s) is str for s in symbols):
             raise BadSchema(f"the enum {name[:200]} has no 'symbols'")
@@ -250,8 +261,8 @@ class _Parser:
         self._names[name] = found
         return found
 
-    def _fixed(self, source: Mapping[str, Any], namespace: str) -> AvroType:
-        name, _, aliases = self._name(source, namespace)
+    def _fixed(self, source: Mapping[str, Any], named: Named) -> AvroType:
+        name, _, aliases = named
         size = source.get("size")
         if type(size) is not int or not 0 <= size <= FIXED_BYTES_MAX:
             raise BadSchema(f"the fixed {name[:200]} has no size from 0 to {FIXED_BYTES_MAX}")
@@ -293,13 +304,17 @@ def _checked(found: AvroType) -> AvroType:
 
 def _logical(source: Mapping[str, Any], kind: str, size: int) -> dict[str, Any]:
     logical = source.get("logicalType")
-    if type(logical) is not str or kind not in _LOGICAL_BASES.get(logical, ()):
+    if type(logical) is not str:
+        return {}
+    logical = logical.lower()
+    if kind not in _LOGICAL_BASES.get(logical, ()):
         return {}
     if logical != "decimal":
         return {"logical": logical}
-    precision, scale = source.get("precision"), source.get("scale", 0)
-    if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision:
-        return {}  # Avro: an invalid decimal is its base type
-    if not 1 <= precision <= 1000 or (kind == "fixed" and not size):
+    # to Avro a decimal of odd precision or scale is its base type, to Connect a decimal
+    precision, scale = source.get("precision", PRECISION_UNTOLD), source.get("scale", 0)
+    if type(precision) is not int or type(scale) is not int:
+        return {}
+    if max(abs(precision), abs(scale)) > DIGITS_MAX or (kind == "fixed" and not size):
         return {}
     return {"logical": logical, "precision": precision, "scale": scale}

@@ -104,6 +104,48 @@ def avro_leftovers(folder: Path) -> None:
         assert caught.value.code == why, kind
 
 
+ENTRY: Final = {"type": "record", "name": "E", "connect.internal.type": "MapEntry"}
+
+
+def entries(key: Any) -> dict[str, Any]:
+    """The Avro schema of a map as Connect writes those without text keys."""
+    fields = [{"name": "key", "type": key}, {"name": "value", "type": "int"}]
+    return {"type": "array", "items": {**ENTRY, "fields": fields}}
+
+
+def avro_alone(folder: Path) -> None:
+    enum = {"type": "enum", "name": "N", "symbols": ["A"], "connect.name": "x"}
+    for kind, data, stored in (
+        ("null", b"", None),
+        (entries("string"), b"\2\2k\2\0", {"k": 1}),
+        (["int", entries("int")], b"\2\2\2\2\0", {"int": None, "array": {1: 1}}),
+        (["int", enum], b"\2\0", {"int": None, "N": "A"}),
+    ):
+        found = avro(field(kind), data, folder).value.values["c"]
+        assert getattr(found, "values", found) == stored or found == stored, kind
+
+
+def odd_properties(folder: Path) -> None:
+    instant = {"type": "long", "logicalType": "timestamp-millis"}
+    for more in ({"connect.version": "3"}, {"connect.version": 3}, {"connect.name": "x"}):
+        record = avro(field({**instant, **more}), datum("long", 5), folder)
+        assert micros(into(TimestamptzType(), record)) == 5000
+    record = avro(field({"type": "int", "connect.type": "int32"}), datum("int", 5), folder)
+    assert record.value.values["c"] == 5
+
+
+def union_of_bytes(folder: Path) -> None:
+    record = avro(field(["bytes", {"type": "fixed", "name": "F", "size": 1}]), b"\2x", folder)
+    assert record.value.values["c"].values == {"bytes": None, "F": b"x"}
+
+
+def key_of_parts(folder: Path) -> None:
+    kind = entries({"type": "array", "items": "int"})
+    with pytest.raises(RecordError) as caught:
+        avro(field(kind), b"\2\0\2\0", folder)
+    assert caught.value.code == "wrong_type"
+
+
 def avro_units(folder: Path) -> None:
     for unit, value in (("micros", 1_700_000_000_123_456), ("nanos", 1_700_000_000_123_456_000)):
         kind = {"type": "long", "logicalType": f"timestamp-{unit}"}
@@ -264,6 +306,10 @@ TRIALS: Final[dict[str, Trial]] = {
     "a header read by": headers_as_sent,
     "an Avro schema, JSON Schema or message": contains_itself,
     "a decimal of Avro's `fixed`": fixed_decimal,
+    "Avro's `null` as the only type": avro_alone,
+    "Avro: a `connect.version`": odd_properties,
+    "Avro: two types of a union": union_of_bytes,
+    "Avro: a map's entry whose key": key_of_parts,
     "a number outside of its `connect.type`": connect_type,
     "Avro: bytes after the datum": avro_leftovers,
     "Avro's `timestamp-micros`": avro_units,

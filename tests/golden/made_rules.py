@@ -19,6 +19,7 @@ from connect.errors import RecordError
 from connect.records import Time, Timestamp
 from connect.transforms.numbers import double_of
 from tests.golden import records_model as model
+from tests.golden.made_avro_rules import avro_rule
 from tests.golden.records_rules import Case, Outcome, Result, judge
 from tests.golden.records_suite import input_value, judged, parsed_schema, row_outcome
 
@@ -216,7 +217,7 @@ def verdict(compare: Callable[[Case], Result], case: Case) -> Result:
     if result.verdict != "failing":
         return result
     if "converter" in case:
-        rule = converter_rule(case)
+        rule = avro_rule(case) if case["converter"] == "AvroData" else converter_rule(case)
         return result if rule is None else Result(case["name"], "by rule", rule)
     if "" in case["expected"].get("split", ()):
         return Result(case["name"], "by rule", "an empty partition term is left out")

@@ -173,8 +173,10 @@ def _default_json(value: Any) -> Any:
     if isinstance(value, Time | Timestamp):
         return value.millis
     if isinstance(value, Struct):
-        return {k: _default_json(v) for k, v in value.values.items()}
-    return value
+        value = value.values
+    if isinstance(value, list):
+        return [_default_json(item) for item in value]
+    return {k: _default_json(v) for k, v in value.items()} if isinstance(value, Mapping) else value
 
 
 def same(left: Any, right: Any) -> bool:
