@@ -177,12 +177,17 @@ COLUMNS = [
 
 @pytest.mark.parametrize(("name", "column"), COLUMNS)
 def test_plain_keys_stay_in_columns(name: str, column: IcebergType | None, tmp_path: Path) -> None:
-    """Common records with common keys leave nothing to the reference."""
+    """Common records with common keys leave nothing to the reference.
+
+    A key that is no map is no part of a row without schema; where a table has a column for it the
+    reference says so.
+    """
     links, kind, one = PLAIN[name]
     connector = config(**{**KEYS[kind], **chain(*links, DEBEZIUM)})
     batch = source([(EVENT % ("c", SOURCE)).encode()] * 20, keys=[one] * 20)
     (found,) = decoded_by_columns(connector, plan(tmp_path, table(column)), batch)
-    assert (len(found.places), len(found.unexpected)) == (20, 0)
+    is_left = column is not None and name not in {"replace", "cast"}
+    assert (len(found.places), len(found.unexpected)) == (20, 20 if is_left else 0)
 
 
 def test_rows_replaced_by_a_key_made_of_the_value(tmp_path: Path) -> None:
