@@ -10,6 +10,7 @@ Rules of this file:
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import json
 import re
 from collections.abc import Callable
@@ -180,6 +181,23 @@ def unscaled_bytes(value: Decimal) -> bytes:
     return number.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
 
 
+_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS: Final = (
+    *("Jan", "Feb", "Mar", "Apr", "May", "Jun"),
+    *("Jul", "Aug", "Sep", "Oct", "Nov", "Dec"),
+)
+
+
+def _java_date(millis: int) -> str:
+    """``java.util.Date`` as a text, in UTC; beyond the years 1 to 9999 its milliseconds."""
+    try:
+        at = dt.datetime(1970, 1, 1) + dt.timedelta(milliseconds=millis)  # noqa: DTZ001 - UTC
+    except OverflowError:
+        return str(millis)
+    day, month = _DAYS[at.weekday()], _MONTHS[at.month - 1]
+    return f"{day} {month} {at:%d %H:%M:%S} UTC {at.year}"
+
+
 def java_text(value: Any) -> str:
     """``Object.toString`` of a value: what the Java sink matches routes against."""
     kind = type(value)
@@ -197,4 +215,6 @@ def java_text(value: Any) -> str:
     if kind is Struct:
         shown = [f"{k}={java_text(v)}" for k, v in value.values.items() if v is not None]
         return "Struct{" + ",".join(shown) + "}"
+    if kind is Date or kind is Time or kind is Timestamp:
+        return _java_date(value.days * _DAY_MS if kind is Date else value.millis)
     return str(value)

@@ -26,7 +26,9 @@ CASES = int(os.environ.get("JAVA_RECORDS_CASES", "1500"))
 SHARES = {
     "transform": 0.35,
     "converter": 0.3,
-    "avro": 0.5,
+    "avro": 0.3,
+    "route": 0.03,
+    "auto-create": 0.06,
     "chain": 0.15,
     "change event": 0.1,
     "predicate": 0.03,

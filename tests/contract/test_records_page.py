@@ -258,6 +258,20 @@ def no_route(_: Path) -> None:
     assert dropping.route(SinkRecord("t", 0, 0, None, value={"c": "y"})) == ()
 
 
+def empty_route_field(_: Path) -> None:
+    path = ReferencePath(config(**{"iceberg.tables": "db.t1", "iceberg.tables.route-field": ""}))
+    assert path.route(SinkRecord("t", 0, 0, None, value={"c": "y"})) == ("db.t1",)
+
+
+def empty_parts(_: Path) -> None:
+    dynamic = {"iceberg.tables.dynamic-enabled": "true", "iceberg.tables.route-field": "c"}
+    path = ReferencePath(config(**{"iceberg.tables": None, **dynamic}))
+    for name in ("", ".t"):
+        with pytest.raises(RecordError) as caught:
+            path.route(SinkRecord("t", 0, 0, None, value={"c": name}))
+        assert caught.value.code == UNMATCHED
+
+
 def no_table(_: Path) -> None:
     with pytest.raises(ConfigError, match=r"Must specify table name"):
         config(**{"iceberg.tables": ""})
@@ -306,6 +320,8 @@ TRIALS: Final[dict[str, Trial]] = {
     "a partition spec that cannot be": bad_spec,
     "a table listed twice": listed_twice,
     "a record that matches no route": no_route,
+    "`iceberg.tables.route-field` that is empty": empty_route_field,
+    "a table's name of a record that is empty": empty_parts,
     "no table at all": no_table,
     "a decimal of a Connect schema": long_precision,
     "two types for one new column": two_types,

@@ -221,12 +221,35 @@ def verdict(compare: Callable[[Case], Result], case: Case) -> Result:
         return result if rule is None else Result(case["name"], "by rule", rule)
     if "" in case["expected"].get("split", ()):
         return Result(case["name"], "by rule", "an empty partition term is left out")
+    if "record" in case or "records" in case:
+        rule = table_rule(case, result.detail)
+        return result if rule is None else Result(case["name"], "by rule", rule)
     if "input" in case and "config" in case and "table" not in case:
         rule = transform_rule(case, result.detail)
         return result if rule is None else Result(case["name"], "by rule", rule)
     if "column" in case:
         return _conversion(case, result)
     return _evolution(case, result) if "table" in case else result
+
+
+def table_rule(case: Case, difference: str) -> str | None:
+    """The rule by which routing or a new table differs; None when there is none."""
+    made = case["expected"].get("tables", {})
+    if "partition term" in difference and any(not t["partition"] for t in made.values()):
+        return "a bad partition spec is an error"
+    if case["config"].get("iceberg.tables.route-field") == "":
+        return "an empty route field is none"
+    if "Invalid regex" in difference:
+        return "a regular expression that is none is an error of the configuration"
+    if made and difference.endswith("'element']"):
+        return "refused: an item of another kind than the list's first"
+    if difference == "two fields have one name" and "insensitive" in json.dumps(case["config"]):
+        return "names that differ by case only are refused"
+    written = case["expected"].get("writes", {})
+    is_empty = any("" in name.split(".") for name in written)
+    if is_empty or "Invalid table name: null or empty" in json.dumps(case["expected"]):
+        return "a name with an empty part is no route"
+    return None
 
 
 def _conversion(case: Case, result: Result) -> Result:

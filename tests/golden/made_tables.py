@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from random import Random
 from typing import Any
 
@@ -120,23 +121,82 @@ def partition_spec(rng: Random) -> Case:
     return {"text": rng.choice((",", ", ", ",,")).join(terms), "schema": source["schema"]}
 
 
+_ROUTES = (
+    *("type.*", "TYPE1", "type1|type2", "", "\\w+", ".*\\d", "[a-z]+1", "(?i)TYPE1", "5(\\.0)?"),
+    *("null", "true|false", "\\{.*\\}", "[^t].*", ".", "type1\\b.*", "(type)\\1?1", "\\p{Alpha}+1"),
+)
+_KINDS = (
+    "type1",
+    "type1",
+    "type2",
+    "TYPE1",
+    "",
+    "type1\n",
+    5,
+    5.0,
+    1e7,
+    True,
+    None,
+    "5",
+    ["type1"],
+)
+
+
 def route(rng: Random) -> Case:
     """One case of ``routing/route``: recorded keys and tables, other records."""
     one, other = rng.choice(recorded("routing", "route")), rng.choice(recorded("routing", "route"))
     config = dict(one["config"])
     for key in config:
         if key.endswith("route-regex") and rng.random() < 0.4:
-            config[key] = rng.choice(
-                ("type.*", "TYPE1", "type1|type2", "", "\\w+", ".*\\d", "[a-z]+1")
-            )
+            config[key] = rng.choice(_ROUTES)
+        if key.endswith("route-field") and rng.random() < 0.3:
+            config[key] = rng.choice(("id", "kind", "m", "m.kind", "", "m.", ".kind", "zz"))
     records = [dict(source) for source in other["records"]]
+    if "nope" in str(config):  # what has no value asks for no table
+        records = [source for source in records if '"payload": null' not in json.dumps(source)]
     for source in records:
         if not source["schemas"]:
             source["value"] = made.twisted(rng, source["value"])
+            if isinstance(source["value"], dict) and rng.random() < 0.4:
+                source["value"] |= {"kind": rng.choice(_KINDS)}
     return {"config": config, "tables": one["tables"], "records": records}
 
 
 def auto_create(rng: Random) -> Case:
-    """One case of ``routing/auto-create``: recorded keys, other records."""
-    one = rng.choice(recorded("routing", "auto-create"))
-    return {"config": one["config"], "record": record(rng)}
+    """One case of ``routing/auto-create``: keys of all kinds, any record."""
+    config = {
+        "iceberg.tables.auto-create-enabled": "true",
+        "iceberg.tables": rng.choice(("db.t", "db.t", "db.t", "a.b.c.t", "db.t, db.u", " db.t")),
+    }
+    for key, choices in _CREATION.items():
+        if rng.random() < 0.15:
+            config[f"iceberg.{key}"] = rng.choice(choices)
+    if rng.random() < 0.4:
+        terms = (rng.choice(_TERMS).format(rng.choice(_FIELDS)) for _ in range(rng.choice((1, 2))))
+        key = rng.choice(("tables.default-partition-by", "table.db.t.partition-by"))
+        config[f"iceberg.{key}"] = ",".join(terms)
+    given = record(rng, _FIELDS)
+    value = given["value"]
+    if not given["schemas"] and isinstance(value, dict) and rng.random() < 0.9:
+        value.pop("", None)
+    if given["schemas"] and value is not None:
+        for field in value["schema"].get("fields", ()):
+            if not field["field"]:  # no field of an envelope
+                field["field"] = "e"
+                value["payload"]["e"] = value["payload"].pop("", None)
+    return {"config": config, "record": given}
+
+
+_FIELDS = ("id", "a", "b", "ts", "name")
+_TERMS = ("{}", "day({})", "hour({})", "month({})", "bucket({}, 4)", "truncate({}, 3)", "void({})")
+_BOOLEANS = ("true", "false", "TRUE")
+_CREATION = {
+    "tables.schema-force-optional": _BOOLEANS,
+    "tables.schema-case-insensitive": _BOOLEANS,
+    "tables.evolve-schema-enabled": _BOOLEANS,
+    "tables.default-id-columns": ("id", "id", "id,a", " id , ts "),
+    "tables.auto-create-props.format-version": ("1", "2", "3"),
+    "tables.auto-create-props.write.metadata.metrics.default": ("full", ""),
+    "tables.auto-create-props.write.parquet.compression-codec": ("snappy",),
+}
+"""Keys of new tables, below ``iceberg.``, and what they may be."""

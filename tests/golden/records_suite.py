@@ -170,7 +170,7 @@ def row_outcome(
 ) -> Outcome:
     """Convert a record, and show the row to pyarrow."""
     options = ConversionOptions(
-        case_insensitive=config.get("iceberg.tables.schema-case-insensitive") == "true",
+        case_insensitive=config.get("iceberg.tables.schema-case-insensitive", "").lower() == "true",
         name_mapping=properties.get("schema.name-mapping.default"),
     )
     if not isinstance(value, dict | Struct):

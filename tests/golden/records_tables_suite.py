@@ -204,7 +204,7 @@ def compare_route(case: Case) -> Result:
         for source in case["records"]:
             record = record_of(source)
             for table in router.route(record):
-                rows[table] += _write(table, record, existing, config)
+                rows[table] += _write(table, record, existing, case.get("config", {}), config)
     except (ConfigError, RecordError) as error:
         return judge(case, Outcome(error.code, detail=str(error)))
     found = {table: count for table, count in rows.items() if count}
@@ -215,17 +215,23 @@ def compare_route(case: Case) -> Result:
 
 
 def _write(
-    table: str, record: SinkRecord, existing: dict[str, Schema], config: ConnectorConfig
+    table: str,
+    record: SinkRecord,
+    existing: dict[str, Schema],
+    keys: Mapping[str, str],
+    config: ConnectorConfig,
 ) -> int:
     """Write a record as the pipeline would: create or miss the table, convert the row."""
     if table not in existing:
+        if config.auto_create_enabled and "." not in table:
+            raise ConfigError(f"no namespace of {table}", code="table_missing")
         if config.auto_create_enabled:
             existing[table] = table_for(table, record, config).schema
         elif config.dynamic_enabled:
             return 0
         else:
             raise ConfigError(f"no table {table}", code="table_missing")
-    outcome = row_outcome(existing[table], {}, {}, record.value)
+    outcome = row_outcome(existing[table], {}, keys, record.value)
     if outcome.error is not None:
         raise RecordError(outcome.detail, code=outcome.error)
     return 1
@@ -254,7 +260,7 @@ def compare_auto_create(case: Case) -> Result:
                 "properties": properties,
             }
             if record.value is not None:
-                _write(name, record, {name: new.schema}, config)
+                _write(name, record, {name: new.schema}, case.get("config", {}), config)
     except (ConfigError, RecordError, Unconvertible) as error:
         code = getattr(error, "code", None) or getattr(error, "reason", "")
         return judge(case, Outcome(code, detail=str(error)))
