@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
@@ -20,6 +21,12 @@ from worker.session import Session
 from worker.sql_query import SparkQuery, sql_plan
 from worker.sql_tables import StaticTables
 
+MARKS = [
+    pytest.mark.spark,
+    # pyspark leaves the socket of a collected result to the garbage collector
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
 PLACES = pa.table({"device": ["d1", "d2", "d2", None], "city": ["Oslo", "Bern", "Rome", "None"]})
 TABLE = Schema(
     NestedField(1, "id", LongType(), required=False),

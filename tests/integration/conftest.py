@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from connect.gateways.catalog import open_catalog
 from tests.coordinator_bench import Bench
 from tests.stack import Topics
 
-if TYPE_CHECKING:  # most tests need no browser
+if TYPE_CHECKING:  # most tests need no browser, and no Spark
+    from pathlib import Path
+
     from playwright.sync_api import Browser
 
     from tests.browsing import Visit
+    from tests.sql_rig import Rig
+    from worker.session import Session
 
 
 @pytest.fixture
@@ -56,3 +61,15 @@ def visit(browser: Browser) -> Iterator[Callable[..., Visit]]:
     yield made
     for one in visits:
         one.close()
+
+
+@pytest.fixture
+def rig(
+    spark_session: Session, tmp_path: Path, sql_catalog_properties: dict[str, str]
+) -> Iterator[Rig]:
+    """Queries of ``Sql`` over a catalog of their own; other modules have rigs of another kind."""
+    from tests.sql_rig import Rig
+
+    catalog = open_catalog("iceberg", sql_catalog_properties)
+    yield Rig(spark_session, tmp_path, catalog)
+    catalog.close()

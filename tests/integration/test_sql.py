@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -26,31 +25,14 @@ from pyiceberg.types import (
 )
 
 from connect.errors import ConfigError
-from connect.gateways.catalog import open_catalog
 from connect.transforms.sql import DECLARATION
 from tests.differential.support import config, rows_of
-from tests.sql_rig import PLACES, Rig, counts
+from tests.sql_rig import MARKS, PLACES, Rig, counts
 from worker.descriptors import Progress
-from worker.session import Session
 from worker.sql_query import SparkQuery, sql_plan
 from worker.sql_tables import StaticTables
 
-pytestmark = [
-    pytest.mark.spark,
-    # pyspark leaves the socket of a collected result to the garbage collector
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
-
-
-@pytest.fixture
-def rig(
-    spark_session: Session, tmp_path: Path, sql_catalog_properties: dict[str, str]
-) -> Iterator[Rig]:
-    """A catalog of its own."""
-    catalog = open_catalog("iceberg", sql_catalog_properties)
-    yield Rig(spark_session, tmp_path, catalog)
-    catalog.close()
+pytestmark = MARKS
 
 
 def test_the_page_shows_what_happens(rig: Rig) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     IntegerType,
@@ -18,28 +15,11 @@ from pyiceberg.types import (
     StructType,
 )
 
-from connect.gateways.catalog import open_catalog
 from tests.differential.support import rows_of
-from tests.sql_rig import Rig, counts
+from tests.sql_rig import MARKS, Rig, counts
 from worker.descriptors import Progress
-from worker.session import Session
 
-pytestmark = [
-    pytest.mark.spark,
-    # pyspark leaves the socket of a collected result to the garbage collector
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
-
-
-@pytest.fixture
-def rig(
-    spark_session: Session, tmp_path: Path, sql_catalog_properties: dict[str, str]
-) -> Iterator[Rig]:
-    """A catalog of its own."""
-    catalog = open_catalog("iceberg", sql_catalog_properties)
-    yield Rig(spark_session, tmp_path, catalog)
-    catalog.close()
+pytestmark = MARKS
 
 
 def test_columns_that_are_handed_through_stay_with_their_rows(rig: Rig) -> None:
