@@ -321,7 +321,7 @@ class NodeHerder:
     # ------------------------------------------------------------ common
 
     def _tasks(self, state: ConnectorState) -> tuple[int, ...]:
-        if state.target == "STOPPED" or state.layout is None:
+        if state.is_stopped or state.layout is None:
             return ()
         return tuple(range(len(state.layout.tasks)))
 

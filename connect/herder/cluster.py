@@ -41,7 +41,7 @@ class Cluster:
             state = self._store.get(name)
             if state.places is not None:
                 count = len(state.layout.tasks) if state.layout is not None else 0
-                tasks = () if state.target == "STOPPED" else state.places.tasks[:count]
+                tasks = () if state.is_stopped else state.places.tasks[:count]
                 placements[name] = {"coordinator": state.places.coordinator, "tasks": list(tasks)}
         nodes = [
             {

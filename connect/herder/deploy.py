@@ -104,7 +104,7 @@ class Deployer:
             self._fence(state, None, tasks=state.tasks_ever)
         elif state.target != "STARTED":
             stop(True)  # noqa: FBT003
-            if state.target == "STOPPED":
+            if state.is_stopped:
                 self._clear(state)
         else:
             self._start(state, stop)

@@ -58,7 +58,7 @@ def shown_status(state: ConnectorState, run: Run | None, told: Told, here: Here)
     own_node = places.coordinator if places is not None else here.worker_id
     if state.target == "STOPPED":
         return ConnectorStatus(state.name, "STOPPED", own_node)
-    count = len(state.layout.tasks) if state.layout else 0
+    count = len(state.layout.tasks) if state.layout and not state.is_stopped else 0
     if state.target == "PAUSED":
         paused = tuple(_paused(task, state, run, told, here) for task in range(count))
         return ConnectorStatus(state.name, "PAUSED", own_node, paused)

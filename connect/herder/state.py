@@ -65,6 +65,8 @@ class ConnectorState:
         name: connector name.
         config: as sent; None when the connector does not exist (deleted, or only leftovers).
         target: the operator's wish.
+        is_stopped: told to stop and not to start since: it has no tasks any more, also when it
+            is PAUSED by now and its layout still to be cleared.
         layout: the latest committed layout that is whole; None when there is none.
         task_configs: the stored properties of each task of ``layout``.
         ready: number of the newest layout whose transactional ids are all taken over.
@@ -82,6 +84,7 @@ class ConnectorState:
     name: str
     config: Mapping[str, str] | None = None
     target: TargetState = "STARTED"
+    is_stopped: bool = False
     layout: Layout | None = None
     task_configs: tuple[Mapping[str, str], ...] = ()
     ready: int | None = None
@@ -180,7 +183,10 @@ class ConfigState:
         wish = "STARTED" if value is None else value.get("state.v2") or value.get("state")
         for target in TARGET_STATES:
             if wish == target:
-                building.state = replace(building.state, target=target)
+                is_stopped = target == "STOPPED" or (
+                    building.state.is_stopped and target == "PAUSED"
+                )
+                building.state = replace(building.state, target=target, is_stopped=is_stopped)
                 return True
         return False
 

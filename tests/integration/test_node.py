@@ -97,6 +97,8 @@ def test_pause_resume_stop_show_at_once(node: RunningNode, topics: Topics) -> No
     assert node.call("PUT", "/connectors/c/stop").status_code == 204
     assert node.status("c") == ("STOPPED", [])
     assert node.call("GET", "/connectors/c").json()["tasks"] == []
+    assert node.call("PUT", "/connectors/c/pause").status_code == 202
+    assert node.status("c") == ("PAUSED", [])  # however far the stop has come
     node.until(lambda: node.has_stopped("c"))
     assert node.layouts("c")[1] == 2
     assert node.commands("worker", "c")[-1]["op"] == "stop"

@@ -39,6 +39,7 @@ def test_the_wish_shows_before_anything_has_happened() -> None:
     """PAUSED and STOPPED are told at once, whatever still runs."""
     assert shown(state(target="PAUSED"), run()) == ("PAUSED", ["PAUSED", "PAUSED"])
     assert shown(state(target="STOPPED"), run()) == ("STOPPED", [])
+    assert shown(state(target="PAUSED", is_stopped=True), run()) == ("PAUSED", [])
 
 
 def test_a_resumed_connector_shows_running_when_a_worker_is_there() -> None:

@@ -52,6 +52,18 @@ def test_target_state_of_an_old_worker_is_understood() -> None:
     assert folded.get("c").target == "PAUSED"
 
 
+def test_a_stopped_connector_that_is_paused_has_no_tasks_until_it_is_resumed() -> None:
+    """As in Kafka, where stopping takes the tasks away and only starting configures new ones."""
+    folded = fold(
+        [*stored.config_records("c", CONFIG), *stored.layout_records(layout(1, tasks=2), CONFIG)]
+    )
+    seen = []
+    for target in ("PAUSED", "STOPPED", "PAUSED", "STARTED", "PAUSED"):
+        folded.apply(*stored.target_record("c", target))
+        seen.append(folded.get("c").is_stopped)
+    assert seen == [False, True, True, False, False]
+
+
 def test_layout_counts_when_its_commit_record_is_read() -> None:
     """Task configs without their commit record change nothing but the numbering."""
     first = list(stored.layout_records(layout(1, tasks=2), CONFIG))
