@@ -104,9 +104,9 @@ class DateFormat:
                 continue
             following = self.pieces[place + 1] if place + 1 < len(self.pieces) else None
             abuts = following is not None and following.is_number
-            index = _read(piece, text, index, found, abuts=abuts)
+            index = read_part(piece, text, index, found, abuts=abuts)
         if strict:
-            _check(found, text[index:])
+            _check(found, text, index)
         return _instant(found)
 
     @property
@@ -129,6 +129,11 @@ def civil_from_days(days: int) -> tuple[int, int, int]:
     shifted_month = (5 * of_year + 2) // 153
     month = shifted_month + 3 if shifted_month < 10 else shifted_month - 9
     return year + era * 400 + (month <= 2), month, of_year - (153 * shifted_month + 2) // 5 + 1
+
+
+def day_of(year: int, month: int, day: int) -> int:
+    """Days since 1970-01-01; the day is counted from the month's first, however large it is."""
+    return days_from_civil(year, month, 1) + day - 1
 
 
 def _pieces(pattern: str) -> tuple[Piece, ...]:
@@ -185,7 +190,7 @@ _WRITERS: Final[Mapping[str, Callable[[_Parts, int], str]]] = {
     "y": _year,
     "M": _month,
     "d": lambda p, n: str(p.day).zfill(n),
-    "D": lambda p, n: str(p.days - days_from_civil(p.year, 1, 1) + 1).zfill(n),
+    "D": lambda p, n: str(p.days - day_of(p.year, 1, 1) + 1).zfill(n),
     "E": lambda p, n: _named(_DAYS, (p.days + 3) % 7, n),
     "u": lambda p, n: str((p.days + 3) % 7 + 1).zfill(n),
     "a": lambda p, _: "AM" if p.hour < 12 else "PM",
@@ -213,7 +218,22 @@ def _literal(literal: str, text: str, index: int) -> int:
     return index
 
 
-def _read(piece: Piece, text: str, index: int, found: dict[str, int], *, abuts: bool) -> int:
+def read_part(piece: Piece, text: str, index: int, found: dict[str, int], *, abuts: bool) -> int:
+    """Read what one letter of a pattern stands for, blanks before it aside.
+
+    Args:
+        piece: the letter.
+        text: what to read.
+        index: where in it.
+        found: gets the number, by letter.
+        abuts: a number follows without a mark between, so this one has as many digits as letters.
+
+    Returns:
+        Where the text goes on.
+
+    Raises:
+        ValueError: something else stands there.
+    """
     while index < len(text) and text[index] in " \t":
         index += 1
     letter = piece.letter
@@ -229,8 +249,7 @@ def _read(piece: Piece, text: str, index: int, found: dict[str, int], *, abuts: 
         number, index = _name(names, text, index)
         found[letter] = number + (letter == "M")
         return index
-    width = piece.count if abuts else 18
-    digits = re.compile(rf"-?[0-9]{{1,{width}}}" if not abuts else rf"[0-9]{{{width}}}")
+    digits = re.compile(rf"\d{{{piece.count}}}" if abuts else r"-?\d{1,18}(?!\d)")
     match = digits.match(text, index)
     if match is None:
         raise ValueError("there is no number where the pattern has one")
@@ -250,26 +269,38 @@ def _name(names: tuple[str, ...], text: str, index: int) -> tuple[int, int]:
     raise ValueError("there is no name where the pattern has one")
 
 
-def _check(found: Mapping[str, int], rest: str) -> None:
-    if rest:
+def _check(found: Mapping[str, int], text: str, end: int) -> None:
+    if end < len(text):
         raise ValueError("there is text after the time")
+    if any(char.isdecimal() and not char.isascii() for char in text):
+        raise ValueError("there are digits of another script")
     for letter, number in found.items():
         low, high = _RANGES.get(letter, (-(2**63), 2**63))
         if not low <= number <= high:
             raise ValueError("a part of the time is out of range")
     year, month, day = found.get("y", 1970), found.get("M", 1), found.get("d", 1)
-    days = days_from_civil(year, month, 1) + day - 1
+    days = day_of(year, month, day)
     if civil_from_days(days) != (year, month, day):
         raise ValueError("the month has no such day")
 
 
+def _weekday(letter: str, number: int) -> int:
+    """Days since a Monday; of ``u`` beyond 1 to 7 as Java's calendar has it, from Sunday."""
+    return number if letter == "E" else number - 1 if 1 <= number <= 7 else number - 2
+
+
 def _instant(found: dict[str, int]) -> int:
     year = found.get("y", 1970)
-    if "D" in found and "M" not in found:
-        days = days_from_civil(year, 1, 1) + found["D"] - 1
+    years, month = divmod(found.get("M", 1) - 1, 12)
+    told = [letter for letters in ("Eu", "dD") for letter in found if letter in letters]
+    last = told[-1] if told else "d"
+    if last == "D":
+        days = day_of(year, 1, found["D"])
+    elif last in "Eu":
+        first = day_of(year + years, month + 1, 1)
+        days = first + (_weekday(last, found[last]) - first - 3) % 7
     else:
-        years, month = divmod(found.get("M", 1) - 1, 12)
-        days = days_from_civil(year + years, month + 1, 1) + found.get("d", 1) - 1
+        days = day_of(year + years, month + 1, found.get("d", 1))
     hour = found.get("H", found.get("k", 0) % 24 if found.get("k") == 24 else found.get("k", 0))
     for letter in "hK":
         if letter in found:

@@ -27,7 +27,8 @@ DECLARATION: Final = Declaration(
     "InsertHeader",
     KAFKA,
     "Adds a header. The literal is read as Kafka's simple header converter reads it: `12` is a "
-    "number, `true` a boolean, `2024-01-02` a date, anything else a text.",
+    'number, `true` a boolean, `2024-01-02` a date, `[1,2]` a list, `{"a":1}` a map, anything '
+    "else a text. Of `12,x` and of `07:51:30` the first number counts.",
     make,
     Example(
         {"header": "source", "value.literal": "eu-1"},

@@ -1,101 +1,252 @@
-"""Texts as Kafka's ``Values.parseString`` reads them: the literal of ``InsertHeader``."""
+"""Texts as Kafka's ``Values.parseString`` reads them: the literal of ``InsertHeader``.
+
+Rules of this file:
+- The grammar is Kafka's to the letter, also where it is odd: the first value of a text decides
+  and what follows is ignored (``12,x`` is 12), a comma may end a list and may be missing in a
+  map, blanks alone between two marks vanish within quotes, ``[1,null]`` is no list.
+- Of two types in a list the wider number wins; of two with one bare type the last.
+- Not Kafka's: 50 levels are the most; a map whose keys are lists or maps, or of several kinds
+  that are equal here (``true`` and 1), leaves all a text.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-from connect.conversion.temporal import days_from_civil
-from connect.records import ConnectSchema, Date, Int8, Int16, Int32, Time, Timestamp
+from connect.records import ConnectSchema, Date, Float32, Int8, Int16, Int32, Time, Timestamp
 from connect.transforms.base import DATE, DECIMAL, STRING_SCHEMA, TIME, TIMESTAMP
-from connect.transforms.numbers import decimal_of, float32, float64
+from connect.transforms.date_format import DateFormat
+from connect.transforms.numbers import float32, float32_of
 
 Typed = tuple[ConnectSchema | None, Any]
 
-_DATE: Final = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
-_TIME: Final = re.compile(r"(\d{2}):(\d{2}):(\d{2})\.(\d{3})Z")
-_TOKEN: Final = re.compile(r'[^,:"\[\]{}\s\\]+')
-_SIZES: Final = (("int8", 8), ("int16", 16), ("int32", 32), ("int64", 64))
-_ORDER: Final = ("int8", "int16", "int32", "int64", "float32", "float64")
-_EXPONENT_MAX: Final = 5_000
+_TOKEN: Final = re.compile(r'(?:\\.?|[^\\:,{}\[\]"])+|.', re.DOTALL)
+_NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,10})?")
+_BLANKS: Final = "".join(map(chr, range(33)))
+_INTEGERS: Final = ((8, Int8), (16, Int16), (32, Int32), (64, int))
+_WIDTHS: Final = ("int8", "int16", "int32", "int64", "float32", "float64")
+_LONG_DIGITS: Final = 19
+_SCALES: Final = range(-(2**31), 2**31)
 _DEPTH_MAX: Final = 50
+_DAY_MS: Final = 86_400_000
+_TEMPORAL: Final = {
+    10: (ConnectSchema("int32", name=DATE, version=1), DateFormat("yyyy-MM-dd")),
+    13: (ConnectSchema("int32", name=TIME, version=1), DateFormat("HH:mm:ss.SSS'Z'")),
+    24: (
+        ConnectSchema("int64", name=TIMESTAMP, version=1),
+        DateFormat("yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"),
+    ),
+}
+"""By the length of the text."""
 
 
 class _NotThisWay(ValueError):  # noqa: N818 - ends an attempt
-    """The text is no list, map or scalar of the grammar."""
+    """The text is no list or map of the grammar."""
+
+
+class _Unheld(ValueError):  # noqa: N818 - ends the attempt
+    """The text is what only Java can hold."""
 
 
 def parsed(text: str) -> Typed:
     """A text with the schema and value that Kafka finds in it; itself when it finds nothing."""
-    trimmed = text.strip()
-    if not trimmed:
-        return STRING_SCHEMA, text
-    if trimmed[0] in "[{":
+    schema, value = _Reader(text).first() if text else (STRING_SCHEMA, text)
+    return schema, _shown(schema, value)
+
+
+class _Reader:
+    """The tokens of a text, each one of ``: , { } [ ] "`` or what stands between them."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._index = 0
+        self._ahead: str | None = None
+        self._is_held = True
+
+    # -------------------------------------------------------------- tokens
+
+    @property
+    def _has_more(self) -> bool:
+        return self._ahead is not None or self._index < len(self._text)
+
+    def _token(self) -> str:
+        found = self._ahead
+        self._ahead = None
+        if found is None:
+            match = _TOKEN.match(self._text, self._index)
+            found = "" if match is None else match[0]
+            self._index += len(found)
+        return found
+
+    def _takes(self, expected: str) -> bool:
+        """Take the next token that is not blank if it is the expected one."""
+        if not self._has_more:
+            return False
+        found = self._token()
+        while not found.strip(_BLANKS) and self._index < len(self._text):
+            found = self._token()
+        if found.strip(_BLANKS) == expected:
+            return True
+        self._ahead = found
+        return False
+
+    def _mark(self) -> int:
+        return self._index - len(self._ahead or "")
+
+    def _rewind(self, index: int) -> None:
+        self._index, self._ahead = index, None
+
+    # -------------------------------------------------------------- values
+
+    def first(self) -> Typed:
+        """The value that the text begins with."""
+        word = self._word(is_inner=False)
+        if word is not None:
+            return word
         try:
-            (schema, value), end = _element(trimmed, 0, 0)
+            found = self._container(0)
+        except _Unheld:
+            return STRING_SCHEMA, self._text
         except _NotThisWay:
-            return STRING_SCHEMA, text
-        return (schema, value) if end == len(trimmed) else (STRING_SCHEMA, text)
-    whole = _scalar(trimmed)
-    if whole is not None:
-        return whole
-    token = _TOKEN.match(trimmed)
-    # Kafka looks at the text's first token alone when it is a number: 1,2 is 1
-    if token is not None and trimmed[token.end() : token.end() + 1] == ",":
-        return _scalar(token[0]) or (STRING_SCHEMA, text)
-    return STRING_SCHEMA, text
+            self._rewind(0)
+            found = None
+        if found is not None:
+            return found if self._is_held else (STRING_SCHEMA, self._text)
+        token = self._token()
+        if not token.strip(_BLANKS):
+            return STRING_SCHEMA, token
+        return self._scalar(token.strip(_BLANKS)) or (STRING_SCHEMA, self._text)
 
+    def _inner(self, depth: int) -> Typed:
+        """A value within a list or map; a text only within quotes, or of blanks."""
+        if self._takes('"'):
+            return self._quoted()
+        word = self._word(is_inner=True)
+        if word is not None:
+            return word
+        found = self._container(depth)
+        if found is not None:
+            return found
+        if not self._has_more:
+            raise _NotThisWay
+        token = self._token()
+        if not token.strip(_BLANKS):
+            return STRING_SCHEMA, token
+        found = self._scalar(token.strip(_BLANKS))
+        if found is None:
+            raise _NotThisWay
+        return found
 
-def _scalar(word: str) -> Typed | None:
-    if word == "null":
-        return None, None
-    if word in ("true", "false"):
-        return ConnectSchema("boolean"), word == "true"
-    return _temporal(word) or _number(word)
-
-
-def _temporal(token: str) -> Typed | None:
-    day, _, clock = token.partition("T")
-    date = _DATE.fullmatch(day)
-    time = _TIME.fullmatch(clock if date else token)
-    if date and not clock and "T" not in token:
-        return ConnectSchema("int32", name=DATE, version=1), Date(_days(date))
-    if time is None:
+    def _word(self, *, is_inner: bool) -> Typed | None:
+        for word, found in _WORDS.items():
+            start = self._mark()
+            if self._takes(word) and (is_inner or not self._has_more):
+                return found
+            self._rewind(start)
         return None
-    hours, minutes, seconds, millis = map(int, time.groups())
-    clock_ms = ((hours * 60 + minutes) * 60 + seconds) * 1000 + millis
-    if date:
-        instant = Timestamp(_days(date) * 86_400_000 + clock_ms)
-        return ConnectSchema("int64", name=TIMESTAMP, version=1), instant
-    return ConnectSchema("int32", name=TIME, version=1), Time(clock_ms)
+
+    def _container(self, depth: int) -> Typed | None:
+        is_list = self._takes("[")
+        if not is_list and not self._takes("{"):
+            return None
+        if depth == _DEPTH_MAX:
+            raise _Unheld
+        return self._list(depth + 1) if is_list else self._map(depth + 1)
+
+    def _list(self, depth: int) -> Typed:
+        items: list[Typed] = []
+        while self._has_more:
+            if self._takes("]"):
+                schema = _common([own for own, _ in items])
+                values = [_aligned(schema, value) for _, value in items]
+                return ConnectSchema("array", value_schema=schema), values
+            if self._takes(","):
+                break
+            items.append(self._inner(depth))
+            end = self._mark()
+            if self._takes("]"):
+                self._rewind(end)
+            elif not self._takes(","):
+                break
+        raise _NotThisWay
+
+    def _map(self, depth: int) -> Typed:
+        pairs: list[tuple[Typed, Typed]] = []
+        while self._has_more:
+            if self._takes("}"):
+                schema, found, is_held = _map_of(pairs)
+                self._is_held &= is_held
+                return schema, found
+            if self._takes(","):
+                break
+            key = self._inner(depth)
+            if key[1] is None or not self._takes(":") or not self._has_more:
+                break
+            pairs.append((key, self._inner(depth)))
+            self._takes(",")
+        raise _NotThisWay
+
+    def _quoted(self) -> Typed:
+        parts: list[str] = []
+        while self._has_more and not self._takes('"'):
+            parts.append(self._token())
+        content = "".join(parts)
+        return _temporal(content) or (STRING_SCHEMA, content)
+
+    def _scalar(self, word: str) -> Typed | None:
+        if word[0].isdecimal():
+            start = self._mark()
+            rest = [self._token() for _ in range(4) if self._has_more]
+            found = _temporal(word + "".join(rest)) if len(rest) == 4 else None
+            if found is not None:
+                return found
+            self._rewind(start)
+            found = _temporal(word)
+            if found is not None:
+                return found
+        return _number(word) if word[0].isdecimal() or word[0] in "+-" else None
 
 
-def _days(date: re.Match[str]) -> int:
-    year, month, day = map(int, date.groups())
-    years, months = divmod(month - 1, 12)
-    return days_from_civil(year + years, months + 1, 1) + day - 1
+_WORDS: Final[dict[str, Typed]] = {
+    "null": (None, None),
+    "true": (ConnectSchema("boolean"), True),
+    "false": (ConnectSchema("boolean"), False),
+}
 
 
-def _number(token: str) -> Typed | None:
+def _temporal(text: str) -> Typed | None:
+    """A date, time or instant; Java's lenient reading, so month 13 is January."""
+    text = text.replace("\\:", ":")
+    known = _TEMPORAL.get(len(text) + sum(char > "\uffff" for char in text))
+    if known is None:
+        return None
+    schema, form = known
     try:
-        decimal = decimal_of(token)
+        return schema, Timestamp(form.parse(text))
     except ValueError:
         return None
+
+
+def _number(word: str) -> Typed | None:
+    if not _NUMBER.fullmatch(word):
+        return None
+    decimal = Decimal(word) or abs(Decimal(word))  # Java has no negative zero
     exponent = decimal.as_tuple().exponent
     assert isinstance(exponent, int)
-    if abs(exponent) > _EXPONENT_MAX:
+    if -exponent not in _SCALES:
         return None
-    if decimal == decimal.to_integral_value():
-        whole = int(decimal)
-        for name, bits in _SIZES:
-            if -(1 << (bits - 1)) <= whole < 1 << (bits - 1):
-                return ConnectSchema(name), whole
+    is_long = decimal.adjusted() < _LONG_DIGITS and decimal == decimal.to_integral_value()
+    whole = int(decimal) if is_long and decimal else 0
+    for bits, kind in _INTEGERS:
+        if (is_long or not decimal) and -(1 << (bits - 1)) <= whole < 1 << (bits - 1):
+            return ConnectSchema(f"int{bits}"), kind(whole)
     if exponent != 0:
-        for kind, made in (("float32", float32(decimal)), ("float64", float64(decimal))):
+        for kind_name, made in (("float32", float32_of(str(decimal))), ("float64", float(decimal))):
             if made - made == 0.0:
-                return ConnectSchema(kind), made
+                return ConnectSchema(kind_name), made
     schema = ConnectSchema("bytes", name=DECIMAL, version=1, parameters={"scale": str(-exponent)})
     return schema, decimal
 
@@ -103,87 +254,76 @@ def _number(token: str) -> Typed | None:
 # ------------------------------------------------------------------ lists and maps
 
 
-def _element(text: str, index: int, depth: int) -> tuple[Typed, int]:
-    index = _blank(text, index)
-    if depth > _DEPTH_MAX or index >= len(text):
-        raise _NotThisWay
-    if text[index] == "[":
-        items, index = _items(text, index, "]", depth)
-        schema = ConnectSchema("array", value_schema=_common([s for ((s, _),) in items]))
-        return (schema, [_aligned(schema.value_schema, *t) for (t,) in items]), index
-    if text[index] == "{":
-        pairs, index = _items(text, index, "}", depth)
-        key = _common([k[0] for k, _ in pairs])
-        value = _common([v[0] for _, v in pairs])
-        schema = ConnectSchema("map", key_schema=key, value_schema=value)
-        found = {_aligned(key, *k): _aligned(value, *v) for k, v in pairs}
-        return (schema, found), index
-    if text[index] == '"':
-        return _quoted(text, index)
-    token = _TOKEN.match(text, index)
-    scalar = None if token is None else _scalar(token[0])
-    if token is None or scalar is None:
-        raise _NotThisWay
-    return scalar, token.end()
-
-
-def _items(text: str, index: int, close: str, depth: int) -> tuple[list[tuple[Typed, ...]], int]:
-    items: list[tuple[Typed, ...]] = []
-    index = _blank(text, index + 1)
-    if text[index : index + 1] == close:
-        return items, index + 1
-    while True:
-        first, index = _element(text, index, depth + 1)
-        index = _blank(text, index)
-        if close == "}":
-            if text[index : index + 1] != ":":
-                raise _NotThisWay
-            second, index = _element(text, index + 1, depth + 1)
-            items.append((first, second))
-        else:
-            items.append((first,))
-        index = _blank(text, index)
-        following = text[index : index + 1]
-        if following == close:
-            return items, index + 1
-        if following != ",":
-            raise _NotThisWay
-        index += 1
-
-
-def _quoted(text: str, index: int) -> tuple[Typed, int]:
-    end = index + 1
-    while end < len(text) and text[end] != '"':
-        end += 2 if text[end] == "\\" else 1
-    if end >= len(text):
-        raise _NotThisWay
-    return (STRING_SCHEMA, text[index + 1 : end].replace('\\"', '"')), end + 1
-
-
-def _blank(text: str, index: int) -> int:
-    while index < len(text) and text[index].isspace():
-        index += 1
-    return index
+def _map_of(pairs: Sequence[tuple[Typed, Typed]]) -> tuple[ConnectSchema, dict[Any, Any], bool]:
+    """Schema and value of a map, and whether it is all of the map."""
+    key = _common([own for (own, _), _ in pairs])
+    value = None if key is None else _common([own for _, (own, _) in pairs])
+    last: dict[tuple[type, Any], Any] = {}
+    for (_, one), (_, other) in pairs:
+        last[type(one), repr(one) if isinstance(one, list | dict) else one] = other
+    found = {_aligned(key, one): _aligned(value, other) for (_, one), other in last.items()}
+    is_held = not any(isinstance(one, list | dict) for (_, one), _ in pairs)
+    is_held &= key is not None or len(found) == len(last)
+    return ConnectSchema("map", key_schema=key, value_schema=value), found, is_held
 
 
 def _common(schemas: Sequence[ConnectSchema | None]) -> ConnectSchema | None:
-    """The schema of all elements; None when there is none."""
-    kinds = {s.type if s.name is None else s.name for s in schemas if s is not None}
-    if kinds and kinds <= set(_ORDER):
-        return ConnectSchema(max(kinds, key=_ORDER.index))
-    found = [schema for schema in schemas if schema is not None]
-    return found[0] if found and all(schema == found[0] for schema in found) else None
+    """The schema of all items; None when there is none."""
+    common: ConnectSchema | None = None
+    for schema in schemas:
+        if schema is None:
+            continue
+        if common is None or common.type == schema.type:
+            common = schema
+        elif common.type in _WIDTHS and schema.type in _WIDTHS:
+            common = max(common, schema, key=lambda one: _WIDTHS.index(one.type))
+        else:
+            return None
+    return common
 
 
-_SIZED: Final = {"int8": Int8, "int16": Int16, "int32": Int32}
+def _aligned(schema: ConnectSchema | None, value: Any) -> Any:
+    """A value in the common type.
 
-
-def _aligned(schema: ConnectSchema | None, own: ConnectSchema | None, value: Any) -> Any:
-    """A number in the common type; in the kind of its own where there is none."""
-    if own is None or isinstance(value, Decimal):
-        return value
+    Raises:
+        _NotThisWay: it cannot be one of it.
+    """
     if schema is None:
-        return _SIZED[own.type](value) if own.type in _SIZED and own.name is None else value
-    if schema.type == "float32":
-        return float32(value)
-    return float(value) if schema.type == "float64" else value
+        return value
+    if value is None:
+        raise _NotThisWay
+    make = _NUMBERS.get(schema.type)
+    if make is None or (isinstance(value, Timestamp) and schema.name is not None):
+        return value
+    if isinstance(value, Timestamp):
+        raise _NotThisWay
+    if schema.name is None:
+        return make(value)
+    if schema.name == TIME and not 0 <= value <= _DAY_MS:
+        raise _NotThisWay
+    return Timestamp(value * (_DAY_MS if schema.name == DATE else 1))
+
+
+_NUMBERS: Final[dict[str, Callable[[Any], Any]]] = {
+    **{f"int{bits}": kind for bits, kind in _INTEGERS},
+    "float32": float32,
+    "float64": float,
+}
+
+
+def _shown(schema: ConnectSchema | None, value: Any) -> Any:
+    """A value as the data model has it: sized numbers only where no schema tells the size."""
+    if isinstance(value, list):
+        inner = None if schema is None else schema.value_schema
+        return [_shown(inner, item) for item in value]
+    if isinstance(value, dict):
+        key, inner = (None, None) if schema is None else (schema.key_schema, schema.value_schema)
+        return {_shown(key, k): _shown(inner, v) for k, v in value.items()}
+    if schema is None or isinstance(value, Float32):
+        return value
+    if isinstance(value, Timestamp):
+        days, rest = divmod(value.millis, _DAY_MS)
+        if schema.name == DATE and rest == 0:
+            return Date(days)
+        return Time(value.millis) if schema.name == TIME and days == 0 else value
+    return int(value) if isinstance(value, Int8 | Int16 | Int32) else value

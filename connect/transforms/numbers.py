@@ -97,7 +97,8 @@ def float32_of(text: str) -> Float32:
     if not math.isfinite(near) or near == double or "x" in text.lower():
         return near
     towards = np.float32(np.copysign(np.inf, double - near))
-    other = np.nextafter(np.float32(near), towards)
+    with np.errstate(over="ignore"):
+        other = np.nextafter(np.float32(near), towards)
     if (float(near) + float(other)) / 2 != double:
         return near
     exact, middle = Decimal(text.strip(_BLANKS).rstrip("fFdD")), Decimal(double)

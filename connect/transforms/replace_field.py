@@ -64,7 +64,7 @@ def make(options: Options, side: Side) -> Apply:
 
     def rebuilt(schema: ConnectSchema) -> ConnectSchema:
         fields = [(renames.get(n, n), s) for n, s in schema.fields if keeps(n)]
-        return struct_like(schema, fields, optional=schema.optional)
+        return struct_like(schema, fields)
 
     new_schema = PerSchema(rebuilt)
 

@@ -27,6 +27,7 @@ SHARES = {
     "transform": 0.35,
     "converter": 0.3,
     "avro": 0.3,
+    "header": 0.2,
     "route": 0.03,
     "auto-create": 0.06,
     "chain": 0.15,

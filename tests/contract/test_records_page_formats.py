@@ -156,6 +156,21 @@ def avro_units(folder: Path) -> None:
     assert getattr(found, "microsecond", found) == 5
 
 
+def partial_default(folder: Path) -> None:
+    inner = {**field("int"), "name": "I", "connect.default": {}}
+    inner["fields"][0]["default"] = 7
+    record = avro(field(["null", inner]), b"\0", folder)
+    assert record.value_schema is not None
+    assert dict(record.value_schema.fields[0][1].default.values) == {"c": 7}
+
+
+def end_of_day(folder: Path) -> None:
+    kind = {"type": "int", "connect.name": "org.apache.kafka.connect.data.Time"}
+    with pytest.raises(RecordError) as caught:
+        avro(field(kind), datum("int", 86_400_000), folder)
+    assert caught.value.code == "out_of_range"
+
+
 def other_kinds(_: Path) -> None:
     schema = '{"type":"object","properties":{"c":{"type":"integer"}}}'
     with pytest.raises(RecordError) as caught:
@@ -269,9 +284,15 @@ def renamed_to_another(_: Path) -> None:
     assert dict(record.value.values) == {"ts": 7}
 
 
-def literals_kept(_: Path) -> None:
-    keys = {"header": "h", "value__literal": "07:51:30.888"}
-    assert read(b"{}", **chain(f"{KAFKA}InsertHeader", **keys)).headers[0].value == "07:51:30.888"
+def odd_literals(_: Path) -> None:
+    for text, value in (
+        ("07:51:30.888", 7),
+        ("{[1]:2}", "{[1]:2}"),
+        ("{true:2,1:3}", "{true:2,1:3}"),
+        ("[" * 51 + "]" * 51, "[" * 51 + "]" * 51),
+    ):
+        keys = {"header": "h", "value__literal": text}
+        assert read(b"{}", **chain(f"{KAFKA}InsertHeader", **keys)).headers[0].value == value
 
 
 def converted(text: bytes, pattern: str) -> Any:
@@ -284,12 +305,20 @@ def converted(text: bytes, pattern: str) -> Any:
 def before_1582(_: Path) -> None:
     days = (dt.date(1, 1, 1) - dt.date(1970, 1, 1)).days
     assert converted(b"0001-01-01", "yyyy-MM-dd") == days * 86_400_000
+    assert converted(b"0000-12-31", "yyyy-MM-dd") == (days - 1) * 86_400_000
 
 
-def digits_only(_: Path) -> None:
-    with pytest.raises(RecordError) as caught:
-        converted(b"9999-12-31", "yyyyMMdd")
-    assert caught.value.code == "bad_text"
+def abutting_numbers(_: Path) -> None:
+    for text in (b"9999-12-31", b"2024 1 1", b"NaN0101"):
+        with pytest.raises(RecordError) as caught:
+            converted(text, "yyyyMMdd")
+        assert caught.value.code == "bad_text"
+
+
+def long_numbers(_: Path) -> None:
+    assert converted(b"1700000000123", "S") == 1_700_000_000_123
+    with pytest.raises(RecordError):
+        converted(b"1" * 19, "S")
 
 
 def double_texts(_: Path) -> None:
@@ -309,6 +338,8 @@ TRIALS: Final[dict[str, Trial]] = {
     "Avro's `null` as the only type": avro_alone,
     "Avro: a `connect.version`": odd_properties,
     "Avro: two types of a union": union_of_bytes,
+    "Avro: a record's own `connect.default`": partial_default,
+    "Avro: `connect.name` of a time": end_of_day,
     "Avro: a map's entry whose key": key_of_parts,
     "a number outside of its `connect.type`": connect_type,
     "Avro: bytes after the datum": avro_leftovers,
@@ -323,9 +354,10 @@ TRIALS: Final[dict[str, Trial]] = {
     "documents with notations": shell_notation,
     "`DebeziumTransform` without schema": row_that_is_none,
     "`ReplaceField` of a struct": renamed_to_another,
-    "`InsertHeader` with a literal": literals_kept,
+    "`InsertHeader` with a literal": odd_literals,
     "days before 15 October 1582": before_1582,
-    "a text that a pattern of digits": digits_only,
+    "a number in a date pattern": abutting_numbers,
+    "a number of a time beyond 32": long_numbers,
     "a double as text": double_texts,
     "a whole number beyond 2^53": large_doubles,
     "two-digit years": two_digit_years,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.golden import made_avro
+from tests.golden import made_avro, made_literals
 from tests.golden import made_converters as converters
 from tests.golden import made_tables as tables
 from tests.golden import made_transforms as transforms
@@ -28,6 +28,7 @@ MAKERS: dict[str, tuple[str, str, Callable[[Random], Case]]] = {
     "auto-create": ("routing", "auto-create", tables.auto_create),
     "predicate": ("predicates", "a", transforms.predicate),
     "converter": ("converters", "a", converters.converter),
+    "header": ("converters", "SimpleHeaderConverter", made_literals.header),
     "avro": ("converters", "AvroData", made_avro.avro),
 }
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from tests.golden import made_values as made
+from tests.golden.made_literals import literal
 from tests.golden.made_records import Case, record, recorded, twisted
 
 _KAFKA = "org.apache.kafka.connect.transforms."
@@ -182,19 +183,6 @@ _CONFIGS: dict[str, Callable[[Random], dict[str, str]]] = {
 }
 _OWN_CLASS = {"CopyValue", "JsonToMapTransform"}
 _NO_SIDES = {"InsertHeader", "RegexRouter", "TimestampRouter", *_OWN_CLASS}
-
-
-def literal(rng: Random) -> str:
-    """A text for ``Values.parseString``."""
-    words = (*made.NUMBERS, *made.DATES, *made.TIMES, "true", "null", '"a"', "x", "12:34:56.789Z")
-    kind = rng.random()
-    if kind < 0.4:
-        return made.text(rng)
-    if kind < 0.7:
-        return "[" + ",".join(rng.choice(words) for _ in range(rng.randrange(4))) + "]"
-    keys = ('"a"', '"b"', "1", "2")
-    pairs = (f"{rng.choice(keys)}:{rng.choice(words)}" for _ in range(rng.randrange(4)))
-    return "{" + rng.choice((",", ", ", " ,")).join(pairs) + "}"
 
 
 def transform(rng: Random) -> Case:

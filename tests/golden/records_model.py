@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import datetime as dt
 import re
 import struct
@@ -104,7 +105,21 @@ def plain(value: Any) -> Any:
 
 
 def schema_of(source: Mapping[str, Any] | None) -> ConnectSchema | None:
-    """A schema from the envelope's form; defaults keep their decimals."""
+    """A schema from the envelope's form, also a list or map without schema of its elements."""
+    elements = [key for key in ("items", "keys", "values") if key in (source or {})]
+    if source is None or not elements or "default" in source:
+        return _schema_of(source)
+    built = _schema_of({**source, **{key: {"type": "string"} for key in elements}})
+    assert built is not None
+    return dataclasses.replace(
+        built,
+        key_schema=schema_of(source.get("keys")),
+        value_schema=schema_of(source.get("items", source.get("values"))),
+    )
+
+
+def _schema_of(source: Mapping[str, Any] | None) -> ConnectSchema | None:
+    """A schema whose parts are all told; defaults keep their decimals."""
     import json
 
     exact = JsonReader(decimals=True).read(json.dumps(source).encode())
@@ -126,6 +141,8 @@ def payload(schema: ConnectSchema | None, value: Any) -> Any:
         return Struct(schema, {name: payload(s, value.get(name)) for name, s in schema.fields})
     if schema.type == "array":
         return [payload(schema.value_schema, item) for item in value]
+    if schema.type == "map" and schema.key_schema is None:
+        return plain(value)
     if schema.type == "map":
         pairs = value.items() if isinstance(value, dict) else value
         return {payload(schema.key_schema, k): payload(schema.value_schema, v) for k, v in pairs}
@@ -194,6 +211,22 @@ def same(left: Any, right: Any) -> bool:
     if isinstance(left, Decimal):
         return str(left) == str(right)
     return bool(left == right)
+
+
+def alike(left: Any, right: Any) -> bool:
+    """``same``, but numbers count by value: of lists in a list Java knows the last one's kind."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(alike(left[k], right[k]) for k in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(alike, left, right))
+    kinds = (int, float)
+    if isinstance(left, kinds) and isinstance(right, kinds) and not isinstance(left, bool):
+        return (
+            float32(left) == float32(right)
+            if Float32 in map(type, (left, right))
+            else left == right
+        )
+    return same(left, right)
 
 
 def unnamed(value: Any) -> Any:
