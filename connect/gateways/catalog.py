@@ -75,7 +75,7 @@ class CatalogGateway:
 
         Raises:
             CommitRefused: ``table_missing``, ``unauthorized``, ``forbidden``,
-                ``python_module_refused``, ``metadata_missing``.
+                ``python_module_refused``, ``metadata_missing``, ``unsupported_type``.
             RetriableError: ``catalog_unavailable``.
         """
         with _mapped(identifier):

@@ -34,6 +34,7 @@ from connect.errors import (
 
 THROTTLED = "catalog_throttled"
 _MESSAGE_CHARACTERS_MAX = 500
+_UNKNOWN_TYPE = "Unsupported field type"  # PyIceberg's words for a variant column
 _CODE_BY_CLASS: tuple[tuple[type[Exception], str], ...] = (
     (NoSuchTableError, "table_missing"),
     (NoSuchNamespaceError, "table_missing"),
@@ -80,6 +81,8 @@ def request_error(error: Exception) -> IcefloeError:
         return CommitRefused(message, code=code)
     if isinstance(error, FileNotFoundError):
         return CommitRefused(message, code="metadata_missing")
+    if _UNKNOWN_TYPE in message:
+        return CommitRefused(message, code="unsupported_type")
     if isinstance(error, NotImplementedError):
         return CommitRefused(message, code="catalog_refused")
     if isinstance(error, ImportError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -92,6 +93,16 @@ def test_metadata_that_is_gone_is_told(place: Place) -> None:
     """A table whose metadata file was deleted needs its operator."""
     Path(place.table.metadata_location.removeprefix("file://")).unlink()
     assert _failed(place.committer(), place.round(0)) == "metadata_missing final"
+
+
+def test_a_column_of_an_unknown_type_is_told(place: Place) -> None:
+    """Of a table with a variant PyIceberg reads nothing; nobody waits for its catalog."""
+    path = Path(place.table.metadata_location.removeprefix("file://"))
+    metadata = json.loads(path.read_text())
+    field = {"id": 99, "name": "v", "required": False, "type": "variant"}
+    metadata["schemas"][0]["fields"].append(field)
+    path.write_text(json.dumps(metadata))
+    assert _failed(place.committer(), place.round(0)) == "unsupported_type final"
 
 
 def test_a_tag_in_the_place_of_the_branch(place: Place) -> None:

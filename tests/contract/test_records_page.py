@@ -34,8 +34,10 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from connect.clock import SystemClock
 from connect.config.connector import ConnectorConfig
-from connect.errors import ConfigError, RecordError
+from connect.errors import CommitRefused, ConfigError, RecordError
+from connect.gateways.catalog import open_catalog
 from connect.records import KafkaRecord, SinkRecord, Time, Timestamp
 from connect.reference import ReferencePath
 from connect.routing import UNMATCHED
@@ -43,6 +45,7 @@ from connect.tables.evolution import changes
 from connect.tables.partition_spec import spec_for
 from connect.tables.schema_changes import common_type
 from tests.differential.support import config, plan, run_batches, source
+from worker.task_tables import TaskTables
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "records-differences.md"
 EVOLVES: Final = {"iceberg.tables.evolve-schema-enabled": "true"}
@@ -246,6 +249,24 @@ def listed_twice(_: Path) -> None:
     assert path.route(SinkRecord("t", 0, 0, None, value={})) == ("db.t1",)
 
 
+def missing_at_start(folder: Path) -> None:
+    keys = {"type": "sql", "uri": f"sqlite:///{folder}/c.db", "warehouse": f"file://{folder}"}
+    catalog = open_catalog("iceberg", keys)
+    with pytest.raises(CommitRefused) as caught:
+        TaskTables(config(), catalog, SystemClock()).refresh()
+    catalog.close()
+    assert caught.value.code == "table_missing"
+
+
+def early_tombstone(_: Path) -> None:
+    creates = config(**{"iceberg.tables.auto-create-enabled": "true"})
+    result = run_batches(creates, [], [source([None])])
+    assert (result.error, result.table_requests) == (None, ())
+    assert [progress.dropped for progress in result.progress.values()] == [1]
+    result = run_batches(creates, [], [source([None, b'{"c":1}'])])
+    assert [request.table for request in result.table_requests] == ["db.t1"]
+
+
 def no_route(_: Path) -> None:
     keys = {"iceberg.tables.route-field": "c", "iceberg.table.db.t1.route-regex": "x"}
     for more, unmatched in (({}, "fail"), ({"errors.tolerance": "all"}, "dead-letter")):
@@ -319,6 +340,8 @@ TRIALS: Final[dict[str, Trial]] = {
     "a uuid in a table": uuid_format,
     "a partition spec that cannot be": bad_spec,
     "a table listed twice": listed_twice,
+    "a listed table that is missing": missing_at_start,
+    "a tombstone before the first record": early_tombstone,
     "a record that matches no route": no_route,
     "`iceberg.tables.route-field` that is empty": empty_route_field,
     "a table's name of a record that is empty": empty_parts,

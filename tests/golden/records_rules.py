@@ -160,6 +160,10 @@ def _table_named_twice(case: Case, outcome: Outcome) -> bool:
     return len(set(tables)) < len(tables) and outcome.error is None
 
 
+def _missing_at_start(case: Case, outcome: Outcome) -> bool:
+    return outcome.error == "table_missing" and "error" not in case["expected"]
+
+
 def _no_table(case: Case, outcome: Outcome) -> bool:
     return case.get("config", {}).get("iceberg.tables") == "" and outcome.error is not None
 
@@ -218,6 +222,7 @@ EXTENSIONS = (
     Rule("decimals of Avro's fixed are read", frozenset(), _fixed_decimal),
     Rule("numbers outside of connect.type are refused", frozenset(), _small_integer),
     Rule("a table named twice gets a record once", frozenset(), _table_named_twice),
+    Rule("a listed table that is missing ends the start", frozenset(), _missing_at_start),
     Rule("a connector needs a table", frozenset(), _no_table),
     Rule("an offset with colon may follow minutes", frozenset(), _colon_offset),
     Rule("a table that names its Parquet format takes uuids", frozenset(), _java_writer_bug),

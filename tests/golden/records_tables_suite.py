@@ -201,6 +201,7 @@ def compare_route(case: Case) -> Result:
     try:
         config = config_of(case.get("config", {}))
         router = Router(config)
+        _start(config, existing)
         for source in case["records"]:
             record = record_of(source)
             for table in router.route(record):
@@ -212,6 +213,13 @@ def compare_route(case: Case) -> Result:
     if expected is not None:
         expected = {table: count for table, count in expected.items() if count}
     return judge(case, Outcome(None, found, found == expected, f"{found} for {case['expected']}"))
+
+
+def _start(config: ConnectorConfig, existing: Mapping[str, Schema]) -> None:
+    """Load the tables as a task does when it starts (``TaskTables.refresh``)."""
+    for name in config.tables:
+        if name not in existing and not config.auto_create_enabled:
+            raise ConfigError(f"no table {name}", code="table_missing")
 
 
 def _write(
@@ -227,10 +235,8 @@ def _write(
             raise ConfigError(f"no namespace of {table}", code="table_missing")
         if config.auto_create_enabled:
             existing[table] = table_for(table, record, config).schema
-        elif config.dynamic_enabled:
-            return 0
         else:
-            raise ConfigError(f"no table {table}", code="table_missing")
+            return 0
     outcome = row_outcome(existing[table], {}, keys, record.value)
     if outcome.error is not None:
         raise RecordError(outcome.detail, code=outcome.error)
