@@ -63,7 +63,8 @@ class Decoded:
         refused: positions of the rows that the reference must read.
         unexpected: positions of decoded rows that hold values in fields nobody asked for; only
             looked for when the decoder was told to.
-        seen: what stands in the decoded documents, which hold no escapes; None: anything.
+        seen: what stands in the decoded documents, which hold no escapes, and in those that are
+            texts of them; None: anything.
     """
 
     table: pa.Table

@@ -114,7 +114,9 @@ class ColumnForm:
         if is_text:
             fields, self._shadowed = plan.fields, tuple(sorted(plan.shadowed))
             keeps = bool(self._steps)
-            self._decoder = json_decoder(fields, report_unexpected=evolves, keeps=keeps)
+            self._decoder = json_decoder(
+                fields, report_unexpected=evolves, keeps=keeps, embedded=plan.embedded
+            )
         else:
             value = _bare(reference.value)
             self._envelopes = _envelopes(value)

@@ -9,19 +9,18 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from worker.gathered import Fields, Gathered, Items, Nothing, Optional, Plain, Spans
+from worker.gathered import Fields, Gathered, Items, Optional
 from worker.json_cursor import Bytes, Ints, JsonCursor, Mask, Pattern
+from worker.json_scalars import PLAIN_QUOTE, SCALARS, Value, inner_text, outer_text, passed, text
 
 Path = tuple[str, ...]
-Value = Callable[[JsonCursor, Bytes], Gathered]
-"""Gets cursors at a value, and the byte each is at."""
 Scanner = Callable[[JsonCursor], Optional]
 Document = Callable[[JsonCursor], Fields]
 
@@ -30,12 +29,8 @@ ITEM: Final = "[]"
 ENTRY: Final = "{}"
 """In a path: into a map."""
 
-_NULL, _TRUE, _FALSE = Pattern(b"null"), Pattern(b"true"), Pattern(b"false")
-_EXACT_DIGITS: Final = 15
-_INT64_MAX: Final = np.uint64(2**63 - 1)
-_QUOTE, _MINUS, _DOT, _ZERO = (ord(c) for c in '"-.0')
-_POWERS: Final = 10.0 ** np.arange(_EXACT_DIGITS + 1)
-_WHOLE_POWERS: Final = np.array([10**n for n in range(_EXACT_DIGITS + 1)], np.uint64)
+_NULL: Final = Pattern(b"null")
+_QUOTE: Final = ord(PLAIN_QUOTE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +41,37 @@ class Layout:
         keys: by path, the keys of an object in their order, those nobody asks for included.
         comma: between two items or fields.
         colon: between key and value.
+        quote: around texts, keys included.
+        embedded: fields of the document that are texts and hold documents, and how these are
+            written.
     """
 
     keys: Mapping[Path, Sequence[str]]
     comma: bytes = b","
     colon: bytes = b":"
+    quote: bytes = PLAIN_QUOTE
+    embedded: Mapping[str, Layout] = field(default_factory=dict)
+
+    @property
+    def text(self) -> Value:
+        """What scans a text."""
+        if self.quote != PLAIN_QUOTE:
+            return inner_text
+        return outer_text if self.embedded else text
 
 
 def document_scanner(fields: Mapping[str, pa.DataType], layout: Layout) -> tuple[Document, int]:
-    """What scans documents with these fields, and how many bytes it compares at once."""
+    """What scans documents with these fields, and how many bytes it compares at once.
+
+    A field that holds embedded documents has their type, a struct.
+    """
     kind = pa.struct(list(fields.items()))
-    names = [*_names(kind), *(key for keys in layout.keys.values() for key in keys)]
-    longest = max(len(name.encode()) for name in names)
+    layouts = (layout, *layout.embedded.values())
+    known = [name for one in layouts for keys in one.keys.values() for name in keys]
+    longest = max(len(name.encode()) for name in (*_names(kind), *known))
+    around = max(len(one.comma + one.colon + one.quote * 2) for one in layouts) + 1
     read = _fields_scanner(kind, (), layout)
-    return lambda cursor: read(cursor, cursor.byte()), longest + len(
-        layout.comma + layout.colon
-    ) + 3
+    return lambda cursor: read(cursor, cursor.byte()), longest + around
 
 
 def can_scan(kind: pa.DataType) -> bool:
@@ -74,7 +84,7 @@ def can_scan(kind: pa.DataType) -> bool:
         return can_scan(kind.value_type)
     if types.is_map(kind):
         return types.is_string(kind.key_type) and can_scan(kind.item_type)
-    return str(kind) in _SCALARS
+    return types.is_string(kind) or str(kind) in SCALARS
 
 
 def is_plain(name: str) -> bool:
@@ -96,7 +106,7 @@ def _value(kind: pa.DataType, path: Path, layout: Layout) -> Value:
     if pa.types.is_map(kind):
         read = partial(_nullable, _value(kind.item_type, (*path, ENTRY), layout))
         return partial(_map, read, layout)
-    return _SCALARS[str(kind)]
+    return layout.text if pa.types.is_string(kind) else SCALARS[str(kind)]
 
 
 def _nullable(read: Value, cursor: JsonCursor) -> Optional:
@@ -113,134 +123,6 @@ def _nullable(read: Value, cursor: JsonCursor) -> Optional:
     found = read(part, first[rows])
     cursor.join(part, rows)
     return Optional(~is_null, found)
-
-
-# ------------------------------------------------------------------ scalars
-
-
-def _nothing(cursor: JsonCursor, first: Bytes) -> Gathered:
-    """A value that only the reference reads."""
-    del first
-    cursor.refuse(np.ones(len(cursor), np.bool_))
-    return Nothing(len(cursor))
-
-
-def _text(cursor: JsonCursor, first: Bytes) -> Gathered:
-    cursor.expect(_QUOTE, first)
-    return Spans(*cursor.text(), pa.string())
-
-
-def _boolean(cursor: JsonCursor, first: Bytes) -> Gathered:
-    del first
-    is_true = cursor.starts_with(_TRUE)
-    is_false = cursor.starts_with(_FALSE)
-    cursor.refuse(~(is_true | is_false))
-    cursor.at = cursor.at + (4 * is_true + 5 * is_false)
-    return Plain(is_true, pa.bool_())
-
-
-def _signed(cursor: JsonCursor, first: Bytes) -> tuple[Mask | None, Any, Ints]:
-    """Sign, value and number of the digits before a point; at least one, none of them needless."""
-    negative = first == _MINUS
-    if negative.any():
-        cursor.at = cursor.at + negative
-        first = cursor.byte()
-    value, count = cursor.digits()
-    cursor.refuse((count == 0) | ((first == _ZERO) & (count > 1)))
-    return (negative if negative.any() else None), value, count
-
-
-def _long(cursor: JsonCursor, first: Bytes) -> Gathered:
-    negative, value, count = _signed(cursor, first)
-    cursor.refuse((count > 19) | (value > _INT64_MAX))
-    found = value.view(np.int64)
-    if negative is not None:
-        found = np.where(negative, -found, found)
-    return Plain(found, pa.int64())
-
-
-def _double(cursor: JsonCursor, first: Bytes) -> Gathered:
-    begin = cursor.at
-    negative, whole, count = _signed(cursor, first)
-    is_long = count > _EXACT_DIGITS
-    found = whole.astype(np.float64)
-    after = cursor.byte()
-    rows = np.flatnonzero(after == _DOT)
-    if len(rows):
-        part = cursor.part(rows)
-        part.at = part.at + 1
-        fraction, digits = part.digits()
-        part.refuse(digits == 0)
-        cursor.join(part, rows)
-        exact = digits + count[rows] <= _EXACT_DIGITS
-        digits = np.where(exact, digits, 0)
-        # both are whole numbers below 2^53, so their quotient is the nearest double
-        mantissa = whole[rows] * _WHOLE_POWERS[digits] + fraction
-        found[rows] = mantissa.astype(np.float64) / _POWERS[digits]
-        is_long[rows] = ~exact
-        after = cursor.byte()
-    is_long |= _exponent(cursor, after)
-    if negative is not None:
-        found = np.where(negative, -found, found)
-    if is_long.any():
-        rows = np.flatnonzero(is_long & ~cursor.bad)
-        texts = Spans(begin[rows], cursor.at[rows], pa.string()).array(cursor.data)
-        found[rows] = texts.cast(pa.float64()).to_numpy()
-    return Plain(found, pa.float64())
-
-
-def _exponent(cursor: JsonCursor, after: Bytes) -> Mask:
-    """Move over exponents of up to two digits; rows that have one."""
-    has: Mask = (after | 0x20) == ord("e")
-    if has.any():
-        rows = np.flatnonzero(has)
-        part = cursor.part(rows)
-        part.at = part.at + 1
-        sign = part.byte()
-        part.at = part.at + ((sign == _MINUS) | (sign == ord("+")))
-        _, digits = part.digits()
-        part.refuse((digits == 0) | (digits > 2))
-        cursor.join(part, rows)
-    return has
-
-
-def _passed(cursor: JsonCursor, first: Bytes) -> Gathered:
-    """A scalar that nobody asks for; the reference refuses some numbers even there."""
-    for mask, read in (
-        (first == _QUOTE, _text),
-        ((first == ord("t")) | (first == ord("f")), _boolean),
-        (((first - np.uint8(_ZERO)) < 10) | (first == _MINUS), _passed_number),
-    ):
-        if mask.any():
-            rows = np.flatnonzero(mask)
-            part = cursor.part(rows)
-            read(part, first[rows])
-            cursor.join(part, rows)
-            first = np.where(mask, np.uint8(0), first)
-    cursor.refuse(first != 0)
-    return Nothing(len(cursor))
-
-
-def _passed_number(cursor: JsonCursor, first: Bytes) -> Gathered:
-    _, _, count = _signed(cursor, first)
-    rows = np.flatnonzero(cursor.byte() == _DOT)
-    if len(rows):
-        part = cursor.part(rows)
-        part.at = part.at + 1
-        _, digits = part.digits()
-        part.refuse((digits == 0) | (count[rows] > _EXACT_DIGITS))
-        cursor.join(part, rows)
-    cursor.refuse((cursor.byte() | 0x20) == ord("e"))
-    return Nothing(len(cursor))
-
-
-_SCALARS: Final[Mapping[str, Value]] = {
-    "null": _nothing,
-    "bool": _boolean,
-    "int64": _long,
-    "double": _double,
-    "string": _text,
-}
 
 
 # ------------------------------------------------------------------ objects and arrays
@@ -265,8 +147,13 @@ def _fields_scanner(
     steps = []
     for name in (*names, *(n for n in types if n not in names)):
         inner = types.get(name)
-        read = _passed if inner is None else _value(inner, (*path, name), layout)
-        key = b'"%b"%b' % (name.encode(), layout.colon)
+        if inner is None:
+            read: Value = partial(passed, layout.text, layout.quote)
+        elif not path and name in layout.embedded:
+            read = partial(_embedded, _value(inner, (), layout.embedded[name]))
+        else:
+            read = _value(inner, (*path, name), layout)
+        key = layout.quote + name.encode() + layout.quote + layout.colon
         first, later = Pattern(b"{" + key), Pattern(layout.comma + key)
         steps.append(_Field(name, first, later, partial(_nullable, read), name in names))
     return partial(_fields, steps, list(types))
@@ -319,6 +206,14 @@ def _field(step: _Field, cursor: JsonCursor, fresh: Mask) -> tuple[Gathered, Mas
     return Optional(given, values.values), fresh & ~present
 
 
+def _embedded(read: Value, cursor: JsonCursor, first: Bytes) -> Gathered:
+    """A document that is the whole of a text."""
+    cursor.expect(_QUOTE, first)
+    found = read(cursor, cursor.byte())
+    cursor.expect(_QUOTE)
+    return found
+
+
 def _list(read: Scanner, comma: bytes, cursor: JsonCursor, first: Bytes) -> Gathered:
     def one(part: JsonCursor) -> tuple[Gathered, Gathered | None]:
         return read(part), None
@@ -330,7 +225,7 @@ def _map(read: Scanner, layout: Layout, cursor: JsonCursor, first: Bytes) -> Gat
     colon = Pattern(layout.colon)
 
     def one(part: JsonCursor) -> tuple[Gathered, Gathered | None]:
-        key = _text(part, part.byte())
+        key = layout.text(part, part.byte())
         is_such = part.starts_with(colon)
         part.refuse(~is_such)
         part.at = part.at + colon.size * is_such

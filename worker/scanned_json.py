@@ -10,9 +10,8 @@ Rules of this file:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,18 +19,11 @@ import pyarrow as pa
 
 from worker.decode import Decoded, JsonDecoder
 from worker.json_cursor import JsonCursor, Seen
+from worker.json_habits import Habits
 from worker.json_maps import MapDecoder, holds_map
-from worker.json_scan import (
-    ENTRY,
-    ITEM,
-    Document,
-    Layout,
-    Path,
-    can_scan,
-    document_scanner,
-    is_plain,
-)
-from worker.scans import raw_bytes, rows_at_once
+from worker.json_scalars import ESCAPED_QUOTE
+from worker.json_scan import Document, Layout, can_scan, document_scanner
+from worker.scans import escapes, may_hold, raw_bytes, rows_at_once
 
 Rows = npt.NDArray[np.int64]
 
@@ -40,12 +32,15 @@ _SAMPLE_BYTES_MAX: Final = 65_536
 _KEYS_MAX: Final = 2_000
 _REFUSED_SHARE: Final = 8
 _FRUITLESS_MAX: Final = 63
-_BACKSLASH: Final = ord("\\")
 _NOTHING: Final = np.empty(0, np.int64)
 
 
 def json_decoder(
-    fields: Mapping[str, pa.DataType], *, report_unexpected: bool, keeps: bool = False
+    fields: Mapping[str, pa.DataType],
+    *,
+    report_unexpected: bool,
+    keeps: bool = False,
+    embedded: Mapping[str, ScannedJson] | None = None,
 ) -> ScannedJson:
     """What decodes documents with these fields, which may be maps with text keys.
 
@@ -53,12 +48,13 @@ def json_decoder(
         fields: see ``JsonDecoder`` and ``MapDecoder``.
         report_unexpected: look for fields that are not asked for.
         keeps: see ``JsonDecoder``; without maps.
+        embedded: see ``ScannedJson``; without maps.
     """
     if any(holds_map(kind) for kind in fields.values()):
         maps = MapDecoder(fields, report_unexpected=report_unexpected)
         return ScannedJson(fields, maps, report_unexpected=report_unexpected)
     other = JsonDecoder(fields, report_unexpected=report_unexpected, keeps=keeps)
-    return ScannedJson(fields, other, report_unexpected=report_unexpected)
+    return ScannedJson(fields, other, report_unexpected=report_unexpected, embedded=embedded)
 
 
 def together(parts: list[Decoded], count: int) -> tuple[pa.Table, Rows, Rows]:
@@ -86,6 +82,12 @@ class ScannedJson:
         fields: first guess of the Arrow type of every field asked for.
         other: decodes what is not scanned.
         report_unexpected: rows with fields that are not asked for are the other's.
+        embedded: of text fields that hold documents, what decodes those. Where it can be, they are
+            scanned as they stand in the text around them, and the field is a struct.
+
+    Attributes:
+        types: in use by now, of every field asked for.
+        passes: whether fields are passed over that are not asked for.
     """
 
     def __init__(
@@ -94,18 +96,34 @@ class ScannedJson:
         other: JsonDecoder | MapDecoder,
         *,
         report_unexpected: bool,
+        embedded: Mapping[str, ScannedJson] | None = None,
     ) -> None:
-        self._types = dict(fields)
+        self.types = dict(fields)
         self._other = other
-        self._passes = not report_unexpected
-        self._is_possible = can_scan(pa.struct(list(fields.items())))
+        self.passes = not report_unexpected
+        self._embedded = embedded or {}
+        self._asked: dict[str, pa.DataType] = {}
+        self._is_possible = False
         self._has_maps = any(holds_map(kind) for kind in fields.values())
         self._seen = Seen()
-        self._keys: dict[Path, list[str]] = {}
-        self._gaps = (b",", b":")
+        self._habits = Habits(passes=self.passes)
+        self._inner: dict[str, Habits] = {}
         self._scan: tuple[Document, int] | None = None
         self._fruitless = 0
         self._left_off = 0
+        self._settle()
+
+    def _settle(self) -> None:
+        """Scan for the types in use by now, those of embedded documents included."""
+        asked, inner = dict(self.types), {}
+        for name, decoder in self._embedded.items():
+            kind = pa.struct(list(decoder.types.items()))
+            if pa.types.is_string(asked[name]) and can_scan(kind):
+                asked[name], inner[name] = kind, Habits(passes=decoder.passes)
+        if asked != self._asked:
+            self._asked, self._inner, self._scan = asked, inner, None
+            self._is_possible = can_scan(pa.struct(list(asked.items())))
+            self._fruitless = self._left_off = 0
 
     def decode(self, values: pa.Array) -> Iterator[Decoded]:
         """Decode a block, perhaps in two parts; see ``JsonDecoder``.
@@ -114,6 +132,8 @@ class ScannedJson:
             values: binary, no nulls, one chunk; less than 2 GB.
         """
         rest = np.arange(len(values))
+        if self._left_off > 0:
+            self._settle()  # the other decoders may have found other types
         if self._left_off > 0:
             self._left_off -= 1
         elif self._is_possible and len(values):
@@ -141,16 +161,8 @@ class ScannedJson:
             rows = rest if found.rows is None else rest[found.rows]
             decoded = Decoded(found.table, rows, rest[found.refused], rest[found.unexpected])
         if self._left_off and isinstance(self._other, JsonDecoder):
-            self._follow(self._other.schema)
+            self.types = {field.name: field.type for field in self._other.schema}
         return decoded
-
-    def _follow(self, schema: pa.Schema) -> None:
-        """Scan for the types that the other decoder found in most rows."""
-        types = {field.name: field.type for field in schema}
-        if types != self._types:
-            self._types, self._scan = types, None
-            self._is_possible = can_scan(pa.struct(list(types.items())))
-            self._fruitless = self._left_off = 0
 
     # -------------------------------------------------------------- scanning
 
@@ -162,7 +174,7 @@ class ScannedJson:
         raw = raw_bytes(texts)
         if raw.min(initial=ord(" ")) < ord(" "):
             return None, _NOTHING
-        is_escaped = bool((raw == _BACKSLASH).any())
+        is_escaped = may_hold(raw, b"\\")
         if self._scan is None:
             self._learn(texts)
         table, rows = self._run(texts, is_escaped=is_escaped)
@@ -183,7 +195,7 @@ class ScannedJson:
         for start in range(0, len(texts), step):
             cursor, end = JsonCursor.over(texts.slice(start, step), ahead, self._seen)
             if is_escaped:
-                cursor.refuse(_escaped(cursor, end))
+                cursor.refuse(_escaped(cursor, end, but_quotes=bool(self._inner)))
             fields = scan(cursor)
             is_good = (cursor.at == end) & ~cursor.bad
             good = np.flatnonzero(is_good)
@@ -192,7 +204,7 @@ class ScannedJson:
             if len(good) < len(cursor):
                 fields = fields.picked(good)
             arrays = [gathered.array(cursor.data) for _, gathered in fields.fields]
-            tables.append(pa.Table.from_arrays(arrays, names=list(self._types)))
+            tables.append(pa.Table.from_arrays(arrays, names=list(self._asked)))
             found.append(good + start)
         if not tables:
             return None, _NOTHING
@@ -202,84 +214,35 @@ class ScannedJson:
 
     def _learn(self, texts: pa.Array) -> bool:
         """Look at how some documents are written; whether that was not known."""
-        before = {path: list(keys) for path, keys in self._keys.items()}, self._gaps
+        all_habits = (self._habits, *self._inner.values())
+        before = [habits.known() for habits in all_habits]
         places = np.unique(np.linspace(0, len(texts) - 1, _SAMPLE_ROWS).astype(np.int64))
-        kind = pa.struct(list(self._types.items()))
+        kind = pa.struct(list(self._asked.items()))
         for text in texts.take(pa.array(places)).to_pylist():
             if len(text) > _SAMPLE_BYTES_MAX:
                 continue
-            try:
-                document = json.loads(text, object_pairs_hook=_Pairs)
-            except (ValueError, RecursionError):
-                continue
-            self._note(document, kind, ())
-            self._gaps = _gaps(_names(document), text, self._gaps)
-        if (self._keys, self._gaps) == before and self._scan is not None:
+            for name, value in self._habits.note(text, kind):
+                if name in self._inner and type(value) is str:
+                    self._inner[name].note(value, self._asked[name])
+        if [habits.known() for habits in all_habits] == before and self._scan is not None:
             return False
-        if sum(map(len, self._keys.values())) > _KEYS_MAX:
+        if sum(len(keys) for habits in all_habits for keys in habits.keys.values()) > _KEYS_MAX:
             self._is_possible = False
-        if not self._is_possible or not self._keys:
+        if not self._is_possible or not self._habits.keys:
             self._scan = None
             return False
-        comma, colon = self._gaps
-        self._scan = document_scanner(self._types, Layout(self._keys, comma, colon))
+        inner = {
+            name: Layout(habits.keys, *habits.gaps, ESCAPED_QUOTE)
+            for name, habits in self._inner.items()
+        }
+        layout = Layout(self._habits.keys, *self._habits.gaps, embedded=inner)
+        self._scan = document_scanner(self._asked, layout)
         return True
 
-    def _note(self, value: Any, kind: pa.DataType, path: Path) -> None:
-        """Take note of the order of keys."""
-        if pa.types.is_list(kind) and type(value) is list:
-            for item in value:
-                self._note(item, kind.value_type, (*path, ITEM))
-        elif pa.types.is_map(kind) and isinstance(value, _Pairs):
-            for _, item in value:
-                self._note(item, kind.item_type, (*path, ENTRY))
-        elif pa.types.is_struct(kind) and isinstance(value, _Pairs):
-            types = {field.name: field.type for field in kind}
-            known, place = self._keys.setdefault(path, []), 0
-            for name, item in value:
-                if name in known:
-                    place = known.index(name) + 1
-                elif name in types or (self._passes and is_plain(name)):
-                    known.insert(place, name)
-                    place += 1
-                if name in types:
-                    self._note(item, types[name], (*path, name))
 
-
-class _Pairs(list[tuple[str, Any]]):
-    """Keys and values of an object, in their order."""
-
-
-def _names(value: Any) -> tuple[str | None, str | None]:
-    """A name of an object, and one behind another, at any depth."""
-    first = second = None
-    if not isinstance(value, _Pairs):
-        return None, None
-    if value:
-        first = value[0][0]
-    if len(value) > 1:
-        second = value[1][0]
-    for _, inner in value:
-        if second is not None:
-            break
-        _, second = _names(inner)
-    return first, second
-
-
-def _gaps(
-    names: tuple[str | None, str | None], text: str, known: tuple[bytes, bytes]
-) -> tuple[bytes, bytes]:
-    """What stands between fields, and between a name and its value, where the names tell."""
-    found = [name for name in names if name is not None]  # one with an escape is not in the text
-    commas = [gap for gap in (", ", ",") if f'{gap}"{names[1]}"' in text and names[1] is not None]
-    colons = [gap for name in found for gap in (": ", ":") if f'"{name}"{gap}' in text]
-    comma = commas[0].encode() if commas else known[0]
-    return comma, colons[0].encode() if colons else known[1]
-
-
-def _escaped(cursor: JsonCursor, end: Rows) -> npt.NDArray[np.bool_]:
-    """Rows with a backslash."""
+def _escaped(cursor: JsonCursor, end: Rows, *, but_quotes: bool) -> npt.NDArray[np.bool_]:
+    """Rows with a backslash; one before a quote does not count where such are scanned."""
     found = np.zeros(len(cursor), np.bool_)
-    places = np.flatnonzero(cursor.data[: cursor.parked] == _BACKSLASH)
+    places = escapes(cursor.data[: cursor.parked + 1], but_quotes=but_quotes)
     found[np.searchsorted(end, places, "right")] = True
     return found

@@ -69,3 +69,16 @@ def may_hold(raw: Bytes, text: bytes) -> bool:
         if text[:1] in part and text in part:  # one byte is found much faster
             return True
     return False
+
+
+def escapes(raw: Bytes, *, but_quotes: bool) -> npt.NDArray[np.int64]:
+    """Where the backslashes are, those before a quote perhaps left out; not of the last byte."""
+    found = [np.empty(0, np.int64)]
+    for start in range(0, len(raw) - 1, _CACHED):
+        part = raw[start : start + _CACHED + 1]
+        is_such = part[:-1] == ord("\\")
+        if but_quotes:
+            is_such &= part[1:] != ord('"')
+        if is_such.any():
+            found.append(np.flatnonzero(is_such) + start)
+    return np.concatenate(found)

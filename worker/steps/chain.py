@@ -23,6 +23,7 @@ from connect.transforms.base import typed_options
 from connect.transforms.chain import Link, link_of
 from connect.transforms.column_function import ColumnApply
 from worker.columns import nulls
+from worker.scanned_json import ScannedJson
 from worker.shapes import extra_rows
 from worker.steps.debezium import debezium, dms
 from worker.steps.expressions import jmespath_fields
@@ -40,7 +41,7 @@ from worker.steps.fields import (
     mask,
 )
 from worker.steps.keys import ExtractKey, OfKeys, ToKey
-from worker.steps.nesting import explode, flatten, parse_json
+from worker.steps.nesting import ParseJson, explode, flatten
 from worker.steps.own import OwnColumns
 from worker.steps.rows import Fields, Mask, Plan, Rows, Step
 from worker.steps.times import parse_timestamp, timestamp_converter
@@ -62,7 +63,7 @@ _STEPS: Final[Mapping[str, Callable[[Mapping[str, Any]], Step | None]]] = {
     "Jmespath": jmespath_fields,
     "KafkaMetadataTransform": kafka_metadata,
     "MaskField": mask,
-    "ParseJson": parse_json,
+    "ParseJson": ParseJson,
     "ParseTimestamp": parse_timestamp,
     "ReplaceField": Replace,
     "SetSchemaMetadata": lambda _: Metadata(),
@@ -147,7 +148,24 @@ def planned(
         makes_names = not keep_schemas(steps[:place])
         if is_text and (len(plan.shadowed) > before or plan.reads_text) and makes_names:
             return None
+    if is_text:
+        plan.embedded = _read_before(steps)
     return None if plan.is_hopeless else plan
+
+
+def _read_before(steps: tuple[Step, ...]) -> dict[str, ScannedJson]:
+    """Fields whose texts the first steps parse, and what decodes those."""
+    found: dict[str, ScannedJson] = {}
+    touched: set[str] = set()
+    for step in steps:
+        if isinstance(step, ParseJson):
+            name = step.names[0]
+            if name not in touched and (decoder := step.read_before()) is not None:
+                found[name] = decoder
+            touched.update(step.names)
+        elif not isinstance(step, Nothing | Filter | Topics | OfKeys):
+            break
+    return found
 
 
 def applied(steps: tuple[Step, ...], rows: Rows, fields: Fields) -> pa.Table:

@@ -24,6 +24,7 @@ from worker.steps.rows import (
     TooManyRows,
     at_path,
     children,
+    fields_of,
     put_at,
     type_at,
     valid,
@@ -143,58 +144,63 @@ def _leaves(
 # ------------------------------------------------------------------ ParseJson
 
 
-def parse_json(options: Mapping[str, Any]) -> Step:
-    """``ParseJson``."""
-    return _ParseJson(options)
+class ParseJson:
+    """``ParseJson``: texts that are objects become what they say, others are the reference's.
 
+    Args:
+        options: of the transformation.
 
-class _ParseJson:
-    """Texts that are objects become what they say; other texts are the reference's."""
+    Attributes:
+        names: of the record's fields that are read and written.
+    """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._source = path_of(options["field"])
         self._target = path_of(options["target"]) if options["target"] else self._source
         self._decoder: ScannedJson | None = None
+        self._is_alone = self._is_read = False
+        self.names = (self._source[0], self._target[0])
 
     def plan(self, wanted: Plan) -> None:
+        """See ``Step``."""
         first, *rest = self._target
-        kind = type_at(wanted.fields.get(first), rest)
-        is_struct = kind is not None and pa.types.is_struct(kind)
-        fields = {f.name: f.type for f in kind} if kind is not None and is_struct else {}
+        fields = fields_of(type_at(wanted.fields.get(first), rest))
         evolves = wanted.evolves
         self._decoder = json_decoder(fields, report_unexpected=evolves, keeps=evolves)
         source = self._source
         known = wanted.fields.get(source[0])
+        is_replaced = self._target == source or (known is None and not evolves)
+        self._is_alone = len(source) == 1 and is_replaced and bool(fields)
         wanted.fields[source[0]] = with_type_at(known, source[1:], pa.string())
 
+    def read_before(self) -> ScannedJson | None:
+        """What decodes the texts, if the record's own decoder may do so: nobody wants them.
+
+        No step before may look at the field or change it. The column is a struct then, where that
+        decoder did, and else as ever.
+        """
+        self._is_read = self._is_alone
+        return self._decoder if self._is_alone else None
+
     def apply(self, rows: Rows) -> None:
+        """See ``Step``."""
         rows.lose_schema()
         column = at_path(rows.columns, self._source, rows.count)
         held = valid(column)
         if not held.any():
             return
         is_deep = max(len(self._source), len(self._target)) > 1
-        if not pa.types.is_string(column.type) or (rows.had_schema and is_deep):
+        if self._is_read and pa.types.is_struct(column.type):
+            made, doubt = rows.columns.pop(self._source[0]), np.zeros(rows.count, np.bool_)
+        elif not pa.types.is_string(column.type) or (rows.had_schema and is_deep):
             rows.suspect(held)
             return
-        assert self._decoder is not None
-        places = np.flatnonzero(held)
-        is_all = len(places) == rows.count
-        texts = (column if is_all else column.take(pa.array(places))).cast(pa.binary())
-        table, good, unexpected = together(list(self._decoder.decode(texts)), len(texts))
-        doubt = held.copy()
-        doubt[places[good]] = False
-        doubt[places[unexpected]] = True
-        index = np.full(rows.count, -1, np.int64)
-        index[places[good]] = np.arange(len(good))
-        if not table.num_columns or not len(good):
-            rows.suspect(held)
-            return
-        columns = [one_chunk(c) for c in table.columns]
-        whole = pa.StructArray.from_arrays(columns, names=table.column_names)
-        made = whole
-        if not is_all or not np.array_equal(good, places):
-            made = whole.take(pa.array(index, mask=index < 0))
+        else:
+            found = self._parsed(column, held)
+            if found is None:
+                rows.suspect(held)
+                return
+            made, doubt = found
         if self._target != self._source:
             own = at_path(rows.columns, self._target, rows.count)
             doubt |= valid(own) & ~held  # it stays where there is no text
@@ -203,6 +209,26 @@ class _ParseJson:
         rows.suspect(put_at(rows.columns, self._target, made, rows.count, makes=is_deep))
         if is_deep:
             rows.suspect(~held)
+
+    def _parsed(self, column: pa.Array, held: Mask) -> tuple[pa.Array, Mask] | None:
+        """What the texts say, and rows in doubt; None where none is read here."""
+        assert self._decoder is not None
+        places = np.flatnonzero(held)
+        is_all = len(places) == len(held)
+        texts = (column if is_all else column.take(pa.array(places))).cast(pa.binary())
+        table, good, unexpected = together(list(self._decoder.decode(texts)), len(texts))
+        doubt = held.copy()
+        doubt[places[good]] = False
+        doubt[places[unexpected]] = True
+        if not table.num_columns or not len(good):
+            return None
+        columns = [one_chunk(c) for c in table.columns]
+        whole = pa.StructArray.from_arrays(columns, names=table.column_names)
+        if is_all and np.array_equal(good, places):
+            return whole, doubt
+        index = np.full(len(held), -1, np.int64)
+        index[places[good]] = np.arange(len(good))
+        return whole.take(pa.array(index, mask=index < 0)), doubt
 
 
 # ------------------------------------------------------------------ Explode

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from worker.blocks import Block, one_chunk
 from worker.json_cursor import Seen
+from worker.scanned_json import ScannedJson
 from worker.scans import may_hold, raw_bytes
 
 Mask = npt.NDArray[np.bool_]
@@ -220,6 +221,7 @@ class Plan:
         evolves: whether tables get columns for fields they lack.
         is_hopeless: whether too much would have to be decoded.
         whole: what the value itself is needed as, where a step makes a field of it or it is a key.
+        embedded: text fields of which only the document in them is needed, and what decodes it.
     """
 
     fields: Fields
@@ -229,6 +231,7 @@ class Plan:
     evolves: bool = False
     is_hopeless: bool = False
     whole: pa.DataType | None = None
+    embedded: dict[str, ScannedJson] = field(default_factory=dict)
 
 
 class Step(Protocol):

@@ -1,0 +1,298 @@
+"""Texts that ``ParseJson`` reads as they stand in their record give what they give parsed twice."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BooleanType,
+    DoubleType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
+
+from tests.differential.embedded_cases import LEFT, TAKEN
+from tests.differential.support import config, plan, source
+from tests.differential.test_paths import ALL, both
+from tests.differential.test_steps import own, table
+from tests.differential.test_transforms import EVOLVE, ICEBERG, KAFKA, chain, value
+from worker.scanned_json import ScannedJson, json_decoder
+from worker.shapes import guessed_fields
+from worker.steps.chain import planned, steps_for
+
+INNER = StructType(
+    NestedField(31, "n", LongType(), required=False),
+    NestedField(32, "b", StringType(), required=False),
+    NestedField(33, "x", DoubleType(), required=False),
+    NestedField(34, "at", TimestamptzType(), required=False),
+    NestedField(35, "ok", BooleanType(), required=False),
+    NestedField(36, "l", ListType(41, LongType(), element_required=False), required=False),
+    NestedField(
+        37, "s", StructType(NestedField(42, "b", StringType(), required=False)), required=False
+    ),
+)
+TABLE = table(id=LongType(), c=StringType(), p=INNER)
+USUAL = [
+    rb'{"id":%d,"c":"y","p":"{\"n\":%d,\"b\":\"x\",\"x\":1.5,\"ok\":true,\"l\":[1]}"}' % (i, i)
+    for i in range(60)
+]
+
+
+def decoder(links: Sequence[Mapping[str, str]], schema: Schema, **extra: str) -> ScannedJson:
+    """What decodes the records of a chain, as the pipeline makes it."""
+    connector = config(**ALL, **extra, **chain(*links))
+    steps, evolves = steps_for(connector), bool(extra)
+    assert steps is not None
+    found = planned(steps, guessed_fields([schema.fields]), evolves=evolves)
+    assert found is not None
+    return json_decoder(
+        found.fields, report_unexpected=evolves, keeps=True, embedded=found.embedded
+    )
+
+
+def read_in_place(taker: ScannedJson, lines: Sequence[bytes], name: str = "p") -> set[int]:
+    """Rows whose text was read as it stands: their column is a struct."""
+    rows: set[int] = set()
+    for part in taker.decode(pa.array(lines, pa.binary())):
+        if part.table.num_rows and pa.types.is_struct(part.table[name].type):
+            rows.update(range(len(lines)) if part.rows is None else part.rows.tolist())
+    return rows
+
+
+@pytest.mark.parametrize("extra", [{}, EVOLVE], ids=["fixed", "evolving"])
+def test_what_is_read_in_place(extra: dict[str, str]) -> None:
+    """Objects with no escapes but quotes are, nulls and missing texts with them; nothing else."""
+    for lines, expected in ((TAKEN, 1), (LEFT, 0)):
+        for line in lines:
+            taker = decoder([own("ParseJson", field="p")], TABLE, **extra)
+            found = read_in_place(taker, [*USUAL[:20], line, *USUAL[20:]])
+            assert (len(found), 20 in found) == (60 + expected, bool(expected)), line
+
+
+@pytest.mark.parametrize("extra", [{}, EVOLVE], ids=["fixed", "evolving"])
+def test_all_kinds_of_texts(extra: dict[str, str], tmp_path: Path) -> None:
+    """Records read in place and others give the same rows, letters and requests."""
+    connector = config(**ALL, **extra, **chain(own("ParseJson", field="p")))
+    for odd in ([*TAKEN, *LEFT], [b'{"p":"\xff{}"}', *TAKEN], [b'{"p":"{\t}"}', *LEFT[:9]]):
+        lines = [line for pair in zip(USUAL * 3, odd, strict=False) for line in pair]
+        for order in (lines, odd, [*USUAL, *odd]):
+            by_column, by_record = both(connector, [plan(tmp_path, TABLE)], [source(order)])
+            assert by_column == by_record
+
+
+MORE = [
+    rb'{"p":"{\"new\":1}"}',
+    rb'{"p":"{\"n\":1,\"new\":1.5}"}',
+    rb'{"p":"{\"new\":12345678901234567.5}"}',
+    rb'{"p":"{\"new\":\"text\",\"n\":5}"}',
+    rb'{"p":"{\"new\":\"te\\nxt\"}"}',
+    rb'{"p":"{\"s\":{\"b\":\"x\",\"new\":[1]}}"}',
+    rb'{"new":"\"","p":"{}"}',
+    rb'{"new":5,"p":"{\"n\":1}"}',
+]
+
+
+@pytest.mark.parametrize("extra", [{}, EVOLVE], ids=["fixed", "evolving"])
+def test_names_nobody_asked_for(extra: dict[str, str], tmp_path: Path) -> None:
+    """Names not seen before, in few and in all records, of the text and of the record."""
+    connector = config(**ALL, **extra, **chain(own("ParseJson", field="p")))
+    for lines in (MORE * 9, USUAL + MORE, *([*USUAL[:20], line, line] for line in MORE)):
+        by_column, by_record = both(connector, [plan(tmp_path, TABLE)], [source(lines)])
+        if not by_column["schemas"]:
+            assert by_column == by_record
+        assert by_column["schemas"] == by_record["schemas"]
+
+
+# ------------------------------------------------------------------ chains
+
+PARSE = own("ParseJson", field="p")
+ROUTER = {"type": f"{KAFKA}RegexRouter"}
+ROUTER |= {"regex": "(.*)", "replacement": "$1-x"}
+COPY = {"type": f"{ICEBERG}CopyValue", "source.field": "p", "target.field": "q"}
+BESIDE = table(id=LongType(), c=StringType(), q=INNER)
+TWO = table(id=LongType(), c=StringType(), p=INNER, q=INNER)
+CHAINS: dict[str, tuple[list[dict[str, str]], Schema, set[str]]] = {
+    "beside": ([own("ParseJson", field="p", target="q")], BESIDE, {"p"}),
+    "below": ([own("ParseJson", field="p", target="q.s")], BESIDE, {"p"}),
+    "into itself": ([own("ParseJson", field="p", target="p.s")], TABLE, set()),
+    "wanted as a text": (
+        [own("ParseJson", field="c", target="p")],
+        table(id=LongType(), c=StringType(), p=INNER),
+        set(),
+    ),
+    "behind a router": ([ROUTER, PARSE], TABLE, {"p"}),
+    "behind a new name": ([value("ReplaceField", renames="z:p"), PARSE], TABLE, set()),
+    "behind a key": ([{"type": f"{KAFKA}ValueToKey", "fields": "p"}, PARSE], TABLE, set()),
+    "two": ([PARSE, own("ParseJson", field="q")], TWO, {"p", "q"}),
+    "twice": ([PARSE, PARSE], TABLE, set()),
+    "a text of a text": ([PARSE, own("ParseJson", field="p.b", target="q")], TWO, {"p"}),
+    "over another": ([own("ParseJson", field="q", target="p"), PARSE], TWO, set()),
+    "and copied": ([PARSE, COPY], TWO, {"p"}),
+    "and extracted": ([PARSE, value("ExtractField", field="p")], table(n=LongType()), {"p"}),
+    "no struct": ([PARSE], table(id=LongType(), p=StringType()), set()),
+}  # fmt: skip
+
+
+def chained(index: int) -> bytes:
+    """A record with texts in two fields; some hold a text of a text, some one in a third."""
+    deeper = json.dumps({"n": 7}) if index % 9 == 5 else "y"
+    texts = {"p": {"n": index, "b": deeper}, "q": {"n": index, "b": "x"}}
+    beside = json.dumps({"n": 1}) if index % 7 == 3 else "c"
+    whole = {"id": index, "c": beside} | {name: json.dumps(text) for name, text in texts.items()}
+    return json.dumps(whole).encode()
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_chains(name: str, tmp_path: Path) -> None:
+    """Only where nothing else looks at a text is it read in place; the result is the same."""
+    links, schema, expected = CHAINS[name]
+    connector = config(**ALL, **chain(*links))
+    steps = steps_for(connector)
+    assert steps is not None
+    found = planned(steps, guessed_fields([schema.fields]))
+    assert found is not None
+    assert set(found.embedded) == expected
+    odd = [
+        *TAKEN,
+        *LEFT[::3],
+        b'{"p":"{}","q":5}',
+        b'{"q":{"n":1}}',
+        rb'{"p":null,"q":"{\"n\":1}"}',
+    ]
+    for lines in (list(map(chained, range(90))), [*map(chained, range(50)), *odd], odd):
+        by_column, by_record = both(connector, [plan(tmp_path, schema)], [source(lines)])
+        assert by_column == by_record
+
+
+def test_a_predicate_keeps_texts_as_they_are() -> None:
+    """Where a predicate decides which records are parsed the others' texts are wanted."""
+    keys = {
+        **chain({**PARSE, "predicate": "t"}),
+        "predicates": "t",
+        "predicates.t.type": "org.apache.kafka.connect.transforms.predicates.TopicNameMatches",
+        "predicates.t.pattern": "t",
+    }
+    steps = steps_for(config(**ALL, **keys))
+    assert steps is not None
+    found = planned(steps, guessed_fields([TABLE.fields]))
+    assert found is not None
+    assert not found.embedded
+
+
+# ------------------------------------------------------------------ learning
+
+
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (",", ": ")])
+@pytest.mark.parametrize("around", [(",", ":"), (", ", ": ")])
+def test_white_space_is_learned_of_both(
+    separators: tuple[str, str], around: tuple[str, str]
+) -> None:
+    """A text may be written with other gaps than the record around it."""
+    rows = [{"n": i, "b": "x", "s": {"b": None}} for i in range(30)]
+    texts = [json.dumps(row, separators=separators) for row in rows]
+    lines = [json.dumps({"id": 1, "p": text}, separators=around).encode() for text in texts]
+    taker = decoder([PARSE], TABLE)
+    assert len(read_in_place(taker, lines)) == 30
+    (found,) = taker.decode(pa.array(lines, pa.binary()))
+    assert found.table["p"].to_pylist()[7] == {
+        **dict.fromkeys(("x", "at", "ok", "l")),
+        **rows[7],
+    }
+    assert found.seen is not None
+    assert found.seen.has_null
+
+
+def test_other_types_are_learned() -> None:
+    """A text with numbers where the column suggests texts is read in place from the second on."""
+    lines = [rb'{"id":1,"p":"{\"at\":%d,\"n\":1}"}' % i for i in range(50)]
+    values = pa.array(lines, pa.binary())
+    links = [PARSE]
+    connector = config(**chain(*links))
+    steps = steps_for(connector)
+    assert steps is not None
+    found = planned(steps, guessed_fields([TABLE.fields]))
+    assert found is not None
+    taker = json_decoder(found.fields, report_unexpected=False, embedded=found.embedded)
+    (first,) = taker.decode(values)
+    assert pa.types.is_string(first.table["p"].type)
+    texts = first.table["p"].combine_chunks().cast(pa.binary())
+    list(found.embedded["p"].decode(texts))  # as the step does
+    (second,) = taker.decode(values)
+    assert second.table["p"].type.field("at").type == pa.int64()
+    assert second.table["p"].to_pylist()[3]["at"] == 3
+
+
+def test_few_odd_texts_do_not_decide_for_the_others() -> None:
+    """What the odd rows of a block taught the texts' own decoder does not change the others'."""
+    odd = [rb'{"id":1,"p":"{\"n\":\"text\"}"}'] * 9
+    connector = config(**chain(PARSE))
+    steps = steps_for(connector)
+    assert steps is not None
+    found = planned(steps, guessed_fields([TABLE.fields]))
+    assert found is not None
+    taker = json_decoder(found.fields, report_unexpected=False, embedded=found.embedded)
+    for _ in range(3):
+        first, rest = taker.decode(pa.array(USUAL + odd, pa.binary()))
+        assert first.table.num_rows == 60
+        list(found.embedded["p"].decode(rest.table["p"].combine_chunks().cast(pa.binary())))
+    assert found.embedded["p"].types["n"] == pa.string()
+
+
+# ------------------------------------------------------------------ generated
+
+SCALARS = ["0", "-7", "1.5", "true", "null", '"x"', '""', '"2024-01-02T03:04:05Z"', '"é"', "1e3"]
+SCALARS += ['"a\\"b"', '"a\\nb"', "12345678901234567890", '"{}"', '"\\u00e9"', "[1,2]", '{"b":"x"}']
+PIECES = [*'\\"{}:, n1e-é/ut', '\\"', '\\\\"', '":', "null", "\\u0022"]
+
+
+def generated(chance: random.Random) -> str:
+    """A record with a text in it, its values drawn from all kinds, most of them usual."""
+    names = [name for name in ("n", "b", "x", "at", "ok", "l", "s") if chance.random() < 0.6]
+    if chance.random() < 0.05:
+        names.append(chance.choice(["n", "new", "é"]))
+    usual = {"n": "5", "b": '"x"', "x": "1.5", "at": '"2024-01-02T03:04:05Z"', "ok": "true"}
+    usual |= {"l": "[1]", "s": '{"b":"x"}'}
+    pick = lambda name: usual.get(name, "5") if chance.random() < 0.9 else chance.choice(SCALARS)  # noqa: E731
+    text = "{" + ",".join(f'"{name}":{pick(name)}' for name in names) + "}"
+    whole = {"id": chance.randrange(9), "c": chance.choice(["y", "y", "y", '"']), "p": text}
+    for name in list(whole):
+        if chance.random() < 0.1:
+            del whole[name]
+    return json.dumps(whole, separators=(",", ":"), ensure_ascii=chance.random() < 0.2)
+
+
+def damaged(line: str, chance: random.Random) -> str:
+    """A record with a piece more, less or elsewhere."""
+    place = chance.randrange(len(line))
+    length = chance.choice([0, 0, 1, 1, 2])
+    piece = chance.choice([*PIECES, ""])
+    return line[:place] + piece + line[place + length :]
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_generated_texts(seed: int, tmp_path: Path) -> None:
+    """Generated records, whole and damaged, give by columns what they give one by one."""
+    chance = random.Random(seed)
+    lines = [generated(chance) for _ in range(400)]
+    share = (0, 0.02, 0.1, 0.3)[seed % 4]
+    lines = [damaged(line, chance) if chance.random() < share else line for line in lines]
+    values = [line.encode() for line in lines]
+    taken = read_in_place(decoder([PARSE], TABLE), values)
+    assert 0 < len(taken) < len(values)
+    extra = EVOLVE if seed % 8 > 5 else {}
+    connector = config(**ALL, **extra, **chain(PARSE))
+    tables = [plan(tmp_path, TABLE)]
+    by_column, by_record = both(connector, tables, [source(values[:200]), source(values[200:])])
+    if not by_column["schemas"]:
+        assert by_column == by_record
+    assert by_column["schemas"] == by_record["schemas"]
