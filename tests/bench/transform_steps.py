@@ -82,6 +82,7 @@ LINKS: dict[str, dict[str, str]] = {
     "Flatten": {"type": f"{KAFKA}Flatten$Value", "delimiter": "_"},
     "Explode": {"type": f"{OWN}Explode", "field": "rows", "spread": "true"},
     "ParseJson": {"type": f"{OWN}ParseJson", "field": "text"},
+    "ParseJson of line breaks": {"type": f"{OWN}ParseJson", "field": "text"},
     "Debezium": {"type": f"{ICEBERG}DebeziumTransform"},
     "Dms": {"type": f"{ICEBERG}DmsTransform"},
     "HoistField": {"type": f"{KAFKA}HoistField$Value", "field": "row"},
@@ -101,6 +102,7 @@ SHAPES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "Flatten": lambda row: {"pay": row},
     "Explode": lambda row: {"rows": [row]},
     "ParseJson": lambda row: {"text": json.dumps(row)},
+    "ParseJson of line breaks": lambda row: {"text": json.dumps(row)},
     "Debezium": lambda row: {
         "before": None,
         "after": row,
@@ -127,7 +129,7 @@ def seconds(name: str, count: int, folder: Path, way: str = "columns") -> float:
     link = LINKS[name] if way != "none" else {}
     keys = {f"transforms.t.{key}": value for key, value in link.items()}
     connector = config(**({"transforms": "t", **keys} if link else {}), **key_converter(name))
-    is_flat = way == "none" and name == "ParseJson"
+    is_flat = way == "none" and name.startswith("ParseJson")
     shape = dict if is_flat else SHAPES.get(name, dict)
     rows = [
         shape(
@@ -165,7 +167,9 @@ def key_converter(name: str) -> dict[str, str]:
 
 
 def extra(name: str, number: int) -> dict[str, str]:
-    """The text that a step about times reads."""
+    """The text that a step about times reads; in each tenth record a note with a line break."""
+    if name.endswith("line breaks"):
+        return {"note": f"payment\n{number}"} if number % 10 == 1 else {}
     clock = f"{number // 3600 % 24:02d}:{number // 60 % 60:02d}:{number % 60:02d}"
     if "iso8601" in name:
         return {"iso": f"2024-02-29T{clock}Z"}
@@ -204,7 +208,7 @@ def schema_of(name: str) -> Schema:
     fields = list(SCHEMA.fields)
     if name == "Flatten":
         fields = [NestedField(f.field_id, f"pay_{f.name}", f.field_type) for f in fields]
-    if name == "ParseJson":
+    if name.startswith("ParseJson"):
         inner = StructType(*(NestedField(f.field_id + 20, f.name, f.field_type) for f in fields))
         fields = [NestedField(1, "text", inner)]
     if name == "HoistField":

@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
@@ -27,6 +28,7 @@ from tests.differential.test_paths import ALL, both
 from tests.differential.test_steps import own, table
 from tests.differential.test_transforms import EVOLVE, ICEBERG, KAFKA, chain, value
 from worker.scanned_json import ScannedJson, json_decoder
+from worker.scans import escapes
 from worker.shapes import guessed_fields
 from worker.steps.chain import planned, steps_for
 
@@ -41,6 +43,7 @@ INNER = StructType(
         37, "s", StructType(NestedField(42, "b", StringType(), required=False)), required=False
     ),
 )
+PARSE = own("ParseJson", field="p")
 TABLE = table(id=LongType(), c=StringType(), p=INNER)
 USUAL = [
     rb'{"id":%d,"c":"y","p":"{\"n\":%d,\"b\":\"x\",\"x\":1.5,\"ok\":true,\"l\":[1]}"}' % (i, i)
@@ -74,7 +77,7 @@ def test_what_is_read_in_place(extra: dict[str, str]) -> None:
     """Objects with no escapes but quotes are, nulls and missing texts with them; nothing else."""
     for lines, expected in ((TAKEN, 1), (LEFT, 0)):
         for line in lines:
-            taker = decoder([own("ParseJson", field="p")], TABLE, **extra)
+            taker = decoder([PARSE], TABLE, **extra)
             found = read_in_place(taker, [*USUAL[:20], line, *USUAL[20:]])
             assert (len(found), 20 in found) == (60 + expected, bool(expected)), line
 
@@ -82,7 +85,7 @@ def test_what_is_read_in_place(extra: dict[str, str]) -> None:
 @pytest.mark.parametrize("extra", [{}, EVOLVE], ids=["fixed", "evolving"])
 def test_all_kinds_of_texts(extra: dict[str, str], tmp_path: Path) -> None:
     """Records read in place and others give the same rows, letters and requests."""
-    connector = config(**ALL, **extra, **chain(own("ParseJson", field="p")))
+    connector = config(**ALL, **extra, **chain(PARSE))
     for odd in ([*TAKEN, *LEFT], [b'{"p":"\xff{}"}', *TAKEN], [b'{"p":"{\t}"}', *LEFT[:9]]):
         lines = [line for pair in zip(USUAL * 3, odd, strict=False) for line in pair]
         for order in (lines, odd, [*USUAL, *odd]):
@@ -105,7 +108,7 @@ MORE = [
 @pytest.mark.parametrize("extra", [{}, EVOLVE], ids=["fixed", "evolving"])
 def test_names_nobody_asked_for(extra: dict[str, str], tmp_path: Path) -> None:
     """Names not seen before, in few and in all records, of the text and of the record."""
-    connector = config(**ALL, **extra, **chain(own("ParseJson", field="p")))
+    connector = config(**ALL, **extra, **chain(PARSE))
     for lines in (MORE * 9, USUAL + MORE, *([*USUAL[:20], line, line] for line in MORE)):
         by_column, by_record = both(connector, [plan(tmp_path, TABLE)], [source(lines)])
         if not by_column["schemas"]:
@@ -113,9 +116,21 @@ def test_names_nobody_asked_for(extra: dict[str, str], tmp_path: Path) -> None:
         assert by_column["schemas"] == by_record["schemas"]
 
 
+def test_long_blocks() -> None:
+    """An escape is seen wherever it stands in a block, also where that is looked at in pieces."""
+    left = rb'{"p":"{\"b\":\"%b\\n\"}"}'
+    for size in (2**17 - 26, 2**17 - 12, 2**17):
+        lines = [left % (b"x" * (size + more)) for more in range(14)]
+        assert not read_in_place(decoder([PARSE], TABLE), lines)
+        raw = np.frombuffer(b"".join(lines), np.uint8)
+        there = np.flatnonzero(raw == ord("\\"))
+        assert escapes(raw, but_quotes=False).tolist() == there.tolist()
+        there = there[raw[there + 1] != ord('"')]
+        assert escapes(raw, but_quotes=True).tolist() == there.tolist()
+
+
 # ------------------------------------------------------------------ chains
 
-PARSE = own("ParseJson", field="p")
 ROUTER = {"type": f"{KAFKA}RegexRouter"}
 ROUTER |= {"regex": "(.*)", "replacement": "$1-x"}
 COPY = {"type": f"{ICEBERG}CopyValue", "source.field": "p", "target.field": "q"}
