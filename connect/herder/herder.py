@@ -261,10 +261,12 @@ class Herder:
     def _converged(self, run: Run, error: BaseException | None, *, is_leading: bool) -> None:
         run.is_busy = False
         state = self._store.get(run.name)
-        run.seen = None if run.is_dirty else runs.signature(state)
+        # a change is read before it is heard of: the job may not have seen what there is now
+        run.is_dirty |= isinstance(error, Fenced) or run.seen != runs.signature(state)
+        if run.is_dirty:
+            run.seen = None
         if isinstance(error, Fenced):
             self.leadership.lost(error)
-            run.is_dirty = True
         elif error is not None:
             self._not_deployed(run, error)
         elif is_leading:
@@ -273,7 +275,7 @@ class Herder:
             self._statuses.put_problem(run.name, None)
         run.is_held = error is not None or self._statuses.problem(run.name) is not None
         if not run.is_held and not run.is_dirty:  # when it is dirty there is a job to come
-            self._local.hand_over(run)
+            self._local.hand_over(run, state)
         if state.config is None and not run.is_dirty and error is None:
             del self._runs[run.name]
             self._forget(run.name)

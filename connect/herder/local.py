@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 from connect.herder.elsewhere import Elsewhere
 from connect.herder.handover import Handover
 from connect.herder.runs import Run, Unit, Wanted
+from connect.herder.state import ConnectorState
 from connect.herder.status_store import StatusStore
 from connect.herder.store import ConfigStore
 
@@ -75,9 +76,13 @@ class Local:
                 coordinator=wanted.has_coordinator and not run.has_coordinator,
             )
 
-    def hand_over(self, run: Run) -> None:
-        """Start what is to run here and does not; nothing while a layout is being made ready."""
-        state = self._store.get(run.name)
+    def hand_over(self, run: Run, state: ConnectorState) -> None:
+        """Start what is to run here and does not; nothing while a layout is being made ready.
+
+        Args:
+            run: the connector.
+            state: what its job has ended and aligned everything for, not anything newer.
+        """
         wanted = Wanted.of(state, self._worker_id)
         if wanted is None:
             return
@@ -90,7 +95,7 @@ class Local:
         has_new_layout = run.layout != wanted.layout
         run.take(wanted)
         self._statuses.put_running(self._worker_id, run.name, run.running())
-        self._restart_if_asked(run)
+        self._restart_if_asked(run, state)
         for unit in run.tasks.values():
             if is_resumed and unit.has_failed_for_good:
                 continue  # as in Kafka: resuming is no restart
@@ -106,8 +111,8 @@ class Local:
         self._handover.start(run, unit, is_again=True)
         self._statuses.put_running(self._worker_id, run.name, run.running())
 
-    def _restart_if_asked(self, run: Run) -> None:
-        wish = self._store.get(run.name).restart
+    def _restart_if_asked(self, run: Run, state: ConnectorState) -> None:
+        wish = state.restart
         if wish is None or wish.request == run.restarted:
             return
         run.restarted = wish.request
