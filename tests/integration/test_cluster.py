@@ -114,13 +114,13 @@ def start(nodes: Nodes, *names: str) -> None:
 
 def _leads_alone(nodes: Nodes, up: list[str]) -> bool:
     """Whether just one says that it leads, and all agree."""
+    alive = [name for name in up if nodes[name].process.poll() is None]
     leading = {
         name
-        for name in up
-        if nodes[name].process.poll() is None
-        and "icefloe_is_leader 1.0" in nodes[name].call("GET", "/metrics").text
+        for name in alive
+        if "icefloe_is_leader 1.0" in nodes[name].call("GET", "/metrics").text
     }
-    return len(leading) == 1 and all(nodes.view(n)["leader"] in leading for n in leading)
+    return len(leading) == 1 and all(nodes.view(n)["leader"] in leading for n in alive)
 
 
 def put(nodes: Nodes, through: str, connector: str, topic: str, tasks: int, **more: str) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from connect.gateways.kafka import LogReader
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.layout import TopicPartition
 from control_schemas.codec import decode
@@ -21,6 +20,7 @@ from control_schemas.events import (
 )
 from control_schemas.headers import decode_headers, encode_headers
 from tests.coordinator_bench import Bench, Running, until
+from tests.reading import committed_records
 from tests.running_node import TIMEOUT_S, RunningNode
 from tests.stack import Topics
 
@@ -69,16 +69,10 @@ def _stop(node: RunningNode, name: str) -> None:
     node.until(lambda: node.has_stopped(name))
 
 
-def _said(node: RunningNode, topic: str, admin: KafkaAdmin) -> list[Any]:
+def _said(node: RunningNode, topic: str) -> list[Any]:
     """Every word on moved offsets in a control topic, in order."""
-    control = TopicPartition(topic, 0)
-    reader = LogReader(node.kafka)
-    (start, end) = admin.watermarks([control])[control]
-    reader.assign({control: start})
-    found = []
-    while reader.positions()[control] < end:
-        found += [decode_headers(r.headers).moved for r in reader.poll(1_000)]
-    reader.close()
+    records = committed_records(node.kafka, TopicPartition(topic, 0))
+    found = [decode_headers(record.headers).moved for record in records]
     return [moved for moved in found if moved is not None]
 
 
@@ -117,7 +111,7 @@ def test_source_topics_made_anew_are_taken_when_their_offsets_are_set(
     assert dict(node.layouts("c")[0].topic_ids) == known  # another topic's offsets say nothing
     assert node.call("DELETE", change).status_code == 200
     assert dict(node.layouts("c")[0].topic_ids) == {**known, orders: new}
-    assert _said(node, f"{node.group_id}-control", admin) == [((users, 0),), ()]
+    assert _said(node, f"{node.group_id}-control") == [((users, 0),), ()]
     node.call("PUT", "/connectors/c/resume")
     node.running("c", 1)
     assert node.commands("worker", "c")[-1]["layout"]["topic_ids"] == {**known, orders: new}
@@ -159,12 +153,12 @@ def test_what_a_regex_brought_in_and_went_begins_anew(
     admin.delete_topic(gone)
     if dies:
         assert node.process.wait(TIMEOUT_S) == -signal.SIGKILL
-        assert _said(node, f"{node.group_id}-control", admin) == []
+        assert _said(node, f"{node.group_id}-control") == []
         node.start()
     node.until(lambda: node.layouts("c")[0].number == node.layouts("c")[1] == 2)
     assert node.layouts("c")[0].partitions == {(first, 0)}
     said = () if dies else ((gone, 0),)  # of what there was before nothing is known: all
-    assert _said(node, f"{node.group_id}-control", admin) == [said]
+    assert _said(node, f"{node.group_id}-control") == [said]
 
 
 def test_a_task_that_misses_its_topic_makes_the_leader_look(
@@ -215,10 +209,7 @@ def test_a_gap_in_the_source_is_a_bug_unless_somebody_said_so(
     ]
     _stop(node, "c")
     node.until(lambda: node.call("DELETE", "/connectors/c/offsets").is_success)
-    reader = LogReader(node.kafka)
-    reader.assign({TopicPartition(words, 0): 0})
-    (word,) = reader.poll(10_000)
-    reader.close()
+    (word,) = committed_records(node.kafka, TopicPartition(words, 0))
     with Running(bench.coordinator()) as running:
         _ranges(bench, 0, 10)
         (said,) = bench.messages(decode(word.value or b"").payload)

@@ -14,12 +14,12 @@ import pytest
 from connect.config.parse import parse
 from connect.deadletter import message
 from connect.errors import RecordError
-from connect.gateways.kafka import LogReader, TransactionalProducer
+from connect.gateways.kafka import TransactionalProducer
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.layout import TopicPartition
 from connect.records import KafkaRecord
 from tests.command_line import Said, icefloe
-from tests.coordinator_bench import until
+from tests.reading import committed_records
 from tests.stack import Topics, unique_name
 
 pytestmark = pytest.mark.kafka
@@ -100,16 +100,7 @@ class Letters:
 
     def back(self) -> list[KafkaRecord]:
         """Committed records of the source topic."""
-        tps = [TopicPartition(self.source, p) for p in (0, 1)]
-        # a transaction's markers may come a little after the word that it is committed
-        until(lambda: self.admin.ends(tps) == self.admin.high_watermarks(tps))
-        reader = LogReader(self._kafka)
-        reader.assign(dict.fromkeys(tps, 0))
-        ends, records = self.admin.ends(tps), []
-        while any(reader.positions()[tp] < end for tp, end in ends.items()):
-            records += reader.poll(100)
-        reader.close()
-        return records
+        return committed_records(self._kafka, *(TopicPartition(self.source, p) for p in (0, 1)))
 
     def close(self) -> None:
         """Let go of the connections."""

@@ -20,12 +20,12 @@ from connect.clock import SystemClock
 from connect.config.parse import parse
 from connect.errors import CommitRefused, RecordError
 from connect.gateways.catalog import CatalogGateway, open_catalog
-from connect.gateways.kafka import LogReader
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.layout import Layout, TopicPartition
 from coordinator.effects import RoundEnded
 from coordinator.shell import ConnectorCoordinator
 from coordinator.shell import Wiring as CoordinatorWiring
+from tests.reading import committed_records
 from tests.stack import Topics
 from worker.runner import make_runner
 from worker.session import Session
@@ -230,10 +230,7 @@ def test_refused_record_becomes_a_dead_letter(
         until(lambda: any(r.ranges for r in sink.rounds))
     assert not sink.failures
     assert sorted(row["id"] for row in sink.rows()) == [1, 3]
-    reader = LogReader(kafka_properties)
-    reader.assign({TopicPartition(dead, 0): 0})
-    (letter,) = reader.poll(5_000)
-    reader.close()
+    (letter,) = committed_records(kafka_properties, TopicPartition(dead, 0))
     assert letter.value == b"{nonsense"
     headers = dict(letter.headers)
     assert headers["__connect.errors.offset"] == b"1"

@@ -1,0 +1,37 @@
+"""Everything that was committed to a topic, read to its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from connect.gateways.kafka import LogReader
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.layout import TopicPartition
+from connect.records import KafkaRecord
+
+
+def committed_records(
+    kafka: Mapping[str, str], *partitions: TopicPartition, first: int = 0
+) -> list[KafkaRecord]:
+    """Records of partitions from an offset on, when every transaction in them has ended.
+
+    One ``poll`` may give fewer: a transaction's markers come a little after the word that it is
+    committed, and a fetch ends where it likes. The test's timeout bounds it.
+
+    Args:
+        kafka: Java-named client properties.
+        partitions: which ones.
+        first: where to begin in each.
+    """
+    admin = KafkaAdmin(kafka)
+    while (ends := admin.ends(partitions)) != admin.high_watermarks(partitions):
+        time.sleep(0.01)
+    admin.close()
+    reader = LogReader(kafka)
+    reader.assign(dict.fromkeys(partitions, first))
+    records: list[KafkaRecord] = []
+    while any(reader.positions()[tp] < end for tp, end in ends.items()):
+        records += reader.poll(100)
+    reader.close()
+    return records
