@@ -54,8 +54,8 @@ def test_ten_connectors_run_on_one_node(running: RunningStack) -> None:
         assert pick(running.rows(f"ten.{name}", 20, name), "id") == [(n,) for n in range(20)]
         assert running.status(name)["connector"]["state"] == "RUNNING"
     gone, *others = names
-    running.delete(gone)  # answered when it is stored; until it has ended it may go on reading
-    running.until(lambda: not running.counts(gone), lambda: f"the end of {gone}")
+    running.stop(gone)  # a deletion is answered when it is stored; until the end it may read on
+    running.delete(gone)
     running.produce(topic, *({"id": n, "name": "second"} for n in range(20, 30)))
     for name in others:
         assert pick(running.rows(f"ten.{name}", 30, name), "id") == [(n,) for n in range(30)]
