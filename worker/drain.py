@@ -24,15 +24,16 @@ from typing import Any, TypeAlias
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 
 from connect import failpoints
 from connect.layout import TopicPartition
 from worker.rounds import Offsets, Slice
 from worker.session import Session
-from worker.sizes import ReadSizes
+from worker.sizes import LARGE_BYTES, ReadSizes
 from worker.source import (
+    LARGE_RECORD_TEXT,
     POLL_OPTION,
     assignment,
     map_spark_error,
@@ -44,6 +45,8 @@ Each: TypeAlias = Callable[[DataFrame, Slice], None]
 """Gets one micro-batch, already spread over the right number of Spark tasks, and its ranges."""
 
 _HEADERS = "array<struct<key: string, value: binary>>"
+HEADER_BYTES = 16  # of offsets and the like, for each
+_OF_ANY_SIZE = {"key": "binary", "value": "binary", "headers": _HEADERS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +79,10 @@ class Drain:
         moved = part.moved()
         if not moved.ends:
             return
+        are_small = self.sizes.are_small
         reader = (
-            self.session.spark.read.format("kafka")
+            self._spark(are_small=are_small)
+            .read.format("kafka")
             .options(
                 **self._options(moved.ends, is_small=self.sizes.is_small(part.record_count_max))
             )
@@ -85,7 +90,7 @@ class Drain:
             .option("endingOffsets", offsets_text(moved.ends))
         )
         try:
-            self._hand_over(reader.load(), part, each)
+            self._hand_over(reader.load(), part, each, are_small=are_small)
         except (PySparkException, Py4JError) as e:
             raise map_spark_error(e) from e
 
@@ -119,11 +124,15 @@ class Drain:
             DataLost, RetriableError: as ``read``.
         """
         checkpoint = Path(tempfile.mkdtemp(prefix="drain-", dir=self.session.folder))
-        call = _Call(
-            starts, checkpoint, lambda rows, part: self._hand_over(rows, part, each), is_stopping
-        )
+        are_small = self.sizes.are_small  # as the query is planned, so all its batches are read
+
+        def hand_over(rows: DataFrame, part: Slice) -> None:
+            self._hand_over(rows, part, each, are_small=are_small)
+
+        call = _Call(starts, checkpoint, hand_over, is_stopping)
         stream = (
-            self.session.spark.readStream.format("kafka")
+            self._spark(are_small=are_small)
+            .readStream.format("kafka")
             .options(**self._options(starts, is_small=False))
             .option("startingOffsets", offsets_text(starts))
             .option("maxOffsetsPerTrigger", str(self.sizes.records_max))
@@ -161,10 +170,13 @@ class Drain:
             options["minPartitions"] = str(self.session.cores)
         return options
 
-    def _hand_over(self, rows: DataFrame, part: Slice, each: Each) -> None:
+    def _spark(self, *, are_small: bool) -> SparkSession:
+        return self.session.of_rows if are_small else self.session.spark
+
+    def _hand_over(self, rows: DataFrame, part: Slice, each: Each, *, are_small: bool) -> None:
         """Choose pool and number of Spark tasks, then call back."""
         self.session.spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.pool)
-        chosen = rows.select(*map(_column, self.columns))
+        chosen = rows.select(*(_column(name, is_small=are_small) for name in self.columns))
         if self.sizes.is_small(part.record_count_max):
             chosen = chosen.coalesce(1)
         failpoints.hit("W1")
@@ -213,16 +225,24 @@ class _Call:
         return parse_offsets(text.splitlines()[-1])
 
 
-def _column(name: str) -> Column:
-    """A column of the source; headers never null.
+def _column(name: str, *, is_small: bool) -> Column:
+    """A column of the source; headers never null, what is to be small as small as it is to be.
 
-    Spark asks for the size of the Arrow vectors after each row, and each time Arrow fills the
-    offsets of a list from the last one that is not null: with the square of the rows.
+    Where Spark asks for the size of the Arrow vectors after each row, Arrow fills the offsets of a
+    list each time from the last one that is not null: with the square of the rows.
     """
-    column = F.col(name)
-    if name != "headers":
-        return column
-    return F.coalesce(column, F.array().cast(_HEADERS)).alias(name)
+    column, text = F.col(name), F.col(name)
+    if name == "headers":
+        column = F.coalesce(column, F.array().cast(_HEADERS))
+        values = F.col("headers.value").cast("array<string>")
+        text = F.concat_ws("", F.col("headers.key"), values)
+    if is_small and name in _OF_ANY_SIZE:
+        size = F.octet_length(text)
+        if name == "headers":
+            size = size + HEADER_BYTES * F.size(column)
+        refusal = F.raise_error(F.lit(LARGE_RECORD_TEXT)).cast(_OF_ANY_SIZE[name])
+        column = F.when(size > LARGE_BYTES, refusal).otherwise(column)
+    return column.alias(name)
 
 
 def as_arrow(rows: DataFrame) -> Any:

@@ -34,10 +34,13 @@ from connect.embedded.java import find_java
 from connect.failpoints import WORKER_PID_VARIABLE
 from worker.class_archive import archive_options
 from worker.session_folder import SessionFolder
+from worker.sizes import SMALL_ROWS
 
 TASK_FAILURES_MAX = 3
 SOCKET_FOLDER_BYTES_MAX = 60  # a socket's path has 107 at most, its name 42
 _SYSTEM = Path("/tmp")  # noqa: S108 - where Java has them; a private folder is made in it
+ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 REDACTED = r"(?i)secret|password|token|access[.]?key|credential|jaas|sasl|ssl[.]key"
 # pyspark logs what it raises out of expressions, with the values
 _TALKERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -83,12 +86,15 @@ class Session:
 
     Attributes:
         spark: the session.
+        of_rows: the same Spark, with Arrow batches that are bounded in rows alone, for records
+            known to be small: asking for a batch's bytes after each row takes a tenth of all CPU.
         folder: private folder for checkpoints and spill, removed by ``close``.
         cores: how many tasks run side by side.
         folders: all private folders, locked.
     """
 
     spark: SparkSession
+    of_rows: SparkSession
     folder: Path
     cores: int
     folders: tuple[SessionFolder, ...]
@@ -191,8 +197,8 @@ def settings(
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # bytes bound a batch of large records, rows one of small ones; see worker.drain._column
-        "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 2**20),
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+        ARROW_BYTES: str(16 * 2**20),
+        ARROW_ROWS: "10000",
         # it evaluates expressions outside of what catches their errors, see worker.sql_query
         "spark.sql.subexpressionElimination.enabled": "false",
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
@@ -251,7 +257,17 @@ def open_session(
             spark = SparkSession.builder.getOrCreate()
     finally:
         properties.unlink()
-    return Session(spark, home, max(int(spark.sparkContext.defaultParallelism), 1), folders)
+    cores = max(int(spark.sparkContext.defaultParallelism), 1)
+    return Session(spark, _of_rows(spark, node), home, cores, folders)
+
+
+def _of_rows(spark: SparkSession, node: Mapping[str, str]) -> SparkSession:
+    if ARROW_BYTES in node:
+        return spark  # the operator has chosen
+    made = spark.newSession()
+    made.conf.set(ARROW_BYTES, str(2**31 - 1))  # the one bound that Spark does not look for
+    made.conf.set(ARROW_ROWS, node.get(ARROW_ROWS, str(SMALL_ROWS)))
+    return made
 
 
 def _private_folders(parent: Path | None) -> tuple[SessionFolder, ...]:

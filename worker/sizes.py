@@ -8,6 +8,8 @@ Rules of this file:
   known, by few records.
 - A batch that held too much to be kept is read again in smaller ones. They grow again with each
   batch that goes well.
+- Records that are small on average go to Python in batches bounded in rows. That one of them is
+  large all the same ends the read; it is read again, as is all that comes, with bytes bounded.
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ BATCH_RECORDS: Final = 1_000_000
 SMALL_BYTES: Final = 48 * 2**20
 BATCH_BYTES: Final = 2**30
 LETTER_BYTES_MAX: Final = 64 * 2**20  # of dead letters that wait for a round
+SMALL_ROWS: Final = 5_000  # of a batch on its way to Python
+SMALL_ROWS_BYTES: Final = 16 * 2**20  # expected of such a batch
+LARGE_BYTES: Final = 32 * 2**10  # a key, a value or headers; so a batch has 150 MiB of them at most
 POLLS: Final = (5_000, 500, 50, 5)  # records; few sizes, as each has consumers of its own
 FIRST_POLL: Final = 50  # Spark asks the broker for two offsets at each poll
 POLL_BYTES: Final = 128 * 2**20  # of all partitions together
@@ -56,6 +61,7 @@ class ReadSizes:
     _bytes: float = field(default=_GUESS_RECORDS * _GUESS_BYTES, init=False)
     _shrunk: int | None = field(default=None, init=False)
     are_known: bool = field(default=False, init=False)
+    _has_large: bool = field(default=False, init=False)
 
     def is_small(self, record_count: int) -> bool:
         """Whether so many records are one Spark task's work."""
@@ -70,6 +76,17 @@ class ReadSizes:
         """Records of a micro-batch in a backlog; of each partition that moves, one at least."""
         fitting = int(self.batch_bytes * self._records / max(self._bytes, 1))
         return max(1, min(self.batch_records, fitting, self._shrunk or self.batch_records))
+
+    @property
+    def are_small(self) -> bool:
+        """Whether records may be taken to be small, as long as each is looked at."""
+        is_small = self._bytes * SMALL_ROWS <= SMALL_ROWS_BYTES * self._records
+        return self.are_known and is_small and not self._has_large
+
+    def met_large(self) -> bool:
+        """One was not; whether that is news."""
+        was_small, self._has_large = not self._has_large, True
+        return was_small
 
     @property
     def first_records(self) -> int:

@@ -20,7 +20,7 @@ from typing import Any
 from connect.errors import ConfigError, DataLost, IcefloeError, RetriableError
 from connect.gateways.kafka import client_properties
 from connect.layout import TopicPartition
-from worker.told_errors import LETTERS_FULL
+from worker.told_errors import LARGE_RECORD, LETTERS_FULL
 
 FETCH = {
     "max.partition.fetch.bytes": str(4 * 1024 * 1024),
@@ -43,6 +43,7 @@ _PRODUCER_ONLY = frozenset({
     "transaction.timeout.ms",
 })  # fmt: skip
 _DATA_LOST = ("Some data may have been lost", "OffsetOutOfRangeException", "KAFKA_DATA_LOSS")
+LARGE_RECORD_TEXT = "a record is not as small as the mean of those before it promised"
 _RESULTS_FULL = "bigger than spark.driver.maxResultSize"
 _UNAVAILABLE = ("org.apache.kafka.common.errors.TimeoutException", "DisconnectException")
 
@@ -152,6 +153,8 @@ def map_spark_error(error: BaseException) -> IcefloeError:
         )
     if any(sign in text for sign in _UNAVAILABLE):
         return RetriableError(f"reading from Kafka: {_cause(text)}", code="broker_unavailable")
+    if LARGE_RECORD_TEXT in text:
+        return RetriableError(LARGE_RECORD_TEXT, code=LARGE_RECORD)
     if _RESULTS_FULL in text:
         return RetriableError(
             "what a batch left, dead letters for the most part, takes more memory than "

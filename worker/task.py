@@ -39,7 +39,7 @@ from worker.record_errors import RecordErrors
 from worker.rounds import Backlog, Ledger, Offsets, Slice
 from worker.sizes import LETTER_BYTES_MAX, ReadSizes
 from worker.source import check_positions, source_options
-from worker.told_errors import LETTERS_FULL
+from worker.told_errors import LARGE_RECORD, LETTERS_FULL
 from worker.topics import SourceTopics
 from worker.wiring import TaskAssignment, Wiring
 
@@ -324,14 +324,14 @@ class _Life:
         return ends
 
     def _read(self, ends: Offsets) -> None:
-        """Read to ``ends``, in smaller batches where one holds too much to be kept."""
+        """Read to ``ends``, again in another way where a batch cannot be kept as it was read."""
         self._reading_to = ends
         while (part := self._ledger.slice_to(ends)).record_count_max:
             self._runner.refresh()
             try:
                 self._read_part(part, ends)
             except RetriableError as e:
-                if e.code != LETTERS_FULL or not self._drain.sizes.shrink(part.record_count_max):
+                if not self._can_read_otherwise(e.code, part):
                     raise
             except DataLost as e:
                 if "partition" not in e.coordinates:  # Spark does not say where
@@ -339,6 +339,12 @@ class _Life:
                 raise e.at(connector=self._config.name) from e
             else:
                 return
+
+    def _can_read_otherwise(self, code: str, part: Slice) -> bool:
+        sizes = self._drain.sizes
+        if code == LARGE_RECORD:
+            return sizes.met_large()
+        return code == LETTERS_FULL and sizes.shrink(part.record_count_max)
 
     def _read_part(self, part: Slice, ends: Offsets) -> None:
         if not self._runner.is_primed:

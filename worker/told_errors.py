@@ -11,6 +11,9 @@ from connect.errors import ConfigError, RecordError, RetriableError
 LETTERS_FULL = "dead_letters_full"
 """A Spark task met more dead letters than it can keep, or all of them more than the driver can."""
 
+LARGE_RECORD = "record_not_small"
+"""A record is not as small as all of a read were taken to be."""
+
 
 def is_told(error: RecordError | RetriableError | ConfigError) -> bool:
     """Whether the driver is told of an error; Spark need not try again what would fail again."""

@@ -17,11 +17,13 @@ from connect.errors import DataLost, RetriableError
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.layout import TopicPartition
 from tests.stack import Topics
+from worker.descriptors import Progress
 from worker.drain import Drain, as_arrow
 from worker.rounds import Slice
 from worker.session import Session
 from worker.sizes import ReadSizes
 from worker.source import map_spark_error, source_options
+from worker.told_errors import LARGE_RECORD
 
 pytestmark = [
     pytest.mark.kafka,
@@ -256,6 +258,68 @@ def test_large_records_reach_python_a_few_at_a_time(
     assert sum(each["rows"] for each in found) == 30
     assert max(each["size"] for each in found) < 18 * 2**20
     assert {each["nulls"] for each in found} == {0}
+
+
+def small() -> ReadSizes:
+    """What a task knows after a batch of small records."""
+    sizes = ReadSizes()
+    sizes.add({TopicPartition("t", 0): Progress(10_000, 0, 0, 10_000, bytes_read=1_900_000)})
+    return sizes
+
+
+@pytest.mark.parametrize("how", ["read", "drain"])
+def test_small_records_reach_python_in_batches_of_rows(
+    how: str, drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """Where records are known to be small, nobody asks for the bytes of a batch."""
+    topic = topics.create("small")
+    produce(kafka_properties, topic, 900, value=b"x" * 30_000)
+    options = drain.options | {"includeHeaders": "true"}
+    found: list[dict[str, int]] = []
+
+    def looks(rows: Any, _: Slice) -> None:
+        found.extend(
+            as_arrow(rows.mapInArrow(weighed, "rows int, size int, nulls int")).to_pylist()
+        )
+
+    columns = ("key", "value", "headers")
+    if how == "read":
+        Drain(drain.session, options, columns, "test", small()).read(whole(admin, topic), looks)
+    else:
+        ordered = Drain(drain.session, options, columns, "test", small(), is_ordered=True)
+        ordered.drain(whole(admin, topic).starts, looks, is_stopping=never)
+    assert [each["rows"] for each in found] == [900]
+    assert found[0]["size"] > 16 * 2**20
+
+
+@pytest.mark.parametrize("where", ["key", "value", "headers", "many headers"])
+def test_a_record_that_is_not_small_is_told_and_can_be_read(
+    where: str, drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """Wherever it is large; what was read so far is not used."""
+    topic = topics.create("uneven")
+    odd: dict[str, Any] = {
+        "key": {"key": b"k" * 40_000},
+        "value": {"value": b"v" * 40_000},
+        "headers": {"headers": [("h" * 10_000, b"x" * 30_000), ("n", None)]},
+        "many headers": {"headers": [("", None)] * 3_000},
+    }[where]
+    producer = Producer({**kafka_properties, "log_level": 0})
+    for number in range(100):
+        producer.produce(topic, partition=0, **({"value": b"{}"} | (odd if number == 60 else {})))
+    assert producer.flush(30) == 0
+    options = drain.options | {"includeHeaders": "true"}
+    columns = ("partition", "offset", "value", "key", "headers")
+    reads = Drain(drain.session, options, columns, "test", small())
+    for how in ("read", "drain"):
+        with pytest.raises(RetriableError) as e:
+            take(how, reads, whole(admin, topic), Seen())
+        assert e.value.code == LARGE_RECORD
+    assert reads.sizes.met_large()
+    for how in ("read", "drain"):
+        seen = Seen()
+        take(how, reads, whole(admin, topic), seen)
+        assert sorted(seen.rows) == [(0, n) for n in range(100)]
 
 
 def test_stop_ends_the_drain_with_the_batch(

@@ -16,7 +16,7 @@ from worker.descriptors import DESCRIPTOR_DDL, to_batch
 from worker.drain import as_arrow
 from worker.session import Session
 from worker.source import map_spark_error
-from worker.told_errors import LETTERS_FULL
+from worker.told_errors import LARGE_RECORD, LETTERS_FULL
 
 pytestmark = [
     pytest.mark.kafka,
@@ -49,6 +49,16 @@ def test_a_batch_that_holds_too_much_is_read_in_smaller_ones(rig: Rig) -> None:
         # an eighth, then a query that goes on in steps of a quarter
         ends = [0, 100, 300, 500, 700, 800]
         assert paths(answer) == [f"0:{a}-{b - 1}" for a, b in itertools.pairwise(ends)]
+        assert task.figures.retries == 0
+
+
+def test_a_record_larger_than_thought_is_read_again_in_another_way(rig: Rig) -> None:
+    """The same range, without starting over."""
+    rig.runner.error = RetriableError("large", code=LARGE_RECORD)
+    rig.feed(3)
+    with rig.running() as task:
+        _, answer = rig.round()
+        assert paths(answer) == ["0:0-2"]
         assert task.figures.retries == 0
 
 

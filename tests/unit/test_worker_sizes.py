@@ -48,6 +48,18 @@ def test_batches_of_huge_records_are_bounded_in_bytes() -> None:
     assert after((100_000, 10**10)).records_max == 1
 
 
+def test_records_are_small_by_their_mean_until_one_is_not() -> None:
+    """Nothing is known of them before a batch; one large record is never forgotten."""
+    assert not ReadSizes().are_small
+    assert not after((10_000, 4_000)).are_small
+    sizes = after((10_000, 190))
+    assert sizes.are_small
+    assert sizes.met_large()
+    assert not sizes.met_large()
+    sizes.add({TP: Progress(10_000, 0, 0, 10_000, bytes_read=1_900_000)})
+    assert not sizes.are_small
+
+
 def test_polls_are_bounded_in_bytes() -> None:
     """A fetch is bounded where it is compressed; a poll holds what it comes to."""
     assert ReadSizes().poll_records(1) == 50
