@@ -20,6 +20,7 @@ from typing import Final
 
 from connect.layout import TopicPartition
 from worker.descriptors import Progress
+from worker.told_errors import LARGE_RECORD, LETTERS_FULL
 
 FIRST_RECORDS: Final = 10_000
 SMALL_RECORDS: Final = 200_000
@@ -83,11 +84,6 @@ class ReadSizes:
         is_small = self._bytes * SMALL_ROWS <= SMALL_ROWS_BYTES * self._records
         return self.are_known and is_small and not self._has_large
 
-    def met_large(self) -> bool:
-        """One was not; whether that is news."""
-        was_small, self._has_large = not self._has_large, True
-        return was_small
-
     @property
     def first_records(self) -> int:
         """Records of a batch that may have to be run twice."""
@@ -110,6 +106,18 @@ class ReadSizes:
         if self._shrunk is not None:
             grown = self._shrunk * 2
             self._shrunk = grown if grown < self.batch_records else None
+
+    def can_heed(self, code: str, record_count: int) -> bool:
+        """Whether what was not kept can be read in another way from now on.
+
+        Args:
+            code: of the error that ended a read, whatever it was.
+            record_count: what a batch of it had at most.
+        """
+        if code == LARGE_RECORD:
+            was_known, self._has_large = self._has_large, True
+            return not was_known
+        return code == LETTERS_FULL and self.shrink(record_count)
 
     def shrink(self, record_count: int) -> bool:
         """A batch of so many records, or fewer, held too much; whether smaller ones can be read."""

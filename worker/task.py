@@ -39,7 +39,6 @@ from worker.record_errors import RecordErrors
 from worker.rounds import Backlog, Ledger, Offsets, Slice
 from worker.sizes import LETTER_BYTES_MAX, ReadSizes
 from worker.source import check_positions, source_options
-from worker.told_errors import LARGE_RECORD, LETTERS_FULL
 from worker.topics import SourceTopics
 from worker.wiring import TaskAssignment, Wiring
 
@@ -331,7 +330,7 @@ class _Life:
             try:
                 self._read_part(part, ends)
             except RetriableError as e:
-                if not self._can_read_otherwise(e.code, part):
+                if not self._drain.sizes.can_heed(e.code, part.record_count_max):
                     raise
             except DataLost as e:
                 if "partition" not in e.coordinates:  # Spark does not say where
@@ -339,12 +338,6 @@ class _Life:
                 raise e.at(connector=self._config.name) from e
             else:
                 return
-
-    def _can_read_otherwise(self, code: str, part: Slice) -> bool:
-        sizes = self._drain.sizes
-        if code == LARGE_RECORD:
-            return sizes.met_large()
-        return code == LETTERS_FULL and sizes.shrink(part.record_count_max)
 
     def _read_part(self, part: Slice, ends: Offsets) -> None:
         if not self._runner.is_primed:

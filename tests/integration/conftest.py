@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connect.gateways.catalog import open_catalog
+from connect.gateways.kafka_admin import KafkaAdmin
 from tests.coordinator_bench import Bench
 from tests.stack import Topics
 
@@ -18,7 +19,24 @@ if TYPE_CHECKING:  # most tests need no browser, and no Spark
 
     from tests.browsing import Visit
     from tests.sql_rig import Rig
+    from worker.drain import Drain
     from worker.session import Session
+
+
+@pytest.fixture
+def admin(kafka_properties: dict[str, str]) -> Iterator[KafkaAdmin]:
+    """Questions to the session's broker; makes and deletes topics by exact name."""
+    made = KafkaAdmin(kafka_properties)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def drain(spark_session: Session, kafka_properties: dict[str, str]) -> Drain:
+    """Reads under a task name of their own."""
+    from tests.drain_rig import drain_of
+
+    return drain_of(spark_session, kafka_properties)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 
 import pytest
 from confluent_kafka.admin import (
@@ -26,14 +25,6 @@ from tests.coordinator_bench import Bench, Running, until
 from tests.tables import reference, written_file
 
 pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture
-def admin(kafka_properties: dict[str, str]) -> Iterator[KafkaAdmin]:
-    """The cluster."""
-    made = KafkaAdmin(kafka_properties)
-    yield made
-    made.close()
 
 
 @pytest.fixture

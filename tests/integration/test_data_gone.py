@@ -38,14 +38,6 @@ def node(
     made.close()
 
 
-@pytest.fixture
-def admin(kafka_properties: dict[str, str]) -> Iterator[KafkaAdmin]:
-    """The cluster."""
-    made = KafkaAdmin(kafka_properties)
-    yield made
-    made.close()
-
-
 def _make_anew(admin: KafkaAdmin, topic: str, partitions: int = 1) -> str:
     """Delete a topic and create it again, if nobody else was faster; its new identity."""
     old = admin.topic_id(topic)

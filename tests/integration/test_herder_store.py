@@ -1,5 +1,4 @@
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -17,14 +16,6 @@ from connect.layout import Layout, TopicPartition, spread
 
 pytestmark = pytest.mark.kafka
 CONFIG = {"name": "c", "topics": "t", "secret": "${file:s:k}"}
-
-
-@pytest.fixture
-def admin(kafka_properties: dict[str, str]) -> Iterator[KafkaAdmin]:
-    """Questions to the session's broker."""
-    made = KafkaAdmin(kafka_properties)
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -31,14 +31,6 @@ def node(
     made.close()
 
 
-@pytest.fixture
-def admin(kafka_properties: dict[str, str]) -> Iterator[KafkaAdmin]:
-    """Makes and deletes topics by exact name."""
-    made = KafkaAdmin(kafka_properties)
-    yield made
-    made.close()
-
-
 def test_a_connector_is_stored_laid_out_fenced_and_started(
     node: RunningNode, topics: Topics
 ) -> None:

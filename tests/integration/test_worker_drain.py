@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import psutil
@@ -16,14 +16,13 @@ from confluent_kafka import Producer
 from connect.errors import DataLost, RetriableError
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.layout import TopicPartition
+from tests.drain_rig import COLUMNS, Seen, never, produce, take, whole
 from tests.stack import Topics
-from worker.descriptors import Progress
 from worker.drain import Drain, as_arrow
 from worker.rounds import Slice
 from worker.session import Session
 from worker.sizes import ReadSizes
 from worker.source import map_spark_error, source_options
-from worker.told_errors import LARGE_RECORD
 
 pytestmark = [
     pytest.mark.kafka,
@@ -32,85 +31,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
-COLUMNS = ("partition", "offset", "value")
 WAIT_S = 120
-_ids = itertools.count()
-
-
-def echo(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What a pipeline would see, as it is."""
-    yield from batches
-
-
-def weighed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows and bytes of each batch, and how many headers are null."""
-    for batch in batches:
-        row = (batch.num_rows, batch.nbytes, batch.column("headers").null_count)
-        yield pa.record_batch([pa.array([n], pa.int32()) for n in row], ["rows", "size", "nulls"])
-
-
-class Seen:
-    """Collects what each micro-batch held; values by partition and offset."""
-
-    def __init__(self, on_batch: Callable[[], None] = lambda: None) -> None:
-        self.parts: list[Slice] = []
-        self.tasks: list[int] = []
-        self.rows: list[tuple[int, int]] = []
-        self._on_batch = on_batch
-
-    def __call__(self, rows: Any, part: Slice) -> None:
-        self.parts.append(part)
-        self.tasks.append(rows.rdd.getNumPartitions())
-        ddl = "partition int, offset bigint, value binary"
-        table = as_arrow(rows.mapInArrow(echo, ddl))
-        self.rows += zip(
-            table.column("partition").to_pylist(), table.column("offset").to_pylist(), strict=True
-        )
-        self._on_batch()
-
-
-@pytest.fixture
-def admin(kafka_properties: dict[str, str]) -> Iterator[KafkaAdmin]:
-    """Questions to the session's broker."""
-    client = KafkaAdmin(kafka_properties)
-    yield client
-    client.close()
-
-
-@pytest.fixture
-def drain(spark_session: Session, kafka_properties: dict[str, str]) -> Drain:
-    """Reads under a task name of their own."""
-    options = source_options(kafka_properties, {}, task=f"test-{next(_ids)}", has_headers=False)
-    return Drain(spark_session, options, COLUMNS, pool="test")
-
-
-def produce(
-    properties: dict[str, str],
-    topic: str,
-    count: int,
-    *,
-    partition: int = 0,
-    transaction: str = "",
-    value: bytes = b"",
-) -> None:
-    """Produce ``count`` records, in a transaction that is committed or aborted if one is named.
-
-    They hold their number, or all of them ``value``.
-    """
-    own: dict[str, Any] = {"transactional.id": f"test-{next(_ids)}"} if transaction else {}
-    producer = Producer({**properties, "linger.ms": 5, "log_level": 0, **own})
-    if transaction:
-        producer.init_transactions(30)
-        producer.begin_transaction()
-    for i in range(count):
-        producer.produce(topic, value or b'{"i":%d}' % i, partition=partition)
-        if i % 1000 == 0:
-            producer.poll(0)
-    producer.flush(30)
-    if transaction == "commit":
-        producer.commit_transaction(30)
-    elif transaction == "abort":
-        producer.abort_transaction(30)
 
 
 def settle(admin: KafkaAdmin, topic: str) -> None:
@@ -118,25 +39,6 @@ def settle(admin: KafkaAdmin, topic: str) -> None:
     place = [TopicPartition(topic, 0)]
     while admin.ends(place) != admin.high_watermarks(place):  # the test's timeout bounds it
         time.sleep(0.01)
-
-
-def whole(admin: KafkaAdmin, topic: str, partitions: int = 1) -> Slice:
-    """Everything of a topic."""
-    marks = admin.watermarks([TopicPartition(topic, p) for p in range(partitions)])
-    return Slice({tp: a for tp, (a, _) in marks.items()}, {tp: b for tp, (_, b) in marks.items()})
-
-
-def never() -> bool:
-    """Nobody stops."""
-    return False
-
-
-def take(how: str, drain: Drain, part: Slice, seen: Seen) -> None:
-    """Read by one of the two ways."""
-    if how == "read":
-        drain.read(part, seen)
-    else:
-        drain.drain(part.starts, seen, is_stopping=never)
 
 
 def test_read_takes_exactly_the_range(
@@ -237,89 +139,6 @@ def test_drain_reads_a_backlog_in_bounded_batches(
         assert one.ends == two.starts
     assert sorted(seen.rows) == [(p, i) for p in (0, 1) for i in range(3_000)]
     assert seen.tasks[0] == 2
-
-
-def test_large_records_reach_python_a_few_at_a_time(
-    drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
-) -> None:
-    """Arrow batches are bounded in bytes, and no headers are an empty list: see ``_column``."""
-    topic = topics.create("large")
-    produce(kafka_properties, topic, 30, value=b"x" * 900_000)
-    columns = ("value", "headers")
-    large = Drain(drain.session, drain.options | {"includeHeaders": "true"}, columns, "test")
-    found: list[dict[str, int]] = []
-
-    def looks(rows: Any, _: Slice) -> None:
-        found.extend(
-            as_arrow(rows.mapInArrow(weighed, "rows int, size int, nulls int")).to_pylist()
-        )
-
-    large.read(whole(admin, topic), looks)
-    assert sum(each["rows"] for each in found) == 30
-    assert max(each["size"] for each in found) < 18 * 2**20
-    assert {each["nulls"] for each in found} == {0}
-
-
-def small() -> ReadSizes:
-    """What a task knows after a batch of small records."""
-    sizes = ReadSizes()
-    sizes.add({TopicPartition("t", 0): Progress(10_000, 0, 0, 10_000, bytes_read=1_900_000)})
-    return sizes
-
-
-@pytest.mark.parametrize("how", ["read", "drain"])
-def test_small_records_reach_python_in_batches_of_rows(
-    how: str, drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
-) -> None:
-    """Where records are known to be small, nobody asks for the bytes of a batch."""
-    topic = topics.create("small")
-    produce(kafka_properties, topic, 900, value=b"x" * 30_000)
-    options = drain.options | {"includeHeaders": "true"}
-    found: list[dict[str, int]] = []
-
-    def looks(rows: Any, _: Slice) -> None:
-        found.extend(
-            as_arrow(rows.mapInArrow(weighed, "rows int, size int, nulls int")).to_pylist()
-        )
-
-    columns = ("key", "value", "headers")
-    if how == "read":
-        Drain(drain.session, options, columns, "test", small()).read(whole(admin, topic), looks)
-    else:
-        ordered = Drain(drain.session, options, columns, "test", small(), is_ordered=True)
-        ordered.drain(whole(admin, topic).starts, looks, is_stopping=never)
-    assert [each["rows"] for each in found] == [900]
-    assert found[0]["size"] > 16 * 2**20
-
-
-@pytest.mark.parametrize("where", ["key", "value", "headers", "many headers"])
-def test_a_record_that_is_not_small_is_told_and_can_be_read(
-    where: str, drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
-) -> None:
-    """Wherever it is large; what was read so far is not used."""
-    topic = topics.create("uneven")
-    odd: dict[str, Any] = {
-        "key": {"key": b"k" * 40_000},
-        "value": {"value": b"v" * 40_000},
-        "headers": {"headers": [("h" * 10_000, b"x" * 30_000), ("n", None)]},
-        "many headers": {"headers": [("", None)] * 3_000},
-    }[where]
-    producer = Producer({**kafka_properties, "log_level": 0})
-    for number in range(100):
-        producer.produce(topic, partition=0, **({"value": b"{}"} | (odd if number == 60 else {})))
-    assert producer.flush(30) == 0
-    options = drain.options | {"includeHeaders": "true"}
-    columns = ("partition", "offset", "value", "key", "headers")
-    reads = Drain(drain.session, options, columns, "test", small())
-    for how in ("read", "drain"):
-        with pytest.raises(RetriableError) as e:
-            take(how, reads, whole(admin, topic), Seen())
-        assert e.value.code == LARGE_RECORD
-    assert reads.sizes.met_large()
-    for how in ("read", "drain"):
-        seen = Seen()
-        take(how, reads, whole(admin, topic), seen)
-        assert sorted(seen.rows) == [(0, n) for n in range(100)]
 
 
 def test_stop_ends_the_drain_with_the_batch(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from connect.layout import TopicPartition
 from worker.descriptors import Progress
 from worker.sizes import BATCH_RECORDS, FIRST_RECORDS, ReadSizes
+from worker.told_errors import LARGE_RECORD
 
 TP = TopicPartition("t", 0)
 
@@ -54,8 +55,8 @@ def test_records_are_small_by_their_mean_until_one_is_not() -> None:
     assert not after((10_000, 4_000)).are_small
     sizes = after((10_000, 190))
     assert sizes.are_small
-    assert sizes.met_large()
-    assert not sizes.met_large()
+    assert sizes.can_heed(LARGE_RECORD, 10_000)
+    assert not sizes.can_heed(LARGE_RECORD, 10_000)
     sizes.add({TP: Progress(10_000, 0, 0, 10_000, bytes_read=1_900_000)})
     assert not sizes.are_small
 

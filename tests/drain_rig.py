@@ -1,0 +1,99 @@
+"""Reads of exact source ranges, and what tests see of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import Producer
+
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.layout import TopicPartition
+from worker.drain import Drain, as_arrow
+from worker.rounds import Slice
+from worker.session import Session
+from worker.source import source_options
+
+COLUMNS = ("partition", "offset", "value")
+_ids = itertools.count()
+
+
+def echo(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What a pipeline would see, as it is."""
+    yield from batches
+
+
+def drain_of(session: Session, kafka: Mapping[str, str]) -> Drain:
+    """Reads under a task name of their own."""
+    options = source_options(kafka, {}, task=f"test-{next(_ids)}", has_headers=False)
+    return Drain(session, options, COLUMNS, pool="test")
+
+
+class Seen:
+    """Collects what each micro-batch held; values by partition and offset."""
+
+    def __init__(self, on_batch: Callable[[], None] = lambda: None) -> None:
+        self.parts: list[Slice] = []
+        self.tasks: list[int] = []
+        self.rows: list[tuple[int, int]] = []
+        self._on_batch = on_batch
+
+    def __call__(self, rows: Any, part: Slice) -> None:
+        self.parts.append(part)
+        self.tasks.append(rows.rdd.getNumPartitions())
+        ddl = "partition int, offset bigint, value binary"
+        table = as_arrow(rows.mapInArrow(echo, ddl))
+        self.rows += zip(
+            table.column("partition").to_pylist(), table.column("offset").to_pylist(), strict=True
+        )
+        self._on_batch()
+
+
+def produce(
+    properties: dict[str, str],
+    topic: str,
+    count: int,
+    *,
+    partition: int = 0,
+    transaction: str = "",
+    value: bytes = b"",
+) -> None:
+    """Produce ``count`` records, in a transaction that is committed or aborted if one is named.
+
+    They hold their number, or all of them ``value``.
+    """
+    own: dict[str, Any] = {"transactional.id": f"test-{next(_ids)}"} if transaction else {}
+    producer = Producer({**properties, "linger.ms": 5, "log_level": 0, **own})
+    if transaction:
+        producer.init_transactions(30)
+        producer.begin_transaction()
+    for i in range(count):
+        producer.produce(topic, value or b'{"i":%d}' % i, partition=partition)
+        if i % 1000 == 0:
+            producer.poll(0)
+    producer.flush(30)
+    if transaction == "commit":
+        producer.commit_transaction(30)
+    elif transaction == "abort":
+        producer.abort_transaction(30)
+
+
+def whole(admin: KafkaAdmin, topic: str, partitions: int = 1) -> Slice:
+    """Everything of a topic."""
+    marks = admin.watermarks([TopicPartition(topic, p) for p in range(partitions)])
+    return Slice({tp: a for tp, (a, _) in marks.items()}, {tp: b for tp, (_, b) in marks.items()})
+
+
+def never() -> bool:
+    """Nobody stops."""
+    return False
+
+
+def take(how: str, drain: Drain, part: Slice, seen: Seen) -> None:
+    """Read by one of the two ways."""
+    if how == "read":
+        drain.read(part, seen)
+    else:
+        drain.drain(part.starts, seen, is_stopping=never)

@@ -1,0 +1,119 @@
+"""How records of all sizes reach Python, with a real broker and a real Spark session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+
+from connect.errors import RetriableError
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.layout import TopicPartition
+from tests.drain_rig import Seen, never, produce, take, whole
+from tests.stack import Topics
+from worker.descriptors import Progress
+from worker.drain import Drain, as_arrow
+from worker.rounds import Slice
+from worker.sizes import ReadSizes
+from worker.told_errors import LARGE_RECORD
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.spark,
+    # pyspark leaves the socket of a collected result to the garbage collector
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+def weighed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows and bytes of each batch, and how many headers are null."""
+    for batch in batches:
+        row = (batch.num_rows, batch.nbytes, batch.column("headers").null_count)
+        yield pa.record_batch([pa.array([n], pa.int32()) for n in row], ["rows", "size", "nulls"])
+
+
+def test_large_records_reach_python_a_few_at_a_time(
+    drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """Arrow batches are bounded in bytes, and no headers are an empty list: see ``_column``."""
+    topic = topics.create("large")
+    produce(kafka_properties, topic, 30, value=b"x" * 900_000)
+    columns = ("value", "headers")
+    large = Drain(drain.session, drain.options | {"includeHeaders": "true"}, columns, "test")
+    found: list[dict[str, int]] = []
+
+    def looks(rows: Any, _: Slice) -> None:
+        found.extend(
+            as_arrow(rows.mapInArrow(weighed, "rows int, size int, nulls int")).to_pylist()
+        )
+
+    large.read(whole(admin, topic), looks)
+    assert sum(each["rows"] for each in found) == 30
+    assert max(each["size"] for each in found) < 18 * 2**20
+    assert {each["nulls"] for each in found} == {0}
+
+
+def small() -> ReadSizes:
+    """What a task knows after a batch of small records."""
+    sizes = ReadSizes()
+    sizes.add({TopicPartition("t", 0): Progress(10_000, 0, 0, 10_000, bytes_read=1_900_000)})
+    return sizes
+
+
+@pytest.mark.parametrize("how", ["read", "drain"])
+def test_small_records_reach_python_in_batches_of_rows(
+    how: str, drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """Where records are known to be small, nobody asks for the bytes of a batch."""
+    topic = topics.create("small")
+    produce(kafka_properties, topic, 900, value=b"x" * 30_000)
+    options = drain.options | {"includeHeaders": "true"}
+    found: list[dict[str, int]] = []
+
+    def looks(rows: Any, _: Slice) -> None:
+        found.extend(
+            as_arrow(rows.mapInArrow(weighed, "rows int, size int, nulls int")).to_pylist()
+        )
+
+    columns = ("key", "value", "headers")
+    if how == "read":
+        Drain(drain.session, options, columns, "test", small()).read(whole(admin, topic), looks)
+    else:
+        ordered = Drain(drain.session, options, columns, "test", small(), is_ordered=True)
+        ordered.drain(whole(admin, topic).starts, looks, is_stopping=never)
+    assert [each["rows"] for each in found] == [900]
+    assert found[0]["size"] > 16 * 2**20
+
+
+@pytest.mark.parametrize("where", ["key", "value", "headers", "many headers"])
+def test_a_record_that_is_not_small_is_told_and_can_be_read(
+    where: str, drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+) -> None:
+    """Wherever it is large; what was read so far is not used."""
+    topic = topics.create("uneven")
+    odd: dict[str, Any] = {
+        "key": {"key": b"k" * 40_000},
+        "value": {"value": b"v" * 40_000},
+        "headers": {"headers": [("h" * 10_000, b"x" * 30_000), ("n", None)]},
+        "many headers": {"headers": [("", None)] * 3_000},
+    }[where]
+    producer = Producer({**kafka_properties, "log_level": 0})
+    for number in range(100):
+        producer.produce(topic, partition=0, **({"value": b"{}"} | (odd if number == 60 else {})))
+    assert producer.flush(30) == 0
+    options = drain.options | {"includeHeaders": "true"}
+    columns = ("partition", "offset", "value", "key", "headers")
+    reads = Drain(drain.session, options, columns, "test", small())
+    for how in ("read", "drain"):
+        with pytest.raises(RetriableError) as e:
+            take(how, reads, whole(admin, topic), Seen())
+        assert e.value.code == LARGE_RECORD
+    assert reads.sizes.can_heed(LARGE_RECORD, 100)
+    for how in ("read", "drain"):
+        seen = Seen()
+        take(how, reads, whole(admin, topic), seen)
+        assert sorted(seen.rows) == [(0, n) for n in range(100)]
