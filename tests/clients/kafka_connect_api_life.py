@@ -51,7 +51,8 @@ def life(url: str, name: str, config: dict[str, str]) -> None:
     until(connector, "RUNNING")
     connector.cycle_connector()
     until(connector, "RUNNING")
-    seen["task_running"] = connector.tasks[0].is_running()
+    while not connector.tasks[0].is_running():  # a restart that is only seen now
+        time.sleep(0.2)
     seen["loggers"] = "root" in cluster.loggers
     connector.delete()
     seen["deleted"] = not exists(connector)

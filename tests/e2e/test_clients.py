@@ -85,8 +85,10 @@ def test_kc(running: RunningStack, config: dict[str, str]) -> None:
     kc("restart", name, "--include-tasks")
     until("RUNNING")
     kc("restart-task", name, "0")
-    until("RUNNING")
-    assert kc("task-status", name, "0")["state"] == "RUNNING"
+    # a restart is answered before the task is seen to restart
+    running.until(
+        lambda: kc("task-status", name, "0")["state"] == "RUNNING", lambda: f"{name}'s task"
+    )
     assert len(kc("list-tasks", name)) == 1
     changed = {**config, "iceberg.control.commit.interval-ms": "1500"}
     assert kc("update", name, "--config-data", json.dumps(changed))["config"]["name"] == name

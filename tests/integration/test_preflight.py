@@ -280,29 +280,29 @@ def test_nobody_answers(hasty: Checked, caplog: pytest.LogCaptureFixture) -> Non
     ):
         body = {**hasty.good, **rest, f"{CATALOG}uri": uri}
         answer = hasty.server.json("PUT", VALIDATE, {k: v for k, v in body.items() if v}).json()
-        (entry,) = [c["value"] for c in answer["configs"] if c["value"]["errors"]]
-        assert entry["name"] == f"{CATALOG}uri"
-        assert closed in entry["errors"][0]
-        assert "does not answer" in entry["errors"][0]
+        told = {c["value"]["name"]: c["value"]["errors"] for c in answer["configs"]}
+        (said,) = told[f"{CATALOG}uri"]  # the brokers, too, may be too late for it
+        assert closed in said
+        assert "does not answer" in said
         assert CANARY not in json.dumps([c["value"]["errors"] for c in answer["configs"]])
     kafka = {"iceberg.kafka.bootstrap.servers": closed}
     found = hasty.errors(kafka)
-    assert set(found) == {"topics", "name"}
+    assert {"topics", "name"} <= set(found)
     assert f"Asked the brokers at {closed} (within 3 s)" in found["topics"][0]
     silent = socket.create_server(("127.0.0.1", 0))
     uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
-    said = hasty.error({**rest, f"{CATALOG}token": "", f"{CATALOG}uri": uri}, f"{CATALOG}uri")
+    found = hasty.errors({**rest, f"{CATALOG}token": "", f"{CATALOG}uri": uri})
     silent.close()
-    assert uri in said
+    assert uri in found[f"{CATALOG}uri"][0]
     postgres = {
         f"{CATALOG}uri": f"postgresql://user:{CANARY}@{closed}/db",
         f"{CATALOG}jdbc.password": CANARY,
     }
     config = {**hasty.good, **postgres}
     answer = hasty.server.json("PUT", VALIDATE, config).json()
-    told = [s for c in answer["configs"] for s in c["value"]["errors"]]
-    assert len(told) == 1
-    assert CANARY not in told[0]
+    told = {c["value"]["name"]: c["value"]["errors"] for c in answer["configs"]}
+    assert told[f"{CATALOG}uri"]
+    assert CANARY not in json.dumps(told)
     assert CANARY not in caplog.text
 
 

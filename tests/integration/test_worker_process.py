@@ -269,8 +269,7 @@ def test_life_of_a_worker(bench: Bench, topics: Topics) -> None:
     assert (failed["code"], failed["task"], failed["layout"]) == ("table_missing", 0, 1)
     assert failed["trace"].splitlines()[0].endswith("[connector=bad, table=db.bad]")
     until(lambda: "RUNNING" in worker.states("good"))
-    bench.ask("good")
-    until(lambda: bench.offset("good", good) == 7)
+    bench.ask_until("good", good, 7)
     assert bench.written("good") == 7
     samples = lambda: {  # noqa: E731 - read again each time
         name: value
@@ -355,8 +354,7 @@ def test_killed_worker_is_taken_over_without_loss(bench: Bench, topics: Topics, 
     second = bench.start()
     second.channel.send(command)
     until(lambda: "RUNNING" in second.states("killed"))
-    bench.ask("killed")
-    until(lambda: bench.offset("killed", topic) == 5)
+    bench.ask_until("killed", topic, 5)
     last = bench.ask("killed")
     until(lambda: bench.has_answered("killed", last))
     assert bench.written("killed") == 5
