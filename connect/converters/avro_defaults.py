@@ -100,7 +100,7 @@ def _default_of_scalar(source: AvroType, schema: ConnectSchema, value: Any) -> A
     if kind in ("float", "double"):
         number = float(value)
         return Float32(FLOAT.unpack(FLOAT.pack(number))[0]) if kind == "float" else number
-    expected = {"boolean": bool, "string": str, "enum": str}.get(kind)
+    expected = {"boolean": bool, "string": str, "enum": str, "null": type(None)}.get(kind)
     if expected is None or type(value) is not expected:
         raise TypeError
     return value

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NoReturn
 
 DOCUMENT_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -54,7 +54,13 @@ def exact_double(text: str) -> float:
         return number
     if len(text) > NUMBER_DIGITS_MAX + 8:
         raise NotJson("out_of_range", "a number has too many digits")
-    return double_of(Decimal(text))
+    try:
+        exact = Decimal(text)
+    except InvalidOperation:  # an exponent of 19 digits and more
+        if not text.lower().partition("e")[0].strip("-0."):
+            return number
+        raise NotJson("out_of_range", "a number has too many digits") from None
+    return double_of(exact)
 
 
 def double_of(number: Decimal) -> float:

@@ -32,7 +32,7 @@ from connect.errors import RecordError
 from connect.records import ConnectSchema, SinkRecord, Struct
 from connect.tables.creation import check_type
 from connect.tables.inference import DECIMAL_PRECISION_MAX, infer_type, type_of
-from connect.tables.schema_changes import Path, SchemaChanges, check_count, common_type
+from connect.tables.schema_changes import Path, SchemaChanges, check_count, common_type, fitting
 
 
 def changes(
@@ -59,6 +59,8 @@ def changes(
     found = SchemaChanges(finder.adds, finder.retypes, tuple(finder.optionals))
     if found.adds:
         check_count(found, config)
+        if len(fitting(schema, found.adds)) < len(found.adds):
+            raise RecordError("a new field's name reads like a column's", code="bad_column_name")
     return found
 
 
@@ -125,9 +127,6 @@ class _Finder:
             folded = name.lower()
             if any(p[:-1] == parent and p[-1].lower() == folded for p in self.adds):
                 raise RecordError("two new fields have one name", code="ambiguous_name")
-        if ".".join(path) in self._schema._name_to_id:  # noqa: SLF001 - has no public form
-            # a nested column's, or a column's whose mapped names are others
-            raise RecordError("a new field's name reads like a column's", code="bad_column_name")
         before = self.adds.get(path)
         self.adds[path] = kind if before is None else common_type(before, kind)
 

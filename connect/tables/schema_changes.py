@@ -8,8 +8,9 @@ Rules of this file:
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -196,16 +197,47 @@ def merge(*asked: SchemaChanges, config: ConnectorConfig | None = None) -> Schem
     return merged
 
 
+def fitting(schema: Schema, adds: Mapping[Path, IcebergType]) -> dict[Path, IcebergType]:
+    """The new columns whose names, those inside them too, read like no other column's.
+
+    A table tells ``a.b`` from the field ``b`` of ``a`` by nothing, nor a column from another whose
+    mapped names are others. Of two new ones the first is right.
+    """
+    taken: set[str] = set()
+    found: dict[Path, IcebergType] = {}
+    for path, kind in adds.items():
+        names = list(_full_names(".".join(path), kind))
+        known = schema._name_to_id  # noqa: SLF001 - has no public form
+        if not any(name in known or name in taken for name in names):
+            taken.update(names)
+            found[path] = kind
+    return found
+
+
+def _full_names(name: str, kind: IcebergType) -> Iterator[str]:
+    yield name
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            yield from _full_names(f"{name}.{field.name}", field.field_type)
+    elif isinstance(kind, ListType):
+        yield from _full_names(f"{name}.element", kind.element_type)
+    elif isinstance(kind, MapType):
+        yield from _full_names(f"{name}.key", kind.key_type)
+        yield from _full_names(f"{name}.value", kind.value_type)
+
+
 def apply_changes(schema: Schema, asked: SchemaChanges, last_column_id: int) -> tuple[Schema, int]:
     """Return the schema with the changes made, and the new last column id.
 
     Args:
         schema: the table's current schema.
-        asked: changes against it or one before it; what is there already by now, or is wider
-            than asked for, is left as it is.
+        asked: changes against it or one before it; what is there already by now, is wider than
+            asked for, or has a name like another column's, is left as it is: the record that asks
+            is looked at again, and refused where that is right.
         last_column_id: highest id ever given in the table.
     """
-    applier = _Applier(asked, last_column_id)
+    adds = fitting(schema, asked.adds)
+    applier = _Applier(dataclasses.replace(asked, adds=adds), last_column_id)
     struct = applier.struct((), schema.as_struct())
     changed = Schema(
         *struct.fields,

@@ -67,8 +67,16 @@ def _not_empty(value: Any) -> str | None:
     return "String must be non-empty" if value == "" else None
 
 
-def masked(value: Any, replacement: str | None) -> Any:
+_SIZED: Final = {"int8": Int8, "int16": Int16, "int32": Int32}
+
+
+def masked(value: Any, replacement: str | None, kind: str | None = None) -> Any:
     """What stands in a value's place.
+
+    Args:
+        value: of the field.
+        replacement: the option; None for the empty value.
+        kind: the type of the field's schema.
 
     Raises:
         RecordError: there is nothing for a value of this kind.
@@ -76,7 +84,8 @@ def masked(value: Any, replacement: str | None) -> Any:
     if value is None:
         return None
     if replacement is not None:
-        read = _REPLACED.get(type(value))
+        own = type(value)
+        read = _REPLACED.get(_SIZED.get(kind or "", own) if own is int else own)
         if read is None:
             raise refused(
                 f"Cannot mask value of type class {java_class(value)} with custom replacement.",
@@ -98,6 +107,7 @@ def masked(value: Any, replacement: str | None) -> Any:
 def make(options: Options, side: Side) -> Apply:
     """See ``Declaration``."""
     names = tuple(dict.fromkeys(options["fields"]))
+    hidden = frozenset(names)
     replacement = options["replacement"]
     default = options["replace.null.with.default"]
 
@@ -109,7 +119,8 @@ def make(options: Options, side: Side) -> Apply:
             return with_side(record, side, None, fields)
         struct = a_struct(value, _PURPOSE)
         values = all_values(struct, default=default)
-        values.update({n: masked(values[n], replacement) for n in names if n in values})
+        kinds = {n: inner.type for n, inner in struct.schema.fields if n in hidden}
+        values.update({n: masked(values[n], replacement, kinds[n]) for n in names if n in kinds})
         return with_side(record, side, schema, Struct(struct.schema, values))
 
     return apply

@@ -31,6 +31,9 @@ def wrapped(number: int, bits: int) -> int:
 
 def narrowed(value: float | Decimal, bits: int) -> int:
     """A number as Java's ``byteValue`` to ``longValue`` give it."""
+    exponent = value.as_tuple().exponent if isinstance(value, Decimal) else 0
+    if isinstance(exponent, int) and exponent >= 64:
+        return 0  # a multiple of every size
     if isinstance(value, int | Decimal):
         return wrapped(int(value), bits)
     if value != value:  # noqa: PLR0124 - NaN
@@ -113,7 +116,7 @@ def decimal_of(text: str) -> Decimal:
     Raises:
         ValueError: no such number.
     """
-    if not re.fullmatch(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?", text):
+    if not re.fullmatch(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,9})?", text):
         raise ValueError("not a number")
     try:
         return Decimal(text)

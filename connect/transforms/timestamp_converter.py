@@ -112,7 +112,7 @@ class TimestampConversion:
                     "bad_text",
                 ) from None
         if form == "unix" and type(value) is int:
-            return _toward_zero(value, self._per_milli) * self._millis
+            return _held(_toward_zero(value, self._per_milli) * self._millis)
         if isinstance(value, Date):
             return value.days * _DAY_MS
         if isinstance(value, Time | Timestamp):
@@ -120,8 +120,12 @@ class TimestampConversion:
         raise refused(f"a {java_class(value)} where the schema says {form}", "wrong_type")
 
     def _unix(self, millis: int) -> int:
-        found = _toward_zero(millis, self._millis) * self._per_milli
-        return max(-_LONG_MAX - 1, min(found, _LONG_MAX))
+        return _held(_toward_zero(millis, self._millis) * self._per_milli)
+
+
+def _held(number: int) -> int:
+    """The nearest number of 64 bits, as Java's ``TimeUnit`` gives it."""
+    return max(-_LONG_MAX - 1, min(number, _LONG_MAX))
 
 
 def _toward_zero(number: int, divisor: int) -> int:

@@ -43,7 +43,7 @@ from connect.reference import ReferencePath
 from connect.routing import UNMATCHED
 from connect.tables.evolution import changes
 from connect.tables.partition_spec import spec_for
-from connect.tables.schema_changes import common_type
+from connect.tables.schema_changes import apply_changes, common_type, merge
 from tests.differential.support import config, plan, run_batches, source
 from worker.task_tables import TaskTables
 
@@ -174,8 +174,27 @@ def lax_json(_: Path) -> None:
 
 
 def json_numbers(_: Path) -> None:
+    assert refused(b'{"c":1e99999999999999999999}') == "out_of_range"
     assert refused(b'{"c":1e400}') == "out_of_range"
     assert refused(b'{"c":9007199254740993.0}') == "lost_digits"
+
+
+def no_such_day(_: Path) -> None:
+    for text in ("2023-02-30T11:22:33Z", "1969-02-31T23:59:59.999Z"):
+        assert code(TimestamptzType(), text) == "bad_text"
+
+
+def later_items(_: Path) -> None:
+    record = read(b'{"li":[{"n1":1},{"n2":"x"}]}', **EVOLVES)
+    schema, keys = table(LongType()), config(**EVOLVES)
+    asked = changes(schema, record, keys)
+    after, _ = apply_changes(schema, asked, 1)
+    assert changes(after, record, keys).adds == {("li", "element", "n2"): StringType()}
+
+
+def row(value: dict[str, Any]) -> SinkRecord:
+    """A record of a value without schema."""
+    return SinkRecord("t", 0, 0, None, value=value)
 
 
 def nested_name(_: Path) -> None:
@@ -184,6 +203,14 @@ def nested_name(_: Path) -> None:
     with pytest.raises(RecordError) as caught:
         changes(schema, record, config(**EVOLVES))
     assert caught.value.code == "bad_column_name"
+    one, other = ({"a": {"b": 1}}, {"a.b": 2})
+    asked = [changes(schema, row(value), config(**EVOLVES)) for value in (one, other)]
+    after, _ = apply_changes(schema, merge(*asked), 2)
+    assert after.find_field("a.b") == after.find_field("a").field_type.fields[0]
+    for known, value in ((schema, one | other), (after, other)):
+        with pytest.raises(RecordError) as caught:
+            changes(known, row(value), config(**EVOLVES))
+        assert caught.value.code == "bad_column_name"
 
 
 def required(_: Path) -> None:
@@ -330,6 +357,8 @@ TRIALS: Final[dict[str, Trial]] = {
     "text that holds half": half_a_pair,
     "JSON: text after the document": lax_json,
     "JSON: a number beyond double": json_numbers,
+    "a timestamp of a day that its month": no_such_day,
+    "a new list whose later items": later_items,
     "evolution: a new field named like": nested_name,
     "a null or missing value": required,
     "whole JSON numbers of more than 64": long_numbers,

@@ -164,6 +164,13 @@ def partial_default(folder: Path) -> None:
     assert dict(record.value_schema.fields[0][1].default.values) == {"c": 7}
 
 
+def null_without_schema(_: Path) -> None:
+    union = ["null", *({"type": "fixed", "name": f"{space}.F", "size": 1} for space in "ab")]
+    with pytest.raises(RecordError) as caught:
+        registered("AVRO", json.dumps(union), b"\0")
+    assert caught.value.code == "bad_schema"
+
+
 def end_of_day(folder: Path) -> None:
     kind = {"type": "int", "connect.name": "org.apache.kafka.connect.data.Time"}
     with pytest.raises(RecordError) as caught:
@@ -339,6 +346,7 @@ TRIALS: Final[dict[str, Trial]] = {
     "Avro: a `connect.version`": odd_properties,
     "Avro: two types of a union": union_of_bytes,
     "Avro: a record's own `connect.default`": partial_default,
+    "Avro: a null of a schema": null_without_schema,
     "Avro: `connect.name` of a time": end_of_day,
     "Avro: a map's entry whose key": key_of_parts,
     "a number outside of its `connect.type`": connect_type,

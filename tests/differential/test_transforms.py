@@ -94,6 +94,7 @@ CHAINS: dict[str, dict[str, str]] = {
     ),
     "mask": chain(value("MaskField", fields="a,b,c,d,e,f,g,x")),
     "mask by text": chain(value("MaskField", fields="b", replacement="**")),
+    "mask by large number": chain(value("MaskField", fields="a,b,c,g", replacement="3000000000")),
     "mask by number": chain(value("MaskField", fields="a,b,c,g", replacement="7.5")),
     "extract": chain(value("ExtractField", field="x")),
     "extract deep": chain(

@@ -27,6 +27,8 @@ def avro_rule(case: Case) -> str | None:
         reader = avro_reader(parse_avro(json.dumps(source["avro_schema"])), case["config"])
         schema, value = reader.read(base64.b64decode(source["bytes"]))
     except BadSchema as error:
+        if expected.get("schema", "") is None and expected["value"] is None:
+            return "a null of a schema that is refused"
         is_small = str(error).startswith("org.apache.kafka") and " is no int" in str(error)
         return "small integers are no dates" if is_small else None
     except Malformed as error:
@@ -51,22 +53,18 @@ def _schema_rule(case: Case, ours: Any, java: Any) -> str | None:
     if _essence(ours, keeps=keeps) == _essence(java, keeps=keeps):
         return "what a schema tells that no row holds"
     ours, java = (_essence(found, keeps=keeps, keeps_structs=False) for found in (ours, java))
-    is_partial = ours == java and _is_partial(case["input"]["avro_schema"])
-    return "a record's own default that leaves out fields" if is_partial else None
+    is_own = ours == java and _has_own_default(case["input"]["avro_schema"])
+    return "a record's own default, however little it tells" if is_own else None
 
 
-def _is_partial(source: Any) -> bool:
-    """Whether a record's ``connect.default`` leaves out fields, or has one of a union."""
+def _has_own_default(source: Any) -> bool:
+    """Whether a record has a ``connect.default``."""
     if isinstance(source, list):
-        return any(map(_is_partial, source))
+        return any(map(_has_own_default, source))
     if not isinstance(source, dict):
         return False
-    given = source.get("connect.default")
-    if source.get("type") == "record" and isinstance(given, dict):
-        fields = source["fields"]
-        if any(f["name"] not in given or isinstance(f["type"], list) for f in fields):
-            return True
-    return any(map(_is_partial, source.values()))
+    is_own = source.get("type") == "record" and "connect.default" in source
+    return is_own or any(map(_has_own_default, source.values()))
 
 
 _KEYS = {

@@ -133,6 +133,15 @@ def with_schema(envelope: Mapping[str, Any]) -> tuple[ConnectSchema | None, Any]
     return schema, payload(schema, envelope["payload"])
 
 
+def _fits(schema: ConnectSchema, value: Any) -> bool:
+    """Whether a list or map is one; of lists in a list Java tells the last one's schema."""
+    if schema.type == "array":
+        return isinstance(value, list)
+    if isinstance(value, dict):
+        return schema.key_schema is not None
+    return isinstance(value, list) and all(isinstance(p, list) and len(p) == 2 for p in value)
+
+
 def payload(schema: ConnectSchema | None, value: Any) -> Any:
     """The payload part of a golden envelope."""
     if schema is None or value is None:
@@ -141,7 +150,7 @@ def payload(schema: ConnectSchema | None, value: Any) -> Any:
         return Struct(schema, {name: payload(s, value.get(name)) for name, s in schema.fields})
     if schema.type == "array":
         return [payload(schema.value_schema, item) for item in value]
-    if schema.type == "map" and schema.key_schema is None:
+    if schema.type in ("array", "map") and not _fits(schema, value):
         return plain(value)
     if schema.type == "map":
         pairs = value.items() if isinstance(value, dict) else value

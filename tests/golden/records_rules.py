@@ -216,6 +216,13 @@ EXTENSIONS = (
         frozenset(),
         _java_says('data.Field.name()" because "field" is null'),
     ),
+    Rule(
+        "a record's own default may hold unions",
+        frozenset(),
+        _java_says(
+            'the return value of "org.apache.kafka.connect.data.Schema.field(String)" is null'
+        ),
+    ),
     Rule("odd connect properties are ignored", frozenset(), _java_says(*_AVRO_PROPERTIES)),
     Rule("maps of Avro's entries are read anywhere", frozenset(), _java_says(*_AVRO_MAPS)),
     Rule("Avro schemas that contain themselves are refused", frozenset(), _recursive),

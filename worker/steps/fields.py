@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ from connect.transforms.cast import parsed_spec
 from connect.transforms.field_path import steps_of
 from connect.transforms.insert_field import insertions
 from connect.transforms.kafka_metadata_transform import external_of
+from connect.transforms.numbers import decimal_of
 from connect.transforms.replace_field import renames_of
 from worker.casts import cast_column, cast_guess, mask_column
 from worker.steps.rows import (
@@ -270,9 +271,23 @@ def cast(options: Mapping[str, Any]) -> Step | None:
 
 
 class _Mask(Each):
-    """Fields without their values; a struct of a schema has no empty value."""
+    """Fields without their values; a struct of a schema has no empty value.
+
+    Args:
+        replacement: in place of values. One of a byte fits every number, any other is cut to the
+            size that the schema says.
+    """
+
+    def __init__(self, names: Sequence[str], replacement: str | None) -> None:
+        guesses = dict.fromkeys(names, _not_decimal)
+        super().__init__(guesses, lambda _, column: mask_column(column, replacement))
+        self._is_cut = replacement is not None and not _is_byte(replacement)
 
     def apply(self, rows: Rows) -> None:
+        if rows.is_typed and self._is_cut:
+            for name in rows.columns.keys() & self._guesses.keys():
+                if pa.types.is_int32(rows.columns[name].type):
+                    rows.suspect(valid(rows.columns[name]))
         if rows.had_schema:
             for name in self._guesses:
                 column = rows.column(name)
@@ -283,9 +298,14 @@ class _Mask(Each):
 
 def mask(options: Mapping[str, Any]) -> Step:
     """``MaskField``."""
-    replacement = options["replacement"]
-    guesses = dict.fromkeys(options["fields"], _not_decimal)
-    return _Mask(guesses, lambda _, column: mask_column(column, replacement))
+    return _Mask(options["fields"], options["replacement"])
+
+
+def _is_byte(text: str) -> bool:
+    try:
+        return -128 <= decimal_of(text) < 128
+    except ValueError:
+        return False
 
 
 def _not_decimal(guess: pa.DataType | None) -> pa.DataType:
