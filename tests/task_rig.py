@@ -54,6 +54,7 @@ class Records:
     letter: bytes = b""
     records_max: int | None = None  # of a batch whose letters can be kept
     is_primed: bool = True
+    may_enlarge: bool = False
     batches: list[Slice] = field(default_factory=list)
 
     def run(self, rows: DataFrame, part: Slice) -> WrittenBatch:

@@ -64,6 +64,11 @@ class PipelineRunner:
         """Whether the tables are known that the first records are likely to go to."""
         return self.tables.are_known
 
+    @property
+    def may_enlarge(self) -> bool:
+        """Whether a query makes rows: of texts as long as it likes, or of a static table's."""
+        return self.query is not None
+
     def run(self, rows: DataFrame, part: Slice) -> WrittenBatch:
         """Write the files of one micro-batch.
 

@@ -47,6 +47,7 @@ class ReadSizes:
     Args:
         small_records: up to so many records are read by one Spark task into one file per table.
         batch_records: bound of a micro-batch in a backlog.
+        may_enlarge: whether rows larger than their records may follow these to Python.
         small_bytes: more bytes than these, keys and values, are spread over all cores.
         batch_bytes: as ``batch_records``, in bytes of keys and values; it is aimed at.
 
@@ -56,6 +57,7 @@ class ReadSizes:
 
     small_records: int = SMALL_RECORDS
     batch_records: int = BATCH_RECORDS
+    may_enlarge: bool = False
     small_bytes: int = SMALL_BYTES
     batch_bytes: int = BATCH_BYTES
     _records: float = field(default=_GUESS_RECORDS, init=False)
@@ -81,8 +83,9 @@ class ReadSizes:
     @property
     def are_small(self) -> bool:
         """Whether records may be taken to be small, as long as each is looked at."""
-        is_small = self._bytes * SMALL_ROWS <= SMALL_ROWS_BYTES * self._records
-        return self.are_known and is_small and not self._has_large
+        if self.may_enlarge or self._has_large or not self.are_known:
+            return False
+        return self._bytes * SMALL_ROWS <= SMALL_ROWS_BYTES * self._records
 
     @property
     def first_records(self) -> int:

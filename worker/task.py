@@ -180,7 +180,8 @@ class _Life:
             is_named=config.topics_regex is None,
             on_missing=self._wiring.topic_missing,
         )
-        self._runner = self._wiring.runner(config, self._owner.assignment)
+        wiring = self._wiring
+        self._runner = runner = wiring.runner(config, self._owner.assignment)
         self._closing.append(self._runner.close)
         self._announcer = Announcer(
             producer,
@@ -203,16 +204,16 @@ class _Life:
         self._backlog.heard(self._clock.monotonic_ms())
         self._stalls = Stalls(config.lso_stalled_ms, config.name)
         self._drain = Drain(
-            self._wiring.session,
+            wiring.session,
             source_options(
                 node,
                 config.consumer_overrides,
                 task=self._owner.transactional_id,
-                has_headers="headers" in self._runner.columns,
+                has_headers="headers" in runner.columns,
             ),
-            columns=self._runner.columns,
+            columns=runner.columns,
             pool=config.name,
-            sizes=ReadSizes(self._wiring.small_records, self._wiring.batch_records),
+            sizes=ReadSizes(wiring.small_records, wiring.batch_records, runner.may_enlarge),
             is_ordered=config.is_row_level,
         )
         reader = LogReader(client_properties(node, config.kafka_overrides, prefix="consumer."))

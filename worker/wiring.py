@@ -30,6 +30,11 @@ class BatchRunner(Protocol):
         """False while a first batch may have to be run twice: keep that one small."""
         ...
 
+    @property
+    def may_enlarge(self) -> bool:
+        """Whether Spark may hold rows larger than the records that they come from."""
+        ...
+
     def run(self, rows: DataFrame, part: Slice) -> WrittenBatch:
         """Write the files of one micro-batch.
 

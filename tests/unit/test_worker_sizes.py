@@ -10,9 +10,9 @@ from worker.told_errors import LARGE_RECORD
 TP = TopicPartition("t", 0)
 
 
-def after(*batches: tuple[int, int]) -> ReadSizes:
+def after(*batches: tuple[int, int], may_enlarge: bool = False) -> ReadSizes:
     """Sizes after batches of so many records of so many bytes each."""
-    sizes = ReadSizes()
+    sizes = ReadSizes(may_enlarge=may_enlarge)
     for count, each in batches:
         sizes.add({TP: Progress(count, 0, 0, count, bytes_read=count * each)})
     return sizes
@@ -53,6 +53,7 @@ def test_records_are_small_by_their_mean_until_one_is_not() -> None:
     """Nothing is known of them before a batch; one large record is never forgotten."""
     assert not ReadSizes().are_small
     assert not after((10_000, 4_000)).are_small
+    assert not after((10_000, 190), may_enlarge=True).are_small
     sizes = after((10_000, 190))
     assert sizes.are_small
     assert sizes.can_heed(LARGE_RECORD, 10_000)
