@@ -34,7 +34,7 @@ from connect.transforms.base import (
     side_of,
     with_side,
 )
-from connect.transforms.numbers import decimal_of, double_of, float32_of, narrowed
+from connect.transforms.numbers import decimal_of, float32_of, float64, narrowed
 
 _PURPOSE: Final = "mask fields"
 _EMPTY: Final[Mapping[type, Any]] = {
@@ -56,8 +56,8 @@ _REPLACED: Final[Mapping[type, Callable[[str], Any]]] = {
     Int16: lambda text: Int16(narrowed(decimal_of(text), 16)),
     Int32: lambda text: Int32(narrowed(decimal_of(text), 32)),
     int: lambda text: narrowed(decimal_of(text), 64),
-    Float32: float32_of,
-    float: double_of,
+    Float32: lambda text: float32_of(str(decimal_of(text))),
+    float: lambda text: float64(decimal_of(text)),
     Decimal: decimal_of,
     str: lambda text: text,
 }

@@ -210,7 +210,11 @@ def _java_says(*words: str) -> Callable[[Case, Outcome], bool]:
 
 
 EXTENSIONS = (
-    Rule("Avro's null alone is null", frozenset(), _java_says("Standalone null schemas")),
+    Rule(
+        "Avro's null alone is null",
+        frozenset(),
+        _java_says("Standalone null schemas", "Found null value for non-optional schema"),
+    ),
     Rule(
         "defaults that hold unions of null alone",
         frozenset(),
