@@ -73,7 +73,8 @@ def loss_of(case: Case, given: Any) -> str | None:
     if number is None:
         return None
     held = _stored_number(column, stored)
-    if column == "float" and held is not None and held.is_finite() and number % 1 == 0:
+    is_whole = number.is_finite() and number == number.to_integral_value()
+    if column == "float" and held is not None and held.is_finite() and is_whole:
         held = Decimal(model.float32(held))  # its shortest text may be the number that was sent
     return _numeric_loss(number, held)
 
