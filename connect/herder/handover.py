@@ -77,9 +77,9 @@ class Handover:
         """
         waiting = []
         for unit in units:
+            unit.stopped.clear()  # before the look: it may fail at any moment
             # one that failed has no thread to end; stopping it is harmless
             is_awaited = unit.is_handed and unit.phase != "FAILED"
-            unit.stopped.clear()
             if not unit.has_failed_for_good:
                 unit.to("STOPPING")
             is_sent = unit.is_handed and self._send(unit, {"op": "stop", "connector": run.name})

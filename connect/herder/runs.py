@@ -70,6 +70,7 @@ class Unit:
     def failed(self, now_ms: int, *, code: str, trace: str, is_retriable: bool) -> None:
         """Go to FAILED, with or without a restart to come."""
         self.phase, self.code, self.trace = "FAILED", code, trace
+        self.stopped.set()  # whoever has just begun to wait for its end
         pause_ms = self.backoff.failed(now_ms) if is_retriable else None
         self.restart_at_ms = None if pause_ms is None else now_ms + pause_ms
 
