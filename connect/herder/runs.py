@@ -245,4 +245,5 @@ def signature(state: ConnectorState) -> object:
     layout = state.layout
     config = None if state.config is None else tuple(sorted(state.config.items()))
     number = layout.number if layout else None
-    return config, state.target, number, state.ready, state.places, state.restart
+    wish = state.target, state.is_stopped
+    return config, wish, number, state.ready, state.places, state.restart
