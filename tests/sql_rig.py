@@ -100,6 +100,7 @@ class Rig:
         *,
         reference_only: bool = False,
         block_rows: int = 65_536,
+        of_rows: bool = False,
     ) -> BatchResult:
         """What becomes of records, given as JSON or bytes."""
         raw = [v if isinstance(v, bytes) or v is None else json.dumps(v).encode() for v in values]
@@ -107,7 +108,8 @@ class Rig:
         tables = (plan(self.folder, schema),) if schema is not None else ()
         spec = PipelineSpec(self.config, tables, frozenset(), limits, reference_only)
         given = source(raw).select(list(spec.columns()))
-        records = self.session.spark.createDataFrame(pa.Table.from_batches([given])).coalesce(1)
+        spark = self.session.of_rows if of_rows else self.session.spark
+        records = spark.createDataFrame(pa.Table.from_batches([given])).coalesce(1)
         return collect(query.run(records, spec).toArrow())
 
 

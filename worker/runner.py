@@ -66,8 +66,8 @@ class PipelineRunner:
 
     @property
     def may_enlarge(self) -> bool:
-        """Whether a query makes rows: of texts as long as it likes, or of a static table's."""
-        return self.query is not None
+        """Whether a query makes rows whose size is not known."""
+        return self.query is not None and self.query.may_enlarge
 
     def run(self, rows: DataFrame, part: Slice) -> WrittenBatch:
         """Write the files of one micro-batch.

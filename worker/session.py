@@ -27,7 +27,7 @@ from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.logger import PySparkLogger
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from connect.embedded.jars import resolve
 from connect.embedded.java import find_java
@@ -41,6 +41,7 @@ SOCKET_FOLDER_BYTES_MAX = 60  # a socket's path has 107 at most, its name 42
 _SYSTEM = Path("/tmp")  # noqa: S108 - where Java has them; a private folder is made in it
 ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_OF_ROWS = "icefloe.of.rows"  # marks that session, and those that its queries make of it
 REDACTED = r"(?i)secret|password|token|access[.]?key|credential|jaas|sasl|ssl[.]key"
 # pyspark logs what it raises out of expressions, with the values
 _TALKERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -266,8 +267,14 @@ def _of_rows(spark: SparkSession, node: Mapping[str, str]) -> SparkSession:
         return spark  # the operator has chosen
     made = spark.newSession()
     made.conf.set(ARROW_BYTES, str(2**31 - 1))  # the one bound that Spark does not look for
+    made.conf.set(_OF_ROWS, "true")
     made.conf.set(ARROW_ROWS, node.get(ARROW_ROWS, str(SMALL_ROWS)))
     return made
+
+
+def is_of_rows(rows: DataFrame) -> bool:
+    """Whether these rows go to Python in batches that are bounded in rows alone."""
+    return bool(rows.sparkSession.conf.get(_OF_ROWS, "false") == "true")
 
 
 def _private_folders(parent: Path | None) -> tuple[SessionFolder, ...]:

@@ -47,23 +47,23 @@ class ReadSizes:
     Args:
         small_records: up to so many records are read by one Spark task into one file per table.
         batch_records: bound of a micro-batch in a backlog.
-        may_enlarge: whether rows larger than their records may follow these to Python.
         small_bytes: more bytes than these, keys and values, are spread over all cores.
         batch_bytes: as ``batch_records``, in bytes of keys and values; it is aimed at.
 
     Attributes:
         are_known: whether a batch was read yet.
+        may_enlarge: whether rows of any size may follow the records to Python.
     """
 
     small_records: int = SMALL_RECORDS
     batch_records: int = BATCH_RECORDS
-    may_enlarge: bool = False
     small_bytes: int = SMALL_BYTES
     batch_bytes: int = BATCH_BYTES
     _records: float = field(default=_GUESS_RECORDS, init=False)
     _bytes: float = field(default=_GUESS_RECORDS * _GUESS_BYTES, init=False)
     _shrunk: int | None = field(default=None, init=False)
     are_known: bool = field(default=False, init=False)
+    may_enlarge: bool = field(default=False, init=False)
     _has_large: bool = field(default=False, init=False)
 
     def is_small(self, record_count: int) -> bool:

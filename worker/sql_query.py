@@ -16,6 +16,8 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
+from operator import add
 from typing import Any, Final, NoReturn
 
 from py4j.protocol import Py4JError
@@ -32,7 +34,9 @@ from connect.transforms.sql import DECLARATION, SqlPlan, is_sql
 from connect.transforms.sql_query import Join, star_of
 from worker.descriptors import DESCRIPTOR_DDL
 from worker.plan import PipelineSpec
-from worker.source import map_spark_error
+from worker.session import is_of_rows
+from worker.sizes import LARGE_BYTES
+from worker.source import LARGE_RECORD_TEXT, map_spark_error
 from worker.sql_pieces import (
     CARRIED,
     DROPPED,
@@ -59,6 +63,8 @@ _TYPES: Final = (
     *(T.DoubleType, T.DecimalType, T.StringType, T.BinaryType, T.DateType),
     *(T.TimestampType, T.TimestampNTZType),
 )
+_TEXTS: Final = (T.StringType, T.BinaryType)
+_NESTED: Final = (T.ArrayType, T.MapType, T.StructType)
 _MESSAGE_CHARACTERS_MAX: Final = 600
 
 
@@ -113,7 +119,27 @@ class SparkQuery:
         ddl = view_ddl(self._plan, shares.seen)
         view = rows.mapInArrow(read(spec, self._plan, shares), ddl)
         asked = self._over(view, self._items, shares)
+        if is_of_rows(rows):
+            asked = asked.withColumn(STATE, self._held_small(shares))
         return asked.mapInArrow(write(spec, shares), DESCRIPTOR_DDL)
+
+    @property
+    def may_enlarge(self) -> bool:
+        """Whether the query makes values whose size Spark is not asked for: lists and the like."""
+        return any(isinstance(each.kind, _NESTED) for each in self._made(self.shares))
+
+    def _made(self, shares: Shares) -> list[Selected]:
+        pairs = zip(self._items, shares.items, strict=True)
+        return [each for each, item in pairs if not item.path]
+
+    def _held_small(self, shares: Shares) -> Column:
+        """The state of a row, if it is as small as records are that go by rows alone."""
+        texts = [s.name for s in self._made(shares) if isinstance(s.kind, _TEXTS)]
+        sizes = [F.coalesce(F.octet_length(F.col(MADE).getField(name)), F.lit(0)) for name in texts]
+        if not sizes:
+            return F.col(STATE)
+        refusal = F.raise_error(F.lit(LARGE_RECORD_TEXT)).cast("tinyint")
+        return F.when(reduce(add, sizes) > LARGE_BYTES, refusal).otherwise(F.col(STATE))
 
     def _over(self, view: DataFrame, selected: list[Selected], shares: Shares) -> DataFrame:
         """The query's rows in the view's order, as ``worker.sql_pieces.whole`` wants them."""

@@ -180,8 +180,7 @@ class _Life:
             is_named=config.topics_regex is None,
             on_missing=self._wiring.topic_missing,
         )
-        wiring = self._wiring
-        self._runner = runner = wiring.runner(config, self._owner.assignment)
+        self._runner = self._wiring.runner(config, self._owner.assignment)
         self._closing.append(self._runner.close)
         self._announcer = Announcer(
             producer,
@@ -204,16 +203,16 @@ class _Life:
         self._backlog.heard(self._clock.monotonic_ms())
         self._stalls = Stalls(config.lso_stalled_ms, config.name)
         self._drain = Drain(
-            wiring.session,
+            self._wiring.session,
             source_options(
                 node,
                 config.consumer_overrides,
                 task=self._owner.transactional_id,
-                has_headers="headers" in runner.columns,
+                has_headers="headers" in self._runner.columns,
             ),
-            columns=runner.columns,
+            columns=self._runner.columns,
             pool=config.name,
-            sizes=ReadSizes(wiring.small_records, wiring.batch_records, runner.may_enlarge),
+            sizes=ReadSizes(self._wiring.small_records, self._wiring.batch_records),
             is_ordered=config.is_row_level,
         )
         reader = LogReader(client_properties(node, config.kafka_overrides, prefix="consumer."))
@@ -328,6 +327,7 @@ class _Life:
         self._reading_to = ends
         while (part := self._ledger.slice_to(ends)).record_count_max:
             self._runner.refresh()
+            self._drain.sizes.may_enlarge = self._runner.may_enlarge
             try:
                 self._read_part(part, ends)
             except RetriableError as e:

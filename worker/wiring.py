@@ -32,7 +32,7 @@ class BatchRunner(Protocol):
 
     @property
     def may_enlarge(self) -> bool:
-        """Whether Spark may hold rows larger than the records that they come from."""
+        """Whether Spark may hold rows whose size it is not asked for; as of the last refresh."""
         ...
 
     def run(self, rows: DataFrame, part: Slice) -> WrittenBatch:

@@ -99,7 +99,8 @@ class Case:
 
     def run(self, count: int) -> None:
         """Once over all records."""
-        spark = self._session.spark
+        is_bounded = self._query is not None and self._query.may_enlarge
+        spark = self._session.spark if is_bounded else self._session.of_rows
         rows = spark.read.parquet(str(self._folder / "records.parquet"))
         rows = rows.select(*self._spec.columns())
         before = cpu()

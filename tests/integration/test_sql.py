@@ -23,12 +23,14 @@ from pyiceberg.types import (
     StructType,
     TimestamptzType,
 )
+from pyspark.errors import PySparkException
 
 from connect.errors import ConfigError
 from connect.transforms.sql import DECLARATION
 from tests.differential.support import config, rows_of
 from tests.sql_rig import MARKS, PLACES, Rig, counts
 from worker.descriptors import Progress
+from worker.source import LARGE_RECORD_TEXT
 from worker.sql_query import SparkQuery, sql_plan
 from worker.sql_tables import StaticTables
 
@@ -58,7 +60,8 @@ def test_the_page_shows_what_happens(rig: Rig) -> None:
     assert rows_of(result, "db.t1") == [after]
 
 
-def test_every_record_is_counted_once(rig: Rig) -> None:
+@pytest.mark.parametrize("of_rows", [False, True])
+def test_every_record_is_counted_once(rig: Rig, of_rows: bool) -> None:
     """Written, dropped by WHERE or as a tombstone, refused before, in and behind the query."""
     query = rig.query(
         "SELECT r.id, p.city, CAST(r.n AS INT) * 2 AS n, id AS city_id FROM records r "
@@ -78,6 +81,7 @@ def test_every_record_is_counted_once(rig: Rig) -> None:
             b"{",
             {"id": 7, "device": None, "n": "7"},
         ],
+        of_rows=of_rows,
     )
     assert counts(result) == Progress(10, 2, 4, 4, 1_700_000_000_009)
     rows = [(row["id"], row["city"], row["n"]) for row in rows_of(result, "db.t1")]
@@ -92,6 +96,20 @@ def test_every_record_is_counted_once(rig: Rig) -> None:
     ]
     assert result.dead_letters[0].record.value == b'{"id": 5, "n": "secret"}'
     assert "secret" not in "".join(str(d.error) for d in result.dead_letters)
+
+
+def test_rows_that_a_query_makes_large_are_told_where_bytes_have_no_bound(rig: Rig) -> None:
+    """Then what was read is read again with bytes bounded; a list's size is not asked for."""
+    query = rig.query("SELECT id, concat(repeat(device, n), 'x') AS city FROM records")
+    records = [{"id": n, "device": "0123456789", "n": "3000"} for n in range(2)]
+    result = rig.run(query, records, of_rows=True)
+    assert counts(result).written == 2
+    records.append({"id": 2, "device": "0123456789", "n": "3500"})
+    with pytest.raises(PySparkException, match=LARGE_RECORD_TEXT):
+        rig.run(query, records, of_rows=True)
+    assert counts(rig.run(query, records)).written == 3
+    assert not query.may_enlarge
+    assert rig.query("SELECT id, array(device, n) AS city FROM records").may_enlarge
 
 
 def test_a_record_of_several_rows_is_written_whole_or_not_at_all(rig: Rig) -> None:

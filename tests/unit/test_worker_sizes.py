@@ -12,7 +12,8 @@ TP = TopicPartition("t", 0)
 
 def after(*batches: tuple[int, int], may_enlarge: bool = False) -> ReadSizes:
     """Sizes after batches of so many records of so many bytes each."""
-    sizes = ReadSizes(may_enlarge=may_enlarge)
+    sizes = ReadSizes()
+    sizes.may_enlarge = may_enlarge
     for count, each in batches:
         sizes.add({TP: Progress(count, 0, 0, count, bytes_read=count * each)})
     return sizes
