@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from worker.doubts import Mask, either, many_names, matches, zero_doubt
+from worker.doubts import Mask, either, far_decimals, many_names, matches, zero_doubt
 from worker.json_cursor import Seen
 from worker.scans import may_hold_digits, raw_bytes
 from worker.shapes import extra_rows, leaf_count, learned_schema, pruned
@@ -39,8 +39,7 @@ _FAILURES_MIN: Final = 16
 _STEP_MIN: Final = 16
 _WINDOWS: Final = 6
 _FRUITLESS_MAX: Final = 63
-_LONG_BYTES: Final = 300
-_DEEP_BYTES: Final = 1_900
+_LONG_BYTES, _DEEP_BYTES = 300, 1_900
 _NAMED_BYTES: Final = 65_536
 _NAMES_MAX: Final = 5_000
 _PROBES: Final = (8, 64, 512)  # rows
@@ -116,6 +115,7 @@ class JsonDecoder:
             values: binary, no nulls, one chunk; less than 2 GB.
         """
         texts, suspect = _texts(values, names_max=_NAMES_MAX if self._report else None)
+        suspect = either(suspect, far_decimals(texts, self._guess))
         places = np.arange(len(texts))
         if suspect is not None:
             places = np.flatnonzero(~suspect)

@@ -10,11 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from worker.scans import may_hold_digits, may_hold_exponent, raw_bytes
+from worker.scans import may_hold, may_hold_digits, may_hold_exponent, raw_bytes
 from worker.shapes import can_underflow, holds_number
 
 Mask = npt.NDArray[np.bool_]
 _TINY: Final = r"[0-9][eE]-[0-9]{2}|0{300}"
+# numbers, also within quotes, and escapes that may hide their marks
+_FAR: Final = r'[:\[,]\s*"?[+-]?[0-9.]+[eE]-[0-9]{2}|\\u00(?:[46]5|2[bBdDeE]|3[0-9])'
 
 
 def either(a: Mask | None, b: Mask | None) -> Mask | None:
@@ -28,6 +30,23 @@ def matches(texts: pa.Array, pattern: str) -> Mask | None:
     """Rows whose text matches; None when there are none."""
     found: Mask = pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False)
     return found if found.any() else None
+
+
+def far_decimals(texts: pa.Array, schema: pa.Schema) -> Mask | None:
+    """Rows whose exponents Arrow must not read as decimals: it looks for them beyond its tables.
+
+    Of ``1e-77`` it makes something, with ``1e-999999999`` the process dies.
+    """
+    if not any(map(_has_decimal, schema.types)):
+        return None
+    raw = raw_bytes(texts)
+    is_possible = may_hold_exponent(raw) or may_hold(raw, b"\\u00")
+    return matches(texts, _FAR) if is_possible else None
+
+
+def _has_decimal(kind: pa.DataType) -> bool:
+    inner = (kind.field(i).type for i in range(kind.num_fields))
+    return bool(pa.types.is_decimal(kind)) or any(map(_has_decimal, inner))
 
 
 def zero_doubt(table: pa.Table, texts: pa.Array) -> Mask | None:

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 _JAVA_BLANKS: Final = "".join(map(chr, range(33)))
 """What Java's ``trim`` takes away: control characters too, no-break spaces not."""
+_BLANKS: Final = " \t\n\r\f\v"
 
 KeyType = Literal[
     "STRING", "INT", "LONG", "SHORT", "DOUBLE", "BOOLEAN", "LIST", "CLASS", "PASSWORD"
@@ -28,6 +29,7 @@ _RANGES = {
     "LONG": (-(2**63), 2**63 - 1),
 }
 _INTEGER = re.compile(r"[+-]?\d+")  # of any script, as in Java
+_DIGITS_MAX = 1_000
 
 
 class _Absent:
@@ -180,7 +182,8 @@ def _convert(kind: KeyType, text: str | None) -> Any:
         return lowered == "true"
     if kind in _RANGES:
         low, high = _RANGES[kind]
-        if not _INTEGER.fullmatch(trimmed) or not low <= int(trimmed) <= high:
+        is_number = len(trimmed) <= _DIGITS_MAX and _INTEGER.fullmatch(trimmed)
+        if not is_number or not low <= int(trimmed) <= high:
             raise ValueError(f"Not a number of type {kind}")
         return int(trimmed)
     if kind == "DOUBLE":
@@ -195,7 +198,12 @@ def _convert(kind: KeyType, text: str | None) -> Any:
 
 def list_of(text: str) -> list[str]:
     """Split at commas with the blanks around them; empty text is the empty list."""
-    return re.split(r"\s*,\s*", text, flags=re.ASCII) if text else []
+    first, *rest = text.split(",")
+    if not rest:
+        return [first] if first else []
+    # no pattern of blanks around a comma: each blank of a long row would look for it
+    *inner, last = rest
+    return [first.rstrip(_BLANKS), *(part.strip(_BLANKS) for part in inner), last.lstrip(_BLANKS)]
 
 
 def one_of(choices: Sequence[str]) -> Check:

@@ -34,9 +34,9 @@ _FLOAT32: Final = struct.Struct("f")
 _DOUBLE_EXACT_MAX: Final = 2.0**53
 # Java's parseInt and BigDecimal take every decimal digit of Unicode, parseDouble only ASCII's.
 _INTEGER_TEXT: Final = re.compile(r"[+-]?\d+")
-_DECIMAL_TEXT: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,10})?")
+_DECIMAL_TEXT: Final = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d{1,10})?")
 _DOUBLE_TEXT: Final = re.compile(
-    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,10})?|NaN|Infinity)"
+    r"[+-]?(?:(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]{1,10})?|NaN|Infinity)"
 )
 _JAVA_SPACE: Final = "".join(map(chr, range(0x21)))
 _WIDE: Final = Context(prec=100, rounding=ROUND_HALF_UP)

@@ -24,7 +24,7 @@ from connect.transforms.numbers import float32, float32_of
 Typed = tuple[ConnectSchema | None, Any]
 
 _TOKEN: Final = re.compile(r'(?:\\.?|[^\\:,{}\[\]"])+|.', re.DOTALL)
-_NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,10})?")
+_NUMBER: Final = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d{1,10})?")
 _BLANKS: Final = "".join(map(chr, range(33)))
 _INTEGERS: Final = ((8, Int8), (16, Int16), (32, Int32), (64, int))
 _WIDTHS: Final = ("int8", "int16", "int32", "int64", "float32", "float64")

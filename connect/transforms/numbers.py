@@ -1,6 +1,9 @@
 """Numbers as Java narrows and reads them, for ``Cast`` and ``MaskField``.
 
 These lose digits on purpose: it is what the transformations are asked for.
+
+The texts are untrusted and of any length. No pattern tries digits twice (``++``): one that does
+reads a hundred thousand digits before a letter for minutes.
 """
 
 from __future__ import annotations
@@ -16,9 +19,10 @@ from connect.records import Float32
 
 _INTEGER: Final = re.compile(r"[+-]?\d+")
 _FLOAT: Final = re.compile(
-    r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?"
-    r"|0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?)"
+    r"[+-]?(?:NaN|Infinity|(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?[fFdD]?"
+    r"|0[xX](?:[0-9a-fA-F]++(?:\.[0-9a-fA-F]*+)?|\.[0-9a-fA-F]++)[pP][+-]?[0-9]++[fFdD]?)"
 )
+_DECIMAL: Final = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d{1,9})?")
 _BLANKS: Final = "".join(map(chr, range(33)))
 _DIGITS_MAX: Final = 1_000
 
@@ -111,12 +115,12 @@ def float32_of(text: str) -> Float32:
 
 
 def decimal_of(text: str) -> Decimal:
-    """A text as ``new BigDecimal`` reads it.
+    """A text as ``new BigDecimal`` reads it, of at most 1,000 characters.
 
     Raises:
-        ValueError: no such number.
+        ValueError: no such number, or a longer one.
     """
-    if not re.fullmatch(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,9})?", text):
+    if len(text) > _DIGITS_MAX or not _DECIMAL.fullmatch(text):
         raise ValueError("not a number")
     try:
         return Decimal(text)
