@@ -25,6 +25,8 @@ from connect.records import Date, Float32, Int8, Int16, Int32, Struct, Time, Tim
 
 _CONTROL_ESCAPE: Final = re.compile(r"\\u00[01][a-f0-9]")
 _DAY_MS: Final = 86_400_000
+_DAYS_BEFORE_1970: Final = 719_162  # since 0001-01-01
+_DAYS_PER_CYCLE: Final = 146_097  # whole weeks
 
 
 def to_string(value: Any) -> str:
@@ -189,13 +191,13 @@ _MONTHS: Final = (
 
 
 def _java_date(millis: int) -> str:
-    """``java.util.Date`` as a text, in UTC; beyond the years 1 to 9999 its milliseconds."""
-    try:
-        at = dt.datetime(1970, 1, 1) + dt.timedelta(milliseconds=millis)  # noqa: DTZ001 - UTC
-    except OverflowError:
-        return str(millis)
+    """``java.util.Date`` as a text, in UTC; years before 1 count from 1 again."""
+    days, clock = divmod(millis, _DAY_MS)
+    cycles, day_of_cycle = divmod(days + _DAYS_BEFORE_1970, _DAYS_PER_CYCLE)
+    at = dt.datetime(1, 1, 1) + dt.timedelta(day_of_cycle, 0, 0, clock)  # noqa: DTZ001 - UTC
     day, month = _DAYS[at.weekday()], _MONTHS[at.month - 1]
-    return f"{day} {month} {at:%d %H:%M:%S} UTC {at.year}"
+    year = at.year + cycles * 400
+    return f"{day} {month} {at:%d %H:%M:%S} UTC {year if year > 0 else 1 - year}"
 
 
 def java_text(value: Any) -> str:

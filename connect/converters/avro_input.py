@@ -19,7 +19,7 @@ EMPTY_ITEMS_MAX: Final = 100_000
 DECIMAL_BYTES_MAX: Final = 256
 FLOAT: Final = struct.Struct("<f")
 _DOUBLE: Final = struct.Struct("<d")
-_DAY_MS: Final = 86_400_000
+_DAY_MS: Final = range(86_400_000)
 
 Reader = Callable[["Input"], Any]
 
@@ -156,7 +156,7 @@ def read_date(source: Input) -> Date:
 def read_time(source: Input) -> Time:
     """Milliseconds of a day."""
     millis = read_int(source)
-    if not 0 <= millis < _DAY_MS:
+    if millis not in _DAY_MS:
         raise Malformed("a time of day is outside one day", "out_of_range")
     return Time(millis)
 

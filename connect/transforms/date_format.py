@@ -107,7 +107,7 @@ class DateFormat:
             index = read_part(piece, text, index, found, abuts=abuts)
         if strict:
             _check(found, text, index)
-        return _instant(found)
+        return instant_of(found)
 
     @property
     def letters(self) -> frozenset[str]:
@@ -289,7 +289,8 @@ def _weekday(letter: str, number: int) -> int:
     return number if letter == "E" else number - 1 if 1 <= number <= 7 else number - 2
 
 
-def _instant(found: dict[str, int]) -> int:
+def instant_of(found: dict[str, int]) -> int:
+    """Milliseconds since 1970 UTC of the parts of a time, any year."""
     year = found.get("y", 1970)
     years, month = divmod(found.get("M", 1) - 1, 12)
     told = [letter for letters in ("Eu", "dD") for letter in found if letter in letters]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 from connect.config.keys import REQUIRED, Distinct, Key
@@ -51,11 +52,17 @@ _EMPTY: Final[Mapping[type, Any]] = {
     Timestamp: Timestamp(0),
     str: "",
 }
+
+
+def _whole(text: str, *, bits: int) -> int:
+    return narrowed(decimal_of(text), bits)
+
+
 _REPLACED: Final[Mapping[type, Callable[[str], Any]]] = {
-    Int8: lambda text: Int8(narrowed(decimal_of(text), 8)),
-    Int16: lambda text: Int16(narrowed(decimal_of(text), 16)),
-    Int32: lambda text: Int32(narrowed(decimal_of(text), 32)),
-    int: lambda text: narrowed(decimal_of(text), 64),
+    Int8: lambda text: Int8(_whole(text, bits=8)),
+    Int16: lambda text: Int16(_whole(text, bits=16)),
+    Int32: lambda text: Int32(_whole(text, bits=32)),
+    int: partial(_whole, bits=64),
     Float32: lambda text: float32_of(str(decimal_of(text))),
     float: lambda text: float64(decimal_of(text)),
     Decimal: decimal_of,
@@ -67,7 +74,7 @@ def _not_empty(value: Any) -> str | None:
     return "String must be non-empty" if value == "" else None
 
 
-_SIZED: Final = {"int8": Int8, "int16": Int16, "int32": Int32}
+_BITS: Final = {"int8": 8, "int16": 16, "int32": 32}
 
 
 def masked(value: Any, replacement: str | None, kind: str | None = None) -> Any:
@@ -85,7 +92,8 @@ def masked(value: Any, replacement: str | None, kind: str | None = None) -> Any:
         return None
     if replacement is not None:
         own = type(value)
-        read = _REPLACED.get(_SIZED.get(kind or "", own) if own is int else own)
+        bits = _BITS.get(kind or "") if own is int else None
+        read = _REPLACED.get(own) if bits is None else partial(_whole, bits=bits)
         if read is None:
             raise refused(
                 f"Cannot mask value of type class {java_class(value)} with custom replacement.",

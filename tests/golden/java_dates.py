@@ -1,7 +1,8 @@
 """Java's ``SimpleDateFormat`` where ours differs on purpose: its calendar, and its numbers.
 
 Days before 15 October 1582 are Julian, years before 1 count from 1 again, parts of a time have 32
-bits, and numbers without a mark between them may be of fewer digits, negative or none at all.
+bits and instants 64, and numbers without a mark between them may be of fewer digits, negative or
+none at all.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from decimal import Decimal
 
 from connect.transforms import date_format
 from connect.transforms.date_format import Piece
+from connect.transforms.numbers import wrapped
 
 _FIRST_GREGORIAN = date_format.day_of(1582, 10, 15)
 _NUMBER = re.compile(r"(-?)(?:(\d+)(?:E(-?\d{1,9}))?|(∞))")
@@ -30,6 +32,7 @@ class _Year(int):
 def java_dates() -> Iterator[None]:
     """Read and write as Java does."""
     ours = date_format.day_of, date_format.civil_from_days, date_format.read_part
+    instant_of = date_format.instant_of
 
     def read(piece: Piece, text: str, index: int, found: dict[str, int], *, abuts: bool) -> int:
         if not piece.is_number:
@@ -46,10 +49,12 @@ def java_dates() -> Iterator[None]:
 
     date_format.day_of, date_format.civil_from_days = _day_of, _civil_from_days
     date_format.read_part = read
+    date_format.instant_of = lambda found: wrapped(instant_of(found), 64)
     try:
         yield
     finally:
         date_format.day_of, date_format.civil_from_days, date_format.read_part = ours
+        date_format.instant_of = instant_of
 
 
 def _number(text: str, index: int) -> tuple[int, int]:

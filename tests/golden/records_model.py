@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from connect.conversion.temporal import days_from_civil
-from connect.conversion.text import unscaled_bytes
+from connect.conversion.text import to_string, unscaled_bytes
 from connect.converters.json_schema import readable_schema
 from connect.converters.json_text import JsonReader
 from connect.records import (
@@ -223,8 +223,13 @@ def same(left: Any, right: Any) -> bool:
 
 
 def alike(left: Any, right: Any) -> bool:
-    """``same``, but numbers count by value: of lists in a list Java knows the last one's kind."""
+    """``same``, but numbers count by value: of lists in a list Java knows the last one's kind.
+
+    So it is with maps in a list, whose keys Java then shows as texts.
+    """
     if isinstance(left, dict) and isinstance(right, dict):
+        if right and all(isinstance(key, str) for key in right):
+            left = {k if isinstance(k, str) else to_string(k): v for k, v in left.items()}
         return left.keys() == right.keys() and all(alike(left[k], right[k]) for k in left)
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(alike, left, right))

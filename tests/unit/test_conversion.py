@@ -289,3 +289,17 @@ def test_names_of_types_in_routes() -> None:
     value = {"a": [1, "x", None, True, 5.0], "b": {"c": 1e20}}
     assert java_text(value) == "{a=[1, x, null, true, 5.0], b={c=1.0E20}}"
     assert java_text(uuid.UUID(int=0)) == "00000000-0000-0000-0000-000000000000"
+
+
+@pytest.mark.parametrize(
+    ("millis", "text"),
+    [
+        (0, "Thu Jan 01 00:00:00 UTC 1970"),
+        (-1, "Wed Dec 31 23:59:59 UTC 1969"),
+        (253_402_300_800_000, "Sat Jan 01 00:00:00 UTC 10000"),
+        (2**63 - 1, "Sun Aug 17 07:12:55 UTC 292278994"),
+    ],
+)
+def test_instants_in_routes_have_any_year(millis: int, text: str) -> None:
+    """``java.util.Date.toString``, in UTC."""
+    assert java_text(Timestamp(millis)) == text
