@@ -104,13 +104,16 @@ class TimestampConversion:
             if self._format is None:
                 raise refused("a text needs the option format", "no_format")
             try:
-                return self._format.parse(value)
+                millis = self._format.parse(value)
             except ValueError:
                 raise refused(
                     "Could not parse timestamp: the value does not match pattern "
                     f"({self._format.pattern})",
                     "bad_text",
                 ) from None
+            if _held(millis) != millis:
+                raise refused("the instant has more than 64 bits", "out_of_range")
+            return millis
         if form == "unix" and type(value) is int:
             return _held(_toward_zero(value, self._per_milli) * self._millis)
         if isinstance(value, Date):

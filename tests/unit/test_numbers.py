@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from connect.errors import RecordError
 from connect.transforms.mask_field import masked
 from connect.transforms.numbers import float32_of
+from connect.transforms.timestamp_converter import TimestampConversion
 
 TIE = "1.000000059604644775390625"  # 1 + 2^-24, in the middle between two floats
 
@@ -37,3 +39,13 @@ def test_a_mask_is_of_the_size_of_its_schema(kind: str | None, number: int) -> N
     found = masked(7, "300.9", kind)
     assert found == number
     assert type(found) is int
+
+
+@pytest.mark.parametrize("target", ["Timestamp", "unix", "string"])
+def test_a_text_of_an_instant_beyond_64_bits_is_refused(target: str) -> None:
+    """Java wraps it to another instant."""
+    options = {"target.type": target, "format": "yy", "unix.precision": "milliseconds"}
+    conversion = TimestampConversion(options)
+    with pytest.raises(RecordError) as refusal:
+        conversion.convert("2147483647")
+    assert refusal.value.code == "out_of_range"
