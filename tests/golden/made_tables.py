@@ -180,7 +180,8 @@ def auto_create(rng: Random) -> Case:
         for field in value["schema"].get("fields", ()):
             if not field["field"]:  # no field of an envelope
                 field["field"] = "e"
-                value["payload"]["e"] = value["payload"].pop("", None)
+                if value["payload"] is not None:
+                    value["payload"]["e"] = value["payload"].pop("", None)
     return {"config": config, "record": given}
 
 
