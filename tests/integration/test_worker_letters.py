@@ -38,11 +38,16 @@ def rig(spark_session: Session, kafka_properties: dict[str, str], topics: Topics
     made.admin.close()
 
 
+def answer_once(rig: Rig) -> None:
+    """However long a batch takes, the answer to a round waits for all of them."""
+    rig.overrides["iceberg.control.commit.interval-ms"] = "36000000"
+    rig.overrides["iceberg.control.commit.timeout-ms"] = "36000000"
+
+
 def test_a_batch_that_holds_too_much_is_read_in_smaller_ones(rig: Rig) -> None:
     """Its dead letters do not fit: the task goes on without starting over."""
     rig.runner.error = RetriableError("more than can be kept", code=LETTERS_FULL)
-    rig.overrides["iceberg.control.commit.interval-ms"] = "36000000"  # one answer for all of it
-    rig.overrides["iceberg.control.commit.timeout-ms"] = "36000000"
+    answer_once(rig)
     rig.feed(800)
     with rig.running() as task:
         _, answer = rig.round()
@@ -64,6 +69,7 @@ def test_a_record_larger_than_thought_is_read_again_in_another_way(rig: Rig) -> 
 
 def test_partitions_with_one_huge_letter_each_take_turns(rig: Rig, topics: Topics) -> None:
     """No batch of one record per partition is small enough: some are read, then others."""
+    answer_once(rig)
     rig.topic, rig.partitions, rig.runner.records_max = topics.create("many", partitions=3), 3, 1
     for partition in range(3):
         rig.feed(2, partition)
