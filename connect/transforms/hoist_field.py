@@ -14,6 +14,7 @@ from connect.transforms.base import (
     Options,
     PerSchema,
     Side,
+    refused,
     side_of,
     with_side,
 )
@@ -28,6 +29,8 @@ def make(options: Options, side: Side) -> Apply:
         schema, value = side_of(record, side)
         if schema is None:
             return with_side(record, side, None, {name: value})
+        if value is None and not schema.optional:
+            raise refused(f"Invalid value: null used for required field: {name!r}", "required_null")
         updated = new_schema(schema)
         return with_side(record, side, updated, Struct(updated, {name: value}))
 

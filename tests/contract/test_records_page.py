@@ -1,6 +1,6 @@
 """Rows of the tables of docs/records-differences.md, tried: what a record becomes.
 
-Those about formats and transformations are in ``test_records_page_formats``, where a row that is
+Those about formats and transformations are in two modules of their own, where a row that is
 tried nowhere fails.
 """
 

@@ -28,10 +28,7 @@ def avro_rule(case: Case) -> str | None:
         reader = avro_reader(parse_avro(json.dumps(source["avro_schema"])), case["config"])
         schema, value = reader.read(base64.b64decode(source["bytes"]))
     except BadSchema as error:
-        if expected.get("schema", "") is None and expected["value"] is None:
-            return "a null of a schema that is refused"
-        is_small = str(error).startswith("org.apache.kafka") and " is no int" in str(error)
-        return "small integers are no dates" if is_small else None
+        return _unread_rule(expected, str(error))
     except Malformed as error:
         if "outside one day" in str(error) and "{'$timestamp': 86400000}" in str(expected):
             return "the end of a day is no time of day"
@@ -48,6 +45,16 @@ def avro_rule(case: Case) -> str | None:
     ours, java = model.schema_json(schema), model.schema_json(model.schema_of(expected["schema"]))
     is_same = same_value(schema, value, expected["value"])
     return _schema_rule(case, ours, java) if is_same else None
+
+
+def _unread_rule(expected: Any, why: str) -> str | None:
+    """The rule by which a schema is refused that Java reads."""
+    if expected.get("schema", "") is None and expected["value"] is None:
+        return "a null of a schema that is refused"
+    if why.endswith("is not defined") and expected.get("schema"):
+        return "a type is defined before it is used"
+    is_small = why.startswith("org.apache.kafka") and " is no int" in why
+    return "small integers are no dates" if is_small else None
 
 
 def _schema_rule(case: Case, ours: Any, java: Any) -> str | None:
