@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from connect.converters.protobuf_schema import pool_of
+from connect.gateways import schema_registry
 from tests.fakes.rest_server import RestServer
 
 _CONTENT = "application/vnd.schemaregistry.v1+json"
@@ -52,6 +53,8 @@ class SchemaRegistryServer(RestServer):
         ]
         super().__init__(Starlette(routes=routes))
         self.url = f"http://127.0.0.1:{self.port}"
+        # the port may have been another registry's, whose schemas this process still knows
+        schema_registry._shared.cache_clear()
 
     def register(
         self,
