@@ -30,10 +30,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users c
 from connect import failpoints
 from connect.layout import TopicPartition
 from worker.rounds import Offsets, Slice
-from worker.session import Session
-from worker.sizes import LARGE_BYTES, ReadSizes
+from worker.session import Session, held_small
+from worker.sizes import ReadSizes
 from worker.source import (
-    LARGE_RECORD_TEXT,
     POLL_OPTION,
     assignment,
     map_spark_error,
@@ -45,7 +44,7 @@ Each: TypeAlias = Callable[[DataFrame, Slice], None]
 """Gets one micro-batch, already spread over the right number of Spark tasks, and its ranges."""
 
 _HEADERS = "array<struct<key: string, value: binary>>"
-HEADER_BYTES = 16  # of offsets and the like, for each
+_HEADER_BYTES = 16  # of offsets and the like, for each
 _OF_ANY_SIZE = {"key": "binary", "value": "binary", "headers": _HEADERS}
 
 
@@ -239,9 +238,8 @@ def _column(name: str, *, is_small: bool) -> Column:
     if is_small and name in _OF_ANY_SIZE:
         size = F.octet_length(text)
         if name == "headers":
-            size = size + HEADER_BYTES * F.size(column)
-        refusal = F.raise_error(F.lit(LARGE_RECORD_TEXT)).cast(_OF_ANY_SIZE[name])
-        column = F.when(size > LARGE_BYTES, refusal).otherwise(column)
+            size = size + _HEADER_BYTES * F.size(column)
+        column = held_small(column, size, _OF_ANY_SIZE[name])
     return column.alias(name)
 
 

@@ -27,14 +27,16 @@ from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.logger import PySparkLogger
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 
 from connect.embedded.jars import resolve
 from connect.embedded.java import find_java
 from connect.failpoints import WORKER_PID_VARIABLE
 from worker.class_archive import archive_options
 from worker.session_folder import SessionFolder
-from worker.sizes import SMALL_ROWS
+from worker.sizes import LARGE_BYTES, SMALL_ROWS
+from worker.source import LARGE_RECORD_TEXT
 
 TASK_FAILURES_MAX = 3
 SOCKET_FOLDER_BYTES_MAX = 60  # a socket's path has 107 at most, its name 42
@@ -275,6 +277,12 @@ def _of_rows(spark: SparkSession, node: Mapping[str, str]) -> SparkSession:
 def is_of_rows(rows: DataFrame) -> bool:
     """Whether these rows go to Python in batches that are bounded in rows alone."""
     return bool(rows.sparkSession.conf.get(_OF_ROWS, "false") == "true")
+
+
+def held_small(column: Column, size: Column, ddl: str) -> Column:
+    """A column of that type, whose rows end the read where they are large: ``LARGE_RECORD``."""
+    refusal = F.raise_error(F.lit(LARGE_RECORD_TEXT)).cast(ddl)
+    return F.when(size > LARGE_BYTES, refusal).otherwise(column)
 
 
 def _private_folders(parent: Path | None) -> tuple[SessionFolder, ...]:

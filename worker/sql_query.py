@@ -34,9 +34,8 @@ from connect.transforms.sql import DECLARATION, SqlPlan, is_sql
 from connect.transforms.sql_query import Join, star_of
 from worker.descriptors import DESCRIPTOR_DDL
 from worker.plan import PipelineSpec
-from worker.session import is_of_rows
-from worker.sizes import LARGE_BYTES
-from worker.source import LARGE_RECORD_TEXT, map_spark_error
+from worker.session import held_small, is_of_rows
+from worker.source import map_spark_error
 from worker.sql_pieces import (
     CARRIED,
     DROPPED,
@@ -120,26 +119,22 @@ class SparkQuery:
         view = rows.mapInArrow(read(spec, self._plan, shares), ddl)
         asked = self._over(view, self._items, shares)
         if is_of_rows(rows):
-            asked = asked.withColumn(STATE, self._held_small(shares))
+            asked = asked.withColumn(STATE, self._state())
         return asked.mapInArrow(write(spec, shares), DESCRIPTOR_DDL)
 
     @property
     def may_enlarge(self) -> bool:
         """Whether the query makes values whose size Spark is not asked for: lists and the like."""
-        return any(isinstance(each.kind, _NESTED) for each in self._made(self.shares))
+        return any(isinstance(each.kind, _NESTED) for each in _made(self._items, self.shares))
 
-    def _made(self, shares: Shares) -> list[Selected]:
-        pairs = zip(self._items, shares.items, strict=True)
-        return [each for each, item in pairs if not item.path]
-
-    def _held_small(self, shares: Shares) -> Column:
+    def _state(self) -> Column:
         """The state of a row, if it is as small as records are that go by rows alone."""
-        texts = [s.name for s in self._made(shares) if isinstance(s.kind, _TEXTS)]
+        made = _made(self._items, self.shares)
+        texts = [each.name for each in made if isinstance(each.kind, _TEXTS)]
         sizes = [F.coalesce(F.octet_length(F.col(MADE).getField(name)), F.lit(0)) for name in texts]
         if not sizes:
             return F.col(STATE)
-        refusal = F.raise_error(F.lit(LARGE_RECORD_TEXT)).cast("tinyint")
-        return F.when(reduce(add, sizes) > LARGE_BYTES, refusal).otherwise(F.col(STATE))
+        return held_small(F.col(STATE), reduce(add, sizes), "tinyint")
 
     def _over(self, view: DataFrame, selected: list[Selected], shares: Shares) -> DataFrame:
         """The query's rows in the view's order, as ``worker.sql_pieces.whole`` wants them."""
@@ -160,7 +155,7 @@ class SparkQuery:
             chosen = chosen.when(F.col("__where").isNull(), FAILED).when(~holds, DROPPED)
         joined = joined.withColumn(STATE, chosen.otherwise(ROW).cast("tinyint"))
         found = [self._of_view(PLACE), self._of_view(CARRIED), F.col(STATE)]
-        made = [s for s, item in zip(selected, shares.items, strict=True) if not item.path]
+        made = _made(selected, shares)
         if made:
             items = [F.expr(each.text).alias(each.name) for each in made]
             row = F.when(F.col(STATE) == ROW, self._tried(items))
@@ -330,6 +325,12 @@ class _Static:
         self.left = left
         self.sides = sides
         self.columns = columns
+
+
+def _made(selected: list[Selected], shares: Shares) -> list[Selected]:
+    """What Spark makes of a query's items; others go past it."""
+    pairs = zip(selected, shares.items, strict=True)
+    return [each for each, item in pairs if not item.path]
 
 
 def _on(number: int) -> str:

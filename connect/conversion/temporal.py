@@ -79,6 +79,17 @@ def days_from_civil(year: int, month: int, day: int) -> int:
     return ordinal + cycles * 146_097 - _EPOCH_ORDINAL
 
 
+def civil_from_days(days: int) -> tuple[int, int, int]:
+    """Year, month and day of a day counted from 1970-01-01, any year."""
+    shifted = days + 719_468
+    era, of_era = divmod(shifted, 146_097)
+    year = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year + year // 4 - year // 100)
+    shifted_month = (5 * of_year + 2) // 153
+    month = shifted_month + 3 if shifted_month < 10 else shifted_month - 9
+    return year + era * 400 + (month <= 2), month, of_year - (153 * shifted_month + 2) // 5 + 1
+
+
 def _days(year: str, month: str, day: str) -> int:
     signed = year[0] in "+-"
     digits = len(year) - signed

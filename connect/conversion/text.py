@@ -10,7 +10,6 @@ Rules of this file:
 from __future__ import annotations
 
 import base64
-import datetime as dt
 import json
 import re
 from collections.abc import Callable
@@ -21,12 +20,11 @@ import numpy as np
 
 from connect.conversion.failure import Unconvertible, kind_of, wrong_type
 from connect.conversion.numbers import INTEGERS
+from connect.conversion.temporal import civil_from_days
 from connect.records import Date, Float32, Int8, Int16, Int32, Struct, Time, Timestamp
 
 _CONTROL_ESCAPE: Final = re.compile(r"\\u00[01][a-f0-9]")
 _DAY_MS: Final = 86_400_000
-_DAYS_BEFORE_1970: Final = 719_162  # since 0001-01-01
-_DAYS_PER_CYCLE: Final = 146_097  # whole weeks
 
 
 def to_string(value: Any) -> str:
@@ -193,11 +191,11 @@ _MONTHS: Final = (
 def _java_date(millis: int) -> str:
     """``java.util.Date`` as a text, in UTC; years before 1 count from 1 again."""
     days, clock = divmod(millis, _DAY_MS)
-    cycles, day_of_cycle = divmod(days + _DAYS_BEFORE_1970, _DAYS_PER_CYCLE)
-    at = dt.datetime(1, 1, 1) + dt.timedelta(day_of_cycle, 0, 0, clock)  # noqa: DTZ001 - UTC
-    day, month = _DAYS[at.weekday()], _MONTHS[at.month - 1]
-    year = at.year + cycles * 400
-    return f"{day} {month} {at:%d %H:%M:%S} UTC {year if year > 0 else 1 - year}"
+    year, month, day = civil_from_days(days)
+    minutes, seconds = divmod(clock // 1_000, 60)
+    time = f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
+    shown = f"{_DAYS[(days + 3) % 7]} {_MONTHS[month - 1]} {day:02} {time}"
+    return f"{shown} UTC {year if year > 0 else 1 - year}"
 
 
 def java_text(value: Any) -> str:

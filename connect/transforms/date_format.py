@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from connect.conversion.temporal import days_from_civil
+from connect.conversion.temporal import civil_from_days, days_from_civil
 from connect.errors import ConfigError
 
 _DAY_MS: Final = 86_400_000
@@ -118,17 +118,6 @@ class DateFormat:
     def has_zone(self) -> bool:
         """Whether texts tell their offset from UTC."""
         return any(piece.letter and piece.letter in "XZz" for piece in self.pieces)
-
-
-def civil_from_days(days: int) -> tuple[int, int, int]:
-    """Year, month and day of a day counted from 1970-01-01, any year."""
-    shifted = days + 719_468
-    era, of_era = divmod(shifted, 146_097)
-    year = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
-    of_year = of_era - (365 * year + year // 4 - year // 100)
-    shifted_month = (5 * of_year + 2) // 153
-    month = shifted_month + 3 if shifted_month < 10 else shifted_month - 9
-    return year + era * 400 + (month <= 2), month, of_year - (153 * shifted_month + 2) // 5 + 1
 
 
 def day_of(year: int, month: int, day: int) -> int:

@@ -39,14 +39,6 @@ class SteppedClock(SystemClock):
 
 
 @pytest.fixture
-def admin(kafka_properties: dict[str, str]) -> Iterator[KafkaAdmin]:
-    """An admin client of the session's broker."""
-    client = KafkaAdmin(kafka_properties)
-    yield client
-    client.close()
-
-
-@pytest.fixture
 def group() -> str:
     """Name of the member's group."""
     return unique_name("moved")

@@ -15,7 +15,7 @@ from connect.layout import TopicPartition
 from tests.drain_rig import Seen, never, produce, take, whole
 from tests.stack import Topics
 from worker.descriptors import Progress
-from worker.drain import Drain, as_arrow
+from worker.drain import Drain, Each, as_arrow
 from worker.rounds import Slice
 from worker.sizes import ReadSizes
 from worker.told_errors import LARGE_RECORD
@@ -36,6 +36,16 @@ def weighed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([pa.array([n], pa.int32()) for n in row], ["rows", "size", "nulls"])
 
 
+def weighing(found: list[dict[str, int]]) -> Each:
+    """Adds what ``weighed`` tells of each micro-batch."""
+
+    def looks(rows: Any, _: Slice) -> None:
+        told = as_arrow(rows.mapInArrow(weighed, "rows int, size int, nulls int"))
+        found.extend(told.to_pylist())
+
+    return looks
+
+
 def test_large_records_reach_python_a_few_at_a_time(
     drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
@@ -45,12 +55,7 @@ def test_large_records_reach_python_a_few_at_a_time(
     columns = ("value", "headers")
     large = Drain(drain.session, drain.options | {"includeHeaders": "true"}, columns, "test")
     found: list[dict[str, int]] = []
-
-    def looks(rows: Any, _: Slice) -> None:
-        found.extend(
-            as_arrow(rows.mapInArrow(weighed, "rows int, size int, nulls int")).to_pylist()
-        )
-
+    looks = weighing(found)
     large.read(whole(admin, topic), looks)
     assert sum(each["rows"] for each in found) == 30
     assert max(each["size"] for each in found) < 18 * 2**20
@@ -73,12 +78,7 @@ def test_small_records_reach_python_in_batches_of_rows(
     produce(kafka_properties, topic, 900, value=b"x" * 30_000)
     options = drain.options | {"includeHeaders": "true"}
     found: list[dict[str, int]] = []
-
-    def looks(rows: Any, _: Slice) -> None:
-        found.extend(
-            as_arrow(rows.mapInArrow(weighed, "rows int, size int, nulls int")).to_pylist()
-        )
-
+    looks = weighing(found)
     columns = ("key", "value", "headers")
     if how == "read":
         Drain(drain.session, options, columns, "test", small()).read(whole(admin, topic), looks)
