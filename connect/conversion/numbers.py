@@ -34,7 +34,7 @@ _FLOAT32: Final = struct.Struct("f")
 _DOUBLE_EXACT_MAX: Final = 2.0**53
 # Java's parseInt and BigDecimal take every decimal digit of Unicode, parseDouble only ASCII's.
 _INTEGER_TEXT: Final = re.compile(r"[+-]?\d+")
-_DECIMAL_TEXT: Final = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d{1,10})?")
+DECIMAL_TEXT: Final = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d{1,10})?")
 _DOUBLE_TEXT: Final = re.compile(
     r"[+-]?(?:(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]{1,10})?|NaN|Infinity)"
 )
@@ -256,7 +256,7 @@ def _as_decimal(value: Any) -> tuple[Decimal, Decimal]:
     elif kind is Float32:
         return Decimal(repr(float(value))), Decimal(str(np.float32(value)))
     elif kind is str:
-        if len(value) > NUMBER_TEXT_LENGTH_MAX or not _DECIMAL_TEXT.fullmatch(value):
+        if len(value) > NUMBER_TEXT_LENGTH_MAX or not DECIMAL_TEXT.fullmatch(value):
             raise Unconvertible("bad_text", "the text is not a number")
         number = Decimal(value)
     else:

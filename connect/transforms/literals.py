@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
+from connect.conversion.numbers import DECIMAL_TEXT
 from connect.records import ConnectSchema, Date, Float32, Int8, Int16, Int32, Time, Timestamp
 from connect.transforms.base import DATE, DECIMAL, STRING_SCHEMA, TIME, TIMESTAMP
 from connect.transforms.date_format import DateFormat
@@ -24,7 +25,6 @@ from connect.transforms.numbers import float32, float32_of
 Typed = tuple[ConnectSchema | None, Any]
 
 _TOKEN: Final = re.compile(r'(?:\\.?|[^\\:,{}\[\]"])+|.', re.DOTALL)
-_NUMBER: Final = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d{1,10})?")
 _BLANKS: Final = "".join(map(chr, range(33)))
 _INTEGERS: Final = ((8, Int8), (16, Int16), (32, Int32), (64, int))
 _WIDTHS: Final = ("int8", "int16", "int32", "int64", "float32", "float64")
@@ -231,7 +231,7 @@ def _temporal(text: str) -> Typed | None:
 
 
 def _number(word: str) -> Typed | None:
-    if not _NUMBER.fullmatch(word):
+    if not DECIMAL_TEXT.fullmatch(word):
         return None
     decimal = Decimal(word) or abs(Decimal(word))  # Java has no negative zero
     exponent = decimal.as_tuple().exponent
