@@ -1,5 +1,7 @@
 # One node: REST API, worker (Spark in local mode) and coordinator.
-FROM python:3.11-slim-bookworm AS build
+# A tag can be moved to another image, a digest cannot: without PYTHON_DIGEST nothing is built.
+ARG PYTHON_DIGEST
+FROM python:3.11-slim-bookworm@${PYTHON_DIGEST} AS build
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY control_schemas control_schemas
@@ -8,7 +10,7 @@ COPY worker worker
 COPY coordinator coordinator
 RUN python -m pip wheel --no-deps --wheel-dir /wheels .
 
-FROM python:3.11-slim-bookworm
+FROM python:3.11-slim-bookworm@${PYTHON_DIGEST}
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps tini \
     && rm -rf /var/lib/apt/lists/*

@@ -25,7 +25,7 @@ FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
   $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
   && echo $$p && break; done
 
-.PHONY: help setup clients jars demo test unit bench bench-peer golden java-records sim faults lint fmt lock docs clean
+.PHONY: help setup clients jars demo test unit attack bench bench-peer golden java-records sim faults lint fmt lock sbom audit-dependencies docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -74,6 +74,9 @@ unit: $(STAMP) ## the fast tests: no child process
 test: setup clients lint ## everything but kills and benches; pytest's summary is the last output
 	@$(BIN)/python -m tests.lanes suite -m "not bench and not faults" $(PYTEST_ARGS)
 
+attack: setup ## what a tenant or a stranger tries, against a running node
+	@$(BIN)/pytest tests/attack $(PYTEST_ARGS)
+
 golden: setup ## the recordings of Java's behaviour
 	@$(BIN)/python -m tests.golden.run
 
@@ -106,8 +109,16 @@ lock: ## resolve dependencies and jars anew, with check sums
 	  --python-version 3.11 --extra dev --extra build -o requirements/dev.lock
 	@$(UV) pip compile requirements/clients.in --quiet --generate-hashes --no-header \
 	  --python-version 3.11 -o requirements/clients.lock
+	@$(UV) pip compile requirements/audit.in --quiet --generate-hashes --no-header \
+	  --python-version 3.11 -o requirements/audit.lock
 	@$(MAKE) setup
 	@$(BIN)/python -m connect.embedded.jars lock
 
+sbom: $(STAMP) ## packages and jars of a node as CycloneDX, from the lock files: build/sbom.cdx.json
+	@$(BIN)/python .ci/dependencies.py sbom
+
+audit-dependencies: sbom ## known vulnerabilities of those packages; says so when nobody can be asked
+	@$(BIN)/python .ci/dependencies.py audit
+
 clean: ## remove what was built; the jar cache stays
-	@rm -rf $(VENV) $(CLIENTS) build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) $(CLIENTS) .venv-audit build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

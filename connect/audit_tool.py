@@ -16,6 +16,7 @@ from connect.direct import opened, read_properties
 from connect.errors import ConfigError
 from connect.gitops.files import read_one
 from connect.rest_client import DEFAULT_URL, Url, ask
+from connect.terminal import echo
 
 _SOURCE = ("read", "written", "dropped", "dead_lettered", "unread")
 _TABLE = ("announced", "committed", "waiting", "unproved", "others", "now")
@@ -54,10 +55,10 @@ def audit(
         with opened(raw, node, os.environ) as direct:
             found = auditor.audit(direct, SystemClock()).as_json()
     if output == "json":
-        typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
+        echo(json.dumps(found, ensure_ascii=False, indent=1))
     else:
         for line in lines(found):
-            typer.echo(line)
+            echo(line)
     if not found["sound"] or (strict and found["changed_by_others"]):
         raise typer.Exit(1)
 
@@ -79,6 +80,12 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     yield from _columns(
         ["table", *_TABLE],
         [[t["name"], *(str(t[key]) for key in _TABLE)] for t in found["tables"]],
+    )
+    yield ""
+    rows = found["rows"]
+    yield (
+        f"rows made by records: {rows['made']}, superseded within a step: {rows['superseded']}, "
+        f"only deletes: {rows['deleted']}"
     )
     yield ""
     for note in found["notes"]:

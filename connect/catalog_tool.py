@@ -17,6 +17,7 @@ from connect.config.providers import Providers, resolve
 from connect.errors import ConfigError, IcefloeError
 from connect.gateways.catalog import CatalogGateway, open_catalog
 from connect.gitops.files import read_one
+from connect.terminal import echo
 
 catalog_app = typer.Typer(name="catalog", help="Ask a catalog what it does.", no_args_is_help=True)
 
@@ -48,13 +49,13 @@ def check(
     try:
         status = _check(_connector(file, properties), races, namespace)
     except IcefloeError as error:
-        typer.echo(f"the catalog could not be asked: {error}", err=True)
+        echo(f"the catalog could not be asked: {error}", err=True)
         status = NOT_ASKED
     raise typer.Exit(status)
 
 
 def _check(config: ConnectorConfig, races: int, namespace: str | None) -> int:
-    gateway = open_catalog(config.catalog_name, config.catalog_properties)
+    gateway = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
     try:
         place = None if namespace is None else tuple(namespace.split("."))
         if place is not None and not gateway.has_namespace(place):
@@ -63,17 +64,17 @@ def _check(config: ConnectorConfig, races: int, namespace: str | None) -> int:
             gateway,
             SystemClock(),
             namespace=place,
-            on_left=lambda what: typer.echo(f"left behind, remove it: {what}", err=True),
+            on_left=lambda what: echo(f"left behind, remove it: {what}", err=True),
         )
         with races_of.scratch() as scratch:
-            typer.echo(
+            echo(
                 f"catalog {config.catalog_name} ({gateway.config.kind}); scratch tables "
                 f"{'.'.join(scratch.identifiers[0])} and {TABLES - 1} more"
             )
             single = races_of.single(scratch, races)
             _show(f"one table, {WRITERS} writers from one snapshot", single)
             if single.violations:
-                typer.echo(
+                echo(
                     "NOT ATOMIC, not even for one table: do not write to this catalog with any "
                     "sink, rows will be lost"
                 )
@@ -87,7 +88,7 @@ def _check(config: ConnectorConfig, races: int, namespace: str | None) -> int:
 
 def _several(gateway: CatalogGateway, races_of: CatalogCheck, scratch: Any, races: int) -> int:
     if not gateway.has_transactions:
-        typer.echo(
+        echo(
             "one table: ATOMIC; several tables: the catalog does not offer it, leave "
             "iceberg.catalog.multi-table-commit unset"
         )
@@ -100,7 +101,7 @@ def _several(gateway: CatalogGateway, races_of: CatalogCheck, scratch: Any, race
     for what, finding in found.items():
         _show(what, finding)
     if any(finding.violations for finding in found.values()):
-        typer.echo(
+        echo(
             "one table: ATOMIC; several tables: NOT ATOMIC, leave "
             "iceberg.catalog.multi-table-commit unset"
         )
@@ -108,7 +109,7 @@ def _several(gateway: CatalogGateway, races_of: CatalogCheck, scratch: Any, race
     for what, finding in found.items():
         if not finding.landed and "stale" not in what:
             return _nothing_shown(finding)
-    typer.echo(
+    echo(
         "one table: ATOMIC; several tables: ATOMIC in every race, "
         "iceberg.catalog.multi-table-commit may be set to true"
     )
@@ -116,16 +117,16 @@ def _several(gateway: CatalogGateway, races_of: CatalogCheck, scratch: Any, race
 
 
 def _nothing_shown(finding: Finding) -> int:
-    typer.echo(f"no commit landed, so nothing was shown; last answer: {finding.refusal}", err=True)
+    echo(f"no commit landed, so nothing was shown; last answer: {finding.refusal}", err=True)
     return NOT_ASKED
 
 
 def _show(what: str, finding: Finding) -> None:
     count = len(finding.violations)
     verdict = "all as it should be" if not count else f"{count} commits not as they should be"
-    typer.echo(f"{what}: {finding.races} races, {finding.landed} commits landed, {verdict}")
+    echo(f"{what}: {finding.races} races, {finding.landed} commits landed, {verdict}")
     for example in finding.examples:
-        typer.echo(f"  {example}")
+        echo(f"  {example}")
 
 
 def _connector(file: Path, properties: Path | None) -> ConnectorConfig:

@@ -27,6 +27,8 @@ from connect.errors import (
     trace_of,
 )
 from connect.ipc import Channel
+from connect.reach import Reach, install
+from connect.secret_values import KNOWN
 from connect.signals import on_signals
 
 DESCRIPTOR_VARIABLE = "ICEFLOE_IPC_FD"
@@ -34,11 +36,20 @@ TRACE_CHARACTERS_MAX = 16_384
 _FINAL = (ConfigError, DataLost, Fenced, InvariantViolation)
 
 
-def told(error: BaseException) -> dict[str, Any]:
-    """An error as ``state`` messages carry it: code, trace and whether a restart may help."""
+def error_fields(
+    error: BaseException | None, trace_characters_max: int | None = None
+) -> dict[str, Any]:
+    """An error as ``state`` messages carry it: code, trace and whether a restart may help.
+
+    Args:
+        error: None is no error.
+        trace_characters_max: the trace is cut there; None cuts it at its usual length.
+    """
+    if error is None:
+        return {"code": None, "trace": None, "retriable": True}
     return {
         "code": error.code if isinstance(error, IcefloeError) else "unexpected",
-        "trace": trace_of(error)[:TRACE_CHARACTERS_MAX],
+        "trace": KNOWN.mask(trace_of(error))[: trace_characters_max or TRACE_CHARACTERS_MAX],
         "retriable": not isinstance(error, _FINAL),
     }
 
@@ -70,27 +81,6 @@ class Child:
     def ready(self) -> None:
         """Say that commands can be taken."""
         self.channel.send({"event": "ready", "pid": os.getpid()})
-
-    def state(
-        self,
-        connector: str,
-        state: str,
-        *,
-        task: int | None = None,
-        layout: int | None = None,
-        error: BaseException | None = None,
-    ) -> None:
-        """Say how a connector's coordinator, or one of its tasks, is."""
-        self.channel.send(
-            {
-                "event": "state",
-                "connector": connector,
-                "task": task,
-                "layout": layout,
-                "state": state,
-                **(told(error) if error else {"code": None, "trace": None, "retriable": True}),
-            }
-        )
 
     def topic_missing(self, connector: str) -> None:
         """Say that a topic which a task reads is gone: perhaps its layout is out of date."""
@@ -157,4 +147,5 @@ def begin(process: str) -> Serving | None:
     if configure.get("op") != "configure":
         raise ConfigError("the first command must be configure", code="ipc")
     node = NodeConfig.from_properties(configure["properties"])
+    install(Reach.of(node.properties))
     return Serving(child, node, Providers(node.properties, os.environ), commands, stopping)

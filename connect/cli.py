@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from connect.errors import IcefloeError
+from connect.terminal import echo, error
 
 app = typer.Typer(
     name="icefloe",
@@ -104,7 +105,7 @@ def demo(
 @app.command()
 def version() -> None:
     """Print the version."""
-    typer.echo(installed_version("icefloe"))
+    echo(installed_version("icefloe"))
 
 
 def _add_commands(arguments: Sequence[str]) -> None:
@@ -136,8 +137,7 @@ def main() -> None:
     try:
         app()
     except IcefloeError as e:
-        typer.secho("error: ", fg="red", err=True, nl=False)
-        typer.echo(str(e), err=True)
+        error(str(e))
         sys.exit(1)
 
 

@@ -23,6 +23,10 @@ class Clock(Protocol):
         """A random UUID, version 4."""
         ...
 
+    def new_timed_uuid(self) -> uuid.UUID:
+        """A UUID of version 7: the time in milliseconds, then random bits."""
+        ...
+
     def new_snapshot_id(self) -> int:
         """A random positive 63-bit id."""
         ...
@@ -42,6 +46,13 @@ class SystemClock:
     def new_uuid(self) -> uuid.UUID:
         """A random UUID, version 4."""
         return uuid.uuid4()
+
+    def new_timed_uuid(self) -> uuid.UUID:
+        """A UUID of version 7 (RFC 9562, section 5.7)."""
+        random = secrets.randbits(74)
+        bits = (self.now_ms() & (1 << 48) - 1) << 80
+        bits |= 7 << 76 | random >> 62 << 64 | 0b10 << 62 | random & (1 << 62) - 1
+        return uuid.UUID(int=bits)
 
     def new_snapshot_id(self) -> int:
         """A random positive 63-bit id, as Iceberg's own."""

@@ -26,6 +26,7 @@ from connect.iso_time import (
     time_text,
 )
 from connect.rest_client import DEFAULT_URL, Url, ask
+from connect.terminal import echo
 from control_schemas.codec import decode
 from control_schemas.errors import MalformedEvent
 from control_schemas.events import (
@@ -46,6 +47,9 @@ from control_schemas.events import (
 )
 
 control_app = typer.Typer(name="control", help="Look into the control topic.", no_args_is_help=True)
+
+vtts_app = typer.Typer(name="vtts", help="The valid-through time.", no_args_is_help=True)
+control_app.add_typer(vtts_app)
 
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 _COUNTS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
@@ -92,7 +96,7 @@ def decode_command(
         except (MalformedEvent, OSError) as error:
             line["error"] = str(error)
             has_failed = True
-        typer.echo(json.dumps(line, ensure_ascii=False))
+        echo(json.dumps(line, ensure_ascii=False))
     if has_failed:
         raise typer.Exit(1)
 
@@ -112,18 +116,55 @@ def rebase_command(
     asked = {"apply": yes, "tables": tables or []}
     answer = ask(url, "POST", connector, "control", "rebase", json=asked)
     for sentence in answer["says"]:
-        typer.echo(f"- {sentence}")
+        echo(f"- {sentence}")
     for topic, partition, offset in answer["control_offsets"]:
-        typer.echo(f"- control offset of {topic}-{partition}: {offset}")
+        echo(f"- control offset of {topic}-{partition}: {offset}")
     for table in answer["tables"]:
         if table["code"] is not None:
             mended = ": the group's control offsets are its floor now" if table["mended"] else ""
-            typer.echo(f"- table {table['table']}: {table['code']}: {table['message']}{mended}")
-    typer.echo(answer["then"])
+            echo(f"- table {table['table']}: {table['code']}: {table['message']}{mended}")
+    echo(answer["then"])
     if not yes:
-        typer.echo("nothing was changed; say --yes to do it")
+        echo("nothing was changed; say --yes to do it")
         raise typer.Exit(2)
-    typer.echo(f"done; resume {connector} when you are ready")
+    echo(f"done; resume {connector} when you are ready")
+
+
+@vtts_app.callback()
+def vtts() -> None:
+    """The valid-through time."""  # keeps ``reset`` a subcommand while it is the only one
+
+
+@vtts_app.command("reset")
+def reset_command(
+    connector: Annotated[str, typer.Argument(help="Name of the connector; it must be stopped.")],
+    reason: Annotated[str, typer.Option("--reason", help="Kept in the snapshot of each table.")],
+    tables: Annotated[
+        list[str] | None,
+        typer.Option("--table", help="A table that the configuration does not name."),
+    ] = None,
+    url: Url = DEFAULT_URL,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; else claims are only shown.")] = False,
+) -> None:
+    """Take back a valid-through time that was wrong, such as one of a record dated 2100."""
+    asked = {"apply": yes, "reason": reason, "tables": tables or []}
+    answer = ask(url, "POST", connector, "control", "vtts", "reset", json=asked)
+    for table in answer["tables"]:
+        claims = ", ".join(table["claims"]) or "nothing"
+        line = f"- table {table['table']} claims {claims}"
+        if table["code"] is not None:
+            line = f"- table {table['table']}: {table['code']}: {table['message']}"
+        elif table["snapshot_id"] is not None:
+            line += f": taken back by snapshot {table['snapshot_id']}"
+        echo(line)
+    if answer["error"] is not None:
+        echo(f"- the tables could not be read: {answer['error']}")
+    if answer["applied"]:
+        echo(f"done; resume {connector} when you are ready")
+        return
+    echo("say --yes to do it" if not yes else "not done; repair what is named, then repeat")
+    raise typer.Exit(2)
 
 
 # ---------------------------------------------------------------- event -> JSON

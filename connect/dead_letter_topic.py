@@ -18,6 +18,7 @@ from typing import Final, Literal
 
 from connect import failpoints
 from connect.config.connector import ConnectorConfig
+from connect.config.reserved_topics import WHY
 from connect.deadletter import Origin, origin
 from connect.errors import ConfigError, DataLost, RetriableError
 from connect.gateways.kafka import LogReader, Message, Stage, TransactionalProducer
@@ -128,7 +129,7 @@ class DeadLetters:
         config: the connector; names the topic.
         admin: the cluster.
         reader: assigned to nothing.
-        excluded: topics of the node's own: nothing is put there.
+        excluded: reserved topics: no dead letter is replayed to them.
     """
 
     config: ConnectorConfig
@@ -248,6 +249,8 @@ class DeadLetters:
                     outcome.skipped[verdict] += 1
                     continue
                 message = _message(record, found, choice)
+                if message.topic in self.excluded | {self.config.control_topic}:
+                    raise _unplaced(record, f"would go to {message.topic}, {WHY}")
                 if message.partition is None:
                     is_there = message.topic in topics
                 else:  # headers may be forged by whoever wrote the record

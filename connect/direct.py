@@ -11,6 +11,7 @@ from connect.config.connector import ConnectorConfig
 from connect.config.parse import parse
 from connect.config.properties_file import parse_properties
 from connect.config.providers import Providers, resolve
+from connect.config.reserved_topics import node_topics
 from connect.errors import ConfigError
 from connect.gateways.catalog import CatalogGateway, open_catalog
 from connect.gateways.kafka import LogReader, client_properties
@@ -67,7 +68,7 @@ class Cluster:
         admin: the cluster.
         reader: assigned to nothing.
         producer_properties: for a producer, as the connector's tasks have them.
-        excluded: topics of the node's own, which no ``topics.regex`` brings in.
+        excluded: reserved topics, which no ``topics.regex`` adds.
     """
 
     config: ConnectorConfig
@@ -94,10 +95,7 @@ def opened_cluster(
         producer = client_properties(
             known, config.producer_overrides, config.kafka_overrides, prefix="producer."
         )
-        excluded = frozenset(
-            node[key] for key in ("config.storage.topic", "status.storage.topic") if key in node
-        )
-        yield Cluster(config, admin, reader, producer, excluded)
+        yield Cluster(config, admin, reader, producer, node_topics(node))
 
 
 @contextmanager
@@ -117,7 +115,7 @@ def opened(
     """
     with opened_cluster(raw, node, environ) as cluster, ExitStack() as closing:
         config, admin = cluster.config, cluster.admin
-        catalog = open_catalog(config.catalog_name, config.catalog_properties)
+        catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
         closing.callback(catalog.close)
         partitions = source_partitions(config, admin.topics(), excluded=cluster.excluded)
         yield Direct(config, admin, cluster.reader, catalog, tuple(partitions))

@@ -25,6 +25,7 @@ from connect.gitops.files import read_one
 from connect.iso_time import instant_text
 from connect.layout import TopicPartition
 from connect.records import KafkaRecord
+from connect.terminal import echo, plain
 
 STATUS_NOT_DONE = 2
 
@@ -52,12 +53,12 @@ def list_letters(
         found = sorted(letters.count().items(), key=lambda item: -item[1].count)
         topic = letters.topic
     if output == "json":
-        typer.echo(json.dumps(_as_json(topic, found), ensure_ascii=False, indent=1))
+        echo(json.dumps(_as_json(topic, found), ensure_ascii=False, indent=1))
         return
     total = sum(seen.count for _, seen in found)
-    typer.echo(f"topic {topic}: {total:,} dead letters")
+    echo(f"topic {topic}: {total:,} dead letters")
     for kind, seen in found:
-        typer.echo(_line(kind, seen))
+        echo(_line(kind, seen))
 
 
 @dlq_app.command()
@@ -78,7 +79,7 @@ def show(
     with _opened(file, properties, bootstrap_server) as (_, letters):
         record = letters.one(int(partition), int(offset))
     for line in _lines(record, with_content=content):
-        typer.echo(line)
+        echo(line)
 
 
 @dlq_app.command()
@@ -112,9 +113,9 @@ def replay(
             starts, gone = letters.positions(marks)
             ends = {tp: end for tp, (_, end) in marks.items()}
             for tp, at in sorted(gone.items()):
-                typer.echo(f"gone by retention: offsets {at} to {starts[tp] - 1} of {_name(tp)}")
+                echo(f"gone by retention: offsets {at} to {starts[tp] - 1} of {_name(tp)}")
             for tp, at in sorted(starts.items()):
-                typer.echo(f"{_name(tp)}: from offset {at} to {ends[tp]}")
+                echo(f"{_name(tp)}: from offset {at} to {ends[tp]}")
             outcome = letters.plan(choice, starts, ends)
             if yes:
                 outcome = letters.replay(producer, choice, starts, ends)
@@ -128,13 +129,13 @@ def replay(
 def _tell(outcome: Outcome, *, is_done: bool) -> None:
     verb = "were put" if is_done else "would be put"
     for target, count in sorted(outcome.targets.items()):
-        typer.echo(f"{count:,} {verb} back on topic {target}")
+        echo(f"{count:,} {verb} back on topic {target}")
     for reason, count in sorted(outcome.skipped.items()):
-        typer.echo(f"{count:,} {'were' if is_done else 'would be'} skipped for good: {reason}")
+        echo(f"{count:,} {'were' if is_done else 'would be'} skipped for good: {reason}")
     if not outcome.targets and not outcome.skipped:
-        typer.echo("no dead letter waits for a replay")
+        echo("no dead letter waits for a replay")
     if not is_done:
-        typer.echo("nothing was changed; say --yes to do it")
+        echo("nothing was changed; say --yes to do it")
 
 
 @contextmanager
@@ -151,8 +152,8 @@ def _line(kind: LetterKind, seen: Sighting) -> str:
     assert seen.first is not None, "a kind is counted with its first record"
     assert seen.last is not None, "as above"
     return (
-        f"{seen.count:,} x {kind.stage or 'unknown stage'} {_safe(exception)}, "
-        f"table {_safe(kind.table) or 'unknown'}, source topic {_safe(kind.topic) or 'unknown'}: "
+        f"{seen.count:,} x {kind.stage or 'unknown stage'} {plain(exception)}, "
+        f"table {plain(kind.table) or 'unknown'}, source topic {plain(kind.topic) or 'unknown'}: "
         f"first {_place(seen.first)}, last {_place(seen.last)}"
     )
 
@@ -199,9 +200,9 @@ def _lines(record: KafkaRecord, *, with_content: bool) -> Iterator[str]:
         if name.startswith(PREFIX) or name == TABLE_HEADER:
             yield f"{name}: {_text(value)}"
         elif with_content:
-            yield f"header {_safe(name)}: {_text(value)}"
+            yield f"header {plain(name)}: {_text(value)}"
         else:
-            yield f"header {_safe(name)}: {_size(value)}"
+            yield f"header {plain(name)}: {_size(value)}"
     for what, value in (("key", record.key), ("value", record.value)):
         yield f"{what}: {_size(value)}"
         if with_content and value is not None:
@@ -213,12 +214,7 @@ def _size(value: bytes | None) -> str:
 
 
 def _text(value: bytes | None) -> str:
-    return "null" if value is None else _safe(value.decode("utf-8", "backslashreplace"))
-
-
-def _safe(text: str) -> str:
-    """Text without what a terminal would obey."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "null" if value is None else plain(value.decode("utf-8", "backslashreplace"))
 
 
 def _is_number(text: str) -> bool:

@@ -21,7 +21,10 @@ exceptions are mapped once, in the gateway that met them.
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
 from typing import Any, ClassVar
+
+from connect.foreign_text import is_hidden
 
 
 class IcefloeError(Exception):
@@ -129,7 +132,27 @@ class InvariantViolation(IcefloeError):  # noqa: N818 - the field's word
 
 
 def trace_of(error: BaseException) -> str:
-    """An error as people are shown it: kind, code, cause and coordinates first, then the stack."""
-    stack = "".join(traceback.format_exception(error))
+    """An error as people are shown it: kind, code, cause and coordinates first, then the stack.
+
+    Texts of other systems are left out where they must stay in the process.
+    """
+    stack = "".join(_stack(error))
     code = f" ({error.code})" if isinstance(error, IcefloeError) else ""
-    return f"{type(error).__name__}{code}: {error}\n\n{stack}"
+    text = "" if is_hidden(error) else f": {error}"
+    return f"{type(error).__name__}{code}{text}\n\n{stack}"
+
+
+def _stack(error: BaseException) -> Iterator[str]:
+    """The error and what caused it, oldest first, as Python prints them."""
+    chain: list[BaseException] = []
+    at: BaseException | None = error
+    while at is not None and at not in chain:
+        chain.append(at)
+        at = at.__cause__ or (None if at.__suppress_context__ else at.__context__)
+    if not any(map(is_hidden, chain)):
+        yield from traceback.format_exception(error)
+        return
+    for each in reversed(chain):
+        yield "Traceback (most recent call last):\n"
+        yield from traceback.format_tb(each.__traceback__)
+        yield f"{type(each).__name__}\n" if is_hidden(each) else f"{type(each).__name__}: {each}\n"

@@ -5,26 +5,34 @@ End of stream means that the other side is gone: a child then drains and ends.
 
 Node to child (``op``):
     ``configure``  {properties}                       once, first; placeholders unresolved
-    ``start``      {connector, config, layout[, task]}  task only for workers; takes the place of
-                   one that is there
-    ``stop``       {connector[, task]}
+    ``start``      {connector, config, layout, generation[, task]}  task only for workers; replaces
+                   the unit of an older generation
+    ``stop``       {connector[, task][, generation]}  that generation; without it, all of the unit
     ``layout``     {connector, layout}                coordinators: the layout that is ready now
     ``decide``     {connector, table, action, request}  coordinators: the operator's word on a
                    failed table, ``retry`` or ``skip``; answered
     ``rebase``     {connector, config, tables, apply, request}  coordinators: give tables whose
                    floor is lost the group's control offsets; answered
+    ``reset_valid_through``  {connector, config, tables, reason, apply, request}  coordinators: take
+                   back what tables claim of the VTTS; answered
     ``log-level``  {logger, level}                    a number of the standard library's levels
     ``shutdown``   {grace_ms}
 
 Child to node (``event``):
     ``ready``      {pid}
-    ``state``      {connector, task|null, layout|null, state, code|null, trace|null, retriable}
-                   state: STARTING RUNNING FAILED STOPPED
+    ``state``      {connector, task|null, generation, sequence, layout, state, ended, code|null,
+                   trace|null, retriable}             state: STARTING RUNNING FAILED STOPPED;
+                   generation: of the ``start``; sequence: of the report within it; ended: no
+                   further report of this generation follows
+    ``inventory``  {last_generation, units: [{...as in state[, idle_ms, idle_ms_max]}]}  every few
+                   seconds: all that runs, and failures not cleared; last_generation: the highest
+                   that came in a ``start``; idle_ms: since a coordinator last made progress
     ``metrics``    {samples: [[name, {label: value}, number], ...]}  absolute values
     ``round``      {connector, commit_id, partial, valid_through_us, duration_ms, records,
                    topics: [...], tables: [{table, snapshot_id, files, records, ...}]}
     ``failed_tables``  {connector, tables: [{table, code, message, retriable, announcements,
                    files, records}]}                  all that are not committed, when that changed
+    ``retention``  {connector, message|null}          an alarm about the control topic's retention
     ``answer``     {connector, request, ...}          to the command with that ``request``
 """
 

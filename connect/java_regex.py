@@ -1,21 +1,36 @@
-r"""Regular expressions written for Java, for Python's engine.
+r"""Regular expressions written for Java, matched within bounded time.
 
 Rules of this file:
-- What both engines have means what it means in Java, or is an error of the configuration: classes
+- What the engines have means what it means in Java, or is an error of the configuration: classes
   like ``\d`` are ASCII's, a dot takes no line terminator, a brace opens a count.
 - Sets within sets and their intersection are refused: Python reads their characters.
+- A regular expression comes from a tenant, and so may the text. RE2 matches whatever it can
+  express, in time linear in the text. The rest (look-around, back-references, possessive
+  quantifiers) is matched by backtracking with a time limit. Neither holds the interpreter's lock.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
-import sys
-import unicodedata
-from collections.abc import Callable
-from functools import cache
-from typing import Final
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any, Final, Literal
 
+import re2
+import regex
+
+from connect.clock import SystemClock
 from connect.errors import ConfigError
+
+LENGTH_MAX: Final = 10_000
+BACKTRACKING_LENGTH_MAX: Final = 2_000
+CLASSES_MAX: Final = 50
+MATCH_S: Final = 0.05
+LIST_MS: Final = 1_000
+_SHOWN_MAX: Final = 200
+_PROGRAM_BYTES: Final = 4 * 2**20
+Dialect = Literal["python", "re2", "regex"]
 
 _POSIX_CLASSES: Final = {
     "ASCII": r"\x00-\x7f",
@@ -47,6 +62,13 @@ _ESCAPES: Final = {
     "Z": r"(?=(?:\r\n|[\n\r\x85\u2028\u2029])?\Z)",
     "e": r"\x1b",
 }
+_SPACE: Final = r"\t\n\x0b\f\r "
+_CATEGORIES: Final = re.compile(
+    "L[ulmto]?|M[cen]?|N[dlo]?|P[cdseifo]?|S[mcko]?|Z[slp]?|C[cfson]?", re.ASCII
+)
+_OPTIONS: Final = re2.Options()
+_OPTIONS.log_errors = False
+_OPTIONS.max_mem = _PROGRAM_BYTES
 _TOKEN: Final = re.compile(
     r"\\Q(?P<quoted>.*?)(?:\\E|\Z)"
     r"|\\(?P<sign>[pP])(?:\{(?P<named>[^}]*)\}|(?P<short>[A-Z]))"
@@ -60,19 +82,148 @@ _TOKEN: Final = re.compile(
 )
 
 
-def compile_java_regex(text: str) -> re.Pattern[str]:
-    r"""Compile a regular expression written for Java.
+class _BacktrackingError(Exception):
+    """RE2 cannot express it, or means something else by it."""
 
-    What Python has another word for is translated: named groups, ``\Q...\E``, ``\p{Alpha}`` and
-    its kin, general categories like ``\p{L}``, ``\h``, ``\v``, ``\R``, ``\z`` and ``\Z``.
+
+class JavaMatch:
+    """A match of the whole text.
+
+    Attributes:
+        regex: what matched.
+    """
+
+    def __init__(self, matching: JavaRegex, found: Callable[[], Any]) -> None:
+        self.regex = matching
+        self._find = found
+        self._found: Any = None
+
+    def __getitem__(self, group: int | str) -> str | None:
+        if self._found is None:
+            self._found = self._find()
+        text: str | None = self._found[group]
+        return text
+
+
+class JavaRegex:
+    """A compiled regular expression.
+
+    Attributes:
+        pattern: as written for Java.
+        groups: how many groups it has.
+        groupindex: number of each named group.
 
     Raises:
-        ConfigError: neither engine's, or a construct Python does not have.
+        ConfigError: ``route_regex``, no regular expression, or one that is too large.
     """
-    try:
-        return re.compile(_translated(text), re.ASCII)
-    except (re.error, OverflowError) as error:
-        raise ConfigError(f"regular expression {text!r}: {error}", code="route_regex") from None
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        if len(pattern) > LENGTH_MAX:
+            raise _wrong(pattern, f"it has {len(pattern)} characters, at most {LENGTH_MAX} may be")
+        try:
+            checked = re.compile(_translated(pattern, "python"), re.ASCII)
+        except (re.error, OverflowError) as error:
+            raise _wrong(pattern, str(error)) from None
+        except RecursionError:
+            raise _wrong(pattern, "its groups are nested too deeply") from None
+        self.groups, self.groupindex = checked.groups, dict(checked.groupindex)
+        self._is_folding = bool(re.search(r"\(\?[a-z]*i", pattern))
+        self._is_repeating_groups = self.groups > 0 and bool(re.search(r"\)[*+?{]", pattern))
+        self._backtracking: Any = None
+        self._linear: Any = None
+        with contextlib.suppress(_BacktrackingError, re2.error):
+            self._linear = re2.compile(_translated(pattern, "re2"), _OPTIONS)
+        if self._linear is None:
+            self._compile_backtracking()
+
+    def fullmatch(self, text: str) -> JavaMatch | None:
+        """The match of the whole text; None where there is none.
+
+        Raises:
+            ConfigError: ``regex_slow``, backtracking took longer than ``MATCH_S``.
+        """
+        if not self._is_linear_for(text):
+            found = self._backtrack(text)
+            return None if found is None else JavaMatch(self, lambda: found)
+        found = self._linear.fullmatch(text)
+        if found is None:
+            return None
+        # RE2 differs in what the last turn of a repeated group has matched
+        if self._is_repeating_groups:
+            return JavaMatch(self, lambda: self._backtrack(text) or found)
+        return JavaMatch(self, lambda: found)
+
+    def matching(self, texts: Iterable[str]) -> list[str]:
+        """Those of many texts that match as a whole.
+
+        Raises:
+            ConfigError: ``regex_slow``, a text took longer than ``MATCH_S``, or all together
+                longer than ``LIST_MS``.
+        """
+        clock = SystemClock()
+        until_ms = clock.monotonic_ms() + LIST_MS
+        found = []
+        for text in texts:
+            if self.fullmatch(text) is not None:
+                found.append(text)
+            if self._linear is None and clock.monotonic_ms() > until_ms:
+                raise self._slow(f"{LIST_MS / 1000:g} s on a list of texts")
+        return found
+
+    def _is_linear_for(self, text: str) -> bool:
+        if self._linear is None:
+            return False
+        if self._is_folding and not (text.isascii() and self.pattern.isascii()):
+            return False  # Java ignores the case of ASCII's letters only, RE2 of all
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # half of a surrogate pair
+            return False
+        return True
+
+    def _backtrack(self, text: str) -> Any:
+        if self._backtracking is None:
+            self._compile_backtracking()
+        try:
+            return self._backtracking.fullmatch(text, timeout=MATCH_S, concurrent=True)
+        except TimeoutError:
+            raise self._slow(f"{MATCH_S:g} s on a text of {len(text)} characters") from None
+
+    def _compile_backtracking(self) -> None:
+        if len(self.pattern) > BACKTRACKING_LENGTH_MAX:
+            raise _wrong(
+                self.pattern,
+                f"with look-around, back-references or possessive quantifiers it may have at most "
+                f"{BACKTRACKING_LENGTH_MAX} characters, it has {len(self.pattern)}",
+            )
+        try:
+            self._backtracking = regex.compile(
+                _translated(self.pattern, "regex"), regex.ASCII | regex.VERSION0
+            )
+        except (regex.error, OverflowError, RecursionError) as error:
+            raise _wrong(self.pattern, str(error)) from None
+
+    def _slow(self, what: str) -> ConfigError:
+        return ConfigError(
+            f"regular expression {_shown(self.pattern)} took longer than {what}: write it without "
+            "look-around, back-references and possessive quantifiers, which can take for ever",
+            code="regex_slow",
+        )
+
+
+@lru_cache(maxsize=256)
+def compile_java_regex(text: str) -> JavaRegex:
+    r"""Compile a regular expression written for Java.
+
+    What the engines have another word for is translated: named groups, ``\Q...\E``,
+    ``\p{Alpha}`` and its kin, general categories like ``\p{L}``, ``\h``, ``\v``, ``\R``,
+    ``\z`` and ``\Z``.
+
+    Raises:
+        ConfigError: not Java's, too large, or a construct that the engines do not have.
+    """
+    return JavaRegex(text)
 
 
 def fault(text: str) -> str | None:
@@ -84,15 +235,28 @@ def fault(text: str) -> str | None:
     return None
 
 
-def _translated(text: str) -> str:
-    """The expression in Python's words.
+def _wrong(pattern: str, why: str) -> ConfigError:
+    return ConfigError(f"regular expression {_shown(pattern)}: {why}", code="route_regex")
+
+
+def _shown(pattern: str) -> str:
+    return repr(pattern) if len(pattern) <= _SHOWN_MAX else repr(pattern[:_SHOWN_MAX]) + "..."
+
+
+def _translated(text: str, dialect: Dialect) -> str:
+    """The expression in an engine's words.
 
     Raises:
         re.error: what Java refuses or Python cannot.
+        _BacktrackingError: what RE2 would take for something else.
     """
-    dot = "." if re.search(r"\(\?[a-z]*s", text) else _NO_LINE_END
+    is_dot_all = bool(re.search(r"\(\?[a-z]*s", text))
+    dot = "." if is_dot_all else _for(dialect, _NO_LINE_END)
+    if dialect == "re2":
+        _refuse_other_meanings(text)
     found: list[str] = []
     in_set = False
+    classes = 0
     for match in _TOKEN.finditer(text):
         kind = match.lastgroup
         if kind is None:
@@ -100,66 +264,86 @@ def _translated(text: str) -> str:
                 raise re.error("a brace opens a count", text, match.start())
             found.append("{")
         elif kind in _WRITERS:
-            found.append(_WRITERS[kind](match, in_set))
+            classes += kind in {"named", "short"}
+            if classes > CLASSES_MAX:
+                raise re.error(f"more than {CLASSES_MAX} classes", text, match.start())
+            found.append(_WRITERS[kind](match, in_set, dialect))
         elif kind != "other":
             found.append(match[0])
         else:
             char = match["other"]
             if in_set and (char == "[" or text.startswith("&&", match.start())):
                 raise re.error("sets within sets are not supported", text, match.start())
-            if char == "[" and not in_set:
-                in_set = True
-            elif char == "]" and in_set:
-                in_set = False
+            in_set = char == "[" or (in_set and char != "]")
             found.append(dot if char == "." and not in_set else char)
     return "".join(found)
 
 
-def _named_set(match: re.Match[str], in_set: bool) -> str:
+def _refuse_other_meanings(text: str) -> None:
+    """Leave to backtracking what RE2 knows but means otherwise.
+
+    Raises:
+        _BacktrackingError: ``$`` before the end, which is also before the last line's end.
+    """
+    if "$" in text[:-1] or re.search(r"\(\?[a-z]*m", text):
+        raise _BacktrackingError
+
+
+def _for(dialect: Dialect, text: str) -> str:
+    """A piece of ours in the engine's words."""
+    if dialect != "re2":
+        return text
+    return re.sub(r"\\u([0-9a-f]{4})", r"\\x{\1}", text).replace(r"\Z", r"\z")
+
+
+def _named_set(match: re.Match[str], in_set: bool, dialect: Dialect) -> str:
     name = match["named"] or match["short"] or ""
-    members = _POSIX_CLASSES.get(name) or _category(name.removeprefix("Is"))
-    if members is None:
+    category = name.removeprefix("Is")
+    members = _POSIX_CLASSES.get(name)
+    if members is None and not _CATEGORIES.fullmatch(category):
         raise re.error(f"unknown class {name}", match.string, match.start())
-    if match["sign"] == "p":
-        return members if in_set else f"[{members}]"
-    if in_set:
+    is_negated = match["sign"] == "P"
+    if in_set and is_negated:
         raise re.error("sets within sets are not supported", match.string, match.start())
-    return f"[^{members}]"
+    if members is None:
+        if dialect == "re2" and category in {"C", "Cn"}:
+            raise _BacktrackingError  # it has no characters that are not assigned
+        if dialect != "python":
+            return f"\\{match['sign']}{{{category}}}"
+        members = "a-z"  # which ones they are makes no difference to what is valid
+    members = _SPACE if members == r"\s" else members
+    if in_set:
+        return members
+    return f"[^{members}]" if is_negated else f"[{members}]"
 
 
-def _escape(match: re.Match[str], in_set: bool) -> str:
+def _escape(match: re.Match[str], in_set: bool, dialect: Dialect) -> str:
     char = match["escaped"]
     if char in _SETS:
         members, sign = _SETS[char]
         if in_set and sign:
             raise re.error("sets within sets are not supported", match.string, match.start())
-        return members if in_set else f"[{sign}{members}]"
-    return match[0] if in_set and char in "RzZ" else _ESCAPES.get(char, match[0])
+        return _for(dialect, members if in_set else f"[{sign}{members}]")
+    if dialect == "re2":
+        if char in "123456789" or (char == "S" and in_set):
+            raise _BacktrackingError
+        if char in "sS":
+            return _SPACE if in_set else f"[{'^' if char == 'S' else ''}{_SPACE}]"
+    return match[0] if in_set and char in "RzZ" else _for(dialect, _ESCAPES.get(char, match[0]))
 
 
-_WRITERS: Final[dict[str, Callable[[re.Match[str], bool], str]]] = {
-    "quoted": lambda match, _: re.escape(match["quoted"]),
+def _point(match: re.Match[str], in_set: bool, dialect: Dialect) -> str:
+    del in_set
+    number = int(match["point"], 16)
+    return f"\\x{{{number:x}}}" if dialect == "re2" else f"\\U{number:08x}"
+
+
+_WRITERS: Final[dict[str, Callable[[re.Match[str], bool, Dialect], str]]] = {
+    "quoted": lambda match, *_: re.escape(match["quoted"]),
     "named": _named_set,
     "short": _named_set,
-    "group": lambda match, _: f"(?P={match['group']})",
-    "point": lambda match, _: f"\\U{int(match['point'], 16):08x}",
+    "group": lambda match, *_: f"(?P={match['group']})",
+    "point": _point,
     "escaped": _escape,
-    "naming": lambda match, _: f"(?P<{match['naming']}",
+    "naming": lambda match, *_: f"(?P<{match['naming']}",
 }
-
-
-@cache
-def _category(name: str) -> str | None:
-    """The characters of a general category of Unicode (``L``, ``Lu``) as ranges of a set."""
-    if not re.fullmatch(r"[LMNPSZC][a-z]?", name):
-        return None
-    ranges: list[str] = []
-    start = None
-    for point in range(sys.maxunicode + 2):
-        is_in = point <= sys.maxunicode and unicodedata.category(chr(point)).startswith(name)
-        if is_in and start is None:
-            start = point
-        elif not is_in and start is not None:
-            ranges.append(f"\\U{start:08x}-\\U{point - 1:08x}")
-            start = None
-    return "".join(ranges) or None

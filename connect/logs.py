@@ -3,6 +3,7 @@
 Rules of this file:
 - A line is one JSON object; control characters of values are escaped (JSON does that for C0,
   ``ensure_ascii`` for the rest), so a record producer cannot forge a line or colour a terminal.
+- Secrets that the process has resolved are masked (``connect.secret_values``).
 - Record content is never logged above DEBUG, and not by this module's defaults at all.
 - Levels are the standard library's, per logger name; ``/admin/loggers`` changes them at run time.
 """
@@ -11,11 +12,15 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import MutableMapping
-from typing import Any, TextIO, cast
+from pathlib import Path
+from typing import IO, Any, TextIO, cast
 
 import structlog
+
+from connect.secret_values import KNOWN
 
 _NUMBERS = {
     "debug": logging.DEBUG,
@@ -24,6 +29,8 @@ _NUMBERS = {
     "error": logging.ERROR,
     "critical": logging.CRITICAL,
 }
+_KEPT = frozenset({"component", "connector", "level", "timestamp", "worker_id"})
+PRIVATE = 0o600
 TEXT_CHARACTERS_MAX = 16_384
 
 
@@ -44,6 +51,7 @@ def configure(process: str, *, stream: TextIO | None = None, level: str = "INFO"
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
             structlog.processors.format_exc_info,
+            _masked,
             _Bounded(process),
             structlog.processors.JSONRenderer(serializer=_serialize),
         ],
@@ -58,6 +66,13 @@ def configure(process: str, *, stream: TextIO | None = None, level: str = "INFO"
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
+def open_private(file: Path) -> IO[bytes]:
+    """A file of log lines to append to, which only its owner may read."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
+    os.fchmod(descriptor, PRIVATE)
+    return os.fdopen(descriptor, "ab")
+
+
 def logger(name: str) -> structlog.stdlib.BoundLogger:
     """A logger; ``name`` is the module's part of the product, e.g. ``herder``."""
     return cast("structlog.stdlib.BoundLogger", structlog.get_logger(component=name))
@@ -68,6 +83,18 @@ def _filter(_: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapp
     if not logging.getLogger(name or None).isEnabledFor(_NUMBERS.get(method, logging.ERROR)):
         raise structlog.DropEvent
     return event
+
+
+def _masked(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Leaves out what the process has resolved, before anything is cut."""
+    for key, value in event.items():
+        if key not in _KEPT:
+            event[key] = KNOWN.masked(value if _is_json(value) else repr(value))
+    return event
+
+
+def _is_json(value: Any) -> bool:
+    return value is None or isinstance(value, (str, int, float, dict, list, tuple))
 
 
 class _Bounded:

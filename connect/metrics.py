@@ -3,6 +3,7 @@
 Rules of this file:
 - A metric that is not in ``CATALOGUE`` cannot be counted; its labels are exactly those declared.
   ``docs/metrics.md`` is made from the catalogue (``metrics_docs``).
+- Labels hold no secret that the process has resolved, but for names of connectors and tasks.
 - A metric has at most ``SERIES_MAX`` label sets: what is beyond is counted under ``other``, so a
   route to ten thousand tables does not drown the exposition.
 - Children send absolute values; the node exposes what it heard last. A child that starts again
@@ -23,11 +24,13 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from connect.errors import InvariantViolation
 from connect.ipc import Channel
 from connect.metrics_catalogue import CATALOGUE, PREFIX, Kind, Metric
+from connect.secret_values import KNOWN
 
 SERIES_MAX = 2_000
 REPORT_INTERVAL_S = 1.0
 SIGN_OF_LIFE_S = 5.0
 OTHER: Final = "other"
+_IDENTITIES: Final = frozenset({"connector", "task"})
 
 Sample: TypeAlias = tuple[str, dict[str, str], float]
 
@@ -70,7 +73,7 @@ class Registry:
         metric = _BY_NAME.get(name)
         if metric is None or metric.kind != kind or set(labels) != set(metric.labels):
             raise InvariantViolation(f"no {kind} {name} with labels {sorted(labels)} is declared")
-        key = (name, tuple(str(labels[label]) for label in metric.labels))
+        key = (name, tuple(_text(label, labels[label]) for label in metric.labels))
         with self._lock:
             if key not in self._values:
                 if self._series.get(name, 0) >= SERIES_MAX:
@@ -95,7 +98,7 @@ class Registry:
 
     def forget(self, **labels: object) -> None:
         """Drop every value that has all these labels, e.g. of a connector that is gone."""
-        wanted = {label: str(value) for label, value in labels.items()}
+        wanted = {label: _text(label, value) for label, value in labels.items()}
         with self._lock:
             for key in list(self._values):
                 has = dict(zip(_BY_NAME[key[0]].labels, key[1], strict=True))
@@ -111,6 +114,12 @@ class Registry:
                 (name, dict(zip(_BY_NAME[name].labels, values, strict=True)), number)
                 for (name, values), number in self._values.items()
             ]
+
+
+def _text(label: str, value: object) -> str:
+    """A label's value without secrets; connectors and tasks are found by theirs."""
+    text = str(value)
+    return text if label in _IDENTITIES else KNOWN.mask(text)
 
 
 PROCESS = Registry()

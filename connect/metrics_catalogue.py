@@ -43,6 +43,22 @@ CATALOGUE: tuple[Metric, ...] = (
     Metric(
         "records_dead_lettered", "counter", "records", _TASK, "Records given to the dead letters."
     ),
+    Metric(
+        "records_future",
+        "counter",
+        "records",
+        _TASK,
+        "Records whose timestamp is ahead of the clock by more than "
+        "iceberg.control.vtts.future-max-ms: they are written and do not move the VTTS.",
+    ),
+    Metric(
+        "late_records",
+        "counter",
+        "records",
+        _TASK,
+        "Records whose timestamp is at or below the last VTTS that the task has seen: they are "
+        "written, and the VTTS was claimed without them.",
+    ),
     Metric("files_written", "counter", "files", _TASK, "Data and delete files written."),
     Metric("bytes_written", "counter", "bytes", _TASK, "Size of the files written."),
     Metric("batches", "counter", "batches", _TASK, "Micro-batches run."),
@@ -139,6 +155,13 @@ CATALOGUE: tuple[Metric, ...] = (
     Metric("records_committed", "counter", "records", _TABLE, "Records committed."),
     Metric("files_committed", "counter", "files", _TABLE, "Files committed."),
     Metric(
+        "announcements_bytes",
+        "gauge",
+        "bytes",
+        _CONNECTOR,
+        "Announcements that are in no table yet, as they are in the control topic.",
+    ),
+    Metric(
         "records_uncommitted", "gauge", "records", _CONNECTOR, "Records in files, not committed."
     ),
     Metric(
@@ -161,6 +184,14 @@ CATALOGUE: tuple[Metric, ...] = (
         "partitions",
         _CONNECTOR,
         "Partitions of the control topic that an open transaction of somebody else holds back.",
+    ),
+    Metric(
+        "control_retention_left_seconds",
+        "gauge",
+        "seconds",
+        _CONNECTOR,
+        "Time until the control topic deletes the oldest announcement that is in no table; -1 "
+        "while there is none.",
     ),
     Metric("tables_failed", "gauge", "tables", _CONNECTOR, "Tables whose files wait for a commit."),
     Metric("announcements_skipped", "counter", "announcements", _TABLE, "Skipped by an operator."),
@@ -193,7 +224,29 @@ CATALOGUE: tuple[Metric, ...] = (
         _CONNECTOR,
         "Failed tasks started again by the node.",
     ),
+    Metric(
+        "coordinator_stalls",
+        "counter",
+        "restarts",
+        _CONNECTOR,
+        "Coordinators that the node started again because no round ended for several intervals.",
+    ),
+    Metric(
+        "inventory_differences",
+        "counter",
+        "units",
+        ("connector", "code"),
+        "Corrected differences between what the node believed and what a child process ran: "
+        "`missing` units were started again, `unexpected` ones were stopped.",
+    ),
     Metric("layouts", "counter", "layouts", _CONNECTOR, "Layouts written."),
+    Metric(
+        "offsets_kept",
+        "counter",
+        "offsets",
+        _CONNECTOR,
+        "Committed offsets of failed, paused or stopped units that the leader stored again.",
+    ),
     Metric("is_leader", "gauge", "boolean", (), "1 on the node that leads its cluster."),
     Metric("cluster_nodes", "gauge", "nodes", (), "Nodes of the cluster, as the leader sees them."),
     Metric("rebalances", "counter", "rebalances", (), "Work was spread anew by this leader."),

@@ -18,6 +18,7 @@ from connect.errors import ConfigError
 from connect.gitops.files import read_one
 from connect.migration.inspector import Inspector
 from connect.migration.report import Report
+from connect.terminal import echo
 
 STATUS_UNSAFE = 2
 
@@ -53,10 +54,10 @@ def migrate(
         )
         report = inspector.look(direct.partitions)
     if output == "json":
-        typer.echo(json.dumps(as_json(report), ensure_ascii=False, indent=1))
+        echo(json.dumps(as_json(report), ensure_ascii=False, indent=1))
     else:
         for line in lines(report):
-            typer.echo(line)
+            echo(line)
     if not report.is_safe:
         raise typer.Exit(STATUS_UNSAFE)
 

@@ -52,11 +52,13 @@ from connect.herder.views import Views
 from connect.listener import listen
 from connect.logs import logger
 from connect.metrics import Exposition
+from connect.reach import Reach, install
 from connect.rest.app import ApiSettings, create_app
 from connect.rest.auth import Users
+from connect.rest.connections import GuardedListener
 from connect.rest.herder_api import Health, NodeInfo
 from connect.rest.loggers import LEVELS, LogLevels
-from connect.rest.transport import GuardedProtocol, tls, trust_of_peers
+from connect.rest.transport import http_server, tls, trust_of_peers
 from connect.signals import on_signals
 from connect.statsd_reporter import StatsdReporter
 
@@ -94,10 +96,11 @@ class Node:
         self._environ = environ
         self._stopping = threading.Event()
         self._fatal: BaseException | None = None
+        install(Reach.of(config.properties))
         self._providers = Providers(config.properties, environ)
         self._state_lock = DirLock("a node")
         self._state_lock.acquire(writable_dir(config.state_dir, name="icefloe.state.dir"))
-        self._listener = listen(config)
+        self._listener = GuardedListener.around(listen(config))
         host, port, _ = config.advertised
         bound_port: int = self._listener.getsockname()[1]
         self.worker_id = f"{host}:{port or bound_port}"
@@ -164,6 +167,7 @@ class Node:
             clock,
             places_for=leading.places_for,
             nodes=leading.nodes_for_layout,
+            failed_tasks=self._statuses.failed_tasks,
         )
         self._children = self._make_children(commands)
         self._questions = Questions(self._children, clock)
@@ -251,7 +255,7 @@ class Node:
                 clock=clock,
                 silence_ms_max=values["icefloe.child.silence.max.ms"],
                 policy=BackoffPolicy(
-                    first_ms=min(500, values["icefloe.task.restart.backoff.ms"]),
+                    first_ms=min(100, values["icefloe.task.restart.backoff.ms"]),
                     longest_ms=min(30_000, values["icefloe.task.restart.backoff.max.ms"]),
                 ),
             )
@@ -261,7 +265,7 @@ class Node:
     def _serve_api(self) -> uvicorn.Server:
         config = self._config
         info = NodeInfo(self.url, config.group_id)
-        users, context = config.users_file, tls(config)
+        users = config.users_file
         app = create_app(
             self._api,
             info,
@@ -271,18 +275,7 @@ class Node:
             users=Users(users, self._clock) if users else None,
             peers=trust_of_peers(config),
         )
-        return uvicorn.Server(
-            uvicorn.Config(
-                app,
-                http=GuardedProtocol,
-                ssl_context_factory=None if context is None else lambda *_: context,
-                log_config=None,
-                access_log=False,
-                lifespan="off",
-                server_header=False,
-                timeout_graceful_shutdown=3,
-            )
-        )
+        return http_server(app, self._listener.connections, tls(config))
 
     # ------------------------------------------------------------ life
 
@@ -342,6 +335,7 @@ class Node:
     # ------------------------------------------------------------ small parts
 
     def _changed(self, name: str) -> None:
+        self._providers.learn(self._store.get(name).config or {})
         self._herder.changed(name)
 
     def _heard(self, child: str, event: Mapping[str, Any]) -> None:

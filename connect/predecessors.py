@@ -23,6 +23,9 @@ LOOK_MS = 500
 LEAVE_TIMEOUT_MS = 60_000
 """Longer than the session of a consumer that was killed: 45 s by default."""
 
+GROUP_IN_USE = "group_in_use"
+"""Code of the wait's end. It is asked again at once: the wait itself paces the attempts."""
+
 _log = logger("predecessors")
 
 
@@ -64,7 +67,7 @@ def wait_until_left(
             raise RetriableError(
                 f"another sink still runs for this connector: consumer group {group} has "
                 f"{len(found)} members, first {found[0]}; stop it there",
-                code="group_in_use",
+                code=GROUP_IN_USE,
             )
         if not has_told:
             _log.warning(

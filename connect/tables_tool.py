@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import math
+from typing import Annotated, Any, Final
 
 import typer
 
 from connect.rest_client import DEFAULT_URL, Url, ask
+from connect.terminal import echo
 
 tables_app = typer.Typer(
     name="tables", help="Tables whose files wait for a commit.", no_args_is_help=True
 )
 
+DAY_MS: Final = 86_400_000
 Connector = Annotated[str, typer.Argument(help="Name of the connector.")]
 Table = Annotated[str, typer.Argument(help="The table, as the list names it.")]
 
@@ -21,16 +24,16 @@ def list_tables(connector: Connector, url: Url = DEFAULT_URL) -> None:
     """Say of each table whether it is committed, and what waits where it is not."""
     tables = ask(url, "GET", connector, "tables")["tables"]
     for table in tables:
-        typer.echo(_line(table))
+        echo(_line(table))
     if not tables:
-        typer.echo("no round has ended yet")
+        echo("no round has ended yet")
 
 
 @tables_app.command()
 def retry(connector: Connector, table: Table, url: Url = DEFAULT_URL) -> None:
     """Try a table again now, e.g. after it was restored; the list shows what came of it."""
     answer = ask(url, "POST", connector, "tables", table, "retry")
-    typer.echo(f"{table} is tried again now: {_amount(answer['waiting'])} wait")
+    echo(f"{table} is tried again now: {_amount(answer['waiting'])} wait")
 
 
 @tables_app.command()
@@ -46,10 +49,10 @@ def skip(
         found = {t["table"]: t for t in ask(url, "GET", connector, "tables")["tables"]}
         failed = found.get(table)
         if failed is None or failed["state"] != "FAILED":
-            typer.echo(f"nothing of {table} waits for a decision", err=True)
+            echo(f"nothing of {table} waits for a decision", err=True)
             raise typer.Exit(1)
-        typer.echo(_line(failed))
-        typer.echo(
+        echo(_line(failed))
+        echo(
             f"{_amount(failed)} would be given up: in storage, but in no table, and not read "
             "again; say --yes to do it (after a replacement, files written for the table that is "
             "there now stay)"
@@ -58,14 +61,47 @@ def skip(
     answer = ask(url, "POST", connector, "tables", table, "skip")
     given_up = answer["skipped"]
     for path in given_up["paths"]:
-        typer.echo(path)
+        echo(path)
     left = given_up["files"] - len(given_up["paths"])
     if left:
-        typer.echo(f"and {left} more: the coordinator's log has all of them", err=True)
-    typer.echo(
+        echo(f"and {left} more: the coordinator's log has all of them", err=True)
+    echo(
         f"{_amount(given_up)} given up, {_amount(answer['waiting'])} wait for the present table",
         err=True,
     )
+
+
+@tables_app.command("orphan-age")
+def orphan_age(
+    connector: Connector,
+    older_than_days: Annotated[
+        float | None,
+        typer.Option("--older-than-days", min=0, help="An age to check, for remove_orphan_files."),
+    ] = None,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Print the age in days from which remove_orphan_files is safe beside the connector.
+
+    Exit status: 0 an age is printed, or the given one is safe; 1 it is not, or none is known.
+    """
+    found = ask(url, "GET", connector, "orphan-age")
+    if found["safe_age_ms"] is None:
+        echo(
+            "an announcement in the old event format waits and has no date: commit it before "
+            "orphan files are removed",
+            err=True,
+        )
+        raise typer.Exit(1)
+    safe_days = math.ceil(found["safe_age_ms"] / DAY_MS)
+    if older_than_days is None:
+        echo(str(safe_days))
+    elif older_than_days < safe_days:
+        echo(
+            f"{older_than_days:g} days is not safe: files that wait for a commit would be "
+            f"deleted; use {safe_days} days or more",
+            err=True,
+        )
+        raise typer.Exit(1)
 
 
 def _line(table: dict[str, Any]) -> str:

@@ -224,6 +224,37 @@ class SourceRange:
 
 
 @dataclass(frozen=True, slots=True)
+class RowCounts:
+    """What became of the rows of one announcement's records (record header ``icefloe.rows``).
+
+    A record makes a row for each table that it goes to, and transformations may make several of
+    it. The announced data files hold ``kept`` rows; those of dead letters are not counted.
+
+    Attributes:
+        made: rows that records made, deletes included.
+        superseded: rows that left nothing, because a newer one of their key came in the same step.
+        deleted: rows that only delete: no data file holds them.
+    """
+
+    made: int = 0
+    superseded: int = 0
+    deleted: int = 0
+
+    @property
+    def kept(self) -> int:
+        """Rows in data files."""
+        return self.made - self.superseded - self.deleted
+
+    def plus(self, other: RowCounts) -> RowCounts:
+        """Both together."""
+        return RowCounts(
+            self.made + other.made,
+            self.superseded + other.superseded,
+            self.deleted + other.deleted,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class EventHeaders:
     """Icefloe's own additions, carried as Kafka record headers; all None on Java's events.
 
@@ -234,9 +265,20 @@ class EventHeaders:
         moved: topic and number of source partitions that will be read on from elsewhere, because
             their offsets were set or their topic is another one; none listed means all
             (CommitComplete of the node).
+        task: number of the announcing task in its layout (DataComplete, DataWritten).
+        is_reset: what the connector claimed of its VTTS before is taken back (CommitComplete of the
+            node).
+        rows: what became of the rows of the records in ``ranges``; None where that is unknown
+            (DataComplete).
+        waiting: rounds with the numbers of the tasks of whose answer no table holds anything when
+            the round is over (CommitComplete).
     """
 
     layout: int | None = None
     batch: int | None = None
     ranges: tuple[SourceRange, ...] | None = None
     moved: tuple[tuple[str, int], ...] | None = None
+    task: int | None = None
+    rows: RowCounts | None = None
+    is_reset: bool = False
+    waiting: tuple[tuple[UUID, tuple[int, ...]], ...] = ()

@@ -7,10 +7,17 @@ absent on Java's events.
 header                on                         content
 ====================  =========================  ==============================================
 ``icefloe.layout``    DataWritten, DataComplete  ``5``
+``icefloe.task``      DataWritten, DataComplete  ``0``
 ``icefloe.batch``     DataWritten                ``2``
 ``icefloe.ranges``    DataComplete               a list; per source partition ``["orders",0,
                                                  start,end,read,dropped,dead_lettered,written,
                                                  timestamp_max_ms]``
+``icefloe.rows``      DataComplete               ``[made,superseded,deleted]``: of the rows that
+                                                 the ranges' records made; beside the ranges,
+                                                 whose items older readers know with nine parts
+``icefloe.reset``     CommitComplete of a node   ``true``: earlier claims of a VTTS are taken back
+``icefloe.waiting``   CommitComplete             ``{"<commit id>":[0,2]}``: rounds and the tasks
+                                                 of which no table holds anything yet
 ``icefloe.moved``     CommitComplete of a node   a list of ``["orders",0]``; empty for all
 ====================  =========================  ==============================================
 """
@@ -21,29 +28,41 @@ import json
 from collections.abc import Iterable
 from dataclasses import astuple
 from typing import Any
+from uuid import UUID
 
 from control_schemas import bounded_json
 from control_schemas.errors import MalformedEvent
-from control_schemas.events import EventHeaders, SourceRange
+from control_schemas.events import EventHeaders, RowCounts, SourceRange
 from control_schemas.limits import HEADER_BYTES_MAX
 
 LAYOUT = "icefloe.layout"
+TASK = "icefloe.task"
 BATCH = "icefloe.batch"
 RANGES = "icefloe.ranges"
 MOVED = "icefloe.moved"
+ROWS = "icefloe.rows"
+RESET = "icefloe.reset"
+WAITING = "icefloe.waiting"
 
+_OURS = frozenset({LAYOUT, TASK, BATCH, RANGES, MOVED, ROWS, RESET, WAITING})
 _RANGE_ITEMS = 9
+_ROWS_ITEMS = 3
 _LONG_MAX = 2**63 - 1
 
 
 def encode_headers(headers: EventHeaders) -> tuple[tuple[str, bytes], ...]:
     """The record headers of an event, without those that are None."""
     ranges = None if headers.ranges is None else [astuple(item) for item in headers.ranges]
+    rows = None if headers.rows is None else astuple(headers.rows)
     values = (
         (LAYOUT, headers.layout),
+        (TASK, headers.task),
         (BATCH, headers.batch),
         (RANGES, ranges),
         (MOVED, headers.moved),
+        (ROWS, rows),
+        (RESET, headers.is_reset or None),
+        (WAITING, {str(commit_id): tasks for commit_id, tasks in headers.waiting} or None),
     )
     return tuple(
         (key, json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
@@ -61,14 +80,18 @@ def decode_headers(headers: Iterable[tuple[str, bytes | None]] | None) -> EventH
     Raises:
         MalformedEvent: a header of ours is there and is not what we write.
     """
-    ours = {key: value for key, value in headers or () if key in (LAYOUT, BATCH, RANGES, MOVED)}
+    ours = {key: value for key, value in headers or () if key in _OURS}
     documents = {key: _document(key, value) for key, value in ours.items()}
-    ranges, moved = (_list(key, documents.get(key)) for key in (RANGES, MOVED))
+    ranges, moved, rows = (_list(key, documents.get(key)) for key in (RANGES, MOVED, ROWS))
     return EventHeaders(
         layout=_number(LAYOUT, documents.get(LAYOUT)),
+        task=_number(TASK, documents.get(TASK)),
         batch=_number(BATCH, documents.get(BATCH)),
         ranges=None if ranges is None else tuple(_range(item) for item in ranges),
         moved=None if moved is None else tuple(_partition(item) for item in moved),
+        rows=None if rows is None else _rows(rows),
+        is_reset=_flag(RESET, documents.get(RESET)),
+        waiting=_waiting(documents.get(WAITING)),
     )
 
 
@@ -93,10 +116,28 @@ def _number(key: str, value: Any) -> int | None:
     return int(value)
 
 
+def _flag(key: str, value: Any) -> bool:
+    if value is not None and value is not True:
+        raise MalformedEvent(f"header {key}: not true")
+    return value is True
+
+
 def _list(key: str, value: Any) -> list[Any] | None:
     if value is not None and not isinstance(value, list):
         raise MalformedEvent(f"header {key}: no list")
     return value
+
+
+def _waiting(value: Any) -> tuple[tuple[UUID, tuple[int, ...]], ...]:
+    if value is None:
+        return ()
+    try:
+        found = [(UUID(key), tuple(tasks)) for key, tasks in value.items()]
+    except (AttributeError, TypeError, ValueError):
+        raise MalformedEvent(f"header {WAITING}: no commit ids with tasks") from None
+    if not all(_is_number(task) for _, tasks in found for task in tasks):
+        raise MalformedEvent(f"header {WAITING}: a task is no number")
+    return tuple(found)
 
 
 def _partition(item: Any) -> tuple[str, int]:
@@ -104,6 +145,15 @@ def _partition(item: Any) -> tuple[str, int]:
         case [str(topic), int(number)] if _is_number(number):
             return topic, number
     raise MalformedEvent(f"header {MOVED}: an item is no partition")
+
+
+def _rows(items: list[Any]) -> RowCounts:
+    if len(items) != _ROWS_ITEMS or not all(map(_is_number, items)):
+        raise MalformedEvent(f"header {ROWS}: not {_ROWS_ITEMS} numbers")
+    rows = RowCounts(*items)
+    if rows.kept < 0:
+        raise MalformedEvent(f"header {ROWS}: more rows are gone than were made")
+    return rows
 
 
 def _range(item: Any) -> SourceRange:

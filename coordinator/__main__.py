@@ -21,6 +21,7 @@ def main() -> int:
     host = Host(serving.child, serving.node, serving.providers, SystemClock())
     metrics.start_reporting(serving.child.channel)
     serving.child.ready()
+    host.units.start_inventory()
     for command in serving.commands:
         host.handle(command)
     host.shutdown(serving.node.drain_grace_ms)

@@ -33,9 +33,16 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from connect import failpoints
 from connect.config.connector import ConnectorConfig
 from connect.control_offsets import covers, merged, offsets_text
-from connect.errors import CommitError, CommitRefused, Fenced, IcefloeError, RetriableError
+from connect.errors import (
+    CommitError,
+    CommitRefused,
+    CommitStateUnknown,
+    Fenced,
+    IcefloeError,
+    RetriableError,
+)
 from connect.gateways.catalog import CatalogGateway
-from connect.gateways.catalog_errors import THROTTLED
+from connect.gateways.catalog_errors import THROTTLED, UNREADABLE
 from connect.gateways.storage import delete_files
 from coordinator.control_log import ControlLog
 from coordinator.effects import (
@@ -51,13 +58,22 @@ from coordinator.floor import (
     TableState,
     table_state,
 )
+from coordinator.held_files import HeldFiles
 from coordinator.landing import Landed, Landing, Manifests, WaitingClock
 from coordinator.selection import Selection, select
 from coordinator.snapshots import Content, instant_text, instant_us
-from coordinator.table_checks import refuse_other_table, superseded_metadata
+from coordinator.table_checks import (
+    refuse_foreign_table,
+    refuse_other_table,
+    superseded_metadata,
+)
 
 _RESTARTS_MAX = 3
-_RETRIABLE_REFUSALS = frozenset({"unauthorized", "forbidden", THROTTLED})
+_RETRIABLE_REFUSALS = frozenset({"unauthorized", "forbidden", THROTTLED, UNREADABLE})
+_MESSAGE_CHARACTERS_MAX = 500
+
+UNEXPECTED = "unexpected"
+"""Code of a table's failure that no error of ours stands for."""
 
 log = structlog.get_logger("coordinator")
 T = TypeVar("T")
@@ -78,6 +94,7 @@ class _Memory:
         floor: what the table held after our last look or commit; None before the first.
         pending: snapshot id -> control offsets of attempts whose fate is not known.
         manifests: of the head after our last commit.
+        held_files: which announced files the table already holds.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -85,6 +102,7 @@ class _Memory:
     floor: dict[int, int] | None = None
     pending: dict[int, Mapping[int, int]] = field(default_factory=dict)
     manifests: Manifests | None = None
+    held_files: HeldFiles = field(default_factory=HeldFiles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +184,11 @@ class Committer:
         return self._memory(commit).lock
 
     def guarded(self, commit: TableCommit, work: Callable[[], T]) -> T | CommitOutcome:
-        """What ``work`` returns, or the outcome that its error stands for."""
+        """What ``work`` returns, or the outcome that its error stands for.
+
+        An error of any kind is about this table alone. Where it came after a commit was sent, the
+        attempt is remembered as uncertain: its files stay, and the next round looks for it.
+        """
         try:
             return work()
         except Fenced as error:
@@ -177,6 +199,9 @@ class Committer:
             return _failed(commit, error, is_retriable=not is_final)
         except IcefloeError as error:  # of this table alone
             return _failed(commit, error, is_retriable=False)
+        except Exception as error:  # the boundary of a table: its libraries raise anything
+            log.exception("table failed", table=str(commit.table), code=UNEXPECTED)
+            return _failed(commit, _unexpected(error), is_retriable=True)
 
     def _commit(self, commit: TableCommit) -> CommitOutcome:
         for _ in range(_RESTARTS_MAX):
@@ -229,10 +254,19 @@ class Committer:
         table = self._catalog.load(commit.table.identifier)
         failpoints.hit("C7")
         state = self._checked(table, commit, keys, memory)
+        refuse_foreign_table(commit, state, self._config)
         floor = merged(state.floor, memory.floor or {})
         selection = select(commit, floor, table.location(), table.properties)
-        if selection.duplicates:
-            log.warning("files announced twice", table=str(commit.table), n=selection.duplicates)
+        selection = selection.without(
+            memory.held_files.among(table, state.head, selection.paths, self.clock.now_ms())
+        )
+        if selection.duplicates or selection.repeated:
+            log.warning(
+                "files announced more than once are taken once",
+                table=str(commit.table),
+                announced_twice=selection.duplicates,
+                in_the_table_already=selection.repeated,
+            )
         if not selection.steps:
             return TableCommitted(commit.table, commit.commit_id, None)
         offsets = merged(floor, commit.control_offsets)
@@ -265,6 +299,7 @@ class Committer:
         memory.floor = dict(begun.offsets)
         memory.manifests = landed.manifests
         memory.pending.clear()
+        memory.held_files.committed(begun.selection.paths, snapshot_id, self.clock.now_ms())
         old = superseded_metadata(begun.table.metadata, landed.table.metadata)
         delete_files(landed.table.io, old)
         return TableCommitted(
@@ -296,6 +331,7 @@ class Committer:
             memory.floor = dict(state.floor)
             memory.pending.clear()
             memory.manifests = None
+            memory.held_files = HeldFiles()
         assert memory.floor is not None
         for snapshot in table.metadata.snapshots if memory.pending else ():
             offsets = memory.pending.pop(snapshot.snapshot_id, None)
@@ -358,6 +394,14 @@ class Committer:
             summary,
             properties,
         )
+
+
+def _unexpected(error: Exception) -> CommitStateUnknown:
+    text = " ".join(str(error).split())[:_MESSAGE_CHARACTERS_MAX]
+    return CommitStateUnknown(
+        f"the table cannot be committed, its files wait: {type(error).__name__}: {text}",
+        code=UNEXPECTED,
+    )
 
 
 def _failed(commit: TableCommit, error: IcefloeError, *, is_retriable: bool) -> TableFailed:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from connect import failpoints
 from connect.clock import Clock
 from connect.control_log import OWN_PARTITION
 from connect.gateways.kafka import Message, TransactionalProducer
 from connect.layout import TopicPartition
 from control_schemas.codec import encode
-from control_schemas.events import CommitComplete, CommitToTable, Event, Payload, StartCommit
+from control_schemas.events import (
+    CommitComplete,
+    CommitToTable,
+    Event,
+    EventHeaders,
+    Payload,
+    StartCommit,
+)
+from control_schemas.headers import encode_headers
 from coordinator.effects import SendCompletion, SendStartCommit
 
 
@@ -61,9 +71,10 @@ class Outbox:
             CommitToTable(effect.commit_id, table, snapshot_id, effect.valid_through_us)
             for table, snapshot_id in effect.committed
         ]
-        events.append(CommitComplete(effect.commit_id, effect.valid_through_us))
+        complete = CommitComplete(effect.commit_id, effect.valid_through_us)
+        waiting = EventHeaders(waiting=tuple(effect.waiting.items()))
         self._producer.transact(
-            [self._message(e) for e in events],
+            [*map(self._message, events), self._message(complete, waiting)],
             group_id=self._control_group_id,
             offsets={
                 TopicPartition(self._topic, partition): offset
@@ -72,7 +83,15 @@ class Outbox:
         )
         failpoints.hit("C15")
 
-    def _message(self, payload: Payload) -> Message:
+    def store_offsets(self, control_offsets: Mapping[int, int]) -> None:
+        """Store control offsets alone; errors as ``completion``."""
+        self._producer.transact(
+            [],
+            group_id=self._control_group_id,
+            offsets={TopicPartition(self._topic, p): at for p, at in control_offsets.items()},
+        )
+
+    def _message(self, payload: Payload, headers: EventHeaders = EventHeaders()) -> Message:  # noqa: B008 - immutable
         event = Event(
             id=self._clock.new_uuid(),
             timestamp_us=self._clock.now_ms() * 1000,
@@ -80,4 +99,5 @@ class Outbox:
             payload=payload,
         )
         key = self._group_id.encode()
-        return Message(self._topic, key, encode(event), partition=OWN_PARTITION)
+        own = encode_headers(headers)
+        return Message(self._topic, key, encode(event), own, partition=OWN_PARTITION)

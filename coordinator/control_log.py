@@ -12,17 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
 from connect.errors import CommitRefused, ConfigError, DataLost, RetriableError
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.layout import Layout, TopicPartition
+from coordinator.effects import Envelope
 
 RESET = "control_log_reset"
 LOST = "control_log_lost"
 COMPACTED = "control_log_compacted"
 GROWN = "control_partitions_added"
+ALARM_SHARE = 0.5  # of the retention that is left when an announcement becomes an alarm
+NEAR_START_SHARE = 0.25
 STOPS = frozenset({RESET, LOST})
 REBASE = "icefloe control rebase says what to do"
 
@@ -97,6 +101,58 @@ class ControlLog:
                 topic=self.topic,
             )
 
+    def retention(self, kept: Collection[Envelope], now_ms: int) -> dict[str, Any]:
+        """How long the topic will hold the announcements that are in no table.
+
+        Args:
+            kept: these announcements.
+            now_ms: wall clock, milliseconds.
+
+        Returns:
+            ``left_s``: seconds until the oldest one can be deleted by time, None where nothing is
+            kept or the topic deletes nothing by time; ``message``: an alarm, None where there is
+            time enough.
+
+        Raises:
+            RetriableError: the broker is away.
+        """
+        calm = {"left_s": None, "message": None}
+        if not kept or self.admin is None:
+            return calm
+        settings = _settings(self.admin, self.topic)
+        retention_ms = int(settings.get("retention.ms", "-1"))
+        oldest_ms = min(envelope.event.timestamp_us for envelope in kept) // 1000
+        left_ms = None if retention_ms < 0 else oldest_ms + retention_ms - now_ms
+        alarms = []
+        if left_ms is not None and left_ms < retention_ms * ALARM_SHARE:
+            alarms.append(f"the topic deletes the oldest in {max(0, left_ms) // 60_000} minutes")
+        if int(settings.get("retention.bytes", "-1")) >= 0:
+            alarms += self._near_start(kept)
+        if not alarms:
+            return {**calm, "left_s": None if left_ms is None else left_ms / 1000}
+        message = (
+            f"{len(kept)} announcements in control topic {self.topic} are in no table, and "
+            f"{'; '.join(alarms)}: repair what keeps them from being committed, or raise its "
+            "retention.ms and retention.bytes"
+        )
+        log.error("announcements are about to be deleted", alarm=message)
+        return {"left_s": None if left_ms is None else left_ms / 1000, "message": message}
+
+    def _near_start(self, kept: Collection[Envelope]) -> list[str]:
+        """Alarms about announcements in the oldest part of a topic that deletes by size."""
+        assert self.admin is not None
+        lowest: dict[int, int] = {}
+        for envelope in kept:
+            at = lowest.get(envelope.partition, envelope.offset)
+            lowest[envelope.partition] = min(at, envelope.offset)
+        marks = self.admin.watermarks([TopicPartition(self.topic, p) for p in lowest])
+        return [
+            f"partition {tp.partition} deletes by size from offset {start} on, the oldest "
+            f"announcement is at {lowest[tp.partition]}"
+            for tp, (start, end) in sorted(marks.items())
+            if start and lowest[tp.partition] - start < (end - start) * NEAR_START_SHARE
+        ]
+
     def is_of_former_topic(self, table_topic_id: str | None, topic_id: str | None) -> bool:
         """Whether a table's floors are of a topic that the operator has given up.
 
@@ -151,8 +207,13 @@ class ControlLog:
 
 
 def _cleanup_policy(admin: KafkaAdmin, topic: str) -> str:
+    return _settings(admin, topic).get("cleanup.policy", "delete")
+
+
+def _settings(admin: KafkaAdmin, topic: str) -> dict[str, str]:
+    """The topic's settings; none without the right to read them."""
     try:
-        return admin.topic_config(topic).get("cleanup.policy", "delete")
-    except ConfigError as e:  # no right to look: nothing to be said
+        return admin.topic_config(topic)
+    except ConfigError as e:
         log.info("the control topic's settings cannot be read", topic=topic, error=str(e))
-        return "delete"
+        return {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 from uuid import UUID
 
 from connect.layout import Layout
@@ -26,12 +26,16 @@ class Envelope:
         headers: Icefloe's additions; empty for Java's events.
         partition: control partition.
         offset: its control offset.
+        records: in the data files that it announces.
+        size_bytes: of the event as it is in the control topic.
     """
 
     event: Event
     headers: EventHeaders
     partition: int
     offset: int
+    records: int = 0
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,12 @@ class TableCommitted:
     files: int = 0
     records: int = 0
     duration_ms: int = 0
+
+
+OUTAGES: Final = frozenset(
+    {"catalog_throttled", "catalog_unavailable", "commit_unknown", "storage_unavailable"}
+)
+"""Codes of failures that are not about one table: catalog or store cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +145,19 @@ class LogFound:
 
 
 @dataclass(frozen=True, slots=True)
+class LogEndSeen:
+    """How far the control log goes now.
+
+    Whatever was read before this was asked belongs to a transaction that ends below.
+
+    Attributes:
+        ends: control partition -> next control offset to be written.
+    """
+
+    ends: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed.
 
@@ -152,6 +175,17 @@ class LayoutChanged:
     """This layout is ready: its partitions are what a round must cover."""
 
     layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The coordinator stops: commit what is announced and read, and claim no VTTS.
+
+    Attributes:
+        commit_id: identity of a last round, should none be open.
+    """
+
+    commit_id: UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +218,10 @@ Input: TypeAlias = (
     EnvelopeRead
     | Advanced
     | LogFound
+    | LogEndSeen
     | Tick
     | LayoutChanged
+    | Finish
     | OutcomeKnown
     | CompletionSent
     | TableDecision
@@ -218,12 +254,14 @@ class SendCompletion:
         committed: table and snapshot id of each table that got a snapshot.
         valid_through_us: VTTS of the round.
         control_offsets: control partition -> next control offset for the ``-coord`` group.
+        waiting: rounds with the tasks of whose answer no table holds anything yet.
     """
 
     commit_id: UUID
     committed: tuple[tuple[TableReference, int], ...]
     valid_through_us: int | None
     control_offsets: Mapping[int, int]
+    waiting: Mapping[UUID, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

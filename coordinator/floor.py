@@ -4,7 +4,8 @@ Rules of this file:
 - Per control partition the floor is the maximum over the newest sink snapshot in the branch's
   ancestry, the snapshot our tag holds, the mirror in the table's properties, and what this
   coordinator committed itself (given by the caller).
-- The last VTTS is in a mirror property, too: expiry must not let a claim go back.
+- The last VTTS is in a mirror property, too: expiry must not let a claim go back. Only an operator
+  takes claims back, with a snapshot that carries the reason (docs/decisions/0023).
 - An ancestry that is cut off without any of these is ``floor_lost``: the table may hold what we
   would write again. An operator who knows better sets the mirror property, ``{}`` for "nothing".
 - A tag that holds a snapshot which the branch has left means that the table was rolled back:
@@ -21,6 +22,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
@@ -30,6 +32,7 @@ from connect.control_offsets import covers, merged, parse_offsets
 from connect.errors import CommitRefused, InvariantViolation
 
 VALID_THROUGH_PROPERTY = "kafka.connect.valid-through-ts"
+RESET_PROPERTY = "icefloe.valid-through-reset"  # the operator's reason
 OLD_VALID_THROUGH_PROPERTY = "kafka.connect.vtts"  # of the io.tabular sink: epoch milliseconds
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -106,7 +109,8 @@ def table_state(metadata: TableMetadata, keys: FloorKeys) -> TableState:
         _refuse_rolled_back(chain, tagged, keys)
     if own is None and mirror_text is None and not in_tag and keys.has_history:
         _refuse_cut_off(chain, by_id, keys)
-    vtts = next((v for s in chain if (v := _own_valid_through(s, keys))), None)
+    since_reset = takewhile(lambda s: not _takes_back(s, keys), chain)
+    vtts = next((v for s in since_reset if (v := _own_valid_through(s, keys))), None)
     return TableState(
         head=head,
         is_branch_missing=ref is None,
@@ -162,6 +166,12 @@ def _refuse_cut_off(
             "it has committed nothing",
             code="floor_lost",
         )
+
+
+def _takes_back(snapshot: Snapshot, keys: FloorKeys) -> bool:
+    """Whether an operator took back this connector's claims of the snapshots before."""
+    summary = _summary(snapshot)
+    return bool(summary.get(keys.summary)) and RESET_PROPERTY in summary
 
 
 def _own_valid_through(snapshot: Snapshot, keys: FloorKeys) -> str | None:

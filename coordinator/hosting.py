@@ -23,14 +23,16 @@ from connect.config.providers import Providers, resolve
 from connect.errors import IcefloeError
 from connect.gateways.catalog import open_catalog
 from connect.gateways.kafka import client_properties
+from connect.hosted import HostedUnit, HostedUnits
 from connect.layout import Layout
 from control_schemas.events import TableReference
 from coordinator.effects import RoundEnded, TableCommitted, TableDecision, TableFailed
 from coordinator.landing import WaitingClock
 from coordinator.rebasing import mend_floors
 from coordinator.shell import ConnectorCoordinator, Wiring
+from coordinator.valid_through_reset import reset_claims
 
-PREDECESSOR_WAIT_MS = 10_000
+PREDECESSOR_WAIT_MS = 60_000  # longer than taking over a transactional id may take
 
 log = structlog.get_logger("coordinator")
 
@@ -52,66 +54,70 @@ class Host:
         self._node = node
         self._providers = providers
         self._clock = clock
-        self._hosted: dict[str, _Hosted] = {}
+        self.units = HostedUnits(child, clock, predecessor_wait_ms=PREDECESSOR_WAIT_MS)
 
     def handle(self, command: Mapping[str, Any]) -> None:
         """One command of the node."""
         name = command["connector"]
-        hosted = self._hosted.get(name)
         match command["op"]:
             case "start":
-                self._start(name, command["config"], Layout.from_json(command["layout"]))
-            case "layout" if hosted is not None:
-                hosted.coordinator.set_layout(Layout.from_json(command["layout"]))
-            case "decide" if hosted is not None and hosted.is_running:
+                self.units.start(command, lambda unit: self._coordinator(unit, command))
+            case "layout":
+                self._set_layout(name, Layout.from_json(command["layout"]))
+            case "decide" if (running := self._running(name)) is not None:
                 *namespace, table = command["table"].split(".")
                 reference = TableReference("", tuple(namespace), table)
                 decision = TableDecision(reference, command["action"], command["request"])
-                hosted.coordinator.decide(decision)
+                running.decide(decision)
             case "decide":
                 refused = {"request": command["request"], "state": "not_running"}
                 self._child.channel.send({"event": "answer", "connector": name, **refused})
             case "rebase":
                 work = threading.Thread(target=self._rebase, args=(command,), daemon=True)
                 work.start()  # a catalog that hangs must not keep other commands waiting
-            case "stop" if hosted is not None:
-                hosted.coordinator.stop()
+            case "reset_valid_through":
+                work = threading.Thread(target=self._reset, args=(command,), daemon=True)
+                work.start()
+            case "stop":
+                self.units.stop(command)
             case _:
                 log.warning("command ignored", op=command["op"], connector=name)
 
     def shutdown(self, grace_ms: int) -> None:
         """Stop every coordinator; those still at work after the grace are left to the exit."""
-        for hosted in self._hosted.values():
-            hosted.coordinator.stop()
-        deadline_ms = self._clock.monotonic_ms() + grace_ms
-        for hosted in self._hosted.values():
-            hosted.join(max(0, deadline_ms - self._clock.monotonic_ms()))
+        self.units.shutdown(grace_ms)
 
-    def _start(self, name: str, config: Mapping[str, str], layout: Layout) -> None:
-        self._child.state(name, "STARTING")
-        try:
-            parsed, kafka = self._resolved(config)
-        except IcefloeError as e:
-            self._child.state(name, "FAILED", error=e)
-            return
+    def _coordinator(self, unit: HostedUnit, command: Mapping[str, Any]) -> ConnectorCoordinator:
+        name = unit.key[0]
+        parsed, kafka = self._resolved(command["config"])
         wiring = Wiring(
             kafka=kafka,
             node_group_id=self._node.group_id,
             clock=self._clock,
             on_round=lambda ended: self._on_round(name, ended),
-            on_event=lambda kind, where: self._on_event(name, kind, where),
+            on_event=lambda kind, where: self._on_event(unit, kind, where),
         )
-        predecessor = self._hosted.get(name)
-        self._hosted[name] = _Hosted(
-            name, ConnectorCoordinator(parsed, layout, wiring), self._child, predecessor
-        )
+        layout = Layout.from_json(command["layout"])
+        unit.progress = coordinator = ConnectorCoordinator(parsed, layout, wiring)
+        return coordinator
+
+    def _running(self, name: str) -> ConnectorCoordinator | None:
+        unit = self.units.current(name)
+        work = unit.work if unit is not None else None
+        return work if isinstance(work, ConnectorCoordinator) else None
+
+    def _set_layout(self, name: str, layout: Layout) -> None:
+        unit, running = self.units.current(name), self._running(name)
+        if unit is not None and running is not None and unit.layout != layout.number:
+            unit.layout = layout.number
+            running.set_layout(layout)
 
     def _rebase(self, command: Mapping[str, Any]) -> None:
         name = command["connector"]
         answer: dict[str, Any]
         try:
             config, _ = self._resolved(command["config"])
-            catalog = open_catalog(config.catalog_name, config.catalog_properties)
+            catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
             try:
                 tables = sorted({*config.tables, *command["tables"]})
                 given = {int(p): offset for p, offset in command["offsets"].items()}
@@ -125,12 +131,35 @@ class Host:
         told = {"event": "answer", "connector": name, "request": command["request"], **answer}
         self._child.channel.send(told)
 
+    def _reset(self, command: Mapping[str, Any]) -> None:
+        name = command["connector"]
+        answer: dict[str, Any] = {"tables": [], "error": None}
+        try:
+            config, _ = self._resolved(command["config"])
+            catalog = open_catalog(config.catalog_name, config.catalog_properties)
+            try:
+                answer["tables"] = reset_claims(
+                    catalog,
+                    config,
+                    command["tables"],
+                    command["reason"],
+                    self._clock,
+                    is_applied=command["apply"],
+                )
+            finally:
+                catalog.close()
+        except IcefloeError as e:
+            answer["error"] = str(e)
+        told = {"event": "answer", "connector": name, "request": command["request"], **answer}
+        self._child.channel.send(told)
+
     def _resolved(self, config: Mapping[str, str]) -> tuple[ConnectorConfig, dict[str, str]]:
         parsed = resolve(parse(config), self._providers, node=self._node.properties)
         node = self._providers.resolve_all(self._node.properties)
         return parsed, client_properties(node, parsed.kafka_overrides)
 
-    def _on_event(self, connector: str, kind: str, where: Mapping[str, Any]) -> None:
+    def _on_event(self, unit: HostedUnit, kind: str, where: Mapping[str, Any]) -> None:
+        connector = unit.key[0]
         match kind:
             case "malformed":
                 metrics.counter("control_events_malformed", connector=connector).inc()
@@ -139,13 +168,20 @@ class Host:
                     "coordinator_restarts", connector=connector, code=str(where["code"])
                 ).inc()
             case "opened":
-                self._child.state(connector, "RUNNING")
+                self.units.report(unit, "RUNNING")
             case "failing":
-                self._child.state(connector, "FAILED", error=where["error"])
+                self.units.report(unit, "FAILED", where["error"])
             case "kept":
                 metrics.gauge("records_uncommitted", connector=connector).set(where["records"])
+                metrics.gauge("announcements_bytes", connector=connector).set(where["bytes"])
             case "stalled":
                 metrics.gauge("control_lso_stalled", connector=connector).set(where["partitions"])
+            case "retention":
+                left_s, message = where["left_s"], where["message"]
+                gauge = metrics.gauge("control_retention_left_seconds", connector=connector)
+                gauge.set(-1 if left_s is None else left_s)
+                event = {"event": kind, "connector": connector, "message": message}
+                self._child.channel.send(event)
             case "failed_tables":
                 tables = where["tables"]
                 metrics.gauge("tables_failed", connector=connector).set(len(tables))
@@ -213,44 +249,3 @@ def _shown(outcome: TableCommitted | TableFailed) -> dict[str, Any]:
         "records": outcome.records,
         "duration_ms": outcome.duration_ms,
     }
-
-
-class _Hosted:
-    """One coordinator and its thread."""
-
-    def __init__(
-        self,
-        name: str,
-        coordinator: ConnectorCoordinator,
-        child: Child,
-        predecessor: _Hosted | None,
-    ) -> None:
-        self.coordinator = coordinator
-        self._predecessor = predecessor
-        self._name = name
-        self._child = child
-        self._thread = threading.Thread(target=self._run, name=f"coordinator-{name}", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        structlog.contextvars.bind_contextvars(connector=self._name)
-        if self._predecessor is not None:  # what does not end in time is fenced by us
-            self._predecessor.coordinator.stop()
-            self._predecessor.join(PREDECESSOR_WAIT_MS)
-            self._predecessor = None
-        try:
-            self.coordinator.run()
-        except Exception as e:  # the boundary of the thread: one failure must not end the others
-            log.exception("coordinator failed")
-            self._child.state(self._name, "FAILED", error=e)
-        else:
-            self._child.state(self._name, "STOPPED")
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the coordinator has not ended."""
-        return self._thread.is_alive()
-
-    def join(self, timeout_ms: int) -> None:
-        """Wait for the thread."""
-        self._thread.join(timeout_ms / 1000)

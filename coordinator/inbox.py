@@ -12,6 +12,7 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from connect.errors import DataLost, RetriableError
 from connect.gateways.kafka import LogReader
@@ -23,6 +24,7 @@ from control_schemas.errors import MalformedEvent
 from control_schemas.headers import decode_headers
 from control_schemas.legacy import legacy_event
 from coordinator.effects import Advanced, Envelope, EnvelopeRead
+from coordinator.waiting import records_in
 
 
 def start_offsets(
@@ -98,6 +100,11 @@ class Inbox:
         """Control partitions that are read."""
         return frozenset(tp.partition for tp in self._reader.positions())
 
+    @property
+    def positions(self) -> dict[int, int]:
+        """Control partition -> next control offset to be read."""
+        return {tp.partition: at for tp, at in self._reader.positions().items()}
+
     def poll(self, timeout_ms: int) -> list[EnvelopeRead | Advanced]:
         """Events of this connector in order, then how far the log was read.
 
@@ -110,7 +117,7 @@ class Inbox:
             envelope = self._envelope(record)
             if envelope is not None:
                 out.append(EnvelopeRead(envelope))
-        out.append(Advanced({tp.partition: p for tp, p in self._reader.positions().items()}))
+        out.append(Advanced(self.positions))
         return out
 
     def _envelope(self, record: KafkaRecord) -> Envelope | None:
@@ -136,7 +143,10 @@ class Inbox:
             return None
         if event.group_id != self._group_id:
             return None
-        return Envelope(event, headers, record.partition, record.offset)
+        envelope = Envelope(
+            event, headers, record.partition, record.offset, size_bytes=len(record.value or b"")
+        )
+        return replace(envelope, records=records_in([envelope]))
 
     def close(self) -> None:
         """Let go of the connections."""

@@ -5,8 +5,11 @@ Rules of this file:
   the same inputs give the same effects. Identities come in with the tick that may need them.
 - One round at a time. A round is ready when completions of its own commit id cover the partitions
   of the current layout, never when a count is reached.
-- A round commits everything announced below the control position it was closed at, whatever
-  commit id it carries. What arrives later belongs to the next round.
+- A round commits everything announced below the control offset it is closed at, whatever commit
+  id it carries. That offset crosses no answer of a task, so an answer is committed whole or not at
+  all; a covered round waits for an answer that is read in part. The rest is the next round's.
+- Above ``kept_bytes_max`` a round commits what is kept and asks the tasks for nothing. They stop
+  reading by themselves; nothing is dropped.
 - An announcement leaves this kernel's memory only when its table holds it, or when the operator
   says so. The group's control offsets never pass one that is kept.
 - Anything that cannot be true stops the coordinator; nothing is repaired by guessing.
@@ -21,14 +24,16 @@ Rules of this file:
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from connect.errors import InvariantViolation
 from connect.layout import Layout, TopicPartition
 from control_schemas.events import CommitComplete, DataComplete, DataWritten
 from coordinator import valid_through
+from coordinator.announcements import Announcements
 from coordinator.effects import (
+    OUTAGES,
     Advanced,
     CommitTables,
     CompletionSent,
@@ -37,8 +42,10 @@ from coordinator.effects import (
     Effect,
     Envelope,
     EnvelopeRead,
+    Finish,
     Input,
     LayoutChanged,
+    LogEndSeen,
     LogFound,
     OutcomeKnown,
     RoundEnded,
@@ -79,11 +86,12 @@ class Kernel:
         self._next_start_ms: int | None = None
         self._positions: dict[int, int] = {}
         self._found_ends: Mapping[int, int] = {}
-        self._pending: dict[Identifier, list[Envelope]] = {}
+        self._announcements = Announcements()
         self._failed: dict[Identifier, TableFailed] = {}
         self._ledger = RangeLedger()
         self._last_valid_through_us: int | None = None
         self._last_expected: frozenset[TopicPartition] = frozenset()
+        self._now_us = 0
 
     @property
     def failed_tables(self) -> Mapping[Identifier, TableFailed]:
@@ -93,12 +101,34 @@ class Kernel:
     @property
     def kept(self) -> Mapping[Identifier, Sequence[Envelope]]:
         """Announcements that are in no table yet."""
-        return self._pending
+        return self._announcements.by_table
+
+    @property
+    def resumes_at(self) -> dict[int, int]:
+        """Control offsets from which a successor has to read."""
+        kept = (e for envelopes in self.kept.values() for e in envelopes)
+        return group_offsets(self._announcements.close_at(self._positions), kept)
+
+    @property
+    def records_kept(self) -> int:
+        """Records in the files that these announce."""
+        return self._announcements.records
+
+    @property
+    def bytes_kept(self) -> int:
+        """Their bytes in the control topic."""
+        return self._announcements.size_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is kept that tasks are asked for no more."""
+        bound = self._settings.kept_bytes_max
+        return bound is not None and self._announcements.size_bytes > bound
 
     @property
     def announcements_kept(self) -> int:
         """Their number."""
-        return sum(map(len, self._pending.values()))
+        return sum(map(len, self.kept.values()))
 
     def receive(self, given: Input, now_ms: int) -> list[Effect]:
         """Take one input and return what is to be done, in order.
@@ -115,16 +145,15 @@ class Kernel:
         match given:
             case EnvelopeRead(envelope):
                 return self._on_envelope(envelope)
-            case Advanced(positions):
-                self._advance(positions)
+            case Advanced() | LogFound() | LogEndSeen():
+                self._on_log(given)
                 return []
             case Tick():
                 return self._on_tick(given, now_ms)
             case LayoutChanged(layout):
                 return self._on_layout(layout, now_ms)
-            case LogFound(ends):
-                self._found_ends = ends
-                return []
+            case Finish(commit_id):
+                return self._on_finish(commit_id, now_ms)
             case OutcomeKnown(outcome):
                 return self._on_outcome(outcome)
             case CompletionSent(commit_id):
@@ -134,9 +163,21 @@ class Kernel:
 
     # ------------------------------------------------------------------ reading
 
+    def _on_log(self, given: Advanced | LogFound | LogEndSeen) -> None:
+        match given:
+            case Advanced(positions):
+                self._advance(positions)
+            case LogFound(ends):
+                self._found_ends = ends
+            case LogEndSeen(ends):
+                self._announcements.see_ends(ends)
+                self._announcements.advance(self._positions)
+
     def _advance(self, positions: Mapping[int, int]) -> None:
         for partition, next_offset in positions.items():
             self._positions[partition] = max(self._positions.get(partition, 0), next_offset)
+        if self._announcements.is_open:
+            self._announcements.advance(self._positions)
 
     def _on_envelope(self, envelope: Envelope) -> list[Effect]:
         if envelope.offset < self._positions.get(envelope.partition, 0):
@@ -149,9 +190,11 @@ class Kernel:
         self._advance({envelope.partition: envelope.offset + 1})
         if envelope.headers.moved is not None:
             self._ledger.moved(TopicPartition(*at) for at in envelope.headers.moved)
+        if envelope.headers.is_reset:
+            self._last_valid_through_us, self._last_expected = None, frozenset()
         match envelope.event.payload:
             case DataWritten(table=table):
-                self._pending.setdefault(table.identifier, []).append(envelope)
+                self._announcements.add(envelope, table.identifier)
             case DataComplete() as completion:
                 return self._on_data_complete(completion, envelope)
             case CommitComplete(valid_through_us=int(given_us)):
@@ -162,6 +205,7 @@ class Kernel:
         return []
 
     def _on_data_complete(self, completion: DataComplete, envelope: Envelope) -> list[Effect]:
+        self._announcements.complete(envelope)
         headers = envelope.headers
         checked_from = self._settings.ranges_from.get(envelope.partition, 0)
         if headers.ranges is None or envelope.offset < checked_from:
@@ -189,6 +233,8 @@ class Kernel:
         layout = self._layout
         if layout is None or self._newest_layout_seen > layout.number:
             return False  # tasks already run a layout that we have not been told of
+        if self._announcements.is_open:
+            return False  # a task that started over answers again: its answer is not read yet
         return self._expected <= valid_through.timestamps(current.completions).keys()
 
     # ------------------------------------------------------------------ rounds
@@ -207,10 +253,13 @@ class Kernel:
     def _on_tick(self, tick: Tick, now_ms: int) -> list[Effect]:
         if self._next_start_ms is None:
             self._next_start_ms = now_ms
+        self._now_us = tick.now_us
         current = self._round
-        if self.phase is Phase.IDLE and now_ms >= self._next_start_ms and self._has_work():
+        if self.phase is Phase.IDLE and now_ms >= self._next_start_ms and self.has_work():
             self._round = Round(tick.commit_id, now_ms, now_ms)
             self._next_start_ms = now_ms + self._settings.commit_interval_ms
+            if self.is_full:  # what is kept is tried again; nobody is asked for more
+                return self._close(self._round, is_partial=True)
             self.phase = Phase.COLLECTING
             return [SendStartCommit(tick.commit_id)]
         if self.phase is Phase.COLLECTING and current is not None:
@@ -223,43 +272,53 @@ class Kernel:
                 return [SendStartCommit(current.commit_id)]
         return []
 
+    def _on_finish(self, commit_id: UUID, now_ms: int) -> list[Effect]:
+        current = self._round
+        is_closed = self.phase in {Phase.COMMITTING, Phase.COMPLETING}
+        if is_closed or not any(self._may_try(identifier) for identifier in self.kept):
+            return []
+        effects: list[Effect] = []
+        if current is None:
+            current = self._round = Round(commit_id, now_ms, now_ms)
+            effects = [SendStartCommit(commit_id)]
+        return [*effects, *self._close(current, is_partial=True)]
+
     def _is_to_repeat(self, current: Round, now_ms: int) -> bool:
         settings = self._settings
         is_quick = now_ms < self._quick_until_ms
         pause_ms = settings.repeat_quickly_ms if is_quick else settings.repeat_start_ms
         return now_ms - current.repeated_ms >= pause_ms
 
-    def _has_work(self) -> bool:
+    def has_work(self) -> bool:
+        """Whether a round is due in each interval: partitions are read, or announcements wait."""
         if self._layout is None:
             return False
-        return bool(self._expected) or any(
-            self._may_try(identifier) for identifier in self._pending
-        )
+        return bool(self._expected) or any(self._may_try(identifier) for identifier in self.kept)
 
     def _may_try(self, identifier: Identifier) -> bool:
         failure = self._failed.get(identifier)
         return failure is None or failure.is_retriable
 
     def _close(self, current: Round, *, is_partial: bool) -> list[Effect]:
-        current.closed_at = dict(self._positions)
+        current.closed_at = self._announcements.close_at(self._positions)
         current.is_partial = is_partial
         is_recovered = is_read_to(self._positions, self._found_ends)
         if not is_partial and self._layout is not None and is_recovered:
             current.valid_through_us = valid_through.valid_through(
-                valid_through.timestamps(current.completions),
+                valid_through.timestamps(current.completions, until_us=self._believed_until_us()),
                 self._expected,
                 last_us=self._last_valid_through_us,
                 last_expected=self._last_expected,
             )
             current.expected = self._expected
-        for identifier, envelopes in self._pending.items():
+        for identifier, envelopes in self._announcements.below(current.closed_at).items():
             if self._may_try(identifier):
                 payload = envelopes[-1].event.payload
                 assert isinstance(payload, DataWritten)
                 current.in_flight[identifier] = TableCommit(
                     table=payload.table,
                     commit_id=current.commit_id,
-                    announcements=tuple(envelopes),
+                    announcements=envelopes,
                     control_offsets=current.closed_at,
                     valid_through_us=current.valid_through_us,
                     task_id=self._settings.task_id,
@@ -270,6 +329,10 @@ class Kernel:
         if not current.in_flight:
             return self._complete(current)
         return [CommitTables(tuple(current.in_flight.values()))]
+
+    def _believed_until_us(self) -> int | None:
+        future_max_ms = self._settings.future_max_ms
+        return None if future_max_ms is None else self._now_us + future_max_ms * 1000
 
     # ------------------------------------------------------------------ outcomes
 
@@ -299,16 +362,8 @@ class Kernel:
             self._failed[identifier] = outcome
         else:
             self._failed.pop(identifier, None)
-            self._forget(identifier, done.announcements)
+            self._announcements.forget(identifier, done.announcements, has_landed=True)
         return [] if current.in_flight else self._complete(current)
-
-    def _forget(self, identifier: Identifier, announcements: Iterable[Envelope]) -> None:
-        gone = {(e.partition, e.offset) for e in announcements}
-        left = [e for e in self._pending[identifier] if (e.partition, e.offset) not in gone]
-        if left:
-            self._pending[identifier] = left
-        else:
-            del self._pending[identifier]
 
     def _complete(self, current: Round) -> list[Effect]:
         has_failures = any(isinstance(o, TableFailed) for o in current.outcomes)
@@ -320,13 +375,16 @@ class Kernel:
             for o in current.outcomes
             if isinstance(o, TableCommitted) and o.snapshot_id is not None
         )
-        kept = [e for envelopes in self._pending.values() for e in envelopes]
+        kept = [e for envelopes in self.kept.values() for e in envelopes]
         return [
             SendCompletion(
                 current.commit_id,
                 committed,
                 current.valid_through_us,
                 group_offsets(current.closed_at, kept),
+                self._announcements.waiting(
+                    [name for name, failure in self._failed.items() if failure.code not in OUTAGES]
+                ),
             )
         ]
 
@@ -363,10 +421,11 @@ class Kernel:
         if failure is None:
             return [Decided(decision, "not_failed")]
         self._next_start_ms = now_ms  # nobody should wait for an interval to see what it did
-        kept = tuple(self._pending.get(identifier, ()))
+        kept = tuple(self.kept.get(identifier, ()))
         if decision.action == "retry":
             return [Decided(decision, "done", kept=kept)]
-        skipped = tuple(e for e in kept if not is_for_table(failure.present_uuid, e))
-        self._forget(identifier, skipped)
-        kept = tuple(self._pending.get(identifier, ()))
+        whole = self._announcements.whole(identifier)
+        skipped = tuple(e for e in whole if not is_for_table(failure.present_uuid, e))
+        self._announcements.forget(identifier, skipped, has_landed=False)
+        kept = tuple(self.kept.get(identifier, ()))
         return [Decided(decision, "done", skipped, kept)]

@@ -183,7 +183,7 @@ class Landing:
     def _clearing(self, table: Table) -> Iterator[None]:
         try:
             yield
-        except IcefloeError:
+        except BaseException:
             if not self.is_uncertain:
                 leftovers = [*self._failed_files, *self._attempt_files, *self._added_files]
                 delete_files(table.io, leftovers)
@@ -202,11 +202,13 @@ class Landing:
         for attempt in range(first, ATTEMPTS_MAX):
             staged = self._prepared or self._stage(table, state, attempt)
             self._prepared = None
+            was_uncertain, self.is_uncertain = self.is_uncertain, True  # until it is answered
             try:
                 failpoints.hit_in_flight("C10")
                 after = self.catalog.commit(table, staged.requirements, staged.updates)
                 failpoints.hit("C11")
             except (CommitError, RetriableError) as error:
+                self.is_uncertain = was_uncertain
                 table = self._after(error)
                 if self._is_in(table):
                     return Landed(table, None)
@@ -218,6 +220,7 @@ class Landing:
                     self._pause(attempt)
                 state = self.check(table)
             else:
+                self.is_uncertain = was_uncertain
                 return Landed(after, (self.content.snapshot_id, staged.manifests))
         raise CommitConflict(f"others committed first, {ATTEMPTS_MAX} times in a row")
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from types import TracebackType
 from typing import Self, cast, get_args
 
@@ -37,6 +38,8 @@ from pyiceberg.schema import Schema, make_compatible_name
 from pyiceberg.table import Table
 from pyiceberg.typedef import TableVersion
 from pyiceberg.types import IntegerType, ListType, NestedField, StructType
+
+from connect.tables.properties import is_true, size
 
 _ENTRIES_PER_BLOCK = 1000
 _ENTRIES_PER_MANIFEST_MAX = 10_000
@@ -263,19 +266,20 @@ class MergePolicy:
     def of(cls, properties: Mapping[str, str]) -> MergePolicy:
         """The table's policy; a value that is no number counts as absent."""
         return cls(
-            properties.get("commit.manifest-merge.enabled", "true").lower() != "false",
-            _number(properties, "commit.manifest.min-count-to-merge", cls().min_count),
-            _number(properties, "commit.manifest.target-size-bytes", cls().target_size_bytes),
+            is_true(properties, "commit.manifest-merge.enabled", default=True),
+            size(properties, "commit.manifest.min-count-to-merge", cls().min_count),
+            size(properties, "commit.manifest.target-size-bytes", cls().target_size_bytes),
         )
 
 
 def avro_codec(properties: Mapping[str, str]) -> AvroCompressionCodec:
-    """``write.avro.compression-codec`` in Avro's own words; gzip where it is not known."""
+    """``write.avro.compression-codec`` in Avro's own terms; gzip where it is not available."""
     named = properties.get("write.avro.compression-codec", "gzip").lower()
     codec = {"gzip": "deflate", "zstd": "zstandard", "uncompressed": "null"}.get(named, named)
-    return cast(
-        AvroCompressionCodec, codec if codec in get_args(AvroCompressionCodec) else "deflate"
-    )
+    is_known = codec in get_args(AvroCompressionCodec)
+    if codec == "snappy":  # PyIceberg needs a library for it that not everyone installs
+        is_known = find_spec("cramjam") is not None
+    return cast(AvroCompressionCodec, codec if is_known else "deflate")
 
 
 def with_sequence_number(manifest: ManifestFile, sequence_number: int) -> ManifestFile:
@@ -312,8 +316,3 @@ def _packed_from_the_end(
         bins[-1].append(manifest)
         size_bytes += manifest.manifest_length
     return [list(reversed(packed)) for packed in reversed(bins)]
-
-
-def _number(properties: Mapping[str, str], key: str, default: int) -> int:
-    text = properties.get(key, "")
-    return int(text) if text.isdecimal() and int(text) > 0 else default

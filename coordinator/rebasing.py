@@ -1,6 +1,7 @@
 """Tables that lost their floor, mended because an operator says so.
 
 Rules of this file:
+- Only tables that the connector may write are looked at: of another one nothing is learnt.
 - Only tables whose floor is lost are touched; the group's control offsets become their floor:
   everything announced below them was committed or given up.
 """
@@ -60,6 +61,9 @@ def _mend(
         branch=config.table(name).commit_branch or MAIN_BRANCH,
     )
     told: dict[str, Any] = {"table": name, "code": None, "message": None, "mended": False}
+    if not config.may_write(name):
+        message = f"connector {config.name} may not write {name}: name its own tables only"
+        return told | {"code": "not_granted", "message": message}
     try:
         table = catalog.load(name.split("."))
         try:

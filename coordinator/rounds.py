@@ -21,6 +21,9 @@ class KernelSettings:
     listening yet; a task that has answered ignores it. For the first ``new_layout_ms`` of a layout,
     when all of them begin anew, it is sent every ``repeat_quickly_ms``. ``ranges_from``: control
     partition -> control offset below which announced ranges are taken as they come.
+    ``kept_bytes_max``: with more announcements kept than that, tasks are asked for no more.
+    ``future_max_ms``: how far ahead of the coordinator's clock a task's timestamp may be; None
+    believes any.
     """
 
     task_id: str
@@ -30,6 +33,8 @@ class KernelSettings:
     repeat_quickly_ms: int = 200
     new_layout_ms: int = 5_000
     ranges_from: Mapping[int, int] = field(default_factory=dict)
+    future_max_ms: int | None = None
+    kept_bytes_max: int | None = None
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 Rules of this file:
 - An announcement below the floor is already in the table; above it, it is not.
 - A path goes into a table once. The same file announced twice is taken once; two different
-  files under one path are refused.
+  files under one path are refused. A file that the table already holds is left out.
 - A file must lie where the table keeps its data: control events come from a topic that others
   can write to.
 - Batches keep their order, so that a delete reaches the rows of the batches before it.
@@ -11,22 +11,13 @@ Rules of this file:
 
 from __future__ import annotations
 
-import posixpath
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from connect.config.location_policy import Place, place, table_places
 from connect.errors import CommitRefused
 from control_schemas.events import ContentFile, DataWritten
 from coordinator.effects import Envelope, TableCommit
-
-_ROOT_PROPERTIES = (
-    "write.data.path",
-    "write.object-storage.path",
-    "write.folder-storage.path",
-)
-_LOCATION = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)", re.DOTALL)
-_SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "": "file", "wasbs": "abfss", "wasb": "abfs"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +35,12 @@ class Selection:
     Attributes:
         steps: in the order in which they take effect; without deletes there is one at most.
         duplicates: files announced again, taken once.
+        repeated: files left out because the table already holds them.
     """
 
     steps: tuple[Step, ...]
     duplicates: int = 0
+    repeated: int = 0
 
     @property
     def is_row_level(self) -> bool:
@@ -58,6 +51,25 @@ class Selection:
     def files(self) -> int:
         """Data and delete files."""
         return sum(len(s.data_files) + len(s.delete_files) for s in self.steps)
+
+    @property
+    def paths(self) -> list[str]:
+        """Paths of the files."""
+        return [f.file_path for s in self.steps for f in (*s.data_files, *s.delete_files)]
+
+    def without(self, held: Collection[str]) -> Selection:
+        """The same without the files that the table already holds."""
+        if not held:
+            return self
+        steps = tuple(
+            Step(
+                tuple(f for f in step.data_files if f.file_path not in held),
+                tuple(f for f in step.delete_files if f.file_path not in held),
+            )
+            for step in self.steps
+        )
+        left = tuple(step for step in steps if step.data_files or step.delete_files)
+        return Selection(left, self.duplicates, len(held))
 
     @property
     def records(self) -> int:
@@ -79,7 +91,7 @@ def select(
     Raises:
         CommitRefused: ``file_outside_table``, ``path_conflict``.
     """
-    roots = [_normal(r) for r in (location, *(properties.get(p) for p in _ROOT_PROPERTIES)) if r]
+    roots = [place(root) for root in table_places(location, properties)]
     seen: dict[str, ContentFile] = {}
     duplicates = 0
     steps: dict[tuple[int, int], tuple[list[ContentFile], list[ContentFile]]] = {}
@@ -135,24 +147,12 @@ def _refuse_conflict(known: ContentFile, file: ContentFile) -> None:
         )
 
 
-def _refuse_outside(file: ContentFile, roots: Iterable[tuple[str, str, str]]) -> None:
-    scheme, host, path = _normal(file.file_path)
-    for root_scheme, root_host, root_path in roots:
-        if (scheme, host) == (root_scheme, root_host) and path.startswith(f"{root_path}/"):
-            return
+def _refuse_outside(file: ContentFile, roots: Iterable[Place]) -> None:
+    at = place(file.file_path)
+    if any(root.holds(at) and root != at for root in roots):
+        return
     raise CommitRefused(
         "an announced file lies outside the table's location",
         code="file_outside_table",
         file=file.file_path,
     )
-
-
-def _normal(location: str) -> tuple[str, str, str]:
-    """Scheme, host and path without detours; spellings of one place compare equal.
-
-    Nothing is a query or a fragment here: stores take ``?`` and ``#`` as part of a name.
-    """
-    found = _LOCATION.fullmatch(location)
-    scheme, host, path = found.groups(default="") if found else ("", "", location)
-    path = posixpath.normpath("/" + path.lstrip("/")).rstrip("/")
-    return _SAME_SCHEME.get(scheme.lower(), scheme.lower()), host, path

@@ -23,8 +23,10 @@ from connect.errors import DataLost, RetriableError
 from connect.gateways.catalog import CatalogGateway, open_catalog
 from connect.gateways.kafka import LogReader, TransactionalProducer
 from connect.gateways.kafka_admin import KafkaAdmin
+from connect.gateways.kafka_properties import overridden
+from connect.herder.fencing import coordinator_transactional_id
 from connect.layout import Layout, TopicPartition
-from connect.lost_offsets import refuse_lost_offsets
+from connect.lost_offsets import LostOffsets
 from connect.predecessors import wait_until_left
 from connect.records import KafkaRecord
 from connect.stalls import Stalls
@@ -39,8 +41,10 @@ from coordinator.effects import (
     Decided,
     Effect,
     EnvelopeRead,
+    Finish,
     Input,
     LayoutChanged,
+    LogEndSeen,
     LogFound,
     OutcomeKnown,
     RoundEnded,
@@ -56,14 +60,18 @@ from coordinator.inbox import Inbox, start_offsets
 from coordinator.kernel import Kernel, Phase
 from coordinator.landing import WaitingClock
 from coordinator.rounds import KernelSettings
-from coordinator.waiting import answer_to, failed_tables, records_in
+from coordinator.waiting import answer_to, failed_tables
 
 POLL_IDLE_MS = 100
 POLL_BUSY_MS = 5
+READ_END_MS = 2_000
+FINISH_MS = 8_000  # below the wait of a successor, and of the herder, for this one
 LOOK_MS = 60_000
 STALL_LOOK_MS_MAX = 15_000
 RESTART_MIN_MS = 200
 RESTART_MAX_MS = 30_000
+STALLED_INTERVALS = 3
+STALLED_MARGIN_MS = 120_000  # longer than all requests of one attempt or one table's commit
 FAILING_MS_MAX = 30_000  # after so long without a round the connector shows why
 
 log = structlog.get_logger("coordinator")
@@ -79,9 +87,11 @@ class Wiring:
         clock: time and identities.
         on_round: told of each finished round.
         on_event: told of ``malformed``, ``restart`` with their coordinates, of ``kept`` with the
-            records that are in files and in no table yet, of ``failed_tables``, of ``decided``
-            with what became of the operator's word, of ``opened`` when it begins to work, and of
-            ``failing`` with the error it has been trying to get over.
+            records and bytes that are announced and in no table yet, of ``failed_tables``, of
+            ``decided`` with what became of the operator's word, of ``opened`` when it begins to
+            work, of ``failing`` with the error it has been trying to get over, and of ``retention``
+            with the time after which the control topic forgets an announcement.
+        look_ms: how often the control topic is checked.
     """
 
     kafka: Mapping[str, str]
@@ -89,6 +99,7 @@ class Wiring:
     clock: WaitingClock
     on_round: Callable[[RoundEnded], None]
     on_event: Callable[[str, Mapping[str, Any]], None]
+    look_ms: int = LOOK_MS
 
 
 class ConnectorCoordinator:
@@ -101,12 +112,15 @@ class ConnectorCoordinator:
         self._given: queue.SimpleQueue[Input] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._failing_since_ms: int | None = None
+        self._progress_at_ms = wiring.clock.monotonic_ms()
 
     @property
     def transactional_id(self) -> str:
         """``<group.id>-<connector>-coordinator``, with the connector's prefix if it has one."""
-        prefix = self._config.coordinator_transactional_prefix or ""
-        return f"{prefix}{self._wiring.node_group_id}-{self._config.name}-coordinator"
+        config = self._config
+        return coordinator_transactional_id(
+            self._wiring.node_group_id, config.name, config.coordinator_transactional_prefix
+        )
 
     def set_layout(self, layout: Layout) -> None:
         """The layout that is ready now; may be called from any thread."""
@@ -133,6 +147,21 @@ class ConnectorCoordinator:
     def round_ended(self) -> None:
         """It works: what failed before is over."""
         self._failing_since_ms = None
+        self.progressed()
+
+    def progressed(self) -> None:
+        """An attempt began, a table's commit or a round ended, or there is nothing to do."""
+        self._progress_at_ms = self._wiring.clock.monotonic_ms()
+
+    def idle_ms(self) -> int:
+        """Milliseconds since it last made progress; may be called from any thread."""
+        return self._wiring.clock.monotonic_ms() - self._progress_at_ms
+
+    @property
+    def idle_ms_max(self) -> int:
+        """After so long without progress it is stalled: a round ends in every interval."""
+        rounds_ms = STALLED_INTERVALS * self._config.commit_interval_ms
+        return rounds_ms + self._config.commit_timeout_ms + STALLED_MARGIN_MS
 
     def _tell_if_it_goes_on(self, error: RetriableError) -> None:
         now_ms = self._wiring.clock.monotonic_ms()
@@ -153,6 +182,7 @@ class ConnectorCoordinator:
         delay_ms = RESTART_MIN_MS
         while not self._stopping.is_set():
             started_ms = self._wiring.clock.monotonic_ms()
+            self.progressed()
             if self._failing_since_ms is None:
                 self._failing_since_ms = started_ms
             try:
@@ -182,7 +212,7 @@ class _Session:
         self._wiring = wiring
         failpoints.hit("C1")
         self._producer = TransactionalProducer(
-            {**wiring.kafka, **config.producer_overrides, **config.kafka_overrides},
+            overridden(wiring.kafka, {**config.producer_overrides, **config.kafka_overrides}),
             owner.transactional_id,
         )
         self._layout = layout
@@ -191,11 +221,12 @@ class _Session:
         self._catalog: CatalogGateway | None = None
         self._admin: KafkaAdmin | None = None
         self._control: ControlLog | None = None
-        self._look_at_ms = wiring.clock.monotonic_ms() + LOOK_MS
+        self._look_at_ms = wiring.clock.monotonic_ms() + wiring.look_ms
         self._stalls = Stalls(config.lso_stalled_ms, config.name)
         self._stall_look_ms = min(STALL_LOOK_MS_MAX, max(1, config.lso_stalled_ms // 4))
         self._stall_look_at_ms = 0
         self._failed_tables: list[dict[str, Any]] | None = None
+        self._is_full = False
         self._is_news = False  # about failed tables: a round ended, or the operator decided
         self._fan_out: FanOut | None = None
 
@@ -224,11 +255,12 @@ class _Session:
         topic_id = control.check()
         positions, has_history = start_offsets(admin, config.control_topic, config.control_group_id)
         if not has_history:
-            refuse_lost_offsets(config, wiring.kafka, admin, wiring.clock)
+            LostOffsets(config, wiring.kafka, admin, wiring.clock).refuse_connector()
             first_read = {tp.partition: offset for tp, offset in positions.items()}
             control = replace(control, first_read=first_read)
         self._control = control
-        ends = {tp.partition: end for tp, (_, end) in admin.watermarks(list(positions)).items()}
+        # not the last stable offset: old announcements may lie above an open transaction
+        ends = {tp.partition: end for tp, end in admin.high_watermarks(list(positions)).items()}
         inbox = self._inbox = Inbox(
             LogReader(wiring.kafka), positions, config.connect_group_id, self._on_malformed
         )
@@ -237,7 +269,9 @@ class _Session:
                 task_id=f"{config.name}-0",
                 commit_interval_ms=config.commit_interval_ms,
                 commit_timeout_ms=config.commit_timeout_ms,
+                kept_bytes_max=config.commit_kept_bytes_max,
                 ranges_from=dict(self._layout.ranges_from),
+                future_max_ms=config.vtts_future_max_ms,
             )
         )
         kernel.receive(LogFound(ends), wiring.clock.monotonic_ms())
@@ -248,7 +282,9 @@ class _Session:
             group_id=config.connect_group_id,
             control_group_id=config.control_group_id,
         )
-        catalog = self._catalog = open_catalog(config.catalog_name, config.catalog_properties)
+        catalog = self._catalog = open_catalog(
+            config.catalog_name, config.catalog_properties, config.locations
+        )
         committer = Committer(
             catalog,
             config,
@@ -269,48 +305,118 @@ class _Session:
     def run(self, given: queue.SimpleQueue[Input], stopping: threading.Event) -> None:
         """The loop: read, decide, act."""
         kernel, inbox, outbox, fan_out = self._open()
+        if stopping.is_set():
+            return
         self._wiring.on_event("opened", {})
         clock = self._wiring.clock
         self._receive(kernel, LayoutChanged(self._layout), outbox, fan_out)
         while not stopping.is_set():
-            self._look_at_control_topic(inbox)
-            self._look_for_stalls(inbox)
-            busy = kernel.phase is Phase.COMMITTING
-            heard = inbox.poll(POLL_BUSY_MS if busy else POLL_IDLE_MS)
-            for read in heard:
-                self._receive(kernel, read, outbox, fan_out)
-                if _is_written(read):
-                    failpoints.hit("C5")
+            self._look_at_control_topic(inbox, kernel)
+            self._look_for_stalls(inbox, kernel)
+            has_news = self._read(kernel, inbox, outbox, fan_out)
             while not given.empty():
                 self._receive(kernel, given.get(), outbox, fan_out)
-            for outcome in fan_out.outcomes():
-                _note(outcome)
-                self._receive(kernel, OutcomeKnown(outcome), outbox, fan_out)
             tick = Tick(clock.new_uuid(), clock.now_ms() * 1000)
             self._receive(kernel, tick, outbox, fan_out)
-            if busy or len(heard) > 1:  # more was heard than how far the log was read
-                kept = [envelope for waiting in kernel.kept.values() for envelope in waiting]
-                self._wiring.on_event("kept", {"records": records_in(kept)})
+            if not kernel.has_work():  # no round is due, so none is missing
+                self._owner.progressed()
+            if has_news:
+                kept = {"records": kernel.records_kept, "bytes": kernel.bytes_kept}
+                self._wiring.on_event("kept", kept)
+                self._note_full(kernel)
             if self._is_news:
                 self._is_news = False
                 self._tell_failed(failed_tables(kernel.failed_tables, kernel.kept))
 
-    def _look_at_control_topic(self, inbox: Inbox) -> None:
+        try:
+            self._finish(kernel, inbox, outbox, fan_out)
+        except RetriableError as e:
+            log.warning("ended without a last commit", error=str(e), code=e.code)
+        kept = {"records": kernel.records_kept, "bytes": kernel.bytes_kept}
+        self._wiring.on_event("kept", kept)
+
+    def _read(self, kernel: Kernel, inbox: Inbox, outbox: Outbox, fan_out: FanOut) -> bool:
+        """Take what the control topic and the commits have; whether that can change what waits."""
+        busy = kernel.phase is Phase.COMMITTING
+        heard = inbox.poll(POLL_BUSY_MS if busy else POLL_IDLE_MS)
+        for read in heard:
+            self._receive(kernel, read, outbox, fan_out)
+            if _is_written(read):
+                failpoints.hit("C5")
+        for outcome in fan_out.outcomes():
+            _note(outcome)
+            self._owner.progressed()
+            self._receive(kernel, OutcomeKnown(outcome), outbox, fan_out)
+        return busy or len(heard) > 1  # more was heard than how far the log was read
+
+    def _finish(self, kernel: Kernel, inbox: Inbox, outbox: Outbox, fan_out: FanOut) -> None:
+        """Commit what the tasks announced at their end, and leave the group behind its own events.
+
+        Bounded: what is in no table then stays announced, and the next coordinator commits it.
+        """
+        deadline_ms = self._wiring.clock.monotonic_ms() + FINISH_MS
+        if self._read_to_end(kernel, inbox, outbox, fan_out, deadline_ms):
+            finish = Finish(self._wiring.clock.new_uuid())
+            self._receive(kernel, finish, outbox, fan_out)
+            if self._read_to_end(kernel, inbox, outbox, fan_out, deadline_ms):
+                # it begins when the transaction before it has its markers in the log
+                outbox.store_offsets(stored := kernel.resumes_at)
+                self._read_to_end(kernel, inbox, outbox, fan_out, deadline_ms)
+                if kernel.resumes_at != stored:
+                    outbox.store_offsets(kernel.resumes_at)
+
+    def _read_to_end(
+        self, kernel: Kernel, inbox: Inbox, outbox: Outbox, fan_out: FanOut, deadline_ms: int
+    ) -> bool:
+        """Read to the present end of the control topic; whether no commit is under way after it.
+
+        A transaction that a killed task left open hides the end: it is not waited for.
+        """
+        assert self._admin is not None
+        clock, topic = self._wiring.clock, self._config.control_topic
+        while kernel.phase is Phase.COMMITTING and clock.monotonic_ms() < deadline_ms:
+            self._read(kernel, inbox, outbox, fan_out)
+        partitions = [TopicPartition(topic, number) for number in inbox.partitions]
+        ends = self._admin.high_watermarks(partitions)
+        read_until_ms = min(deadline_ms, clock.monotonic_ms() + READ_END_MS)
+        while clock.monotonic_ms() < read_until_ms:
+            self._read(kernel, inbox, outbox, fan_out)
+            if all(inbox.positions[tp.partition] >= end for tp, end in ends.items()):
+                break
+        return kernel.phase is not Phase.COMMITTING
+
+    def _note_full(self, kernel: Kernel) -> None:
+        if kernel.is_full != self._is_full:
+            self._is_full = kernel.is_full
+            say = log.warning if self._is_full else log.info
+            say(
+                "announcements that wait for their tables reached iceberg.control.commit."
+                "kept-max-bytes: tasks are asked for no more until some are committed"
+                if self._is_full
+                else "tasks are asked for data again",
+                bytes=kernel.bytes_kept,
+                tables=[str(failure.table) for failure in kernel.failed_tables.values()],
+            )
+
+    def _look_at_control_topic(self, inbox: Inbox, kernel: Kernel) -> None:
         now_ms = self._wiring.clock.monotonic_ms()
         if now_ms < self._look_at_ms or self._control is None:
             return
-        self._look_at_ms = now_ms + LOOK_MS
+        self._look_at_ms = now_ms + self._wiring.look_ms
         try:
             self._control.check()
             self._control.check_partitions(inbox.partitions)
+            kept = [envelope for waiting in kernel.kept.values() for envelope in waiting]
+            found = self._control.retention(kept, self._wiring.clock.now_ms())
+            self._wiring.on_event("retention", found)
         except RetriableError as e:
             if e.code == GROWN:
                 raise
             # reading and writing will say so themselves
             log.info("the control topic could not be looked at", error=str(e))
 
-    def _look_for_stalls(self, inbox: Inbox) -> None:
-        """Whoever hangs in a transaction on the control topic holds every announcement up."""
+    def _look_for_stalls(self, inbox: Inbox, kernel: Kernel) -> None:
+        """A transaction that hangs on the control topic holds back every announcement."""
         now_ms = self._wiring.clock.monotonic_ms()
         if now_ms < self._stall_look_at_ms or self._admin is None:
             return
@@ -323,6 +429,8 @@ class _Session:
         except RetriableError as e:
             log.info("the control topic could not be looked at", error=str(e))
         else:
+            ends = {tp.partition: end for tp, end in whole.items()}
+            kernel.receive(LogEndSeen(ends), now_ms)
             self._wiring.on_event("stalled", {"partitions": stalled})
 
     def _tell_failed(self, failed: list[dict[str, Any]]) -> None:

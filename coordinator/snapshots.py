@@ -9,6 +9,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -35,6 +36,7 @@ from pyiceberg.table.update import (
 
 from connect import failpoints
 from connect.errors import RetriableError
+from connect.tables.properties import location_provider
 from coordinator.content_files import FileConverter
 from coordinator.floor import FloorKeys, TableState
 from coordinator.manifests import ManifestSet, NewFile, avro_codec, with_sequence_number
@@ -45,6 +47,7 @@ _VALID_THROUGH_US_MIN = -62_135_596_800_000_000
 _VALID_THROUGH_US_MAX = 253_402_300_799_999_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TOTALS_PREFIX = "total-"
+_TOTAL = re.compile("[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,8 @@ class Content:
 class Added:
     """Manifests of the new files, kept for the next attempt.
 
-    They do not depend on the parent, unless the steps need sequence numbers of their own.
+    They do not depend on the parent, unless the steps need sequence numbers of their own. A
+    manifest in here never has a sequence number: each attempt gives it that of its snapshot.
     """
 
     data: list[ManifestFile] = field(default_factory=list)
@@ -157,8 +161,11 @@ def stage(
     for kind, new in ((ManifestContent.DATA, added.data), (ManifestContent.DELETES, added.deletes)):
         live = [m for m in existing if m.content == kind and _is_live(m)]
         listed += manifests.merge(kind, new, live)
+    # The writer fills numbers in where they are missing, and shares values with what it is given:
+    # manifests of the new files must stay without one, for another attempt may need another number.
+    numbered = tuple(with_sequence_number(m, sequence_number) for m in listed)
     parent = state.head
-    path = table.location_provider().new_metadata_location(
+    path = location_provider(table.location(), metadata.properties).new_metadata_location(
         f"snap-{content.snapshot_id}-{attempt}-{content.commit_uuid}.avro"
     )
     written.append(path)
@@ -171,7 +178,7 @@ def stage(
         sequence_number=sequence_number,
         avro_compression=avro_codec(metadata.properties),
     ) as writer:
-        writer.add_manifests(listed)
+        writer.add_manifests(list(numbered))
     failpoints.hit("C9")
     snapshot = Snapshot.model_validate(
         {
@@ -201,7 +208,7 @@ def stage(
             AssertTableUUID(uuid=metadata.table_uuid),
             AssertRefSnapshotId.model_validate({"ref": keys.branch, "snapshot-id": expected}),
         ),
-        tuple(with_sequence_number(m, sequence_number) for m in listed),
+        numbered,
     )
 
 
@@ -257,7 +264,7 @@ def _summary(content: Content, added: Added, parent: Snapshot | None) -> Summary
         known = {} if parent.summary is None else parent.summary.additional_properties
         # A total that is no number is left out from here on, as Java does.
         before = {"": ""} | {
-            k: v for k, v in known.items() if k.startswith(_TOTALS_PREFIX) and v.isdecimal()
+            k: v for k, v in known.items() if k.startswith(_TOTALS_PREFIX) and _TOTAL.fullmatch(v)
         }
     return update_snapshot_summaries(summary, before)
 
@@ -278,7 +285,7 @@ def _ref(table: Table, name: str, kind: SnapshotRefType, snapshot_id: int) -> Se
 
 
 def _manifest_set(table: Table, content: Content, infix: str, written: list[str]) -> ManifestSet:
-    places = table.location_provider()
+    places = location_provider(table.location(), table.properties)
 
     def new_path() -> str:
         return places.new_metadata_location(f"{content.commit_uuid}-{infix}{len(written)}.avro")

@@ -9,9 +9,11 @@ from __future__ import annotations
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from connect.config.connector import ConnectorConfig
 from connect.errors import CommitRefused
 from control_schemas.events import DataWritten
 from coordinator.effects import TableCommit
+from coordinator.floor import TableState
 
 _FORMAT_VERSION = 2
 
@@ -39,6 +41,27 @@ def refuse_other_table(table: Table, commit: TableCommit) -> None:
             f"the table has format version {table.metadata.format_version}; only version 2 can be "
             "written",
             code="format_version_unsupported",
+        )
+
+
+def refuse_foreign_table(commit: TableCommit, state: TableState, config: ConnectorConfig) -> None:
+    """Raise when files are announced for a table that the connector does not write to.
+
+    Anybody who can write to the control topic can name any table. A table that the connector has
+    committed to stays its own after it was taken out of the configuration: what was announced
+    before then is still to be committed.
+
+    Raises:
+        CommitRefused: ``table_not_configured``.
+    """
+    name = str(commit.table)
+    has_written = bool(state.floor) and config.granted_tables is None
+    if not has_written and not config.may_write(name):
+        raise CommitRefused(
+            f"files were announced for {name}, which connector {config.name} neither writes to by "
+            "its configuration nor has written to; if they are its own, add the table to "
+            "iceberg.tables, else drop them with icefloe tables skip",
+            code="table_not_configured",
         )
 
 

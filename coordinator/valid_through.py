@@ -15,14 +15,19 @@ from connect.layout import TopicPartition
 from control_schemas.events import DataComplete
 
 
-def timestamps(completions: Iterable[DataComplete]) -> dict[TopicPartition, int | None]:
+def timestamps(
+    completions: Iterable[DataComplete], *, until_us: int | None = None
+) -> dict[TopicPartition, int | None]:
     """Up to when each partition is read, microseconds UTC; the later completion wins.
 
     Args:
         completions: the answers of one round, in control order.
+        until_us: a later timestamp is not believed: its partition gave none.
     """
     return {
         TopicPartition(a.topic, a.partition): a.timestamp_us
+        if until_us is None or a.timestamp_us is None or a.timestamp_us <= until_us
+        else None
         for completion in completions
         for a in completion.assignments or ()
     }

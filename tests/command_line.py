@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from connect import cli
 from connect.errors import IcefloeError
+from connect.terminal import plain
 
 
 class Said(NamedTuple):
@@ -28,7 +29,7 @@ def icefloe(*arguments: str) -> Said:
     done = CliRunner().invoke(cli.app, arguments)
     stderr = done.stderr
     if isinstance(done.exception, IcefloeError):
-        stderr += f"error: {done.exception}\n"
+        stderr += f"error: {plain(str(done.exception))}\n"
     elif done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return Said(done.exit_code, done.stdout, stderr)

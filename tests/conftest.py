@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from connect.embedded import jars
 from connect.embedded.broker import Broker
+from connect.secret_values import KNOWN
 from tests.stack import RestCatalog, S3Server, Topics, postgres_server
 
 # how long an example takes says something of the machine, nothing of the code
@@ -114,3 +115,11 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]
     session = open_session(properties, folder=tmp_path_factory.mktemp("spark"))
     yield session
     session.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_known_secrets() -> Iterator[None]:
+    """What one test has resolved is not masked in the texts of the next."""
+    yield
+    KNOWN._shown.clear()
+    KNOWN._ordered = []

@@ -72,6 +72,8 @@ class Bench:
         self.seen: list[Event] = []
         self.answered: set[UUID] = set()
         self.position = 0
+        self.look_ms = 60_000
+        self.age_ms: int | None = None
 
     def be_patient(self) -> None:
         """Let no round end by its timeout, however late an answer comes."""
@@ -84,6 +86,7 @@ class Bench:
             clock=SystemClock(),
             on_round=self.rounds.append,
             on_event=self._on_event,
+            look_ms=self.look_ms,
         )
         return ConnectorCoordinator(self.config, self.layout, wiring)
 
@@ -115,8 +118,19 @@ class Bench:
         headers = encode_headers(EventHeaders(layout=self.layout.number))
         return [
             Message(self.control, group.encode(), encode(event), headers, partition=OWN_PARTITION)
-            for event in (Event(uuid4(), 0, group, payload) for payload in payloads)
+            for event in (Event(uuid4(), self._time_us(), group, payload) for payload in payloads)
         ]
+
+    def _time_us(self) -> int:
+        """When events are made: at no time, unless a test says how long ago."""
+        age_ms = self.age_ms
+        return 0 if age_ms is None else (SystemClock().now_ms() - age_ms) * 1000
+
+    def answer_as(self, topic: str) -> None:
+        """Play the task of another source topic, which has nothing, in the round that is open."""
+        stand = TopicPartitionOffset(topic, 0, 0, None)
+        asked = [e.payload for e in self.read() if isinstance(e.payload, StartCommit)]
+        self.hand.transact(self.messages(DataComplete(asked[-1].commit_id, (stand,))))
 
     def answer(self, commit_id: UUID, *ids: int) -> None:
         """Play the task: a file with these ids, and that everything is announced."""

@@ -16,6 +16,7 @@ _ERROR = (
     b'<?xml version="1.0" encoding="UTF-8"?><Error><Code>%s</Code><Message>injected</Message>'
     b"<RequestId>1</RequestId></Error>"
 )
+_CODES = {"403": b"AccessDenied", "503": b"SlowDown"}
 
 
 class FaultyStore(LoopbackProxy):
@@ -78,7 +79,7 @@ class FaultyStore(LoopbackProxy):
             return
         status, body, headers = 200, b"", {"Content-Type": "application/xml"}
         if what.isdecimal():
-            status, body = int(what), _ERROR % (b"SlowDown" if what == "503" else b"InternalError")
+            status, body = int(what), _ERROR % _CODES.get(what, b"InternalError")
         elif what == "error-in-200":
             body = _ERROR % b"InternalError"
         elif what != "empty" and answer is not None:

@@ -60,8 +60,12 @@ class Driver:
         self.offset += 1
         return self.kernel.receive(EnvelopeRead(envelope), self.now_ms)
 
-    def written(self, commit: UUID, table: TableReference = T1) -> list[Effect]:
-        return self.read(DataWritten(commit, table, (), ()))
+    def written(
+        self, commit: UUID, table: TableReference = T1, *, task: int | None = None, layout: int = 1
+    ) -> list[Effect]:
+        """Java's event, or where a task is given one of the step 7 of that task."""
+        own = EventHeaders() if task is None else EventHeaders(layout=layout, batch=7, task=task)
+        return self.read(DataWritten(commit, table, (), ()), own)
 
     def complete(
         self,
@@ -69,9 +73,11 @@ class Driver:
         *assignments: tuple[TopicPartition, int | None],
         layout: int | None = 1,
         ranges: tuple[SourceRange, ...] = (),
+        task: int | None = None,
     ) -> list[Effect]:
         offsets = tuple(TopicPartitionOffset(tp.topic, tp.partition, 7, t) for tp, t in assignments)
-        return self.read(DataComplete(commit, offsets), EventHeaders(layout=layout, ranges=ranges))
+        headers = EventHeaders(layout=layout, ranges=ranges, task=task)
+        return self.read(DataComplete(commit, offsets), headers)
 
     def start(self) -> UUID:
         """Start a round and return its id."""
@@ -84,9 +90,14 @@ class Driver:
         return self.kernel.receive(OutcomeKnown(outcome), self.now_ms)
 
     def failed(
-        self, commit: UUID, table: TableReference = T1, *, retriable: bool = True
+        self,
+        commit: UUID,
+        table: TableReference = T1,
+        *,
+        retriable: bool = True,
+        code: str = "code",
     ) -> list[Effect]:
-        outcome = TableFailed(table, commit, "code", "why", is_retriable=retriable)
+        outcome = TableFailed(table, commit, code, "why", is_retriable=retriable)
         return self.kernel.receive(OutcomeKnown(outcome), self.now_ms)
 
     def sent(self, commit: UUID) -> RoundEnded:

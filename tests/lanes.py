@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-WAITING = {"whole": {"e2e"}, "parts": {"contract", "integration"}}
+WAITING = {"whole": {"attack", "e2e"}, "parts": {"contract", "integration"}}
 REST = "rest"
 LEFTOVERS = 5  # niceness
 REPORTS = Path("build")

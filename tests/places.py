@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pyiceberg.schema import Schema
@@ -18,6 +19,28 @@ SCHEMA = Schema(
     NestedField(2, "name", StringType(), required=False),
 )
 MIRROR = "icefloe.offsets.control-iceberg.connect-c"
+
+
+class Racing:
+    """A catalog in which others commit between the attempts of ours.
+
+    Args:
+        inner: the catalog.
+        others: what they do, each before one of our commits.
+    """
+
+    def __init__(self, inner: CatalogGateway, others: Iterable[Callable[[], object]]) -> None:
+        self._inner = inner
+        self._others = list(others)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    def commit(self, *change: object) -> Table:
+        """Somebody else's change, as long as there are any, then ours."""
+        if self._others:
+            self._others.pop(0)()
+        return self._inner.commit(*change)
 
 
 @dataclass
@@ -53,6 +76,31 @@ class Place:
         table = self.now()
         uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
         return self.catalog.commit(table, [uuid], updates)
+
+
+def stale_numbers(table: Table) -> list[str]:
+    """What is wrong with the sequence numbers of the snapshots that are kept.
+
+    A new manifest has the number of its snapshot. Its entries inherit that number, or as steps of a
+    row-level commit have numbers of their own above the parent's.
+    """
+    out = []
+    last = 0
+    for snapshot in sorted(table.metadata.snapshots, key=lambda s: s.sequence_number or 0):
+        number = snapshot.sequence_number or 0
+        is_append = snapshot.summary is not None and snapshot.summary.operation.value == "append"
+        for manifest in snapshot.manifests(table.io):
+            if manifest.added_snapshot_id != snapshot.snapshot_id:
+                continue
+            if manifest.sequence_number != number:
+                out.append(f"manifest {manifest.sequence_number} of snapshot {number}")
+            for entry in manifest.fetch_manifest_entry(table.io):
+                own = entry.sequence_number or 0
+                is_new = entry.snapshot_id == snapshot.snapshot_id
+                if is_new and not (own == number or (not is_append and last < own < number)):
+                    out.append(f"entry {own} of snapshot {number} after {last}")
+        last = number
+    return out
 
 
 def paths_of(table: Table) -> list[str]:

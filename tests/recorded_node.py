@@ -42,9 +42,13 @@ class RecordedDeployer(Deployer):
         return replace(super().parsed(ConnectorState(state.name, config=raw)), raw=state.config)
 
     def _partitions(
-        self, config: ConnectorConfig, state: ConnectorState, topics: Mapping[str, int]
+        self,
+        config: ConnectorConfig,
+        state: ConnectorState,
+        topics: Mapping[str, int],
+        reserved: frozenset[str],
     ) -> list[TopicPartition]:
-        found = super()._partitions(config, state, topics)
+        found = super()._partitions(config, state, topics, reserved)
         name = config.topics[0] if config.topics else "none"
         more = (
             TopicPartition(name, number) for number in range(MADE_UP, MADE_UP + config.tasks_max)

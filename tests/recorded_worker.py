@@ -5,6 +5,7 @@ sink task does, and tells the node which topics had records. A file in a folder 
 fails its task.
 """
 
+import itertools
 import os
 import threading
 from pathlib import Path
@@ -24,7 +25,8 @@ class FileSink:
         self._channel = channel
         self._bootstrap_servers = bootstrap_servers
         self.connector, self.task = start["connector"], start["task"]
-        self._layout = start["layout"]["layout"]
+        self._start = {"generation": start["generation"], "layout": start["layout"]["layout"]}
+        self._sequence = itertools.count(1)
         listed = start["layout"]["tasks"][self.task]
         self._partitions = [TopicPartition(topic, number) for topic, number in listed]
         self._file = start["config"].get("file", "")
@@ -38,9 +40,10 @@ class FileSink:
         self._thread.join()
 
     def _tell(self, state: str, trace: str | None = None) -> None:
-        told = {"connector": self.connector, "task": self.task, "layout": self._layout}
+        told = {"connector": self.connector, "task": self.task, **self._start}
         more = {"state": state, "code": trace and "config", "trace": trace, "retriable": False}
-        self._channel.send({"event": "state", **told, **more})
+        order = {"sequence": next(self._sequence), "ended": state in {"FAILED", "STOPPED"}}
+        self._channel.send({"event": "state", **told, **more, **order})
 
     def _run(self) -> None:
         self._tell("STARTING")
@@ -96,16 +99,10 @@ def main() -> None:
             channel.send({"event": "ready", "pid": os.getpid()})
         if message["op"] in {"start", "stop"} and at in running:
             running.pop(at).stop()
-        elif message["op"] == "stop":
-            channel.send({"event": "state", **_stopped(message)})
         if message["op"] == "start":
             running[at] = FileSink(channel, bootstrap_servers, message)
         if message["op"] == "shutdown":
             break
-
-
-def _stopped(message: dict[str, Any]) -> dict[str, Any]:
-    return {"connector": message["connector"], "task": message["task"], "state": "STOPPED"}
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ unit fail once with the JSON in it (code, retriable, trace), and is removed then
 the answer to every decision.
 """
 
+import itertools
 import json
 import os
 import sys
@@ -18,20 +19,24 @@ from connect.ipc import Channel
 process = sys.argv[1]
 folder = Path(os.environ["STUB_DIR"])
 channel = Channel.inherited(int(os.environ["ICEFLOE_IPC_FD"]))
-running: dict[tuple[str, int | None], int] = {}
+running: dict[tuple[str, int | None], tuple[int, int]] = {}
+sequence = itertools.count(1)
 
 
 def state(connector: str, task: int | None, name: str, **more: Any) -> None:
     """Tell the node."""
-    layout = running.get((connector, task)) if process == "worker" else None
+    generation, layout = running.get((connector, task), (0, 0))
     told = {"code": None, "trace": None, "retriable": True, **more}
     channel.send(
         {
             "event": "state",
             "connector": connector,
             "task": task,
+            "generation": generation,
+            "sequence": next(sequence),
             "layout": layout,
             "state": name,
+            "ended": name in {"FAILED", "STOPPED"},
             **told,
         }
     )
@@ -40,7 +45,7 @@ def state(connector: str, task: int | None, name: str, **more: Any) -> None:
 def start(message: dict[str, Any]) -> None:
     """Run, or fail if a file says so."""
     connector, task = message["connector"], message.get("task")
-    running[connector, task] = message["layout"]["layout"]
+    running[connector, task] = message["generation"], message["layout"]["layout"]
     state(connector, task, "STARTING")
     failure = folder / f"fail-{connector}-{'c' if task is None else task}"
     if failure.exists():

@@ -121,13 +121,18 @@ def table_commit(
     )
 
 
+def _file_name() -> str:
+    """A name as a worker gives it."""
+    return f"{SystemClock().new_timed_uuid()}-{next(_paths):05d}.parquet"
+
+
 def made_up_file(table: Table, *, records: int = 10, columns: int = 2, **more: Any) -> ContentFile:
     """A file that exists only by name, for tests that read no rows."""
     ids = range(1, columns + 1)
     bound = (1).to_bytes(8, "little")
     values: dict[str, Any] = {
         "content": FileContent.DATA,
-        "file_path": f"{table.location()}/data/{next(_paths):08d}-{uuid4()}.parquet",
+        "file_path": f"{table.location()}/data/{_file_name()}",
         "file_format": "PARQUET",
         "spec_id": table.metadata.default_spec_id,
         "partition": (),

@@ -56,9 +56,13 @@ class Records:
     is_primed: bool = True
     may_enlarge: bool = False
     batches: list[Slice] = field(default_factory=list)
+    valid_through_ms: list[int | None] = field(default_factory=list)
 
-    def run(self, rows: DataFrame, part: Slice) -> WrittenBatch:
+    def run(
+        self, rows: DataFrame, part: Slice, valid_through_ms: int | None = None
+    ) -> WrittenBatch:
         """Count what is there."""
+        self.valid_through_ms.append(valid_through_ms)
         if self.error is not None:
             error, self.error = self.error, None
             raise error

@@ -47,6 +47,7 @@ def main() -> int:
     metrics.start_reporting(child.channel)
     threading.Thread(target=_measure, args=(host, serving.stopping), daemon=True).start()
     child.ready()
+    host.units.start_inventory()
     for command in serving.commands:
         host.handle(command)
     if not host.shutdown(node.drain_grace_ms):

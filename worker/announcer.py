@@ -58,6 +58,7 @@ class Announcer:
         control_topic: where events go.
         connect_group_id: group of the source offsets, and key of every event.
         layout: number of the task's layout.
+        task: number of the task in it.
         clock: for event times and ids.
         dead_letter: turns a dead letter of the pipeline into a message; None where dead letters
             are counted only.
@@ -67,6 +68,7 @@ class Announcer:
     control_topic: str
     connect_group_id: str
     layout: int
+    task: int
     clock: Clock
     dead_letter: Callable[[Any], Message | None]
 
@@ -110,13 +112,15 @@ class Announcer:
         first = ends - sum(r.end_offset - r.start_offset for r in answer.ranges)
         steps = (files for batch in answer.batches for files in batch.steps)
         for sequence, step in enumerate(steps, first):
-            headers = EventHeaders(layout=self.layout, batch=sequence)
+            headers = EventHeaders(layout=self.layout, task=self.task, batch=sequence)
             for table, files in step:
                 for group in _by_spec(files):
                     yield from self._written(commit_id, table, group, headers)
         yield self._message(
             DataComplete(commit_id, answer.assignments),
-            EventHeaders(layout=self.layout, ranges=answer.ranges),
+            EventHeaders(
+                layout=self.layout, task=self.task, ranges=answer.ranges, rows=answer.rows
+            ),
         )
 
     def _letters(self, answer: Answer) -> Iterator[tuple[Any, Message]]:

@@ -26,9 +26,9 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from connect.changes import Operation, message_key_names
-from control_schemas.events import ContentFile
+from control_schemas.events import ContentFile, RowCounts
 from worker.blocks import one_chunk
-from worker.descriptors import file_row, superseded_row
+from worker.descriptors import file_row, rows_row
 from worker.plan import PipelineLimits
 from worker.tables import FileNames, TableWriter
 from worker.writers import Writers
@@ -116,10 +116,10 @@ class TableChanges:
         """Keep nothing of what was added since the last step."""
         self._kept, self._marks, self.bytes = [], [], 0
 
-    def settle(self, writers: Writers) -> int:
-        """Write what the kept rows come to; return how many of them left nothing behind."""
+    def settle(self, writers: Writers) -> RowCounts:
+        """Write what the kept rows come to, and count it."""
         if not self._kept:
-            return 0
+            return RowCounts()
         rows = pa.concat_tables(self._kept)
         operations = np.concatenate([m.operations for m in self._marks])
         orders = np.concatenate([m.orders for m in self._marks])
@@ -136,7 +136,8 @@ class TableChanges:
         if len(kept):
             is_all = len(kept) == rows.num_rows
             writers.add(self.table, rows if is_all else rows.take(pa.array(kept)))
-        return len(operations) - len(np.union1d(replaced, kept))
+        superseded = len(operations) - len(np.union1d(replaced, kept))
+        return RowCounts(len(operations), superseded, len(operations) - superseded - len(kept))
 
     def _newest(
         self,
@@ -190,10 +191,12 @@ class Appends:
 
     def __init__(self, limits: PipelineLimits) -> None:
         self._writers = Writers(limits)
+        self._rows = 0
 
     def add(self, table: TableWriter, rows: pa.Table, marks: Marks | None = None) -> None:
         """Take rows of a table's Arrow schema."""
         del marks
+        self._rows += rows.num_rows
         self._writers.add(table, rows)
 
     def pin(self, block_bytes: int) -> None:
@@ -204,13 +207,15 @@ class Appends:
         """A block is through."""
 
     def finish(self) -> Iterator[Descriptor]:
-        """End all files; their descriptors."""
+        """End all files; their descriptors, and the rows in them."""
         for table, file in self._writers.finish():
             yield file_row(table.plan.name, file)
+        yield rows_row(RowCounts(self._rows))
 
     def abort(self) -> None:
         """Delete what was written."""
         self._writers.abort()
+        self._rows = 0
 
 
 class Changes:
@@ -238,7 +243,7 @@ class Changes:
         }
         self._ended: list[tuple[int, TableWriter, ContentFile]] = []
         self._step = 0
-        self._superseded = 0
+        self._rows = RowCounts()
 
     def of(self, name: str) -> TableChanges:
         """The changes of one table."""
@@ -258,12 +263,11 @@ class Changes:
             self._end_step()
 
     def finish(self) -> Iterator[Descriptor]:
-        """End all files; their descriptors."""
+        """End all files; their descriptors, and what became of the rows."""
         self._end_step()
         for step, table, file in self._ended:
             yield file_row(table.plan.name, file, step)
-        if self._superseded:
-            yield superseded_row(self._superseded)
+        yield rows_row(self._rows)
 
     def abort(self) -> None:
         """Delete what was written."""
@@ -273,10 +277,11 @@ class Changes:
         for _, table, file in self._ended:
             table.discard(file.file_path)
         self._ended = []
+        self._rows = RowCounts()
 
     def _end_step(self) -> None:
         for changes in self._tables.values():
-            self._superseded += changes.settle(self._writers)
+            self._rows = self._rows.plus(changes.settle(self._writers))
         self._ended.extend((self._step, table, file) for table, file in self._writers.finish())
         self._step += 1
 

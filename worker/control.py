@@ -20,13 +20,14 @@ from connect.records import KafkaRecord
 from control_schemas.codec import decode
 from control_schemas.errors import MalformedEvent
 from control_schemas.events import CommitComplete, StartCommit
+from control_schemas.headers import decode_headers
 
 _WORKERS_HEADER = "icefloe.layout"
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """One event that concerns the task."""
+    """One event that concerns the task; ``valid_through_us`` is what a complete round claims."""
 
     class Kind(enum.Enum):
         """What happened to the round."""
@@ -36,6 +37,12 @@ class Heard:
 
     kind: Kind
     commit_id: UUID
+    valid_through_us: int | None = None
+    waiting: tuple[tuple[UUID, tuple[int, ...]], ...] = ()
+
+    def waiting_of(self, task: int) -> list[UUID]:
+        """Rounds that are over and of which no table holds anything of this task."""
+        return [commit_id for commit_id, tasks in self.waiting if task in tasks]
 
 
 @dataclass(slots=True)
@@ -82,6 +89,7 @@ class ControlLog:
             return None
         try:
             event = decode(record.value or b"")
+            headers = decode_headers(record.headers)
         except MalformedEvent:
             self.malformed += 1
             return None
@@ -90,5 +98,8 @@ class ControlLog:
         if isinstance(event.payload, StartCommit):
             return Heard(Heard.Kind.START, event.payload.commit_id)
         if isinstance(event.payload, CommitComplete):
-            return Heard(Heard.Kind.COMPLETE, event.payload.commit_id)
+            payload = event.payload
+            return Heard(
+                Heard.Kind.COMPLETE, payload.commit_id, payload.valid_through_us, headers.waiting
+            )
         return None

@@ -32,7 +32,8 @@ from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.errors import CommitRefused, ConfigError
 from connect.gateways.catalog import CatalogGateway
-from connect.gateways.storage import storage_errors, storage_properties
+from connect.gateways.guarded_io import table_storage
+from connect.gateways.storage import storage_errors
 from connect.tables.location import location_for
 from worker.descriptors import DeadLetter
 from worker.plan import PipelineLimits, TablePlan
@@ -124,10 +125,10 @@ class DeadLetterTable:
                 table,
                 name=name,
                 catalog=self.config.catalog_name,
-                io_properties=storage_properties(table.io.properties),
+                io_properties=table_storage(table, self.config.write_properties),
                 write_properties=self.config.write_properties,
             )
-            self._writer = TableWriter(plan, lambda: f"{self.clock.new_uuid()}.parquet")
+            self._writer = TableWriter(plan, lambda: f"{self.clock.new_timed_uuid()}.parquet")
             self._loaded_ms = now_ms
         return self._writer
 

@@ -13,6 +13,7 @@ import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ import pyarrow as pa
 from connect.errors import ConfigError, InvariantViolation, RecordError, RetriableError
 from connect.layout import TopicPartition
 from connect.records import KafkaRecord
-from control_schemas.events import ContentFile, FileContent, PartitionField
+from control_schemas.events import ContentFile, FileContent, PartitionField, RowCounts
 from worker.told_errors import error_from, error_json, failure_of
 
 DESCRIPTOR_DDL: Final = "kind string, payload binary"
@@ -42,7 +43,9 @@ class Progress:
     """What became of the records of one source partition.
 
     ``read`` is the sum of dropped, dead-lettered and written ones; ``bytes_read`` are those of
-    their keys and values, as far as these were needed.
+    their keys and values, as far as these were needed. ``future`` counts records whose timestamp is
+    too far ahead of the clock to be believed; ``timestamp_max_ms`` leaves them out. ``late`` counts
+    records whose timestamp is at or below the valid-through time that the task has seen.
     """
 
     read: int = 0
@@ -51,6 +54,8 @@ class Progress:
     written: int = 0
     timestamp_max_ms: int | None = None
     bytes_read: int = field(default=0, compare=False)  # of no outcome, for the size of reads
+    future: int = 0
+    late: int = 0
 
     def plus(self, other: Progress) -> Progress:
         """Both together."""
@@ -62,6 +67,8 @@ class Progress:
             self.written + other.written,
             max(stamps, default=None),
             self.bytes_read + other.bytes_read,
+            self.future + other.future,
+            self.late + other.late,
         )
 
 
@@ -132,8 +139,7 @@ class BatchResult:
         error: with tolerance ``none``, the first refused record of the batch; or what keeps every
             record from being read, such as a schema registry that does not answer.
         losses: values that lost digits beyond microseconds.
-        superseded: records of row-level changes that left nothing behind, because a newer one of
-            the same key came in the same step.
+        rows: what became of the rows that the records made.
     """
 
     steps: tuple[Mapping[str, tuple[ContentFile, ...]], ...] = ()
@@ -143,7 +149,7 @@ class BatchResult:
     schema_requests: tuple[SchemaRequest, ...] = ()
     error: RecordError | RetriableError | ConfigError | None = None
     losses: int = 0
-    superseded: int = 0
+    rows: RowCounts = field(default_factory=RowCounts)
 
     @property
     def files(self) -> dict[str, tuple[ContentFile, ...]]:
@@ -196,9 +202,9 @@ def losses_row(count: int) -> tuple[str, bytes]:
     return "losses", _dump(count)
 
 
-def superseded_row(count: int) -> tuple[str, bytes]:
-    """Records of row-level changes that left nothing behind."""
-    return "superseded", _dump(count)
+def rows_row(rows: RowCounts) -> tuple[str, bytes]:
+    """What became of the rows that records made."""
+    return "rows", _dump(dataclasses.astuple(rows))
 
 
 def to_batch(rows: Iterable[tuple[str, bytes]]) -> pa.RecordBatch:
@@ -299,7 +305,7 @@ def collect(rows: pa.Table) -> BatchResult:
         schema_requests=_schema_requests(found["schema_request"]),
         error=_failure_from(found["failure"]) or (errors[0] if errors else None),
         losses=sum(found["losses"]),
-        superseded=sum(found["superseded"]),
+        rows=reduce(RowCounts.plus, (RowCounts(*item) for item in found["rows"]), RowCounts()),
     )
 
 
@@ -311,7 +317,7 @@ _KINDS: Final = (
     "table_request",
     "schema_request",
     "losses",
-    "superseded",
+    "rows",
 )
 
 

@@ -40,6 +40,8 @@ class TaskFigures:
     records_written: int = 0
     records_dropped: int = 0
     records_dead_lettered: int = 0
+    records_future: int = 0
+    late_records: int = 0
     record_errors: int = 0
     record_errors_logged: int = 0
     dead_letters_produced: int = 0
@@ -75,6 +77,8 @@ class TaskFigures:
             self.records_written += progress.written
             self.records_dropped += progress.dropped
             self.records_dead_lettered += progress.dead_lettered
+            self.records_future += progress.future
+            self.late_records += progress.late
         for step in batch.steps:
             for _, files in step:
                 self.files_written += len(files)
@@ -110,6 +114,8 @@ _COUNTERS = (
     "records_written",
     "records_dropped",
     "records_dead_lettered",
+    "records_future",
+    "late_records",
     "record_errors",
     "record_errors_logged",
     "dead_letters_produced",

@@ -8,8 +8,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +19,8 @@ from connect.clock import Clock
 from connect.config.node import NodeConfig
 from connect.config.parse import parse
 from connect.config.providers import Providers, resolve
-from connect.errors import ConfigError, IcefloeError
+from connect.errors import ConfigError
+from connect.hosted import HostedUnit, HostedUnits
 from connect.layout import Layout
 from worker.figures import publish
 from worker.task import ConnectorTask
@@ -48,7 +48,7 @@ class Host:
         self._node = node
         self._providers = providers
         self._wiring = wiring
-        self._hosted: dict[tuple[str, int], _Hosted] = {}
+        self.units = HostedUnits(child, wiring.clock, predecessor_wait_ms=PREDECESSOR_WAIT_MS)
 
     @property
     def _clock(self) -> Clock:
@@ -56,24 +56,22 @@ class Host:
 
     def handle(self, command: Mapping[str, Any]) -> None:
         """One command of the node."""
-        connector, task = command.get("connector", ""), command.get("task")
         match command["op"]:
             case "start":
-                try:
-                    self._start(connector, command["config"], command["layout"], int(task or 0))
-                except IcefloeError as e:
-                    self._child.state(connector, "FAILED", task=task, error=e)
+                self.units.start(command, lambda unit: self._task(unit, command))
             case "stop":
-                for (name, number), hosted in self._hosted.items():
-                    if name == connector and task in {None, number}:
-                        hosted.task.stop()
+                self.units.stop(command)
             case _:
-                log.warning("command ignored", op=command["op"], connector=connector)
+                log.warning(
+                    "command ignored", op=command["op"], connector=command.get("connector", "")
+                )
 
     def measure(self) -> None:
         """Put every task's figures into the metrics of this process."""
-        for (connector, task), hosted in list(self._hosted.items()):
-            publish(connector, task, hosted.task.figures, self._clock.monotonic_ms())
+        for unit in self.units.living():
+            if isinstance(unit.work, ConnectorTask):
+                connector, task = unit.key
+                publish(connector, task or 0, unit.work.figures, self._clock.monotonic_ms())
 
     def shutdown(self, grace_ms: int) -> bool:
         """Stop every task; True when all ended within the grace.
@@ -81,82 +79,20 @@ class Host:
         What a task did not announce by then stays unannounced: it is read again, its files are
         orphans.
         """
-        for hosted in self._hosted.values():
-            hosted.task.stop()
-        deadline_ms = self._clock.monotonic_ms() + grace_ms
-        ended = [
-            hosted.join(max(0, deadline_ms - self._clock.monotonic_ms()))
-            for hosted in self._hosted.values()
-        ]
-        return all(ended)
+        return self.units.shutdown(grace_ms)
 
-    def _start(
-        self, connector: str, raw: Mapping[str, str], layout_json: Mapping[str, Any], number: int
-    ) -> None:
-        layout = Layout.from_json(layout_json)
-        self._child.state(connector, "STARTING", task=number, layout=layout.number)
+    def _task(self, unit: HostedUnit, command: Mapping[str, Any]) -> ConnectorTask:
+        connector, task = unit.key
+        layout, number = Layout.from_json(command["layout"]), task or 0
         if number >= len(layout.tasks):
             raise ConfigError(
                 f"layout {layout.number} has no task {number}", code="layout", connector=connector
             )
         assignment = TaskAssignment(number, layout.number, layout.tasks[number], layout.topic_ids)
-        before = self._hosted.get((connector, number))
-        if before is not None:
-            before.task.stop()
-
-        def report(state: str, error: Exception | None) -> None:
-            self._child.state(connector, state, task=number, layout=layout.number, error=error)
-
-        config = resolve(parse(raw), self._providers, node=self._node.properties)
+        config = resolve(parse(command["config"]), self._providers, node=self._node.properties)
         wiring = replace(
             self._wiring,
-            report=report,
+            report=lambda state, error: self.units.report(unit, state, error),
             topic_missing=lambda: self._child.topic_missing(connector),
         )
-        task = ConnectorTask(config, assignment, wiring)
-        self._hosted[connector, number] = _Hosted(task, report, after=before)
-
-
-class _Hosted:
-    """One task and its thread.
-
-    Args:
-        task: not yet running.
-        report: told how it ended.
-        after: the task whose place it takes: ended first, as both share a transactional id.
-    """
-
-    def __init__(
-        self,
-        task: ConnectorTask,
-        report: Callable[[str, Exception | None], None],
-        *,
-        after: _Hosted | None,
-    ) -> None:
-        self.task = task
-        self._report = report
-        self._after = after
-        name = f"task-{task.config.name}-{task.assignment.task}"
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        structlog.contextvars.bind_contextvars(
-            connector=self.task.config.name, task=self.task.assignment.task
-        )
-        if self._after is not None:
-            self._after.join(PREDECESSOR_WAIT_MS)  # if it hangs, it will be fenced
-            self._after = None
-        try:
-            self.task.run()
-        except Exception as e:  # the boundary of the thread: one failure must not end the others
-            code = e.code if isinstance(e, IcefloeError) else "unexpected"
-            log.exception("task failed", code=code)
-            self._report("FAILED", e)
-        else:
-            self._report("STOPPED", None)
-
-    def join(self, timeout_ms: int) -> bool:
-        """Wait for the thread; True when it ended."""
-        self._thread.join(timeout_ms / 1000)
-        return not self._thread.is_alive()
+        return ConnectorTask(config, assignment, wiring)

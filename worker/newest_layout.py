@@ -1,11 +1,15 @@
-"""Whether a task's layout is still the newest: a task of an older one must not begin."""
+"""What a task reads of the config topic before it begins.
+
+A task of an older layout must not begin, and partitions that were read before are known.
+"""
 
 from __future__ import annotations
 
 from connect.config.connector import ConnectorConfig
 from connect.errors import Fenced
 from connect.gateways.kafka import client_properties
-from connect.herder.store import read_layouts
+from connect.herder.store import read_connector
+from connect.source_floor import SourceFloor
 from worker.wiring import TaskAssignment, Wiring
 
 
@@ -15,16 +19,22 @@ class LayoutSuperseded(Fenced):
     default_code = "layout_superseded"
 
 
-def check_layout(wiring: Wiring, config: ConnectorConfig, assignment: TaskAssignment) -> None:
+def check_layout(
+    wiring: Wiring, config: ConnectorConfig, assignment: TaskAssignment
+) -> SourceFloor:
     """Compare a task's layout with the config topic's, where the wiring names one.
+
+    Returns:
+        The source partitions that the connector has read before.
 
     Raises:
         LayoutSuperseded: there is a newer one, or none at all.
         RetriableError: the broker is away.
     """
     if wiring.config_topic is None:
-        return
-    newest, _ready = read_layouts(client_properties(wiring.node), wiring.config_topic, config.name)
+        return SourceFloor()
+    found = read_connector(client_properties(wiring.node), wiring.config_topic, config.name)
+    newest = found.layout
     if newest is None or newest.number > assignment.layout:
         raise LayoutSuperseded(
             f"the task was given layout {assignment.layout}, the config topic holds "
@@ -32,3 +42,4 @@ def check_layout(wiring: Wiring, config: ConnectorConfig, assignment: TaskAssign
             connector=config.name,
             task=assignment.task,
         )
+    return found.source_floor

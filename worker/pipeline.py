@@ -17,6 +17,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from connect import failpoints
 from connect.changes import Operation
@@ -101,7 +102,7 @@ class PipelineTask:
         self._spec = spec
         reference = reference or ReferencePath(spec.config)
         self._reference = reference
-        prefix = clock.new_uuid()
+        prefix = clock.new_timed_uuid()  # the coordinator reads from it how old a file is
         numbers = iter(range(1 << 62))
         names = lambda: f"{prefix}-{next(numbers):05d}.parquet"  # noqa: E731 - one line of wiring
         self._tables = {plan.name: TableWriter(plan, names) for plan in spec.tables}
@@ -123,6 +124,7 @@ class PipelineTask:
         self.limits = dataclasses.replace(spec.limits, block_rows=rows)
         self._progress: dict[TopicPartition, Progress] = {}
         self._taken = 0
+        self._believed_until_ms = clock.now_ms() + spec.config.vtts_future_max_ms
 
     def run(self, taken: Iterable[Block]) -> Iterator[pa.RecordBatch]:
         """Take all blocks; descriptors of what was written, or of the error that ended it."""
@@ -350,11 +352,18 @@ class PipelineTask:
                     self._output.add(table, rows, marks)
 
     def _count(self, block: Block, outcome: Outcome) -> None:
+        stamps = block.timestamps_ms
+        claimed_ms = pa.scalar(self._spec.valid_through_ms, pa.int64())
+        is_dated = pc.greater_equal(stamps, 0)  # -1 is none
+        is_late = pc.and_(is_dated, pc.less_equal(stamps, claimed_ms))
+        is_future = pc.fill_null(pc.greater(stamps, self._believed_until_ms), False)  # noqa: FBT003 - Arrow's
         rows = pa.table(
             {
                 "topic": block.table["topic"],
                 "partition": block.table["partition"],
-                "timestamp": block.timestamps_ms,
+                "timestamp": pc.if_else(is_future, pa.scalar(None, pa.int64()), stamps),
+                "future": is_future.cast(pa.int64()),
+                "late": pc.fill_null(is_late, False).cast(pa.int64()),  # noqa: FBT003 - Arrow's
                 "dropped": pa.array(outcome == DROPPED).cast(pa.int64()),
                 "dead": pa.array(outcome == DEAD).cast(pa.int64()),
                 "bytes": block.sizes,
@@ -363,6 +372,8 @@ class PipelineTask:
         grouped = rows.group_by(["topic", "partition"], use_threads=False).aggregate(
             [
                 ("timestamp", "max"),
+                ("future", "sum"),
+                ("late", "sum"),
                 ("dropped", "sum"),
                 ("dead", "sum"),
                 ("bytes", "sum"),
@@ -373,5 +384,9 @@ class PipelineTask:
             tp = TopicPartition(row["topic"], row["partition"])
             read, dropped, dead = row["count_all"], row["dropped_sum"], row["dead_sum"]
             written, stamp = read - dropped - dead, row["timestamp_max"]
-            progress = Progress(read, dropped, dead, written, stamp, row["bytes_sum"])
+            progress = Progress(
+                *(read, dropped, dead, written, stamp, row["bytes_sum"]),
+                future=row["future_sum"],
+                late=row["late_sum"],
+            )
             self._progress[tp] = self._progress.get(tp, Progress()).plus(progress)

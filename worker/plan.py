@@ -111,6 +111,19 @@ class TablePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class UnusableTable:
+    """Why no row can be written to a table.
+
+    Attributes:
+        code: bounded; that of the error which its records are refused with.
+        message: what is wrong.
+    """
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineLimits:
     """Bounds of one Spark task.
 
@@ -148,6 +161,8 @@ class PipelineSpec:
         absent: names looked up and not found; records for them are unmatched.
         limits: bounds.
         reference_only: take every record through the reference, to compare.
+        unusable: tables that no row can be written to; records for them are refused.
+        valid_through_ms: the last valid-through time that the task has seen; None before the first.
     """
 
     config: ConnectorConfig
@@ -155,6 +170,8 @@ class PipelineSpec:
     absent: frozenset[str] = frozenset()
     limits: PipelineLimits = field(default_factory=PipelineLimits)
     reference_only: bool = False
+    unusable: Mapping[str, UnusableTable] = field(default_factory=dict)
+    valid_through_ms: int | None = None
 
     @property
     def has_dead_letters(self) -> bool:

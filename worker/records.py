@@ -152,7 +152,8 @@ class RecordPath:
         for converted in self._reference.read(record):
             names = self._reference.route(converted)
             if converted.value is None:  # nothing to delete where there is no table
-                names = tuple(name for name in names if name in self._tables)
+                known = (self._tables, self._spec.unusable)
+                names = tuple(name for name in names if any(name in tables for tables in known))
             operation = self._rules.operation(converted) if names else Operation.INSERT
             for name in names:
                 is_routed = True
@@ -197,6 +198,12 @@ class RecordPath:
             raise
 
     def _ask_for(self, name: str, record: SinkRecord) -> None:
+        if (known := self._spec.unusable.get(name)) is not None:
+            raise RecordError(
+                f"the record's table cannot be written: {known.message}",
+                code=known.code,
+                table=name,
+            )
         if name in self._spec.absent:
             raise RecordError("the table does not exist", stage="ROUTE", code=UNMATCHED, table=name)
         if name in self.requests.tables:

@@ -12,12 +12,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 from uuid import UUID
 
 from connect.errors import InvariantViolation
 from connect.layout import TopicPartition
-from control_schemas.events import ContentFile, SourceRange, TableReference, TopicPartitionOffset
+from control_schemas.events import (
+    ContentFile,
+    RowCounts,
+    SourceRange,
+    TableReference,
+    TopicPartitionOffset,
+)
 from worker.descriptors import Progress
 
 Offsets = Mapping[TopicPartition, int]
@@ -70,12 +77,14 @@ class WrittenBatch:
         steps: per table the files written, data and deletes; deletes reach the rows of the steps
             and batches before their own.
         dead_letters: records for the dead letter topic, in the form the announcer sends.
+        rows: what became of the rows that its records made.
     """
 
     slice: Slice
     progress: Mapping[TopicPartition, Progress]
     steps: tuple[TableFiles, ...] = ()
     dead_letters: tuple[Any, ...] = ()
+    rows: RowCounts = field(default_factory=RowCounts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +103,11 @@ class Answer:
     ranges: tuple[SourceRange, ...]
     assignments: tuple[TopicPartitionOffset, ...]
     offsets: Offsets
+
+    @property
+    def rows(self) -> RowCounts:
+        """What became of the rows that the batches' records made."""
+        return reduce(RowCounts.plus, (batch.rows for batch in self.batches), RowCounts())
 
 
 @dataclass(slots=True)
@@ -129,6 +143,11 @@ class Ledger:
     def next_offsets(self) -> dict[TopicPartition, int]:
         """Per partition the first source offset not yet read."""
         return {tp: p.position for tp, p in self._partitions.items()}
+
+    @property
+    def announced_offsets(self) -> dict[TopicPartition, int]:
+        """Per partition the first source offset not yet announced."""
+        return {tp: p.announced for tp, p in self._partitions.items()}
 
     @property
     def unannounced_max(self) -> int:
@@ -268,16 +287,22 @@ class Backlog:
         """We announced data for this round."""
         self._open.append(commit_id)
 
-    def completed(self, commit_id: UUID) -> None:
-        """A round was committed: all that we announced up to it is in the tables.
+    def completed(self, commit_id: UUID, waiting: Iterable[UUID] = ()) -> None:
+        """A round is over: all that we announced up to it is in the tables.
 
         A round that we never answered takes everything announced before it as well.
+
+        Args:
+            commit_id: the round.
+            waiting: rounds of which no table holds anything of this task or of its predecessors.
         """
         if commit_id not in self._open:
             self._open.clear()
         while self._open:
             if self._open.popleft() == commit_id:
-                return
+                break
+        still = dict.fromkeys(waiting)
+        self._open = deque([*still, *(later for later in self._open if later not in still)])
 
     def heard(self, now_ms: int) -> None:
         """A StartCommit came, or waiting for one began (monotonic clock)."""

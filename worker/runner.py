@@ -10,7 +10,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -18,19 +18,22 @@ from connect import failpoints
 from connect.clock import Clock, SystemClock
 from connect.config.connector import ConnectorConfig
 from connect.deadletter import message
-from connect.errors import InvariantViolation, RecordError, RetriableError
+from connect.errors import IcefloeError, InvariantViolation, RecordError, RetriableError
 from connect.gateways.catalog import open_catalog
 from connect.gateways.kafka import Message
 from connect.reference import ReferencePath
 from connect.routing import UNMATCHED
+from control_schemas.events import FileContent
 from worker.dead_letter_table import DeadLetterTable
 from worker.descriptors import DESCRIPTOR_DDL, BatchResult, DeadLetter, collect
 from worker.drain import as_arrow
 from worker.pipeline import run
 from worker.rounds import Slice, WrittenBatch
+from worker.sql_expressions import spark_failures
 from worker.sql_query import SparkQuery, sql_plan
 from worker.sql_tables import StaticTables
 from worker.task_tables import TaskTables
+from worker.told_errors import NOT_WRITABLE
 from worker.wiring import TaskAssignment
 
 RUNS_MAX = 10
@@ -69,8 +72,10 @@ class PipelineRunner:
         """Whether a query makes rows whose size is not known."""
         return self.query is not None and self.query.may_enlarge
 
-    def run(self, rows: DataFrame, part: Slice) -> WrittenBatch:
-        """Write the files of one micro-batch.
+    def run(
+        self, rows: DataFrame, part: Slice, valid_through_ms: int | None = None
+    ) -> WrittenBatch:
+        """Write the files of one micro-batch; records up to ``valid_through_ms`` are late.
 
         Raises:
             RecordError: tolerance none, and a record cannot be handled.
@@ -79,19 +84,25 @@ class PipelineRunner:
                 keep changing.
             ConfigError: a schema registry refuses us.
         """
-        for _ in range(RUNS_MAX):
-            spec = self.tables.spec()
+        refused: set[str] = set()  # tables whose store refused files; each is loaded again once
+        runs = 0
+        while runs < RUNS_MAX + 2 * len(refused):
+            runs += 1
+            spec = replace(self.tables.spec(), valid_through_ms=valid_through_ms)
             if self.query is None:
-                written = rows.mapInArrow(run(spec), DESCRIPTOR_DDL)
+                result = collect(as_arrow(rows.mapInArrow(run(spec), DESCRIPTOR_DDL)))
             else:
-                written = self.query.run(rows, spec)
-            result = collect(as_arrow(written))
+                with spark_failures():
+                    result = collect(as_arrow(self.query.run(rows, spec)))
             failpoints.hit("W4")
             if result.is_usable:
                 return self._written(result, part)
             self.tables.discard(result)
             if result.error is not None:
                 error = result.error
+                if error.code == NOT_WRITABLE and self.config.errors.tolerance_all:
+                    self._refused(error, refused)
+                    continue
                 if isinstance(error, RecordError):
                     error = _advised(error)
                 raise error.at(connector=self.config.name)
@@ -126,16 +137,32 @@ class PipelineRunner:
         refused = self.letters.write(result.dead_letters)
         if refused:  # of the last step, so that steps are never more than records
             steps[-1:] = [(*(steps[-1] if steps else ()), *refused)]
-        return WrittenBatch(part, result.progress, tuple(steps), result.dead_letters)
+        return WrittenBatch(part, result.progress, tuple(steps), result.dead_letters, result.rows)
+
+    def _refused(self, error: IcefloeError, refused: set[str]) -> None:
+        """The store does not take a table's files: load it again, then give it up."""
+        table = str(error.coordinates["table"])
+        if table in refused:
+            self.tables.give_up(table, error)
+        else:
+            refused.add(table)
+            self.tables.reload(table)
 
     def _check_rows(self, result: BatchResult) -> None:
-        """Every record counted as written left a row or delete, or was replaced in its step."""
+        """Every record counted as written made a row, and each row is where it must be."""
         written = sum(progress.written for progress in result.progress.values())
-        rows = sum(file.record_count for files in result.files.values() for file in files)
-        if rows + result.superseded < written:
+        rows = sum(
+            file.record_count
+            for files in result.files.values()
+            for file in files
+            if file.content is FileContent.DATA
+        )
+        if result.rows.made < written or rows != result.rows.kept:
+            counts = result.rows
             raise InvariantViolation(
-                f"{written} records were counted as written, the files hold {rows} rows, "
-                f"{result.superseded} were replaced by newer ones",
+                f"{written} records were counted as written and made {counts.made} rows; the data "
+                f"files hold {rows}, {counts.superseded} were replaced by newer ones and "
+                f"{counts.deleted} only delete",
                 code="records_unaccounted",
                 connector=self.config.name,
             )
@@ -162,7 +189,7 @@ def make_runner(
         CommitRefused, RetriableError: as ``open_catalog``.
     """
     ReferencePath(config)  # an executor's refusal would look like an outage of Spark
-    catalog = open_catalog(config.catalog_name, config.catalog_properties)
+    catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
     clock = clock or SystemClock()
     tables = TaskTables(config, catalog, clock)
     letters = DeadLetterTable(config, catalog, clock, assignment.task)
@@ -170,7 +197,7 @@ def make_runner(
     query = None
     if plan is not None:
         session = SparkSession.builder.getOrCreate()  # the worker's one session
-        query = SparkQuery(session, plan, StaticTables(plan, catalog, clock))
+        query = SparkQuery(session, plan, StaticTables(plan, catalog, clock, config.static_tables))
         try:
             query.refresh()
         except BaseException:

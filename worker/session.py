@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import sys
 import threading
@@ -32,6 +33,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users c
 
 from connect.embedded.jars import resolve
 from connect.embedded.java import find_java
+from connect.errors import ConfigError
 from connect.failpoints import WORKER_PID_VARIABLE
 from worker.class_archive import archive_options
 from worker.session_folder import SessionFolder
@@ -39,6 +41,7 @@ from worker.sizes import LARGE_BYTES, SMALL_ROWS
 from worker.source import LARGE_RECORD_TEXT
 
 TASK_FAILURES_MAX = 3
+_LOCAL = re.compile(r"local(?:\[\s*([0-9]+|\*)\s*\])?")
 SOCKET_FOLDER_BYTES_MAX = 60  # a socket's path has 107 at most, its name 42
 _SYSTEM = Path("/tmp")  # noqa: S108 - where Java has them; a private folder is made in it
 ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
@@ -48,6 +51,14 @@ REDACTED = r"(?i)secret|password|token|access[.]?key|credential|jaas|sasl|ssl[.]
 # pyspark logs what it raises out of expressions, with the values
 _TALKERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _DEFAULT_OPTIONS = "spark.driver.defaultJavaOptions"  # extraJavaOptions of a node come behind
+# nothing that XML names is fetched by Java's own parsers
+_NO_XML = [f"-Djavax.xml.accessExternal{kind}=" for kind in ("DTD", "Schema", "Stylesheet")]
+# addresses and archives that no session reads; a node may open one again
+_CLOSED_SCHEMES = ("http", "https", "ftp", "sftp", "har", "webhdfs", "swebhdfs", "viewfs")
+_NO_FILE_SYSTEM = "closed.by.icefloe"
+# whatever the node says: queries of connectors read no variables and no files
+_OF_QUERIES = {"spark.sql.variable.substitute": "false", "spark.sql.runSQLOnFiles": "false"}
+_SECRET = "spark.authenticate.secret"  # noqa: S105 - the name of a property
 _CHECKPOINT_FILES = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
@@ -145,6 +156,15 @@ def core_count() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def with_retries(master: str) -> str:
+    """The master, where a lost Python worker does not fail the whole batch.
+
+    A local master makes one attempt at each of its tasks unless it names a number of them.
+    """
+    found = _LOCAL.fullmatch(master.strip())
+    return f"local[{found[1] or 1},{TASK_FAILURES_MAX}]" if found else master
+
+
 def settings(
     node: Mapping[str, str],
     *,
@@ -209,10 +229,35 @@ def settings(
         "spark.sql.streaming.kafka.useDeprecatedOffsetFetching": "false",
         "spark.python.daemon.module": "worker.daemon",
         "spark.python.unix.domain.socket.enabled": "true",
+        **{f"spark.hadoop.fs.{scheme}.impl": _NO_FILE_SYSTEM for scheme in _CLOSED_SCHEMES},
     }
     given = {k: v for k, v in node.items() if k.startswith("spark.")}
-    default = f'"-Djava.io.tmpdir={scratch}" {given.get(_DEFAULT_OPTIONS, "")}'
-    return {**own, **given, _DEFAULT_OPTIONS: default.strip()}
+    if "spark.master" in given:
+        given["spark.master"] = with_retries(given["spark.master"])
+    secured = _authentication(given)
+    default = " ".join([f'"-Djava.io.tmpdir={scratch}"', *_NO_XML, given.get(_DEFAULT_OPTIONS, "")])
+    return {**own, **secured, **given, **_OF_QUERIES, _DEFAULT_OPTIONS: default.strip()}
+
+
+def _authentication(given: Mapping[str, str]) -> dict[str, str]:
+    """Only processes of this session may talk to it; between machines in cipher.
+
+    Raises:
+        ConfigError: ``spark_secret_missing``: the master makes no secret itself.
+    """
+    master = given.get("spark.master", "local")
+    if given.get("spark.authenticate", "true").strip().lower() != "true":
+        return {}
+    if re.fullmatch(r"local(\[[^]]*\])?", master.strip()):
+        return {"spark.authenticate": "true"}
+    makes_secret = master.startswith(("yarn", "k8s://"))
+    if not makes_secret and not any(key.startswith(_SECRET) for key in given):
+        raise ConfigError(
+            f"spark.master is {master}, which makes no secret for spark.authenticate: set "
+            f"{_SECRET} on the node and on the master, or spark.authenticate=false",
+            code="spark_secret_missing",
+        )
+    return {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
 
 
 def open_session(
@@ -230,7 +275,8 @@ def open_session(
         java_options: more options of the JVM; those for the archive of classes if None.
 
     Raises:
-        ConfigError: no usable Java, or jars that do not match their check sums.
+        ConfigError: no usable Java, jars that do not match their check sums, or no secret for a
+            remote master.
         RetriableError: jars could not be downloaded.
     """
     for name in _TALKERS:

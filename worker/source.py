@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from connect.errors import ConfigError, DataLost, IcefloeError, RetriableError
+from connect.foreign_text import are_hidden
 from connect.gateways.kafka import client_properties
 from connect.layout import TopicPartition
 from worker.told_errors import LARGE_RECORD, LETTERS_FULL
@@ -45,6 +47,12 @@ _PRODUCER_ONLY = frozenset({
 _DATA_LOST = ("Some data may have been lost", "OffsetOutOfRangeException", "KAFKA_DATA_LOSS")
 LARGE_RECORD_TEXT = "a record is not as small as the mean of those before it promised"
 _RESULTS_FULL = "bigger than spark.driver.maxResultSize"
+_CLASS_OR_CONDITION = re.compile(
+    r"^(?:Caused by: )?((?:\w+\.)*[A-Z]\w{0,60}(?:Error|Exception))(?=:|\s*$)"
+    r"|(?<=\[)([A-Z][A-Z0-9_.]+)(?=\])",
+    re.MULTILINE,
+)
+_CLASSES_MAX = 5
 _UNAVAILABLE = ("org.apache.kafka.common.errors.TimeoutException", "DisconnectException")
 
 
@@ -142,8 +150,14 @@ def check_positions(
             )
 
 
-def map_spark_error(error: BaseException) -> IcefloeError:
-    """What Spark raised out of a read, as one of ours; its message names the cause in one line."""
+def map_spark_error(error: BaseException, *, is_query: bool = False) -> IcefloeError:
+    """What Spark raised out of a read, as one of ours; its message names the cause in one line.
+
+    Args:
+        error: of Spark, py4j or ours.
+        is_query: whether a query of a connector ran in it: then no text of Spark's is passed on,
+            which may quote files and values, but the classes of the errors alone.
+    """
     if isinstance(error, IcefloeError):
         return error
     text = str(error)
@@ -151,8 +165,10 @@ def map_spark_error(error: BaseException) -> IcefloeError:
         return DataLost(
             "the source records that were asked for are no longer there", code="source_data_lost"
         )
+    # a trace of a Python worker quotes what stores and catalogs answer
+    cause = _classes(text) if is_query or are_hidden() else _cause(text)
     if any(sign in text for sign in _UNAVAILABLE):
-        return RetriableError(f"reading from Kafka: {_cause(text)}", code="broker_unavailable")
+        return RetriableError(f"reading from Kafka: {cause}", code="broker_unavailable")
     if LARGE_RECORD_TEXT in text:
         return RetriableError(LARGE_RECORD_TEXT, code=LARGE_RECORD)
     if _RESULTS_FULL in text:
@@ -161,7 +177,7 @@ def map_spark_error(error: BaseException) -> IcefloeError:
             "spark.driver.maxResultSize, and it cannot be made smaller",
             code=LETTERS_FULL,
         )
-    return RetriableError(f"the batch failed in Spark: {_cause(text)}", code="batch_failed")
+    return RetriableError(f"the batch failed in Spark: {cause}", code="batch_failed")
 
 
 def _cause(text: str) -> str:
@@ -175,6 +191,12 @@ def _cause(text: str) -> str:
     ]
     chosen = python[-1] if python else (causes[-1] if causes else (lines[0] if lines else ""))
     return chosen.removeprefix("Caused by: ")[:500]
+
+
+def _classes(text: str) -> str:
+    """The classes and conditions of errors in a trace, without their messages."""
+    found = dict.fromkeys(a or b for a, b in _CLASS_OR_CONDITION.findall(text))
+    return ", ".join(list(found)[-_CLASSES_MAX:]) or "no class is named"
 
 
 def _looks_like_error(line: str) -> bool:

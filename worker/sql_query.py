@@ -18,10 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import reduce
 from operator import add
-from typing import Any, Final, NoReturn
+from typing import Final
 
-from py4j.protocol import Py4JError
-from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 from pyspark.sql import types as T  # noqa: N812 - the same
@@ -35,7 +34,7 @@ from connect.transforms.sql_query import Join, star_of
 from worker.descriptors import DESCRIPTOR_DDL
 from worker.plan import PipelineSpec
 from worker.session import held_small, is_of_rows
-from worker.source import map_spark_error
+from worker.sql_expressions import Expressions, analyzed, refuse, spark_refusals
 from worker.sql_pieces import (
     CARRIED,
     DROPPED,
@@ -51,12 +50,10 @@ from worker.sql_pieces import (
 )
 from worker.sql_read import read, view_ddl
 from worker.sql_shares import Selected, ViewColumns, shares_of
+from worker.sql_sizes import Size, check_row, size_of
 from worker.sql_tables import StaticTables
 from worker.sql_write import write
 
-_NODES: Final = frozenset(
-    {"Project", "Join", "SubqueryAlias", "LocalRelation", "LogicalRDD", "ResolvedHint"}
-)
 _TYPES: Final = (
     *(T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType),
     *(T.DoubleType, T.DecimalType, T.StringType, T.BinaryType, T.DateType),
@@ -64,7 +61,6 @@ _TYPES: Final = (
 )
 _TEXTS: Final = (T.StringType, T.BinaryType)
 _NESTED: Final = (T.ArrayType, T.MapType, T.StructType)
-_MESSAGE_CHARACTERS_MAX: Final = 600
 
 
 def sql_plan(config: ConnectorConfig) -> SqlPlan | None:
@@ -95,6 +91,7 @@ class SparkQuery:
         self._joined: list[_Static] = []
         self._items: list[Selected] = []
         self.shares = Shares((), ())
+        self._expressions = Expressions(spark)
 
     def refresh(self) -> None:
         """Look at the static tables when it is time, and at the query when they changed.
@@ -105,12 +102,8 @@ class SparkQuery:
         """
         if not self._static_tables.refresh() and self._items:
             return
-        try:
+        with spark_refusals():
             self._prepare()
-        except (AnalysisException, ParseException) as error:
-            _refuse(_told(error))
-        except (PySparkException, Py4JError) as error:
-            raise map_spark_error(error) from error
 
     def run(self, rows: DataFrame, spec: PipelineSpec) -> DataFrame:
         """The descriptors of a micro-batch of Kafka's records; see ``worker.pipeline.run``."""
@@ -148,7 +141,8 @@ class SparkQuery:
         is_row = self._is_row()
         chosen = F.when(~is_row, DROPPED).when(failed, FAILED).when(left_out, DROPPED)
         if query.where is not None:
-            condition = self._tried([F.expr(query.where).alias("holds")])
+            where = self._expressions.column(query.where)
+            condition = self._tried([where.alias("holds")])
             is_asked = is_row & ~failed & ~left_out
             joined = joined.withColumn("__where", F.when(is_asked, condition))
             holds = F.coalesce(F.col("__where.holds"), F.lit(False))  # noqa: FBT003 - Spark's
@@ -157,7 +151,7 @@ class SparkQuery:
         found = [self._of_view(PLACE), self._of_view(CARRIED), F.col(STATE)]
         made = _made(selected, shares)
         if made:
-            items = [F.expr(each.text).alias(each.name) for each in made]
+            items = [self._expressions.column(each.text).alias(each.name) for each in made]
             row = F.when(F.col(STATE) == ROW, self._tried(items))
             if shares.is_fenced:
                 fence = F.struct(
@@ -179,13 +173,20 @@ class SparkQuery:
         joined = self._join_all(view)
         selected = list(self._named(joined))
         if query.where is not None:
-            kind = joined.select(F.expr(query.where)).schema[0].dataType
+            where = self._expressions.column(query.where)
+            with spark_refusals(query.where):
+                kind = joined.select(where).schema[0].dataType
             if not isinstance(kind, T.BooleanType):
-                _refuse(f"WHERE is no condition: it gives {kind.simpleString()}")
+                refuse(f"WHERE is no condition: it gives {kind.simpleString()}")
+        check_row([self._sized(joined, each.text) for each in selected])
+        if query.where is not None:
+            self._sized(joined, query.where)
         everything = Shares((), tuple(Item(each.name) for each in selected))
-        self._judge(self._over(view, selected, everything))
+        self._expressions.judge(self._over(view, selected, everything))
         keys = [(static.left, static.sides) for static in self._joined]
-        self.shares = shares_of(self._plan, ViewColumns(view), joined, selected, keys)
+        self.shares = shares_of(
+            self._plan, ViewColumns(view, self._expressions), joined, selected, keys
+        )
         self._items = selected
         seen = self._spark.createDataFrame([], view_ddl(self._plan, self.shares.seen))
         self._over(seen, selected, self.shares)  # Spark would say what is missing
@@ -194,19 +195,28 @@ class SparkQuery:
         table = self._spark.createDataFrame(self._static_tables.tables[join.table])
         right = table.alias(join.alias)
         sides = [self._sides(join, each.left, each.right, left, right) for each in join.on]
-        keys = [F.expr(side).alias(_key(number, i)) for i, (_, side) in enumerate(sides)]
+        texts = [side for _, side in sides]
+        keys = [
+            self._expressions.column(side).alias(_key(number, i)) for i, side in enumerate(texts)
+        ]
         found = right.select("*", *keys, F.lit(True).alias(_hit(number)))  # noqa: FBT003 - Spark's
         for i in range(len(keys)):  # null equals nothing
             found = found.where(F.col(_key(number, i)).isNotNull())
-        self._judge(right.select(*keys))
+        self._expressions.judge(right.select(*keys))
+        for mine, its in sides:
+            self._sized(left, mine)
+            self._sized(right, its)
+        condition = None
         try:
             rows = found.toArrow()
         except PySparkException as error:
+            condition = error.getCondition() or "an error of Spark"
+        if condition is not None:  # outside of the handler: a trace would show Spark's text
             raise ConfigError(
                 f"static table {join.table}: the condition of its join fails for a row of it: "
-                f"{error.getCondition()}",
+                f"{condition}",
                 code="sql_table",
-            ) from error
+            )
         return _Static(
             self._spark.createDataFrame(rows), left, [side for side, _ in sides], table.columns
         )
@@ -218,18 +228,20 @@ class SparkQuery:
         ways = [
             (mine, its, kind, of_table)
             for mine, its in ((first, second), (second, first))
-            if (kind := _type(left, mine)) is not None
-            and (of_table := _type(right, its)) is not None
+            if (kind := self._type(left, mine)) is not None
+            and (of_table := self._type(right, its)) is not None
         ]
         text = f"{first} = {second} of JOIN {join.table}"
-        left.join(right).select(F.expr(f"({first}) = ({second})"))  # Spark names what is wrong
+        column = self._expressions.column
+        with spark_refusals(text):  # Spark finds what is wrong
+            left.join(right).select(column(first) == column(second))
         if not ways:
-            _refuse(f"{text}: one side must be of the static table, the other of what precedes it")
+            refuse(f"{text}: one side must be of the static table, the other of what precedes it")
         if len(ways) > 1:
-            _refuse(f"{text}: both sides may be either table's; write <alias>.<column>")
+            refuse(f"{text}: both sides may be either table's; write <alias>.<column>")
         mine, its, kind, of_table = ways[0]
         if kind.simpleString() != of_table.simpleString():
-            _refuse(
+            refuse(
                 f"{text}: the sides have the types {kind.simpleString()} and "
                 f"{of_table.simpleString()}; write a CAST"
             )
@@ -242,12 +254,13 @@ class SparkQuery:
             star = star_of(item)
             texts = [item] if star is None else list(self._columns(star))
             for text in texts:
-                (column,) = joined.select(F.expr(text)).schema.fields
+                with spark_refusals(text):
+                    (column,) = joined.select(self._expressions.column(text)).schema.fields
                 if column.name.lower() in names:
-                    _refuse(f"two columns of the query are called {column.name}")
+                    refuse(f"two columns of the query are called {column.name}")
                 if not _is_writable(column.dataType):
                     kind = column.dataType.simpleString()
-                    _refuse(f"column {column.name} has the type {kind}, which no table takes")
+                    refuse(f"column {column.name} has the type {kind}, which no table takes")
                 names.add(column.name.lower())
                 yield Selected(text, column.name, column.dataType)
 
@@ -260,21 +273,22 @@ class SparkQuery:
         ]
         chosen = [r for r in relations if not star or r[0].lower() == star.lower()]
         if not chosen:
-            _refuse(f"{star}.* names no relation of the query")
+            refuse(f"{star}.* names no relation of the query")
         for alias, columns in chosen:
             yield from (f"{_quoted(alias)}.{_quoted(column)}" for column in columns)
 
-    def _judge(self, found: DataFrame) -> None:
-        plan = found._jdf.queryExecution().analyzed()  # noqa: SLF001 - pyspark shows no plan
-        jvm: Any = self._spark._jvm  # noqa: SLF001 - the same
-        patterns = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
-        for name in _node_names(plan):
-            if name not in _NODES:
-                _refuse(f"{name} is not possible: records are looked at one by one")
-        if plan.containsPattern(patterns.PLAN_EXPRESSION()):
-            _refuse("subqueries are not possible: records are looked at one by one")
-        if not plan.deterministic() or plan.containsPattern(patterns.CURRENT_LIKE()):
-            _refuse("a function of the query gives another result when it is tried again")
+    def _type(self, rows: DataFrame, text: str) -> T.DataType | None:
+        """The type of an expression; None when a name in it is unknown there."""
+        column = self._expressions.column(text)
+        try:
+            found: T.DataType = rows.select(column).schema[0].dataType
+        except AnalysisException:
+            return None
+        return found
+
+    def _sized(self, rows: DataFrame, text: str) -> Size:
+        """The bound of an expression's size."""
+        return size_of(analyzed(rows.select(self._expressions.column(text))).projectList().apply(0))
 
     # -------------------------------------------------------------- parts of the plan
 
@@ -283,7 +297,9 @@ class SparkQuery:
         query = self._plan.query
         found = view.alias(query.alias)
         for number, (join, static) in enumerate(zip(query.joins, self._joined, strict=False)):
-            keys = [F.expr(text).alias(f"k{i}") for i, text in enumerate(static.sides)]
+            keys = [
+                self._expressions.column(text).alias(f"k{i}") for i, text in enumerate(static.sides)
+            ]
             tried = F.when(self._is_row(), self._tried(keys))  # others find nothing
             found = found.withColumn(_on(number), tried)
             condition = " AND ".join(
@@ -301,11 +317,7 @@ class SparkQuery:
 
     def _tried(self, columns: list[Column]) -> Column:
         """A struct of expressions; null where one of them fails."""
-        jvm: Any = self._spark._jvm  # noqa: SLF001 - no function of pyspark gives it
-        utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
-        inner = utils.expression(F.struct(*columns)._jc)  # noqa: SLF001 - the same
-        tried = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(inner)
-        return Column(utils.column(tried))
+        return self._expressions.tried(F.struct(*columns))
 
 
 class _Static:
@@ -350,27 +362,6 @@ def _quoted(name: str) -> str:
     return f"`{escaped}`"
 
 
-def _refuse(why: str) -> NoReturn:
-    raise ConfigError(f"the query of Sql: {why}", code="sql_query")
-
-
-def _told(error: PySparkException) -> str:
-    """Spark's sentence, without the plan that follows it."""
-    text = str(error).split("\n'", 1)[0].split("\n+-", 1)[0].split(";\n", 1)[0]
-    return " ".join(text.split())[:_MESSAGE_CHARACTERS_MAX]
-
-
-def _type(rows: DataFrame, text: str) -> T.DataType | None:
-    """The type of an expression; None when a name in it is unknown there."""
-    try:
-        found: T.DataType = rows.select(F.expr(text)).schema[0].dataType
-    except ParseException:
-        raise
-    except AnalysisException:
-        return None
-    return found
-
-
 def _is_writable(kind: T.DataType) -> bool:
     if isinstance(kind, T.ArrayType):
         return _is_writable(kind.elementType)
@@ -379,10 +370,3 @@ def _is_writable(kind: T.DataType) -> bool:
     if isinstance(kind, T.StructType):
         return all(_is_writable(field.dataType) for field in kind.fields)
     return isinstance(kind, _TYPES)
-
-
-def _node_names(plan: Any) -> Iterator[str]:
-    yield str(plan.nodeName())
-    children = plan.children()
-    for place in range(children.size()):
-        yield from _node_names(children.apply(place))

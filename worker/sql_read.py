@@ -107,7 +107,9 @@ def read(
         evolve_schema_enabled=False,
         route_field=None,
     )
-    inner = dataclasses.replace(spec, config=config, tables=(_view(plan),), absent=frozenset())
+    inner = dataclasses.replace(
+        spec, config=config, tables=(_view(plan),), absent=frozenset(), unusable={}
+    )
     alias = spec.config.transforms[-1].alias
     return partial(_read, inner, alias, shares, spec.has_dead_letters)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
 from pyspark.sql import types as T  # noqa: N812 - the same
 
 from connect.transforms.sql import SqlPlan
+from worker.sql_expressions import Expressions, analyzed
 from worker.sql_pieces import Item, Shares, has_list
 from worker.sql_read import view_columns
 
@@ -35,15 +34,17 @@ class ViewColumns:
 
     Args:
         view: all of the view, any rows.
+        expressions: of the query.
     """
 
-    def __init__(self, view: DataFrame) -> None:
-        output = _analyzed(view).output()
+    def __init__(self, view: DataFrame, expressions: Expressions) -> None:
+        self._expressions = expressions
+        output = analyzed(view).output()
         self._all = [output.apply(i) for i in range(output.size())]
 
     def path(self, rows: DataFrame, text: str) -> tuple[str, ...]:
         """The column that an expression is, and the fields inside of it; empty for any other."""
-        plan = _analyzed(rows.select(F.expr(text)))
+        plan = analyzed(rows.select(self._expressions.column(text)))
         if plan.nodeName() != "Project":
             return ()
         expression = plan.projectList().apply(0)
@@ -61,7 +62,7 @@ class ViewColumns:
 
     def used(self, rows: DataFrame, texts: Iterable[str]) -> set[str]:
         """The columns that expressions look at."""
-        found = _analyzed(rows.select(*map(F.expr, texts))).references()
+        found = analyzed(rows.select(*map(self._expressions.column, texts))).references()
         return {str(a.name()) for a in self._all if found.contains(a)}
 
 
@@ -102,7 +103,3 @@ def shares_of(
     for rows, sides in keys:
         used |= columns.used(rows, sides)
     return Shares(tuple(name for name in kinds if name in used), tuple(items), is_fenced)
-
-
-def _analyzed(rows: DataFrame) -> Any:
-    return rows._jdf.queryExecution().analyzed()  # noqa: SLF001 - pyspark shows no plan

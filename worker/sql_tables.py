@@ -9,18 +9,22 @@ Rules of this file:
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import structlog
+from pyiceberg.table import Table
 
 from connect.clock import Clock
+from connect.config.static_tables_policy import EVERY_STATIC_TABLE, StaticTablesPolicy, is_location
 from connect.errors import CommitRefused, ConfigError
 from connect.gateways.catalog import CatalogGateway
 from connect.gateways.parquet import parquet_files
 from connect.gateways.storage import storage_errors, storage_properties
-from connect.transforms.sql import SqlPlan, is_parquet
+from connect.transforms.sql import SqlPlan
 
 log = structlog.get_logger("worker.sql")
 
@@ -33,11 +37,13 @@ class StaticTables:
         plan: names them.
         catalog: where Iceberg tables are; its owner closes it.
         clock: for the age of what is known.
+        policy: what the node's operator lets the query join.
     """
 
     plan: SqlPlan
     catalog: CatalogGateway
     clock: Clock
+    policy: StaticTablesPolicy = EVERY_STATIC_TABLE
     tables: dict[str, pa.Table] = field(default_factory=dict, init=False)
     _versions: dict[str, Any] = field(default_factory=dict, init=False)
     _looked_ms: int | None = field(default=None, init=False)
@@ -55,7 +61,8 @@ class StaticTables:
         changed = False
         for name, place in self.plan.tables.items():
             try:
-                read = self._parquet if is_parquet(place) else self._iceberg
+                self._check_policy(place)
+                read = self._parquet if is_location(place) else self._iceberg
                 found = read(name, place)
             except ConfigError as error:
                 error.code = "sql_table"
@@ -80,8 +87,14 @@ class StaticTables:
         version = (table.metadata.table_uuid, snapshot and snapshot.snapshot_id, table.schema())
         if self._versions.get(name) == version:
             return None
-        with storage_errors(f"reading {place}"):
+        with storage_errors(f"reading {place}"), _unreadable(place):
+            self._check_manifests(table)
             scan = table.scan()
+            self._check_files(
+                file.file_path
+                for task in scan.plan_files()
+                for file in (task.file, *task.delete_files)
+            )
             self._check_size(name, sum(task.file.file_size_in_bytes for task in scan.plan_files()))
             found = scan.to_arrow()
         self._versions[name] = version
@@ -96,6 +109,22 @@ class StaticTables:
         self._versions[name] = files.files
         return found
 
+    def _check_policy(self, place: str) -> None:
+        if (why := self.policy.refusal(place)) is not None:
+            raise ConfigError(why)
+
+    def _check_manifests(self, table: Table) -> None:
+        """Metadata comes from outside: it may name any file as a manifest."""
+        snapshot = table.current_snapshot()
+        if snapshot is not None:
+            self._check_files([snapshot.manifest_list])
+            self._check_files(manifest.manifest_path for manifest in snapshot.manifests(table.io))
+
+    def _check_files(self, paths: Iterable[str]) -> None:
+        """Refuse files of a table that lie where the connector's own tables may not."""
+        if (why := self.catalog.locations.refusals(paths)) is not None:
+            raise ConfigError(f"its file {why}")
+
     def _check_size(self, name: str, size: int) -> None:
         if size > self.plan.bytes_max:
             raise ConfigError(
@@ -103,6 +132,15 @@ class StaticTables:
                 f"{self.plan.bytes_max}",
                 code="sql_table",
             )
+
+
+@contextlib.contextmanager
+def _unreadable(place: str) -> Iterator[None]:
+    """Name a table whose files are not what they should be, without what is in them."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, EOFError, pa.ArrowException) as error:
+        raise ConfigError(f"{place} cannot be read: {type(error).__name__}") from None
 
 
 def spark_table(table: pa.Table) -> pa.Table:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, cast
@@ -17,28 +19,28 @@ from pyiceberg.io.pyarrow import (
     schema_to_pyarrow,
 )
 from pyiceberg.schema import Schema, sanitize_column_names
-from pyiceberg.table.locations import LocationProvider, load_location_provider
+from pyiceberg.table.locations import LocationProvider
 
 from connect import failpoints
-from connect.errors import ConfigError
+from connect.errors import RetriableError
 from connect.gateways.storage import open_storage, verify_written
+from connect.tables import properties
 from control_schemas.events import ContentFile, FileContent
 from worker.metrics import file_metrics
 from worker.partitions import Partitioner, PartitionKey
 from worker.plan import TablePlan
+from worker.told_errors import NOT_WRITABLE
 
 FileNames = Callable[[], str]
 
 _TARGET_BYTES: Final = 512 * 2**20
 _GROUP_BYTES: Final = 128 * 2**20
-_METRICS: Final = "write.metadata.metrics."
 _PAGE_BYTES: Final = 2**20
 _DICTIONARY_BYTES: Final = 2 * 2**20
 _DICTIONARY_SAMPLE: Final = 20_000
+_MESSAGE_CHARACTERS_MAX: Final = 500
+_REFUSED: Final = re.compile(r"ACCESS_DENIED|AccessDenied|HTTP status 403|NO_SUCH_BUCKET")
 _ZSTD_LEVEL: Final = 1  # as small as 3 on payments and logs, for a fifth less CPU
-_CODECS: Final = {"uncompressed": "none", "none": "none"} | {
-    c: c for c in ("zstd", "gzip", "snappy", "lz4", "brotli")
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +85,6 @@ class TableWriter:
         plan: the table.
         file_names: gives names that nobody else gives.
         equality_ids: for equality deletes the key columns, which the plan's schema then holds.
-
-    Raises:
-        ConfigError: a table property has a value that cannot be followed.
     """
 
     def __init__(
@@ -94,21 +93,19 @@ class TableWriter:
         self.plan = plan
         self._equality_ids = equality_ids
         self.spec = plan.spec
-        metrics = {k: v for k, v in plan.properties.items() if k.startswith(_METRICS)}
+        metrics = properties.metrics(plan.properties)
         self._shape = _shape(plan.schema_json, tuple(sorted(metrics.items())))
         self.schema = self._shape.schema
         self.arrow_schema = self._shape.arrow_schema
         self.row_schema = self._shape.row_schema
         self.columns_key = self._shape.columns_key
         self.partitioner = Partitioner(self.spec, self.schema)
-        self.target_bytes = _integer(plan, "write.target-file-size-bytes", _TARGET_BYTES)
-        self.group_bytes = _integer(plan, "write.parquet.row-group-size-bytes", _GROUP_BYTES)
+        given = plan.properties
+        self.target_bytes = properties.size(given, properties.TARGET_BYTES, _TARGET_BYTES)
+        self.group_bytes = properties.size(given, properties.GROUP_BYTES, _GROUP_BYTES)
         self._file_names = file_names
         self._io: FileIO = open_storage(plan.io_properties, plan.location)
-        self._locations: LocationProvider = load_location_provider(
-            plan.location,
-            {k: v for k, v in plan.properties.items() if k != "write.py-location-provider.impl"},
-        )
+        self._locations: LocationProvider = properties.location_provider(plan.location, given)
         self._options = _parquet_options(plan)
 
     def open(self, key: PartitionKey, dictionaries: list[str]) -> OpenFile:
@@ -116,8 +113,12 @@ class TableWriter:
         name = self._file_names()
         folder = _Folder(key.path) if key.path else None
         path = self._locations.new_data_location(name, cast("Any", folder))
-        # nobody else has the name; asking whether it is there would cost two requests
-        stream: Any = self._io.new_output(path).create(overwrite=True)
+        try:
+            with self.storing():
+                # nobody else has the name; asking whether it is there would cost two requests
+                stream: Any = self._io.new_output(path).create(overwrite=True)
+        except ValueError as error:  # no client for the location's scheme, or no name of a file
+            raise self._not_writable(error) from error
         writer = pq.ParquetWriter(
             stream,
             self.arrow_schema,
@@ -128,10 +129,12 @@ class TableWriter:
 
     def finish(self, file: OpenFile) -> ContentFile:
         """End a file and describe it."""
-        file.writer.close()
-        size = file.stream.tell()
-        file.stream.close()
-        verify_written(self._io, {file.path: size})
+        with self.storing():
+            file.writer.close()
+            size = file.stream.tell()
+            file.stream.close()
+        with self.storing():
+            verify_written(self._io, {file.path: size})
         failpoints.hit("W3")
         footer = file.writer.writer.metadata
         metrics = file_metrics(footer, self._shape.metrics, self._shape.ids)
@@ -152,6 +155,27 @@ class TableWriter:
             split_offsets=tuple(metrics.split_offsets),
             equality_ids=self._equality_ids or None,
             sort_order_id=0,
+        )
+
+    @contextlib.contextmanager
+    def storing(self) -> Iterator[None]:
+        """Name the table where its store refuses a file for good; outages stay what they are.
+
+        Raises:
+            RetriableError: ``table_not_writable``.
+        """
+        try:
+            yield
+        except (OSError, RetriableError) as error:
+            for said in (error, error.__cause__):  # ``verify_written`` wraps what the store said
+                if isinstance(said, PermissionError) or (said and _REFUSED.search(str(said))):
+                    raise self._not_writable(said) from error
+            raise
+
+    def _not_writable(self, error: BaseException) -> RetriableError:
+        text = " ".join(str(error).split())[:_MESSAGE_CHARACTERS_MAX]
+        return RetriableError(
+            f"the store refuses the table's files: {text}", code=NOT_WRITABLE, table=self.plan.name
         )
 
     def discard(self, path: str) -> None:
@@ -215,37 +239,15 @@ def _repeating(path: str, column: Any) -> list[str]:
     return [path] if distinct * 2 < len(column) else []
 
 
-def _integer(plan: TablePlan, key: str, default: int) -> int:
-    text = plan.properties.get(key)
-    try:
-        return default if text is None else int(text)
-    except ValueError:
-        raise ConfigError(
-            f"table property {key} is no number: {text!r}",
-            code="table_property",
-            table=plan.name,
-        ) from None
-
-
 def _parquet_options(plan: TablePlan) -> dict[str, Any]:
-    name = plan.properties.get("write.parquet.compression-codec", "zstd").lower()
-    codec = _CODECS.get(name)
-    if codec is None:
-        raise ConfigError(
-            f"unknown compression codec {name!r}", code="table_property", table=plan.name
-        )
-    level = plan.properties.get("write.parquet.compression-level")
-    has_level = codec in ("zstd", "gzip", "brotli") and level not in (None, "null")
-    if has_level:
-        _integer(plan, "write.parquet.compression-level", 0)
+    given = plan.properties
+    codec, level = properties.codec(given), properties.level(given)
     return {
         "compression": codec,
-        "compression_level": int(level or 0)
-        if has_level
-        else (_ZSTD_LEVEL if codec == "zstd" else None),
-        "data_page_size": _integer(plan, "write.parquet.page-size-bytes", _PAGE_BYTES),
-        "dictionary_pagesize_limit": _integer(
-            plan, "write.parquet.dict-size-bytes", _DICTIONARY_BYTES
+        "compression_level": _ZSTD_LEVEL if level is None and codec == "zstd" else level,
+        "data_page_size": properties.size(given, properties.PAGE_BYTES, _PAGE_BYTES),
+        "dictionary_pagesize_limit": properties.size(
+            given, properties.DICTIONARY_BYTES, _DICTIONARY_BYTES
         ),
         "store_schema": False,
         "store_decimal_as_integer": True,

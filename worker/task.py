@@ -26,8 +26,8 @@ from connect.config.connector import ConnectorConfig
 from connect.errors import CommitError, CommitRefused, DataLost, RetriableError
 from connect.gateways.kafka import LogReader, TransactionalProducer, client_properties
 from connect.gateways.kafka_admin import KafkaAdmin
-from connect.lost_offsets import refuse_lost_offsets
-from connect.predecessors import committed_offsets, wait_until_left
+from connect.lost_offsets import LostOffsets
+from connect.predecessors import GROUP_IN_USE, committed_offsets, wait_until_left
 from connect.stalls import Stalls
 from worker.announcer import Announcer
 from worker.control import ControlLog, Heard
@@ -43,6 +43,7 @@ from worker.topics import SourceTopics
 from worker.wiring import TaskAssignment, Wiring
 
 LOOK_MS, LISTEN_MS = 1_000, 250
+KEEP_MS = 600_000
 RESTART_MIN_MS, RESTART_MAX_MS = 500, 30_000
 FAILURES_UNTIL_REPORTED = 5
 FAILING_MS_MAX = 30_000  # a broker that does not answer takes this long to fail once
@@ -107,12 +108,13 @@ class ConnectorTask:
                 failures += 1
                 is_long = clock.monotonic_ms() - since_ms >= FAILING_MS_MAX
                 self.figures.retries += 1
-                delay_ms = min(RESTART_MIN_MS * 2 ** (failures - 1), RESTART_MAX_MS)
+                doublings = 0 if e.code == GROUP_IN_USE else failures - 1  # that wait was long
+                delay_ms = min(RESTART_MIN_MS * 2**doublings, RESTART_MAX_MS)
                 log.warning(
                     "task starts over", error=str(e), code=e.code, delay_ms=delay_ms,
                     connector=self.config.name, task=self.assignment.task, at_ms=clock.now_ms(),
                 )  # fmt: skip
-                if failures >= FAILURES_UNTIL_REPORTED or is_long or e.code == "group_in_use":
+                if failures >= FAILURES_UNTIL_REPORTED or is_long or e.code == GROUP_IN_USE:
                     self.wiring.report("FAILED", e)
                 self.pause(delay_ms)
 
@@ -130,6 +132,7 @@ class _Life:
         self._asked: UUID | None = None
         self._answered: UUID | None = None
         self._looked_ms = 0
+        self._stored_ms = self._clock.monotonic_ms()
         self._reading_to: Offsets = {}
         self._closing: list[Callable[[], None]] = []
         self._ratio = DeadLetterLimits.of(owner.config.errors)
@@ -151,6 +154,7 @@ class _Life:
                 self._answer_fully()
             elif self._clock.monotonic_ms() - self._looked_ms >= LOOK_MS:
                 self._read_if_much_waits()
+                self._keep_offsets()
         self._leave()
 
     # ------------------------------------------------------------------ start
@@ -166,7 +170,7 @@ class _Life:
         self._closing.append(producer.close)
         failpoints.hit("W13")
         producer.init()
-        check_layout(self._wiring, config, self._owner.assignment)
+        self._floor = check_layout(self._wiring, config, self._owner.assignment)
         self._admin = KafkaAdmin(
             client_properties(
                 node, config.consumer_overrides, config.kafka_overrides, prefix="admin."
@@ -187,6 +191,7 @@ class _Life:
             control_topic=config.control_topic,
             connect_group_id=config.connect_group_id,
             layout=self._owner.assignment.layout,
+            task=self._owner.assignment.task,
             clock=self._clock,
             dead_letter=self._runner.dead_letter,
         )
@@ -201,6 +206,7 @@ class _Life:
             + config.commit_timeout_ms,
         )
         self._backlog.heard(self._clock.monotonic_ms())
+        self._valid_through_ms: int | None = None
         self._stalls = Stalls(config.lso_stalled_ms, config.name)
         self._drain = Drain(
             self._wiring.session,
@@ -223,19 +229,20 @@ class _Life:
         self._control.start_at_end()
 
     def _positions(self) -> Offsets:
-        """Committed source offsets; where there is none, what ``auto.offset.reset`` says.
+        """Committed source offsets; of partitions never read, what ``auto.offset.reset`` says.
 
         The latter are stored at once: a crash before the first announcement must not make the
-        next start begin elsewhere.
+        next start begin elsewhere. A partition that was read before stops the task.
         """
         self._until_sure(lambda: self._topics.check({}))
         committed = committed_offsets(self._admin, self._config, self._partitions)
-        if all(at is None for at in committed.values()):
+        marks = self._admin.watermarks(self._partitions)
+        if missing := {tp: marks[tp] for tp, at in committed.items() if at is None}:
             kafka = client_properties(
                 self._wiring.node, self._config.kafka_overrides, prefix="consumer."
             )
-            refuse_lost_offsets(self._config, kafka, self._admin, self._clock)
-        marks = self._admin.watermarks(self._partitions)
+            lost = LostOffsets(self._config, kafka, self._admin, self._clock)
+            lost.refuse_partitions(missing, self._floor, dict(self._owner.assignment.topic_ids))
         is_latest = self._config.auto_offset_reset == "latest"
         fresh = {tp: marks[tp][1 if is_latest else 0] for tp, at in committed.items() if at is None}
         if fresh:
@@ -263,6 +270,13 @@ class _Life:
 
     # ------------------------------------------------------------------ rounds
 
+    def _keep_offsets(self) -> None:
+        """Store the offsets again while no round asks for an answer: brokers forget them."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._stored_ms >= KEEP_MS:
+            self._announcer.store_offsets(self._ledger.announced_offsets)
+            self._stored_ms = now_ms
+
     def _listen_ms(self) -> int:
         since_look = self._clock.monotonic_ms() - self._looked_ms
         return max(1, min(LISTEN_MS, LOOK_MS - since_look))
@@ -274,7 +288,10 @@ class _Life:
                     self._asked = heard.commit_id
                 self._backlog.heard(self._clock.monotonic_ms())
             else:
-                self._backlog.completed(heard.commit_id)
+                waiting = heard.waiting_of(self._owner.assignment.task)
+                self._backlog.completed(heard.commit_id, waiting)
+                if heard.valid_through_us is not None:
+                    self._valid_through_ms = heard.valid_through_us // 1000
                 if self._asked == heard.commit_id:
                     self._asked = None  # that round is over, the next one takes what we have
         self._figures.malformed_events = self._control.malformed
@@ -353,7 +370,7 @@ class _Life:
     def _batch(self, rows: DataFrame, part: Slice) -> None:
         started_ms = self._clock.monotonic_ms()
         with self._errors.counted():
-            batch = self._runner.run(rows, part)
+            batch = self._runner.run(rows, part, self._valid_through_ms)
         self._errors.tolerated(batch)
         self._ratio.add(batch)
         self._ledger.add(batch)
@@ -383,6 +400,7 @@ class _Life:
         started_ms = self._clock.monotonic_ms()
         letters = self._announcer.announce(commit_id, answer)
         self._ledger.announced(answer)
+        self._stored_ms = self._clock.monotonic_ms()
         self._figures.announced(letters, started_ms, now_ms=self._clock.monotonic_ms())
         self._answered = self._asked or self._answered
         self._asked = None

@@ -7,12 +7,16 @@ Rules of this file:
   files wait with the coordinator, which says so, and the other tables go on.
 - A table that is missing from the start is an error where the configuration names it, and
   unmatched where a record names it; with auto-create the first record for it makes it.
+- What is wrong with one table stops no other. A known table that cannot be loaded is written as it
+  was known; one that cannot be used is unusable until the next look, and its records are refused.
 - Creating and widening race with other tasks and other writers: the winner's table is taken, and
   the difference is worked out again from it.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import structlog
@@ -35,15 +39,19 @@ from connect.errors import (
     CommitConflict,
     CommitRefused,
     CommitStateUnknown,
+    ConfigError,
     InvariantViolation,
     RetriableError,
 )
 from connect.gateways.catalog import CatalogGateway
-from connect.gateways.storage import delete_files, storage_properties
+from connect.gateways.guarded_io import table_storage
+from connect.gateways.storage import delete_files
 from connect.tables.delete_specs import delete_spec, unpartitioned_spec_added
+from connect.tables.properties import ignored
 from connect.tables.schema_changes import SchemaChanges, apply_changes, merge
 from worker.descriptors import BatchResult, SchemaRequest, TableRequest
-from worker.plan import ChangePlan, PipelineSpec, TablePlan
+from worker.plan import ChangePlan, PipelineSpec, TablePlan, UnusableTable
+from worker.unusable_tables import UNSUITABLE, judge, unusable
 
 REFRESH_MS = 60_000
 COMMITS_MAX = 10
@@ -65,7 +73,10 @@ class TaskTables:
     catalog: CatalogGateway
     clock: Clock
     _tables: dict[str, Table] = field(default_factory=dict, init=False)
+    _plans: dict[str, TablePlan] = field(default_factory=dict, init=False)
     _absent: set[str] = field(default_factory=set, init=False)
+    _unusable: dict[str, UnusableTable] = field(default_factory=dict, init=False)
+    _warned: dict[str, object] = field(default_factory=dict, init=False)
     _loaded_ms: int | None = field(default=None, init=False)
     _spec: PipelineSpec | None = field(default=None, init=False)
 
@@ -73,43 +84,69 @@ class TaskTables:
         """Look at the tables again when what is known of them is old.
 
         Raises:
-            CommitRefused: a table that the configuration names is missing or may not be read.
+            CommitRefused: a table that the configuration names is missing, or none of those that
+                it names may be read.
+            ConfigError: none of those that it names can be written.
             RetriableError: the catalog is away.
         """
         now_ms = self.clock.monotonic_ms()
         if self._loaded_ms is not None and now_ms - self._loaded_ms < REFRESH_MS:
             return
         self._absent.clear()
-        for name in sorted({*self.config.tables, *self._tables}):
+        for name in sorted({*self.config.tables, *self._tables, *self._unusable}):
             self._load(name, is_named=name in self.config.tables)
+        named = self.config.tables
+        if named and not self.config.dynamic_enabled and all(n in self._unusable for n in named):
+            first = self._unusable[named[0]]
+            raise ConfigError(
+                f"no table of the connector can be written: {first.message}",
+                code=first.code,
+                connector=self.config.name,
+                table=named[0],
+            )
         self._loaded_ms = now_ms
 
     @property
     def are_known(self) -> bool:
         """Whether every table that the configuration names is known, and one at least."""
-        return bool(self._tables) and all(name in self._tables for name in self.config.tables)
+        known = self._plans.keys() | self._unusable.keys()
+        return bool(self._plans) and all(name in known for name in self.config.tables)
 
     def spec(self) -> PipelineSpec:
         """What the pipeline is told of the tables now; errors as ``refresh``."""
         if self._loaded_ms is None:
             self.refresh()
         if self._spec is None:
-            plans = tuple(self._plan(name, table) for name, table in sorted(self._tables.items()))
-            self._spec = PipelineSpec(self.config, plans, frozenset(self._absent))
+            plans = tuple(plan for _, plan in sorted(self._plans.items()))
+            self._spec = PipelineSpec(
+                self.config, plans, frozenset(self._absent), unusable=dict(self._unusable)
+            )
         return self._spec
 
     def serve(self, result: BatchResult) -> None:
-        """Do what a batch asked for.
+        """Do what a batch asked for; a table that this is refused for is unusable.
 
         Raises:
-            CommitRefused: the catalog does not let us.
             RecordError: more new columns than one change may bring.
             RetriableError: the catalog is away, or others change the schema all the time.
         """
         for request in result.table_requests:
-            self._add(request)
+            with self._alone(request.table):
+                self._add(request)
         for change in result.schema_requests:
-            self._widen(change)
+            with self._alone(change.table):
+                self._widen(change)
+
+    def reload(self, name: str) -> None:
+        """Load a table again at once: what it lent may open its store."""
+        self._load(name, is_named=name in self.config.tables)
+
+    def give_up(self, name: str, error: Exception) -> None:
+        """Refuse a table's records until the tables are loaded again."""
+        self._plans.pop(name, None)
+        self._unusable[name] = unusable(error)
+        self._spec = None
+        self._warn(name, "table cannot be written", self._unusable[name])
 
     def discard(self, result: BatchResult) -> None:
         """Delete files that nobody will announce; what stays is an orphan."""
@@ -126,7 +163,7 @@ class TaskTables:
             table,
             name=name,
             catalog=self.config.catalog_name,
-            io_properties=storage_properties(table.io.properties),
+            io_properties=table_storage(table, self.config.write_properties),
             write_properties=self.config.write_properties,
             changes=self._change_plan(name, table) if self.config.is_row_level else None,
         )
@@ -143,14 +180,15 @@ class TaskTables:
 
     def _load(self, name: str, *, is_named: bool) -> None:
         try:
-            self._know(name, self.catalog.load(name.split(".")))
-        except CommitRefused as e:
-            if e.code != "table_missing":
-                raise e.at(connector=self.config.name) from e
+            with self._alone(name):
+                self._know(name, self.catalog.load(name.split(".")))
+        except CommitRefused as e:  # it is missing
             if is_named and name in self._tables and not self.config.auto_create_enabled:
                 log.warning("table gone; its files wait", connector=self.config.name, table=name)
                 return
             self._tables.pop(name, None)
+            self._plans.pop(name, None)
+            self._unusable.pop(name, None)
             self._spec = None
             if self.config.auto_create_enabled:
                 return  # the first record for it makes it
@@ -159,9 +197,51 @@ class TaskTables:
                 raise e.at(connector=self.config.name) from e
             self._absent.add(name)
 
+    @contextlib.contextmanager
+    def _alone(self, name: str) -> Iterator[None]:
+        """Keep what is wrong with a table from stopping the others.
+
+        Raises:
+            CommitRefused: ``table_missing``.
+            RecordError, RetriableError: not about the table alone.
+        """
+        try:
+            yield
+        except UNSUITABLE as error:
+            if isinstance(error, CommitRefused) and error.code == "table_missing":
+                raise
+            if isinstance(error, CommitRefused) and name in self._plans:
+                self._warn(name, "table not loaded; it is written as known", unusable(error))
+            else:
+                self.give_up(name, error)
+
+    def _warn(self, name: str, event: str, what: UnusableTable) -> None:
+        if self._warned.get(name) != what:
+            self._warned[name] = what
+            log.warning(
+                event,
+                connector=self.config.name,
+                table=name,
+                code=what.code,
+                error=what.message,
+            )
+
     def _know(self, name: str, table: Table) -> None:
-        self._tables[name] = self._prepared(name, table) if self.config.is_row_level else table
+        table = self._tables[name] = (
+            self._prepared(name, table) if self.config.is_row_level else table
+        )
+        self._plans.pop(name, None)  # what was known of it does not hold
+        plan = self._plan(name, table)
+        judge(plan)
+        self._plans[name] = plan
+        self._unusable.pop(name, None)
         self._spec = None
+        unused = ignored(plan.properties)
+        if self._warned.pop(name, {}) != unused and unused:
+            log.warning(
+                "table properties not used", connector=self.config.name, table=name, **unused
+            )
+        self._warned[name] = unused
 
     def _prepared(self, name: str, table: Table) -> Table:
         """The table with a partition spec that deletes can be written under."""

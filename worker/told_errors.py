@@ -14,12 +14,15 @@ LETTERS_FULL = "dead_letters_full"
 LARGE_RECORD = "record_not_small"
 """A record is not as small as all of a read were taken to be."""
 
+NOT_WRITABLE = "table_not_writable"
+"""The store does not take files of a table, while it may take those of others."""
+
 
 def is_told(error: RecordError | RetriableError | ConfigError) -> bool:
     """Whether the driver is told of an error; Spark need not try again what would fail again."""
     return (
         isinstance(error, RecordError)
-        or error.code == LETTERS_FULL
+        or error.code in {LETTERS_FULL, NOT_WRITABLE}
         or error.code.startswith("registry_")
     )
 

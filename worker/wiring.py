@@ -35,8 +35,15 @@ class BatchRunner(Protocol):
         """Whether Spark may hold rows whose size it is not asked for; as of the last refresh."""
         ...
 
-    def run(self, rows: DataFrame, part: Slice) -> WrittenBatch:
+    def run(
+        self, rows: DataFrame, part: Slice, valid_through_ms: int | None = None
+    ) -> WrittenBatch:
         """Write the files of one micro-batch.
+
+        Args:
+            rows: its records.
+            part: their ranges.
+            valid_through_ms: the last VTTS that the task has seen; records up to it are late.
 
         Raises:
             RecordError: a record cannot be handled and nothing tolerates it.

@@ -10,6 +10,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -93,7 +94,8 @@ class Writers:
             file, partition.file = partition.file, None
             if file is not None:
                 file.writer.is_open = False  # or its end tries to write a footer, and complains
-                file.stream.close()
+                with contextlib.suppress(OSError):  # a store that refuses files says so again
+                    file.stream.close()
                 partition.table.discard(file.path)
         for table, described in self._files:
             table.discard(described.file_path)
@@ -117,7 +119,8 @@ class Writers:
             partition.file = partition.table.open(partition.key, self._dictionaries[columns])
         self._open.pop(id(partition), None)
         self._open[id(partition)] = partition
-        partition.file.writer.write_table(rows, row_group_size=rows.num_rows)
+        with partition.table.storing():
+            partition.file.writer.write_table(rows, row_group_size=rows.num_rows)
         if partition.file.stream.tell() >= partition.table.target_bytes:
             self._roll(partition)
 

@@ -49,6 +49,7 @@ def audit(direct: Direct, clock: Clock) -> Audit:
         config.connect_group_id,
         log_starts,
         is_one_row=is_one_row,
+        is_row_level=config.is_row_level,
         dead_letter_table=config.errors.dead_letter_table,
     )
     announced.take(

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from connect.layout import TopicPartition
+from control_schemas.events import RowCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class Audit:
         connector: its name.
         sources: by topic and partition.
         tables: by name.
+        rows: what became of the rows that records made, as far as tasks counted them.
         mismatches: in the order of the source, then by table; the first is where to look.
         notes: what an operator should know and what is no mismatch.
         changed_by_others: whether others added or removed rows.
@@ -78,6 +80,7 @@ class Audit:
     connector: str
     sources: dict[TopicPartition, SourceSum] = field(default_factory=dict)
     tables: list[TableSum] = field(default_factory=list)
+    rows: RowCounts = field(default_factory=RowCounts)
     mismatches: list[Mismatch] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     changed_by_others: bool = False
@@ -98,6 +101,7 @@ class Audit:
             "sound": self.is_sound,
             "changed_by_others": self.changed_by_others,
             "sources": [asdict(self.sources[tp]) for tp in sorted(self.sources)],
+            "rows": asdict(self.rows),
             "tables": [asdict(table) for table in self.tables],
             "mismatches": [asdict(mismatch) for mismatch in self.mismatches],
             "notes": list(self.notes),

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from connect.config.bounds import SENTENCES_MAX
 from connect.config.declarations import (
     CONNECTOR_KEYS,
     FRAMEWORK_KEYS,
@@ -23,8 +24,8 @@ from connect.config.declarations import (
 )
 from connect.config.iceberg_keys import UNKNOWN_TO_USERS
 from connect.config.keys import Key, invalid, missing, shown, typed
-from connect.config.masking import PLACEHOLDER
 from connect.config.overrides import override_errors
+from connect.config.placeholders import has_placeholder
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import catalog_kind
 from connect.java_regex import compile_java_regex, fault
@@ -40,7 +41,7 @@ EITHER_TOPICS = "Must configure one of topics or topics.regex"
 BOTH_TOPICS = "topics and topics.regex are mutually exclusive options, but both are set."
 _MULTI_TABLE = "iceberg.catalog.multi-table-commit"
 _CREATION = ("partition-by", "sort-by", "location")
-_COMMA_OUTSIDE_PARENTHESES = re.compile(r",(?![^()]*\))")
+_MARK = re.compile(r"[,()]")
 
 
 @dataclass(slots=True)
@@ -58,14 +59,17 @@ class Checked:
     warnings: list[str] = field(default_factory=list)
 
     def add(self, name: str, sentence: str) -> None:
-        """Note an error at a key."""
-        self.errors.setdefault(name, []).append(sentence)
+        """Note an error at a key; some are enough."""
+        said = self.errors.setdefault(name, [])
+        if len(said) < SENTENCES_MAX:
+            said.append(sentence)
 
     def merge(self, other: Checked) -> None:
         """Take over what another check found."""
         self.values.update(other.values)
         for name, sentences in other.errors.items():
-            self.errors.setdefault(name, []).extend(sentences)
+            for sentence in sentences:
+                self.add(name, sentence)
         self.warnings.extend(other.warnings)
 
 
@@ -149,22 +153,19 @@ def _check_topics(checked: Checked) -> None:
         checked.add("topics", "Configuration 'topics' values must not be empty.")
     dead_letters: str = checked.values["errors.deadletterqueue.topic.name"]
     if dead_letters and topics and dead_letters in topics:
-        checked.add("topics", _own_dead_letters(dead_letters, f"topics={shown(topics)}", "list of"))
+        checked.add(
+            "topics",
+            f"The DLQ topic '{dead_letters}' may not be included in the list of topics "
+            f"('topics={shown(topics)}') consumed by the connector",
+        )
     if not pattern or why is not None:
         return
     if dead_letters and compile_java_regex(pattern).fullmatch(dead_letters):
         checked.add(
             "topics.regex",
-            f"The DLQ topic '{dead_letters}' may not be included in the regex matching topics "
+            f"The DLQ topic '{dead_letters}' may not be matched by the regex for the topics "
             f"('topics.regex={pattern}') consumed by the connector",
         )
-
-
-def _own_dead_letters(topic: str, given: str, how: str) -> str:
-    return (
-        f"The DLQ topic '{topic}' may not be included in the {how} topics ('{given}') "
-        "consumed by the connector"
-    )
 
 
 def _check_names(raw: Raw, checked: Checked) -> None:
@@ -312,7 +313,14 @@ def split_terms(text: str | None) -> tuple[str, ...]:
     """Comma-separated terms, blanks removed; commas within parentheses belong to the term."""
     if not text or not text.strip():
         return ()
-    return tuple(term.strip() for term in _COMMA_OUTSIDE_PARENTHESES.split(text))
+    terms, end, is_within = [], len(text), False
+    for mark in reversed([*_MARK.finditer(text)]):  # a comma before a closing one is within
+        if mark[0] != ",":
+            is_within = mark[0] == ")"
+        elif not is_within:
+            terms.append(text[mark.end() : end].strip())
+            end = mark.start()
+    return (text[:end].strip(), *reversed(terms))
 
 
 def _check_new_tables(raw: Raw, checked: Checked) -> None:
@@ -323,7 +331,7 @@ def _check_new_tables(raw: Raw, checked: Checked) -> None:
             continue
         try:
             if setting == "location":
-                if not PLACEHOLDER.search(text):  # judged where it is resolved
+                if not has_placeholder(text):  # judged where it is resolved
                     check_location(text.strip())
             elif setting == "sort-by":
                 parse_sort_terms(split_terms(text))

@@ -13,6 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from connect.config.location_policy import EVERYWHERE, LocationPolicy
+from connect.config.static_tables_policy import EVERY_STATIC_TABLE, StaticTablesPolicy
+from connect.java_regex import compile_java_regex
+
 Unmatched = Literal["drop", "dead-letter", "fail"]
 
 
@@ -57,8 +61,6 @@ class ErrorsConfig:
     dead_letter_ratio_max: float = 0.5
     dead_letter_run_max: int = 0
     dead_letter_table: str | None = None
-    retry_timeout_ms: int = 0
-    retry_delay_max_ms: int = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +124,11 @@ class ConnectorConfig:
     coordinator_transactional_prefix: str | None
     commit_interval_ms: int
     commit_timeout_ms: int
+    commit_kept_bytes_max: int
     commit_threads: int
     vtts_out_of_order_ms: int
     vtts_idle_lag_ms: int
-    vtts_heartbeat_ms: int
+    vtts_future_max_ms: int
     max_uncommitted_rounds: int
     drain_records: int
     lso_stalled_ms: int
@@ -140,6 +143,8 @@ class ConnectorConfig:
     name_template: str | None = None
     default_namespace: str | None = None
     granted_tables: str | None = None
+    locations: LocationPolicy = EVERYWHERE
+    static_tables: StaticTablesPolicy = EVERY_STATIC_TABLE
 
     @property
     def is_row_level(self) -> bool:
@@ -197,6 +202,16 @@ class ConnectorConfig:
     def valid_through_mirror_property(self) -> str:
         """Table property that mirrors the newest VTTS."""
         return f"icefloe.valid-through.{self.control_topic}.{self.connect_group_id}"
+
+    def may_write(self, name: str) -> bool:
+        """Whether a table is one that this connector writes to, as it is configured."""
+        if self.granted_tables is not None:
+            granted = compile_java_regex(self.granted_tables)
+            if not granted.fullmatch(name):
+                return False
+        listed = {*self.tables, *self.topic_tables.values(), self.errors.dead_letter_table}
+        is_open = self.dynamic_enabled or self.name_template is not None
+        return is_open or name in {self.qualified(table) for table in listed if table}
 
     def table(self, name: str) -> TableConfig:
         """The table's own settings over the connector's defaults."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from connect.config import framework_keys, iceberg_keys, no_effect, together
+from connect.config.declarations import CONNECTOR_KEYS, FRAMEWORK_KEYS
 from connect.config.given import Rule
 from connect.config.keys import Key, Prefix
 from connect.config.node_keys import NODE_KEYS
@@ -138,9 +139,9 @@ def _rules(rules: Iterable[Rule]) -> list[str]:
 def _without_effect() -> str:
     lines = [
         "## Accepted without effect\n",
-        "Known to the Java sink or the Java worker; a warning is logged.\n",
+        "`validate` says so in the documentation of a key; setting one logs a warning.\n",
     ]
-    keys = (*iceberg_keys.JAVA_KEYS, *NODE_KEYS)
+    keys = (*FRAMEWORK_KEYS, *CONNECTOR_KEYS, *NODE_KEYS)
     lines += [f"- `{key.name}`: {key.java_only}" for key in keys if key.java_only]
     lines += [
         f"- `{p.name}*`: {p.java_only}" for p in iceberg_keys.PREFIXES if p.java_only is not None

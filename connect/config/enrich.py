@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from connect.config import versions
+from connect.config.bounds import ALIAS_CHARACTERS_MAX, ALIASES_MAX
 from connect.config.check import Checked, Raw, check_keys
 from connect.config.keys import REQUIRED, Key, invalid, list_of
 from connect.config.plugins import INTERFACES, Plugin, Plugins
@@ -38,7 +39,11 @@ def check_aliases(raw: Raw, kind: Enriched, plugins: Plugins) -> Aliases:
     others with those without default first, by importance, by name.
     """
     found = Aliases()
-    for alias in dict.fromkeys(list_of((raw.get(_LIST[kind]) or "").strip())):
+    aliases = list(dict.fromkeys(list_of((raw.get(_LIST[kind]) or "").strip())))
+    if (why := _too_long(aliases)) is not None:
+        found.checked.add(_LIST[kind], f"Configuration {_LIST[kind]} is too long: {why}")
+        return found
+    for alias in aliases:
         prefix = f"{_LIST[kind]}.{alias}."
         group = f"{_LIST[kind].capitalize()}: {alias}"
         found.groups.append(group)
@@ -98,6 +103,14 @@ def check_aliases(raw: Raw, kind: Enriched, plugins: Plugins) -> Aliases:
     if kind == "transformation":
         _check_sql(raw, found)
     return found
+
+
+def _too_long(aliases: list[str]) -> str | None:
+    if len(aliases) > ALIASES_MAX:
+        return f"it lists {len(aliases)} aliases, more than {ALIASES_MAX}"
+    if any(len(alias) > ALIAS_CHARACTERS_MAX for alias in aliases):
+        return f"an alias has more than {ALIAS_CHARACTERS_MAX} characters"
+    return None
 
 
 def _check_sql(raw: Raw, found: Aliases) -> None:

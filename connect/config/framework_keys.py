@@ -14,6 +14,10 @@ GROUPS = (COMMON, TRANSFORMS, PREDICATES, ERRORS)
 
 JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
 HEADER_CONVERTER = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+_RETRIED = (
+    "what fails because a service is away is tried again without end; it is never tolerated, and "
+    "any other failure would repeat"
+)
 
 
 def _name(value: Any) -> str | None:
@@ -185,6 +189,7 @@ COMMON_KEYS: tuple[Key, ...] = (
         "MEDIUM",
         "Retry Timeout for Errors",
         unit="ms",
+        java_only=_RETRIED,
     ),
     Key(
         "errors.retry.delay.max.ms",
@@ -197,6 +202,7 @@ COMMON_KEYS: tuple[Key, ...] = (
         "MEDIUM",
         "Maximum Delay Between Retries for Errors",
         unit="ms",
+        java_only=_RETRIED,
     ),
     Key(
         "errors.tolerance",

@@ -6,6 +6,8 @@ import re
 
 from connect.config.keys import Key, Prefix, at_least, between, one_of, where_read
 
+CONTROL_TOPIC = "iceberg.control.topic"
+DEFAULT_CONTROL_TOPIC = "control-iceberg"
 _DAY_MS = 86_400_000
 _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
@@ -83,10 +85,10 @@ JAVA_KEYS: tuple[Key, ...] = (
     ),
     Key("iceberg.catalog", "STRING", "Name of the catalog.", "iceberg"),
     Key(
-        "iceberg.control.topic",
+        CONTROL_TOPIC,
         "STRING",
         "Topic of the control events.",
-        "control-iceberg",
+        DEFAULT_CONTROL_TOPIC,
         check=topic_name,
     ),
     Key(
@@ -108,7 +110,7 @@ JAVA_KEYS: tuple[Key, ...] = (
         "iceberg.control.commit.interval-ms",
         "INT",
         "Time from the start of one commit round to the start of the next.",
-        "60000",
+        "300000",
         unit="ms",
         check=where_read(at_least(1)),
     ),
@@ -118,6 +120,16 @@ JAVA_KEYS: tuple[Key, ...] = (
         "How long to wait for every task's answer before committing what is there.",
         "30000",
         unit="ms",
+        check=where_read(at_least(1)),
+    ),
+    Key(
+        "iceberg.control.commit.kept-max-bytes",
+        "LONG",
+        "Announcements the coordinator keeps for tables that cannot be committed. Above it, tasks "
+        "are asked for no more data until a table is committed or skipped; nothing is dropped.",
+        "134217728",
+        "LOW",
+        unit="bytes",
         check=where_read(at_least(1)),
     ),
     Key(
@@ -193,6 +205,16 @@ OWN_KEYS: tuple[Key, ...] = (
         check=where_read(between(0, 365 * _DAY_MS)),
     ),
     Key(
+        "iceberg.control.vtts.future-max-ms",
+        "LONG",
+        "How far ahead of the worker's clock a record's timestamp may be. Records beyond it are "
+        "written and counted (`icefloe_records_future_total`), but do not move the valid-through "
+        "time.",
+        "3600000",
+        unit="ms",
+        check=where_read(between(0, 365 * _DAY_MS)),
+    ),
+    Key(
         "iceberg.control.vtts.heartbeat-ms",
         "LONG",
         "How often to refresh the valid-through time of tables without new data; 0 is never.",
@@ -200,6 +222,7 @@ OWN_KEYS: tuple[Key, ...] = (
         "LOW",
         unit="ms",
         check=where_read(between(0, 365 * _DAY_MS)),
+        java_only="a table without new data gets no commit, so its valid-through time stays",
     ),
     Key(
         "iceberg.worker.max-uncommitted-rounds",

@@ -60,7 +60,7 @@ class Key:
         check: one or more checks of the typed value.
         choices: offered values; also enforced unless ``is_open``.
         is_secret: the value is never shown, logged or put in an error.
-        java_only: why the key is accepted without effect here; None when it has effect.
+        java_only: why the key is accepted without effect; None when it has effect.
     """
 
     name: str

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from urllib.parse import quote, quote_plus
 
 from connect.config.declarations import KEYS, prefix_of
+from connect.config.placeholders import has_placeholder, is_placeholder, placeholders
 from connect.errors import ConfigError
+from connect.secret_values import KNOWN, MASK, SecretValues
 
-MASK = "********"
-PLACEHOLDER = re.compile(r"\$\{[^}:]+:[^}]*\}")
 _SECRET = re.compile(
     r"password|passwd|secret|token|credential|jaas|private|api[._-]?key|access[._-]?key|user\.info",
     re.IGNORECASE,
 )
 _USER_INFO = re.compile(r"://([^/?#\s]*)@")
 _QUOTED = re.compile(r'"([^"]*)"')
-_PART_CHARACTERS_MIN = 4
+_OPTIONS = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
 def may_be_secret(key: str) -> bool:
@@ -35,7 +34,7 @@ def without_logins(value: str) -> str:
 
     def masked(found: re.Match[str]) -> str:
         user, colon, password = found[1].partition(":")
-        if PLACEHOLDER.fullmatch(password or user):
+        if is_placeholder(password or user):
             return found[0]
         return f"://{user}:{MASK}@" if colon else f"://{MASK}@"
 
@@ -44,6 +43,9 @@ def without_logins(value: str) -> str:
 
 class Masker:
     """Puts what was sent in place of what it resolves to, the longest values first.
+
+    Every resolved value counts here, however short: the texts are about this configuration. What
+    else the process knows (``connect.secret_values``) is masked, too.
 
     Args:
         sent: the configuration, placeholders unresolved.
@@ -59,28 +61,34 @@ class Masker:
         *,
         is_inline_masked: bool = False,
     ) -> None:
-        pairs: dict[str, str] = {}
+        self._sentences, self._names = SecretValues(), SecretValues()
         for name, value in sent.items():
             if value is None:
                 continue
-            for placeholder in dict.fromkeys(PLACEHOLDER.findall(value)):
-                pairs |= _forms(_resolved(placeholder, resolve), placeholder)
-            resolved = _resolved(value, resolve)
-            if resolved != value:
-                pairs[resolved] = value
+            resolved = self._add_resolved(value, resolve) if has_placeholder(value) else value
             if is_inline_masked:
-                pairs |= dict.fromkeys(_inline(name, resolved), MASK) if resolved == value else {}
+                for text in _inline(name, resolved) if resolved == value else ():
+                    self._sentences.add(text)
                 for text in _USER_INFO.findall(resolved):
                     for part in (text, *text.split(":", 1)[1:]):
-                        for form in _forms(part, MASK):
-                            pairs.setdefault(form, MASK)
-        self._pairs = sorted(pairs.items(), key=lambda pair: -len(pair[0]))
+                        self._sentences.add(part)
 
     def __call__(self, text: str) -> str:
-        """The text without them."""
-        for secret, instead in self._pairs:
-            text = text.replace(secret, instead)
-        return text
+        """A sentence without them."""
+        return KNOWN.mask(self._sentences.mask(text))
+
+    def name(self, text: str) -> str:
+        """A name without them: of a key or a group, in which short values stay."""
+        return KNOWN.mask(self._names.mask(text))
+
+    def _add_resolved(self, value: str, resolve: Callable[[str], str]) -> str:
+        """The value with its placeholders replaced; it and they are masked from now on."""
+        whole = _resolved(value, resolve)
+        for sent in dict.fromkeys((value, *(found.text for found in placeholders(value)))):
+            if (resolved := _resolved(sent, resolve)) != sent:
+                self._sentences.add(resolved, sent, with_short=True)
+                self._names.add(resolved, sent)
+        return whole
 
 
 def _resolved(text: str, resolve: Callable[[str], str]) -> str:
@@ -90,16 +98,17 @@ def _resolved(text: str, resolve: Callable[[str], str]) -> str:
         return text
 
 
-def _forms(text: str, instead: str) -> dict[str, str]:
-    """A part as it is and as addresses spell it; short ones are left, or no word would stay."""
-    if len(text) < _PART_CHARACTERS_MIN:
-        return {}
-    return dict.fromkeys((text, quote(text, ""), quote_plus(text)), instead)
+def secrets_in(name: str, value: str) -> Iterator[str]:
+    """Secrets that are written into a property, by its name."""
+    if may_be_secret(name):
+        quoted = [text for key, text in _OPTIONS.findall(value) if _SECRET.search(key)]
+        yield from quoted or [value]
+        if not quoted:
+            yield from value.split(":", 1)[1:]  # id:secret
 
 
 def _inline(name: str, value: str) -> Iterator[str]:
     """Secrets that are written into the configuration."""
     if may_be_secret(name):
-        yield from _forms(value, MASK)
-        for part in (*_QUOTED.findall(value), *value.split(":", 1)[1:]):  # key="...", id:secret
-            yield from _forms(part, MASK)
+        yield value
+        yield from (*_QUOTED.findall(value), *value.split(":", 1)[1:])  # key="...", id:secret

@@ -5,6 +5,8 @@ from __future__ import annotations
 from connect.config.cluster_keys import CLUSTER_KEYS
 from connect.config.framework_keys import HEADER_CONVERTER, JSON_CONVERTER
 from connect.config.keys import REQUIRED, Key, at_least, between
+from connect.config.reserved_topics import NODE_KEY
+from connect.config.security_keys import SECURITY_KEYS
 
 _REST = "REST API"
 _STORAGE = "Storage topics"
@@ -13,6 +15,7 @@ _OWN = "Icefloe"
 
 NODE_KEYS: tuple[Key, ...] = (
     *CLUSTER_KEYS,
+    *SECURITY_KEYS,
     Key(
         "listeners",
         "LIST",
@@ -257,16 +260,6 @@ NODE_KEYS: tuple[Key, ...] = (
         _DEFAULTS,
     ),
     Key(
-        "connector.client.config.override.policy",
-        "STRING",
-        "Which client properties connectors may override: All (without classes, files and "
-        "logins) or None.",
-        "All",
-        "MEDIUM",
-        _DEFAULTS,
-        choices=("All", "None"),
-    ),
-    Key(
         "plugin.path",
         "LIST",
         "Folders of Java plugins.",
@@ -276,9 +269,21 @@ NODE_KEYS: tuple[Key, ...] = (
         java_only="plugins are Python packages",
     ),
     Key(
+        NODE_KEY,
+        "LIST",
+        "Topics that no connector may read or send dead letters to, beside the nodes' storage "
+        "topics, the broker's internal ones and the control topics of connectors: for example "
+        "the control topics of Java sinks in the same Kafka cluster.",
+        "",
+        "MEDIUM",
+        _OWN,
+    ),
+    Key(
         "spark.master",
         "STRING",
-        "Where the data path runs: local[*], or a Spark standalone, Kubernetes or YARN master.",
+        "Where the data path runs: local[*], or a Spark standalone, Kubernetes or YARN master. "
+        "A local master gets three attempts for each task unless it names a number: "
+        "local[N,ATTEMPTS].",
         "local[*]",
         "HIGH",
         _OWN,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from connect.config.keys import Prefix
+from connect.config.location_policy import LOCATIONS_PREFIX, STATIC_TABLES_PREFIX
 
 NODE_PREFIXES: tuple[Prefix, ...] = (
     Prefix("security.", "Kafka client security.", "security.protocol"),
@@ -27,9 +28,25 @@ NODE_PREFIXES: tuple[Prefix, ...] = (
     ),
     Prefix(
         "icefloe.grants.",
-        "Java regex of the tables that the connector of that name may write; `default` is for the "
-        "others. Without either a connector may write every table.",
+        "Java regex of the tables that connectors may write. Behind the prefix stands a "
+        "connector's name, a pattern of names (`*` is any text) or `default` for the others; the "
+        "longest match counts. Without any a connector may write every table.",
         "icefloe.grants.orders",
+    ),
+    Prefix(
+        LOCATIONS_PREFIX,
+        "Locations (URIs, comma-separated) below which the tables of connectors must lie. Behind "
+        "the prefix stands a name, a pattern or `default`, as for grants. Without any a table may "
+        "lie anywhere.",
+        "icefloe.locations.orders-*",
+    ),
+    Prefix(
+        STATIC_TABLES_PREFIX,
+        "Static tables (comma-separated) that queries of `Sql` may join: patterns of "
+        "`<namespace>.<table>` (`*` is any text), and locations of Parquet files. Behind the "
+        "prefix stands a name, a pattern or `default`, as for grants. Without any: every table, "
+        "but none where the API has users.",
+        "icefloe.static.tables.orders-*",
     ),
     Prefix("spark.", "Property of the worker's Spark session.", "spark.executor.memory"),
 )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal
 
 from connect.config.check import (
@@ -15,6 +14,7 @@ from connect.config.check import (
     check_nulls,
     split_terms,
 )
+from connect.config.client_policy import ClientPolicy
 from connect.config.connector import (
     ConnectorConfig,
     ConverterConfig,
@@ -31,16 +31,32 @@ from connect.config.declarations import (
 from connect.config.enrich import check_aliases
 from connect.config.groups import named_group
 from connect.config.keys import list_of
-from connect.config.overrides import handed_on, split
+from connect.config.location_policy import (
+    METADATA_PATH,
+    PATH_PROPERTIES,
+    LocationPolicy,
+    grant_of,
+)
+from connect.config.overrides import PREFIXES, handed_on, split
+from connect.config.placeholders import has_placeholder
 from connect.config.plugins import BUILT_IN
+from connect.config.reach_check import unreachable
+from connect.config.static_tables_policy import StaticTablesPolicy
 from connect.errors import ConfigError
+from connect.gateways.catalog_properties import client_config, refuse_places
 from connect.java_regex import compile_java_regex
+from connect.reach import Reach
 from connect.table_names import topic_map
+from connect.transforms.sql import STATIC_TABLE, is_sql
 
-_PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
 GRANTS = "icefloe.grants."
 DEAD_LETTER_TABLE = "errors.deadletterqueue.table"
 _MULTI_TABLE = "multi-table-commit"
+_LOCATION_KEYS = frozenset({"iceberg.tables.default-location"}) | {
+    f"iceberg.tables.{kind}-props.{name}"
+    for kind in ("auto-create", "write")
+    for name in (*PATH_PROPERTIES, METADATA_PATH)
+}
 
 
 class InvalidConfigError(ConfigError):
@@ -68,9 +84,10 @@ def parse(
 
     Args:
         raw: the configuration as sent, placeholders unresolved.
-        node: node properties; its converters are the defaults of connectors.
-        resolve: turns text with placeholders into text without. Used for numbers, booleans and
-            choices only, so that no secret gets into the result.
+        node: node properties; its converters are the defaults of connectors, and its policy says
+            which client properties they may override. None judges without a node.
+        resolve: turns text with placeholders into text without. Used for numbers, booleans,
+            choices and the policy only, so that no secret gets into the result.
 
     Returns:
         The typed configuration, ``raw`` as given.
@@ -82,6 +99,17 @@ def parse(
     checked = check(readable)
     for kind in ("transformation", "predicate"):
         checked.merge(check_aliases(readable, kind, BUILT_IN).checked)
+    if node is not None:
+        policy = ClientPolicy.of(node, resolve)
+        for key, sentence in policy.refusals(_resolved_overrides(raw, resolve)):
+            checked.add(key, sentence)
+        name = str(raw.get("name"))
+        misplaced = _misplaced(raw, resolve, LocationPolicy.of(name, node, resolve))
+        static = _not_joinable(raw, resolve, StaticTablesPolicy.of(name, node, resolve))
+        for key, sentence in (*misplaced, *static):
+            checked.add(key, sentence)
+        for key, sentence in unreachable(raw, Reach.of(node)) if resolve is None else ():
+            checked.add(key, sentence)
     grant = granted_tables(raw, node or {})
     for key in ("iceberg.tables", DEAD_LETTER_TABLE) if grant else ():
         given = checked.values.get(key) or ()
@@ -92,12 +120,51 @@ def parse(
     if checked.errors:
         raise InvalidConfigError(raw.get("name"), checked.errors)
     config = _build(readable, checked, node or {})
-    return dataclasses.replace(config, raw=dict(raw))
+    return dataclasses.replace(
+        config,
+        raw=dict(raw),
+        locations=LocationPolicy.of(config.name, node or {}, resolve),
+        static_tables=StaticTablesPolicy.of(config.name, node or {}, resolve),
+    )
+
+
+def _misplaced(
+    raw: Raw, resolve: Callable[[str], str] | None, locations: LocationPolicy
+) -> Iterator[tuple[str, str]]:
+    """Locations that the operator does not let the connector use, with their keys."""
+    read = resolve or str
+    for key, text in raw.items():
+        is_table = key.startswith("iceberg.table.") and key.endswith(".location")
+        if text and (is_table or key in _LOCATION_KEYS):
+            location = read(text).partition("${")[0]  # what records fill in leads nowhere else
+            if (why := locations.refusal(location)) is not None:
+                yield key, f"The location in {key} {why}."
+    catalog = {k: read(v) for k, v in split(raw, "iceberg.catalog.").items()}
+    try:
+        opened = client_config(catalog)
+        if opened.kind != "rest":
+            refuse_places(opened.properties, locations)
+    except ConfigError as error:  # others of its errors are reported where they are looked for
+        if error.code == "location_not_granted":
+            yield error.coordinates["key"], f"{error.message}."
+
+
+def _not_joinable(
+    raw: Raw, resolve: Callable[[str], str] | None, policy: StaticTablesPolicy
+) -> Iterator[tuple[str, str]]:
+    """Static tables that the operator does not let the connector's query join."""
+    for alias in list_of((raw.get("transforms") or "").strip()):
+        prefix = f"transforms.{alias}."
+        if is_sql(raw.get(f"{prefix}type") or ""):
+            for name, source in split(raw, f"{prefix}{STATIC_TABLE}").items():
+                why = policy.refusal((resolve or str)(source).strip())
+                if why is not None:
+                    yield f"{prefix}{STATIC_TABLE}{name}", f"{why}."
 
 
 def granted_tables(raw: Raw, node: Mapping[str, str]) -> str | None:
     """The regular expression of the tables that a connector may write; None: all."""
-    return node.get(GRANTS + str(raw.get("name")), node.get(GRANTS + "default"))
+    return grant_of(str(raw.get("name")), GRANTS, node)
 
 
 def check(raw: Raw) -> Checked:
@@ -122,10 +189,18 @@ def _readable(raw: Mapping[str, str], resolve: Callable[[str], str] | None) -> M
         name: resolve(value)
         if name in KEYS
         and KEYS[name].type not in {"STRING", "PASSWORD", "CLASS"}
-        and _PLACEHOLDER.search(value)
+        and has_placeholder(value)
         else value
         for name, value in raw.items()
     }
+
+
+def _resolved_overrides(
+    raw: Mapping[str, str], resolve: Callable[[str], str] | None
+) -> dict[str, str]:
+    """Client overrides with their values, for judging only."""
+    found = {name: value for name, value in raw.items() if name.startswith(PREFIXES)}
+    return found if resolve is None else {k: resolve(v) for k, v in found.items()}
 
 
 def _converter(kind: str, raw: Mapping[str, str], node: Mapping[str, str]) -> ConverterConfig:
@@ -202,8 +277,6 @@ def _errors(checked: Checked) -> ErrorsConfig:
         dead_letter_ratio_max=v["errors.deadletterqueue.max-ratio"],
         dead_letter_run_max=v["errors.deadletterqueue.max-run-length"],
         dead_letter_table=tables[0] if tables else None,
-        retry_timeout_ms=v["errors.retry.timeout"],
-        retry_delay_max_ms=v["errors.retry.delay.max.ms"],
     )
 
 
@@ -276,10 +349,11 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         coordinator_transactional_prefix=v["iceberg.coordinator.transactional.prefix"] or None,
         commit_interval_ms=v["iceberg.control.commit.interval-ms"],
         commit_timeout_ms=v["iceberg.control.commit.timeout-ms"],
+        commit_kept_bytes_max=v["iceberg.control.commit.kept-max-bytes"],
         commit_threads=v["iceberg.control.commit.threads"],
         vtts_out_of_order_ms=v["iceberg.control.vtts.out-of-order-ms"],
         vtts_idle_lag_ms=v["iceberg.control.vtts.idle-lag-ms"],
-        vtts_heartbeat_ms=v["iceberg.control.vtts.heartbeat-ms"],
+        vtts_future_max_ms=v["iceberg.control.vtts.future-max-ms"],
         max_uncommitted_rounds=v["iceberg.worker.max-uncommitted-rounds"],
         drain_records=v["icefloe.drain.records"],
         lso_stalled_ms=v["icefloe.lso.stalled.ms"],

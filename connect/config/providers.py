@@ -10,24 +10,33 @@ Rules of this file:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from connect.config.bounds import RESOLVED_CHARACTERS_MAX
+from connect.config.client_policy import is_of_policy
 from connect.config.connector import ConnectorConfig
 from connect.config.keys import list_of
+from connect.config.location_policy import decides_locations
+from connect.config.masking import secrets_in
 from connect.config.parse import GRANTS, parse
+from connect.config.placeholders import Placeholder, has_placeholder, replaced
 from connect.config.properties_file import parse_properties
 from connect.errors import ConfigError
+from connect.reach import REACH_KEYS
+from connect.secret_values import ALONE_CHARACTERS_MAX, KNOWN
 
-PLACEHOLDER = re.compile(r"\$\{(?P<provider>[^}:]+):(?:(?P<path>[^}]*):)?(?P<key>[^}:]*)\}")
 VALUE_BYTES_MAX = 1024 * 1024
+FILES_KEPT_MAX = 16
 _CLASSES = {
     "FileConfigProvider": "file",
     "DirectoryConfigProvider": "dir",
     "EnvVarConfigProvider": "env",
 }
+_NO_SECRETS = ("config.providers.", "icefloe.")
 _Lookup = Callable[[str, str], str]
 
 
@@ -44,6 +53,7 @@ class Providers:
 
     def __init__(self, node: Mapping[str, str], environ: Mapping[str, str]) -> None:
         self._lookups: dict[str, _Lookup] = {}
+        _learn_inline(node)
         for name in list_of(node.get("config.providers", "").strip()):
             prefix = f"config.providers.{name}."
             class_name = node.get(prefix + "class", name)
@@ -71,13 +81,14 @@ class Providers:
         Raises:
             ConfigError: the value is not there or not allowed; names the placeholder, no value.
         """
+        left = RESOLVED_CHARACTERS_MAX
 
-        def one(match: re.Match[str]) -> str:
-            lookup = self._lookups.get(match["provider"])
+        def one(found: Placeholder) -> str:
+            lookup = self._lookups.get(found.provider)
             if lookup is None:
-                return match[0]
+                return found.text
             try:
-                return lookup(match["path"] or "", match["key"])
+                value = lookup(found.path, found.key)
             except (
                 OSError,
                 RuntimeError,
@@ -85,11 +96,26 @@ class Providers:
                 LookupError,
             ):  # RuntimeError: links in a loop
                 raise ConfigError(
-                    f"{match[0]} cannot be resolved: not there, or not allowed to be read",
+                    f"{found.text} cannot be resolved: not there, or not allowed to be read",
                     code="placeholder",
                 ) from None
+            KNOWN.add(value)
+            nonlocal left
+            left -= len(value)
+            if left < 0:
+                raise ConfigError(
+                    f"placeholders stand for more than {RESOLVED_CHARACTERS_MAX} characters",
+                    code="config_too_large",
+                )
+            return value
 
-        return PLACEHOLDER.sub(one, text)
+        return replaced(text, one)
+
+    def learn(self, properties: Mapping[str, str]) -> None:
+        """Have everything that these properties refer to masked in this process."""
+        for value in properties.values():
+            with contextlib.suppress(ConfigError):
+                self.resolve(value)
 
     def resolve_all(self, properties: Mapping[str, str]) -> dict[str, str]:
         """Resolve every value of a mapping.
@@ -112,21 +138,40 @@ def resolve(
 ) -> ConnectorConfig:
     """The same configuration with every placeholder replaced, ``raw`` left as it was sent.
 
+    What it refers to, and secrets that are written into it, are masked in this process.
+
     The result must not leave the process.
 
     Raises:
         ConfigError: a placeholder cannot be resolved, or the resolved configuration is invalid.
     """
+    _learn_inline(config.raw)
     resolved = parse(
         providers.resolve_all(config.raw), node=providers.resolve_all(_for_connectors(node or {}))
     )
     return dataclasses.replace(resolved, raw=config.raw)
 
 
+def _learn_inline(properties: Mapping[str, str]) -> None:
+    """Mask what is written into properties with the names of secrets; short texts stay."""
+    for name, value in properties.items():
+        if name.startswith(_NO_SECRETS) or has_placeholder(value):
+            continue
+        for secret in secrets_in(name, value):
+            if len(secret) > ALONE_CHARACTERS_MAX:
+                KNOWN.add(secret)
+
+
 def _for_connectors(node: Mapping[str, str]) -> dict[str, str]:
     """The node's properties that decide something for connectors."""
     return {
-        k: v for k, v in node.items() if k.split(".")[1:2] == ["converter"] or k.startswith(GRANTS)
+        k: v
+        for k, v in node.items()
+        if k.split(".")[1:2] == ["converter"]
+        or k.startswith(GRANTS)
+        or is_of_policy(k)
+        or decides_locations(k)
+        or k in REACH_KEYS
     }
 
 
@@ -152,12 +197,23 @@ def _allowed_file(parameters: Mapping[str, str], path: Path) -> Path:
 
 
 def _properties_files(parameters: Mapping[str, str]) -> _Lookup:
+    known: dict[Path, tuple[tuple[int, int, int], dict[str, str]]] = {}
+
     def lookup(path: str, key: str) -> str:
-        text = _allowed_file(parameters, Path(path)).read_text(encoding="utf-8")
-        try:
-            return parse_properties(text)[key]
-        except ConfigError:
-            raise ValueError from None
+        file = _allowed_file(parameters, Path(path))
+        found = file.stat()
+        version = (found.st_ino, found.st_mtime_ns, found.st_size)
+        kept = known.get(file)
+        if kept is None or kept[0] != version:
+            text = file.read_text(encoding="utf-8")
+            try:
+                properties = parse_properties(text)
+            except ConfigError:
+                raise ValueError from None
+            if len(known) >= FILES_KEPT_MAX:
+                known.clear()
+            kept = known[file] = version, properties
+        return kept[1][key]
 
     return lookup
 

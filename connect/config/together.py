@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from connect.config.check import Checked, Raw, check_connector, nearest, split_terms
 from connect.config.given import Given, Rule
-from connect.config.iceberg_keys import topic_name
+from connect.config.iceberg_keys import CONTROL_TOPIC, topic_name
 from connect.config.keys import invalid, missing
 from connect.config.no_effect import no_effect
 from connect.errors import ConfigError
@@ -24,7 +24,6 @@ from connect.gateways.catalog_properties import catalog_kind, client_config
 from connect.tables.location import NAMESPACE, TABLE
 from connect.tables.partition_spec import check_terms
 
-_CONTROL = "iceberg.control.topic"
 _LETTERS = "errors.deadletterqueue.topic.name"
 _TABLES = "iceberg.tables"
 _CATALOG_KEY = re.compile(r"iceberg\.catalog\.([\w.-]+)")
@@ -46,7 +45,7 @@ def check_sink(raw: Raw) -> Checked:
 
 def control_topic_is_no_source(given: Given) -> Iterator[tuple[str, str]]:
     """`iceberg.control.topic` is none of `topics`."""
-    control = given[_CONTROL]
+    control = given[CONTROL_TOPIC]
     if control and control in (given["topics"] or ()):
         yield (
             "topics",
@@ -62,7 +61,7 @@ def dead_letters_are_no_events(given: Given) -> Iterator[tuple[str, str]]:
     topic = given[_LETTERS]
     if not topic:
         return
-    if topic == given[_CONTROL]:
+    if topic == given[CONTROL_TOPIC]:
         yield _LETTERS, invalid(_LETTERS, topic, "it is the control topic: name another")
     elif (why := topic_name(topic)) is not None:
         yield _LETTERS, invalid(_LETTERS, topic, why)

@@ -15,20 +15,23 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from connect.config import groups, versions
+from connect.config.bounds import SENTENCE_CHARACTERS_MAX, check_resolved, check_size
 from connect.config.check import Checked, Raw, check_framework, check_keys, check_nulls
 from connect.config.client_keys import CLIENT_KEYS
+from connect.config.client_policy import ClientPolicy
 from connect.config.enrich import check_aliases
 from connect.config.framework_keys import GROUPS
+from connect.config.iceberg_keys import CONTROL_TOPIC
 from connect.config.keys import Key, invalid, typed
 from connect.config.masking import Masker
 from connect.config.overrides import PREFIXES
 from connect.config.plugins import OWN_CONVERTER_KEYS, Plugin, Plugins, PluginType
+from connect.config.reach_check import unreachable
+from connect.config.reserved_topics import WHY
 from connect.errors import ConfigError
+from connect.reach import Reach
 
 Resolve = Callable[[str], str]
-_NO_OVERRIDES = (
-    "The 'None' policy does not allow '{name}' to be overridden in the connector configuration."
-)
 CONVERTERS: tuple[tuple[Literal["key", "value", "header"], PluginType], ...] = (
     ("key", "converter"),
     ("value", "converter"),
@@ -42,12 +45,16 @@ class Cluster:
 
     Attributes:
         worker_group: ``group.id`` of the nodes.
-        topics: that no connector may write to.
+        topics: that no connector may read or send dead letters to.
+        own_topics: of the nodes and the broker, which cannot be a control topic either.
+        sources: that other connectors read by name, which cannot be a control topic.
         groups: whose each consumer group is, in words for the caller.
     """
 
     worker_group: str
     topics: frozenset[str] = frozenset()
+    own_topics: frozenset[str] = frozenset()
+    sources: frozenset[str] = frozenset()
     groups: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -149,7 +156,7 @@ def definition(key: Key, *, prefix: str = "") -> dict[str, Any]:
         "required": key.is_required,
         "default_value": key.default_text,
         "importance": key.importance,
-        "documentation": key.doc,
+        "documentation": f"{key.doc} No effect: {key.java_only}." if key.java_only else key.doc,
         "group": key.group,
         "order": key.order,
         "order_in_group": key.order,
@@ -166,7 +173,8 @@ def validate(
     *,
     cluster: Cluster | None = None,
     resolve: Resolve | None = None,
-    is_override_allowed: bool = True,
+    policy: ClientPolicy | None = None,
+    reach: Reach | None = None,
 ) -> Validation:
     """Judge a connector's configuration.
 
@@ -176,12 +184,17 @@ def validate(
         plugins: what it may name.
         cluster: what the nodes and other connectors have taken.
         resolve: turns placeholders into values, for judging only.
-        is_override_allowed: False is the override policy ``None``.
+        policy: which client properties the operator lets connectors override; None: all.
+        reach: what connectors may reach; None: everything.
+
+    Raises:
+        ConfigError: ``config_too_large``; a version that is none.
 
     Returns:
         One entry per declared key and per key in ``raw`` that is a client override, wrong, or
         null.
     """
+    check_size(raw)
     resolved, unresolvable = _resolved(raw, resolve)
     answer = _Answer(raw, resolved)
     answer.checked = check_framework(resolved, plugin.framework)
@@ -199,7 +212,12 @@ def validate(
     for key in plugin.keys:
         answer.define(key)
     _converter_entries(answer, plugins)
-    _override_entries(answer, is_allowed=is_override_allowed)
+    _override_entries(answer)
+    for name, sentence in policy.refusals(resolved) if policy is not None else ():
+        answer.checked.add(name, sentence)
+    if reach is not None and plugin.judge is not None:
+        for name, sentence in unreachable(resolved, reach):
+            answer.checked.add(name, sentence)
     if cluster is not None:
         _check_taken(answer, plugin, cluster)
     answer.checked.merge(check_nulls(resolved))
@@ -211,9 +229,9 @@ def validate(
         infos.insert(0, ConfigInfo(groups.OVERRIDE, None, group, (), ()))
     return Validation(
         plugin.class_name,
-        tuple(answer.groups),
+        tuple(mask.name(group) for group in answer.groups),
         tuple(infos),
-        tuple(answer.checked.warnings),
+        tuple(mask(warning) for warning in answer.checked.warnings),
     )
 
 
@@ -222,12 +240,15 @@ def _resolved(raw: Raw, resolve: Resolve | None) -> tuple[Raw, dict[str, str]]:
         return raw, {}
     found: dict[str, str | None] = {}
     errors: dict[str, str] = {}
+    characters = 0
     for name, value in raw.items():
         try:
             found[name] = value if value is None else resolve(value)
         except ConfigError as error:
             found[name] = value
             errors[name] = error.message
+        characters += len(found[name] or "")
+        check_resolved(characters)
     return found, errors
 
 
@@ -302,14 +323,12 @@ def _converter_entries(answer: _Answer, plugins: Plugins) -> None:
             answer.define(key, prefix=prefix)
 
 
-def _override_entries(answer: _Answer, *, is_allowed: bool) -> None:
+def _override_entries(answer: _Answer) -> None:
     for name, value in answer.raw.items():
         prefix = next((p for p in PREFIXES if name.startswith(p) and name != p), None)
         if prefix is None:
             continue
         bare = name.removeprefix(prefix)
-        if not is_allowed and prefix != "iceberg.kafka.":
-            answer.checked.add(name, _NO_OVERRIDES.format(name=bare))
         key = CLIENT_KEYS.get(bare)
         if key is None:
             answer.entries.append((name, None, value, ()))
@@ -339,10 +358,7 @@ def _check_taken(answer: _Answer, plugin: Plugin, cluster: Cluster) -> None:
         checked.add("name", _group_clash(cluster.worker_group))
     if plugin.judge is None:
         return
-    for name in ("iceberg.control.topic", "errors.deadletterqueue.topic.name"):
-        topic = checked.values.get(name)
-        if topic in cluster.topics:
-            checked.add(name, invalid(name, topic, "the topic is the nodes' or the broker's own"))
+    _check_topics(checked, cluster)
     group = groups.source_group(raw)
     other = cluster.groups.get(group)
     if other is not None and "name" not in checked.errors:
@@ -351,6 +367,28 @@ def _check_taken(answer: _Answer, plugin: Plugin, cluster: Cluster) -> None:
             f"Consumer group {group} is {other}'s: each would take over the other's offsets and "
             "events; name another group, or delete that connector first",
         )
+
+
+def _check_topics(checked: Checked, cluster: Cluster) -> None:
+    """Topics that carry control events, configurations or states stay out of records' reach."""
+    control = checked.values.get(CONTROL_TOPIC)
+    if control in cluster.own_topics:
+        checked.add(
+            CONTROL_TOPIC,
+            invalid(CONTROL_TOPIC, control, "the topic is the nodes' or the broker's own"),
+        )
+    elif control in cluster.sources:
+        checked.add(
+            CONTROL_TOPIC, invalid(CONTROL_TOPIC, control, "another connector reads that topic")
+        )
+    letters = "errors.deadletterqueue.topic.name"
+    for name, topics in (
+        ("topics", checked.values.get("topics") or ()),
+        (letters, (checked.values.get(letters),)),
+    ):
+        for topic in topics:
+            if topic in cluster.topics and topic != control:  # an own one has its own sentence
+                checked.add(name, invalid(name, topic, f"it is {WHY}; name another"))
 
 
 def _group_clash(group: str) -> str:
@@ -378,16 +416,17 @@ def _info(  # noqa: PLR0917 - an entry's parts
     sent, resolved = answer.sent.get(name), answer.raw.get(name)
     text = _text(value)
     errors = answer.checked.errors.get(name, ())
-    if sent is not None and sent != resolved and resolved is not None:
+    if None not in (sent, resolved, text) and sent != resolved:
         text = sent
     if key is not None and (key.is_secret or key.type == "PASSWORD") and text is not None:
         text = "[hidden]"
     prefix = name.removesuffix(key.name) if key is not None else ""
+    defined = None if key is None else definition(key, prefix=prefix)
     return ConfigInfo(
-        name,
-        None if key is None else definition(key, prefix=prefix),
+        mask.name(name),
+        defined and {k: mask.name(v) if isinstance(v, str) else v for k, v in defined.items()},
         text,
         recommended,
-        tuple(mask(sentence) for sentence in errors),
+        tuple(mask(sentence)[:SENTENCE_CHARACTERS_MAX] for sentence in errors),
         name not in answer.hidden,
     )

@@ -2,8 +2,8 @@
 
 Rules of this file:
 - Numbers read as Java prints them (``1.0E20``), so that both sinks fill a column alike.
-- Maps and lists become JSON as Jackson writes it; structs as Connect's JsonConverter does
-  (decimals as base64 of their unscaled value).
+- Maps and lists become JSON as Jackson writes it; structs as Connect's JsonConverter does:
+  decimals are base64 of their unscaled value, and a null whose schema has a default is the default.
 - Text that UTF-8 cannot carry (a lone surrogate) is refused.
 """
 
@@ -21,7 +21,17 @@ import numpy as np
 from connect.conversion.failure import Unconvertible, kind_of, wrong_type
 from connect.conversion.numbers import INTEGERS
 from connect.conversion.temporal import civil_from_days
-from connect.records import Date, Float32, Int8, Int16, Int32, Struct, Time, Timestamp
+from connect.records import (
+    ConnectSchema,
+    Date,
+    Float32,
+    Int8,
+    Int16,
+    Int32,
+    Struct,
+    Time,
+    Timestamp,
+)
 
 _CONTROL_ESCAPE: Final = re.compile(r"\\u00[01][a-f0-9]")
 _DAY_MS: Final = 86_400_000
@@ -35,9 +45,9 @@ def to_string(value: Any) -> str:
     if write is not None:
         return write(value)
     if type(value) in (dict, list):
-        return _encodable(_json(value, in_struct=False))
+        return _encodable(_json(value))
     if type(value) is Struct:
-        return _encodable(_json(value, in_struct=True))
+        return _encodable(_typed_json(value, value.schema))
     raise wrong_type(value, "string")
 
 
@@ -109,7 +119,8 @@ def _quoted(text: str) -> str:
     return encoded
 
 
-def _json(value: Any, *, in_struct: bool) -> str:
+def _json_scalar(value: Any) -> str | None:
+    """What has one form whether it has a schema or not; None for anything else."""
     kind = type(value)
     if value is None:
         return "null"
@@ -120,31 +131,49 @@ def _json(value: Any, *, in_struct: bool) -> str:
     if kind is float or kind is Float32:
         text = _PLAIN[kind](value)
         return text if value - value == 0.0 else f'"{text}"'
-    if kind is dict:
-        return _json_map(value, in_struct=in_struct)
-    if kind is list:
-        return "[" + ",".join([_json(item, in_struct=in_struct) for item in value]) + "]"
-    if kind is Struct and in_struct:
+    return None
+
+
+def _json(value: Any) -> str:
+    """JSON of a value without schema."""
+    text = _json_scalar(value)
+    if text is not None:
+        return text
+    if type(value) is dict:
+        entries = [f"{_quoted(_key_text(key))}:{_json(item)}" for key, item in value.items()]
+        return "{" + ",".join(entries) + "}"
+    if type(value) is list:
+        return "[" + ",".join([_json(item) for item in value]) + "]"
+    return _json_logical(value, in_struct=False)
+
+
+def _typed_json(value: Any, schema: ConnectSchema | None) -> str:
+    """JSON of a value inside of a struct; a null is its schema's default where it has one."""
+    if value is None and schema is not None:
+        value = schema.default
+    text = _json_scalar(value)
+    if text is not None:
+        return text
+    kind = type(value)
+    if kind is Struct:
         fields = [
-            f"{_quoted(name)}:{_json(value.values.get(name), in_struct=True)}"
-            for name, _ in value.schema.fields
+            f"{_quoted(name)}:{_typed_json(value.values.get(name), inner)}"
+            for name, inner in value.schema.fields
         ]
         return "{" + ",".join(fields) + "}"
-    return _json_logical(value, in_struct=in_struct)
-
-
-def _json_map(value: dict[Any, Any], *, in_struct: bool) -> str:
-    if in_struct and not all(type(key) is str for key in value):
-        pairs = [
-            f"[{_json(key, in_struct=True)},{_json(item, in_struct=True)}]"
-            for key, item in value.items()
-        ]
-        return "[" + ",".join(pairs) + "]"
-    entries = [
-        f"{_quoted(_key_text(key))}:{_json(item, in_struct=in_struct)}"
-        for key, item in value.items()
+    inner = schema.value_schema if schema is not None else None
+    if kind is list:
+        return "[" + ",".join([_typed_json(item, inner) for item in value]) + "]"
+    if kind is not dict:
+        return _json_logical(value, in_struct=True)
+    if all(type(key) is str for key in value):
+        entries = [f"{_quoted(key)}:{_typed_json(item, inner)}" for key, item in value.items()]
+        return "{" + ",".join(entries) + "}"
+    keys = schema.key_schema if schema is not None else None
+    pairs = [
+        f"[{_typed_json(key, keys)},{_typed_json(item, inner)}]" for key, item in value.items()
     ]
-    return "{" + ",".join(entries) + "}"
+    return "[" + ",".join(pairs) + "]"
 
 
 def _key_text(key: Any) -> str:

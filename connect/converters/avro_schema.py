@@ -9,10 +9,10 @@ Rules of this file:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from unicodedata import category
 
 from connect.converters.json_text import JsonReader, NotJson
 
@@ -29,7 +29,9 @@ PRECISION_UNTOLD: Final = 64
 PRIMITIVES: Final = frozenset(
     {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 )
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
+_NAME_CATEGORIES: Final = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nd"})
+_LAST_CHARACTER: Final = "\uffff"
+"""Avro judges names by units of UTF-16, so no letter lies beyond."""
 _LOGICAL_BASES: Final[Mapping[str, frozenset[str]]] = {
     "decimal": frozenset({"bytes", "fixed"}),
     "date": frozenset({"int"}),
@@ -139,6 +141,18 @@ def parse_avro(text: str, references: Sequence[str] = ()) -> AvroType:
 Named = tuple[str, str, tuple[str, ...]]
 
 
+def _is_name(name: str) -> bool:
+    """Whether a full name is one to Avro: words of letters, digits and ``_``, in any script."""
+    return all(
+        word[:1] != ""
+        and category(word[0]) != "Nd"
+        and all(
+            c == "_" or (c <= _LAST_CHARACTER and category(c) in _NAME_CATEGORIES) for c in word
+        )
+        for word in name.split(".")
+    )
+
+
 class _Parser:
     """Reads one schema; shares the names with those read before."""
 
@@ -197,13 +211,16 @@ class _Parser:
     def _name(self, source: Mapping[str, Any], namespace: str) -> Named:
         """Full name, namespace for what is inside, full aliases."""
         name, space = source.get("name"), source.get("namespace")
-        if type(name) is not str or not _NAME.fullmatch(name):
-            raise BadSchema("a record, enum or fixed without a proper name")
+        if type(name) is not str:
+            raise BadSchema("a record, enum or fixed without a name")
         if "." in name:
-            space = name.rpartition(".")[0]
+            space, _, short = name.rpartition(".")
+            name = name if space else short
         else:
             space = space if type(space) is str else namespace
             name = f"{space}.{name}" if space else name
+        if not _is_name(name) or name in PRIMITIVES:
+            raise BadSchema(f"{name[:200]!r} is no name for a record, enum or fixed")
         given = source.get("aliases")
         aliases = tuple(
             alias if "." in alias or not space else f"{space}.{alias}"

@@ -23,6 +23,7 @@ from typing import TextIO
 
 from connect.clock import SystemClock
 from connect.errors import ConfigError, RetriableError
+from connect.logs import open_private
 
 TAIL_BYTES = 4_000
 _PORTS = range(20_000, 32_000)
@@ -60,7 +61,7 @@ class ChildProcess:
         self._clock = clock or SystemClock()
         self._log_start_bytes = log_file.stat().st_size if log_file.exists() else 0
         tied = [sys.executable, "-I", "-S", "-c", _TIE, str(os.getpid()), *map(str, command)]
-        with log_file.open("ab") as log:
+        with open_private(log_file) as log:
             self._process = subprocess.Popen(
                 tied,
                 stdin=subprocess.DEVNULL,

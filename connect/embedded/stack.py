@@ -31,6 +31,7 @@ from connect.embedded.child import (
     writable_dir,
 )
 from connect.errors import IcefloeError, RetriableError
+from connect.reach import PATHS_ALLOWED, USERS_FILE
 
 NODE_START_TIMEOUT_MS = 90_000
 DRAIN_GRACE_MS = 30_000
@@ -224,7 +225,14 @@ class Stack:
             "icefloe.state.dir": str(self.state_dir / "node"),
             "icefloe.drain.grace.ms": str(DRAIN_GRACE_MS),
             **self._node_properties,
+            **self._reach(),
         }
+
+    def _reach(self) -> dict[str, str]:
+        """Where the API has users, tenants may use the embedded catalog and warehouse alone."""
+        if PATHS_ALLOWED in self._node_properties or USERS_FILE not in self._node_properties:
+            return {}
+        return {PATHS_ALLOWED: f"{self.state_dir / 'warehouse'},{self.state_dir / 'catalog.db'}"}
 
     def _is_healthy(self) -> bool:
         if self._stopping.is_set():

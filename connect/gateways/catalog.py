@@ -7,6 +7,7 @@ Rules of this file:
 - Every request has a time limit.
 - Nothing a catalog answers or a table's owner sets is imported as a Python module, and table
   properties never choose where files are read from.
+- A table outside the locations that the operator grants is refused, whatever the catalog says.
 """
 
 from __future__ import annotations
@@ -30,6 +31,11 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from sqlalchemy.exc import IntegrityError
 
+from connect.config.location_policy import (
+    EVERYWHERE,
+    LocationPolicy,
+    table_places,
+)
 from connect.errors import CommitRefused, CommitStateUnknown, IcefloeError
 from connect.gateways.catalog_clients import (
     GuardedRest,
@@ -39,6 +45,8 @@ from connect.gateways.catalog_clients import (
 )
 from connect.gateways.catalog_errors import commit_error, request_error
 from connect.gateways.catalog_properties import ClientConfig, client_config
+from connect.gateways.catalog_reach import check_catalog, database_uri
+from connect.reach import reach
 
 __all__ = ["CatalogGateway", "TableChange", "open_catalog"]
 
@@ -55,11 +63,15 @@ class CatalogGateway:
     Attributes:
         name: the catalog's name; a SQL catalog's rows carry it.
         config: what the client was opened with.
+        locations: where its tables may lie.
     """
 
-    def __init__(self, name: str, config: ClientConfig) -> None:
+    def __init__(
+        self, name: str, config: ClientConfig, locations: LocationPolicy = EVERYWHERE
+    ) -> None:
         self.name = name
         self.config = config
+        self.locations = locations
         self._is_per_thread = config.kind == "rest"
         self._local = threading.local()
         self._lock = threading.Lock()
@@ -75,11 +87,12 @@ class CatalogGateway:
 
         Raises:
             CommitRefused: ``table_missing``, ``unauthorized``, ``forbidden``,
-                ``python_module_refused``, ``metadata_missing``, ``unsupported_type``.
+                ``python_module_refused``, ``metadata_missing``, ``metadata_unreadable``,
+                ``unsupported_type``, ``location_not_granted``.
             RetriableError: ``catalog_unavailable``.
         """
         with _mapped(identifier):
-            return self._client().load_table(tuple(identifier))
+            return self._judged(self._client().load_table(tuple(identifier)))
 
     def exists(self, identifier: Sequence[str]) -> bool:
         """Whether the table is there; raises as ``load``, except that it may be missing."""
@@ -111,6 +124,8 @@ class CatalogGateway:
         """
         key = tuple(identifier)
         refuse_python_modules(properties or {}, table=".".join(key))
+        if location is not None:
+            self._refuse_locations(table_places(location, properties or {}))
         with _mapped(key):
             client = self._client()
 
@@ -121,13 +136,13 @@ class CatalogGateway:
 
             try:
                 try:
-                    return create()
+                    return self._judged(create())
                 except (NoSuchNamespaceError, NoSuchTableError):
                     for level in range(1, len(key)):
                         _create_namespace(client, key[:level])
-                    return create()
+                    return self._judged(create())
             except TableAlreadyExistsError:
-                return client.load_table(key)
+                return self._judged(client.load_table(key))
 
     def commit(
         self,
@@ -215,6 +230,14 @@ class CatalogGateway:
             client = self._client()
         return isinstance(client, GuardedRest) and client.has_transactions
 
+    def _judged(self, table: Table) -> Table:
+        self._refuse_locations(table_places(table.location(), table.properties))
+        return table
+
+    def _refuse_locations(self, locations: Sequence[str]) -> None:
+        if (why := self.locations.refusals(locations)) is not None:
+            raise CommitRefused(why, code="location_not_granted")
+
     def close(self) -> None:
         """Close connections of all threads; the gateway must not be used again."""
         with self._lock:
@@ -238,24 +261,33 @@ class CatalogGateway:
     def _open(self) -> Catalog:
         config = self.config
         if config.kind != "rest":
-            return open_metastore(self.name, config.kind, config.properties)
+            given = config.properties
+            if config.kind == "sql":
+                given = {**given, "uri": database_uri(config, reach())}
+            return open_metastore(self.name, config.kind, given, self.locations)
         limits_s = (config.connect_timeout_ms / 1000, config.read_timeout_ms / 1000)
         return GuardedRest(self.name, *limits_s, config.properties)
 
 
-def open_catalog(name: str, properties: Mapping[str, str]) -> CatalogGateway:
+def open_catalog(
+    name: str, properties: Mapping[str, str], locations: LocationPolicy = EVERYWHERE
+) -> CatalogGateway:
     """Open a catalog.
 
     Args:
         name: ``iceberg.catalog``.
         properties: ``iceberg.catalog.*`` without the prefix, placeholders resolved.
+        locations: where its tables, its warehouse and its own file may lie.
 
     Raises:
-        ConfigError: a property is wrong, missing, or names a Python module.
+        ConfigError: a property is wrong, missing, names a Python module, or a place that
+            connectors may not reach.
         RetriableError: ``catalog_unavailable``.
         CommitRefused: ``unauthorized``, ``forbidden``.
     """
-    gateway = CatalogGateway(name, client_config(properties))
+    config = client_config(properties)
+    check_catalog(config, reach())
+    gateway = CatalogGateway(name, config, locations)
     with _mapped(()):
         gateway._client()  # noqa: SLF001 - same module: fail now rather than in the first round
     return gateway

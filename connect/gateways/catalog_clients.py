@@ -28,16 +28,31 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.io import FileIO
 from pyiceberg.table import CommitTableRequest, StagedTable, Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import SetPropertiesUpdate, TableRequirement, TableUpdate
+from pyiceberg.table.update import (
+    SetPropertiesUpdate,
+    TableRequirement,
+    TableUpdate,
+    update_table_metadata,
+)
 from pyiceberg.typedef import EMPTY_DICT, UTF8, IcebergBaseModel, Identifier, Properties
-from requests import HTTPError, PreparedRequest, Response, Session
-from requests.adapters import BaseAdapter, HTTPAdapter
+from requests import HTTPError, Session
+from requests.adapters import HTTPAdapter
 from urllib3 import BaseHTTPResponse, Retry
 
+from connect.config.location_policy import EVERYWHERE, LocationPolicy
 from connect.errors import CommitRefused, ConfigError
-from connect.gateways.catalog_properties import CatalogKind, python_modules_in
+from connect.gateways.catalog_properties import CatalogKind, python_modules_in, refuse_places
 from connect.gateways.catalog_requirements import check_strictly
-from connect.gateways.storage import verify_written
+from connect.gateways.guarded_http import GuardedAdapter
+from connect.gateways.guarded_io import guarded
+from connect.gateways.storage import (
+    check_storage,
+    own_credentials,
+    require_own_keys,
+    verify_written,
+)
+from connect.reach import reach
+from connect.tables.properties import VERSIONS_MAX, location_provider, size
 
 _CLASSES: Mapping[str, tuple[str, str]] = {
     "sql": ("pyiceberg.catalog.sql", "SqlCatalog"),
@@ -95,22 +110,6 @@ def _adapter() -> HTTPAdapter:
     return HTTPAdapter(max_retries=patience)
 
 
-class _TimeLimited(BaseAdapter):
-    """An adapter whose requests end in time; PyIceberg sets no limit of its own."""
-
-    def __init__(self, inner: BaseAdapter, connect_s: float, read_s: float) -> None:
-        super().__init__()
-        self._inner = inner
-        self._limits = (connect_s, read_s)
-
-    def send(self, request: PreparedRequest, *args: Any, **kwargs: Any) -> Response:
-        kwargs["timeout"] = kwargs.get("timeout") or self._limits
-        return self._inner.send(request, *args, **kwargs)
-
-    def close(self) -> None:
-        self._inner.close()
-
-
 class GuardedRest(RestCatalog):
     """A REST catalog client for one thread."""
 
@@ -123,18 +122,22 @@ class GuardedRest(RestCatalog):
     def _config_headers(self, session: Session) -> None:
         # The first thing PyIceberg does with a new session, before it asks for a token.
         super()._config_headers(session)
+        session.trust_env = reach().has_ambient  # logins of .netrc, proxies
         for scheme in ("http://", "https://"):
-            session.mount(scheme, _TimeLimited(_adapter(), *self._limits))
+            session.mount(scheme, GuardedAdapter(_adapter(), *self._limits))
 
     def _init_sigv4(self, session: Session) -> None:
+        if not reach().has_ambient:
+            require_own_keys(self.properties, "rest.sigv4-enabled", "client")
         super()._init_sigv4(session)
-        session.mount(self.uri, _TimeLimited(session.get_adapter(self.uri), *self._limits))
+        session.mount(self.uri, GuardedAdapter(session.get_adapter(self.uri), *self._limits))
 
     def _fetch_config(self) -> None:
         own_auth = self.properties.get("auth")
         super()._fetch_config()
         answered = {k: v for k, v in self.properties.items() if k != "auth" or v != own_auth}
         refuse_python_modules(answered)
+        reach().check_addresses(answered)
         # The ancestry must be whole: floors are read from it.
         self.properties.pop("snapshot-loading-mode", None)
 
@@ -183,7 +186,7 @@ class GuardedRest(RestCatalog):
         self, properties: Properties = EMPTY_DICT, location: str | None = None
     ) -> FileIO:
         refuse_python_modules(properties)
-        return super()._load_file_io(properties, location)
+        return guarded(super()._load_file_io(properties, location))
 
     def _response_to_table(
         self, identifier_tuple: tuple[str, ...], table_response: TableResponse
@@ -207,11 +210,27 @@ class GuardedRest(RestCatalog):
 class _Guard(MetastoreCatalog):
     """Put before a client that reads, checks and writes metadata files itself."""
 
+    locations: LocationPolicy = EVERYWHERE
+
     def _load_file_io(
         self, properties: Properties = EMPTY_DICT, location: str | None = None
     ) -> FileIO:
         refuse_python_modules(properties)
-        return super()._load_file_io(EMPTY_DICT, location)
+        self._refuse_metadata_at(location)
+        return guarded(super()._load_file_io(EMPTY_DICT, location))
+
+    def _convert_orm_to_iceberg(self, orm_table: Any) -> Table:
+        """A SQL catalog's row opens the file by another way than the other clients."""
+        self._refuse_metadata_at(orm_table.metadata_location)
+        found: Table = super()._convert_orm_to_iceberg(orm_table)  # type: ignore[misc]  # of SqlCatalog
+        return found
+
+    def _refuse_metadata_at(self, location: str | None) -> None:
+        """Refuse to read metadata elsewhere: a catalog could name any file of this machine."""
+        if location is not None and (why := self.locations.refusal(location)) is not None:
+            raise CommitRefused(f"metadata at {location} {why}", code="location_not_granted")
+        if location is not None:
+            check_storage(self.properties, location)
 
     @staticmethod
     def _write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
@@ -228,19 +247,53 @@ class _Guard(MetastoreCatalog):
         for update in updates:
             if isinstance(update, SetPropertiesUpdate):
                 refuse_python_modules(update.updates)  # they choose a class within this call
-        if current_table is not None:
-            requirements = check_strictly(current_table.metadata, requirements, updates)
-        return super()._update_and_stage_table(
-            current_table, table_identifier, requirements, updates
+        if current_table is None:
+            return super()._update_and_stage_table(None, table_identifier, requirements, updates)
+        for requirement in check_strictly(current_table.metadata, requirements, updates):
+            requirement.validate(current_table.metadata)
+        updated = _updated(current_table, updates)
+        version = self._parse_metadata_version(current_table.metadata_location) + 1
+        places = location_provider(updated.location, updated.properties)
+        location = places.new_table_metadata_file_location(version)
+        return StagedTable(
+            identifier=table_identifier,
+            metadata=updated,
+            metadata_location=location,
+            io=self._load_file_io(location=location),
+            catalog=self,
         )
 
 
-def open_metastore(name: str, kind: CatalogKind, properties: Mapping[str, Any]) -> Catalog:
+def _updated(table: Table, updates: tuple[TableUpdate, ...]) -> TableMetadata:
+    """The table's metadata after a change, whatever its owner made of a property.
+
+    PyIceberg reads the length of the metadata log while it applies a change, and fails there where
+    that is no number.
+    """
+    metadata = table.metadata
+    text = metadata.properties.get(VERSIONS_MAX)
+    if text is None or size(metadata.properties, VERSIONS_MAX, 0):
+        return update_table_metadata(metadata, updates, metadata_location=table.metadata_location)
+    others = {k: v for k, v in metadata.properties.items() if k != VERSIONS_MAX}
+    readable = metadata.model_copy(update={"properties": others})
+    updated = update_table_metadata(readable, updates, metadata_location=table.metadata_location)
+    kept = {VERSIONS_MAX: text, **updated.properties}
+    return updated.model_copy(update={"properties": kept})
+
+
+def open_metastore(
+    name: str,
+    kind: CatalogKind,
+    properties: Mapping[str, Any],
+    locations: LocationPolicy = EVERYWHERE,
+) -> Catalog:
     """Open a catalog whose client writes the metadata files: every kind but REST.
 
     Raises:
-        ConfigError: the client needs a library that is not installed.
+        ConfigError: the client needs a library that is not installed; ``location_not_granted``:
+            its warehouse or its own file lies where the operator does not let it.
     """
+    refuse_places(properties, locations)
     if str(properties.get("uri", "")).startswith("postgresql"):
         importlib.import_module("connect.gateways.postgres_wait").limit_waiting()
     module, class_name = _CLASSES[kind]
@@ -252,5 +305,6 @@ def open_metastore(name: str, kind: CatalogKind, properties: Mapping[str, Any]) 
             f"pip install 'pyiceberg[{kind}]' ({error})",
             code="catalog_type",
         ) from error
-    client_class = cast(type[Catalog], type(f"Guarded{class_name}", (_Guard, found), {}))
-    return client_class(name, **properties)
+    guarded = type(f"Guarded{class_name}", (_Guard, found), {"locations": locations})
+    client_class = cast(type[Catalog], guarded)
+    return client_class(name, **own_credentials(properties))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import ValidationError as PydanticValidationError
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     BadRequestError,
@@ -21,6 +22,7 @@ from pyiceberg.exceptions import (
     TooManyRequestsError,
     UnauthorizedError,
 )
+from pyiceberg.exceptions import ValidationError as PyIcebergValidationError
 
 from connect.errors import (
     CommitConflict,
@@ -31,8 +33,10 @@ from connect.errors import (
     IcefloeError,
     RetriableError,
 )
+from connect.foreign_text import foreign_text
 
 THROTTLED = "catalog_throttled"
+UNREADABLE = "metadata_unreadable"
 _MESSAGE_CHARACTERS_MAX = 500
 _UNKNOWN_TYPE = "Unsupported field type"  # PyIceberg's words for a variant column
 _CODE_BY_CLASS: tuple[tuple[type[Exception], str], ...] = (
@@ -81,10 +85,16 @@ def request_error(error: Exception) -> IcefloeError:
         return CommitRefused(message, code=code)
     if isinstance(error, FileNotFoundError):
         return CommitRefused(message, code="metadata_missing")
-    if _UNKNOWN_TYPE in message:
+    if _UNKNOWN_TYPE in str(error):
         return CommitRefused(message, code="unsupported_type")
     if isinstance(error, NotImplementedError):
         return CommitRefused(message, code="catalog_refused")
+    if isinstance(error, PydanticValidationError):  # its own text quotes what was read
+        fields = [".".join(map(str, found["loc"])) or "the whole" for found in error.errors()]
+        message = f"the table's metadata is not of the known form: {', '.join(fields[:5])}"
+        return CommitRefused(message, code=UNREADABLE)
+    if isinstance(error, PyIcebergValidationError):
+        return CommitRefused(message, code=UNREADABLE)
     if isinstance(error, ImportError):
         return ConfigError(message, code="catalog_type")
     return RetriableError(
@@ -127,5 +137,6 @@ def _is_integrity_error(error: Exception) -> bool:
 
 
 def _message(error: Exception) -> str:
-    text = " ".join(str(error).split())[:_MESSAGE_CHARACTERS_MAX]
-    return f"{type(error).__name__}: {text}"
+    status = http_status(error)
+    answer = f" (HTTP {status})" if status is not None else ""
+    return foreign_text(error)[:_MESSAGE_CHARACTERS_MAX] + answer

@@ -10,12 +10,14 @@ Rules of this file:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 from urllib.parse import quote, urlsplit
 
+from connect.config.location_policy import LocationPolicy
 from connect.errors import ConfigError
 
 CatalogKind: TypeAlias = Literal["rest", "sql", "hive", "glue", "dynamodb", "bigquery"]
@@ -111,6 +113,8 @@ _MILLISECONDS = {
     "http-client.urlconnection.connection-timeout-ms": "s3.connect-timeout",
     "http-client.urlconnection.socket-timeout-ms": "s3.request-timeout",
 }
+_SQLITE_URI = "file:"
+_NO_BASE = re.compile(r"[?#\s\\\x00-\x1f]")
 _SERVER_SIDE_ENCRYPTION = {"kms": "aws:kms", "s3": "AES256", "dsse-kms": "aws:kms:dsse"}
 
 
@@ -173,6 +177,50 @@ def client_config(properties: Mapping[str, str]) -> ClientConfig:
     return ClientConfig(kind, out, connect_ms, read_ms)
 
 
+def refuse_places(properties: Mapping[str, Any], locations: LocationPolicy) -> None:
+    """Refuse a catalog whose warehouse or own file lies where the operator does not let it.
+
+    Args:
+        properties: of a client that writes metadata files, as ``client_config`` gives them.
+        locations: what the operator allows.
+
+    Raises:
+        ConfigError: ``location_not_granted``.
+    """
+    for key, location in (
+        ("warehouse", properties.get("warehouse")),
+        ("uri", sqlite_file(str(properties.get("uri", "")))),
+    ):
+        if location is None:
+            continue
+        if key == "uri" and location.startswith(_SQLITE_URI) and locations.local is not None:
+            raise ConfigError(
+                "iceberg.catalog.uri names an SQLite file as a URI (file:): give the path alone",
+                code="location_not_granted",
+                key="iceberg.catalog.uri",
+            )
+        if (why := locations.refusal(location)) is not None:
+            raise ConfigError(
+                f"the location in iceberg.catalog.{key} {why}",
+                code="location_not_granted",
+                key=f"iceberg.catalog.{key}",
+            )
+
+
+def sqlite_file(uri: str) -> str | None:
+    """The file of an SQLite database; None for other databases, and for one in memory.
+
+    Args:
+        uri: SQLAlchemy's form, as ``client_config`` gives it.
+    """
+    if not uri.startswith("sqlite://"):
+        return None
+    _, _, name = uri.removeprefix("sqlite://").partition("?")[0].partition("/")
+    if name in {"", ":memory:"}:
+        return None
+    return name if name.startswith(_SQLITE_URI) else str(Path(name).absolute())
+
+
 def _renamed(properties: Mapping[str, str]) -> dict[str, Any]:
     """Keys that have another name, unit or polarity in PyIceberg, and all others as they are."""
     out: dict[str, Any] = {}
@@ -224,6 +272,12 @@ def catalog_kind(properties: Mapping[str, str]) -> CatalogKind:
 def _complete_rest(properties: Mapping[str, str], out: dict[str, Any]) -> None:
     """Authentication and TLS, which PyIceberg takes as nested values."""
     uri = _required(properties, "uri").rstrip("/")
+    if _NO_BASE.search(uri):
+        raise ConfigError(
+            "iceberg.catalog.uri is the address that the catalog's paths are put behind: it has "
+            "no ?, no # and no blanks",
+            code="catalog_uri",
+        )
     if ("credential" in out or "token" in out) and "oauth2-server-uri" not in out:
         out["oauth2-server-uri"] = f"{uri}/v1/oauth/tokens"  # Java's default
     auth = properties.get("rest.auth.type", "").lower()

@@ -282,21 +282,44 @@ class KafkaAdmin:
         """Client id and address of each member of a group; none when it is not there."""
         return [f"{m.client_id} at {m.host.lstrip('/')}" for m in self._members(group)]
 
+    def refuse_members(self, group: str) -> None:
+        """Return when a group has no members.
+
+        Raises:
+            RetriableError: ``group_in_use``.
+        """
+        if self._members(group):
+            raise _in_use(group)
+
+    def has_had_members(self, group: str) -> bool:
+        """Whether the group is there without members, and consumers were members of it before.
+
+        The broker forgets all offsets of such a group at once, ``offsets.retention.minutes`` after
+        the last member left, whenever they were stored.
+        """
+        described = self._described(group)
+        is_simple = described is None or described.is_simple_consumer_group
+        return not is_simple and not described.members
+
     def client_ids(self, group: str) -> frozenset[str]:
         """Client id of each member of a group; none when it is not there."""
         return frozenset(str(member.client_id) for member in self._members(group))
 
     def _members(self, group: str) -> Collection[Any]:
+        described = self._described(group)
+        return [] if described is None else cast("Collection[Any]", described.members)
+
+    def _described(self, group: str) -> Any:
         def ask(admin: AdminClient, timeout_s: float) -> Any:
             return admin.describe_consumer_groups([group], request_timeout=timeout_s)[group]
 
         with mapped(f"describing group {group}"):
             try:
-                return cast("Collection[Any]", self._coordinator.ask(ask).members)
+                return self._coordinator.ask(ask)
             except KafkaException as e:
                 if e.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
                     raise
-                return []
+                return None
 
     def alter_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set committed offsets of a group without members.
@@ -351,8 +374,12 @@ def _without_members(group: str) -> Iterator[None]:
     except KafkaException as e:
         if e.args[0].code() not in _GROUP_HAS_MEMBERS:
             raise
-        raise RetriableError(
-            f"consumer group {group} has members: its offsets cannot be changed while others "
-            "consume with it; end them and try again",
-            code="group_in_use",
-        ) from e
+        raise _in_use(group) from e
+
+
+def _in_use(group: str) -> RetriableError:
+    return RetriableError(
+        f"consumer group {group} has members: its offsets cannot be changed while others "
+        "consume with it; end them and try again",
+        code="group_in_use",
+    )

@@ -39,6 +39,7 @@ _RENAMED = {
     "ssl.truststore.certificates": "ssl.ca.pem",
 }
 _JAAS_OPTION = re.compile(r"(\w+)\s*=\s*\"((?:[^\"\\]|\\.)*)\"")
+SECURITY_PREFIXES = ("sasl.", "ssl.", "security.")
 _PRODUCER_ONLY = frozenset({
     "acks", "batch.size", "compression.type", "delivery.timeout.ms", "enable.idempotence",
     "linger.ms", "message.max.bytes", "transaction.timeout.ms",
@@ -57,7 +58,7 @@ def client_properties(
 
     Args:
         node: node properties; keys that are no client properties are left out.
-        overrides: connector overrides, prefix already removed; later ones win.
+        overrides: connector overrides, prefix already removed; later ones win, as ``overridden``.
         prefix: ``consumer.``, ``producer.`` or ``admin.``: node properties that start so override
             the node's plain ones.
 
@@ -68,9 +69,31 @@ def client_properties(
     merged = {k: v for k, v in node.items() if k in known or k.startswith(("sasl.", "ssl."))}
     if prefix:
         merged.update({k.removeprefix(prefix): v for k, v in node.items() if k.startswith(prefix)})
+    given: dict[str, str] = {}
     for override in overrides:
-        merged.update(override)
-    return merged
+        given.update(override)
+    return overridden(merged, given)
+
+
+def overridden(own: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """The node's client properties with a connector's over them.
+
+    The node's login and TLS settings go to the node's own servers only: a connector that names
+    any other server inherits no ``sasl.*``, ``ssl.*`` or ``security.*`` property.
+
+    Args:
+        own: properties that include the node's login.
+        given: all overrides of one client.
+    """
+    if servers(given) <= servers(own):
+        return {**own, **given}
+    return {k: v for k, v in own.items() if not k.startswith(SECURITY_PREFIXES)} | dict(given)
+
+
+def servers(properties: Mapping[str, str]) -> frozenset[str]:
+    """The servers that properties name, in lower case."""
+    listed = properties.get("bootstrap.servers", "").lower().split(",")
+    return frozenset(server.strip() for server in listed if server.strip())
 
 
 def to_librdkafka(properties: Mapping[str, str], *, role: str) -> dict[str, str | int]:

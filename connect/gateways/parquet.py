@@ -15,9 +15,8 @@ from pyarrow.fs import FileSelector, FileType
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from connect.errors import ConfigError
-from connect.gateways.storage import storage_errors
-
-_MESSAGE_CHARACTERS_MAX = 500
+from connect.gateways.guarded_io import GuardedFileIO
+from connect.gateways.storage import check_storage, storage_errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +42,9 @@ class ParquetFiles:
         with storage_errors(f"reading {len(paths)} Parquet files"):
             try:
                 return dataset(paths, filesystem=self.filesystem, format="parquet").to_table()
-            except pa.ArrowException as error:
-                text = " ".join(str(error).split())[:_MESSAGE_CHARACTERS_MAX]
-                raise ConfigError(f"the Parquet files cannot be read: {text}") from None
+            except pa.ArrowException as error:  # its text may quote what is in the files
+                kind = type(error).__name__
+                raise ConfigError(f"the Parquet files cannot be read: {kind}") from None
 
 
 def parquet_files(properties: Mapping[str, str], location: str) -> ParquetFiles:
@@ -56,8 +55,9 @@ def parquet_files(properties: Mapping[str, str], location: str) -> ParquetFiles:
         RetriableError: ``storage_unavailable``.
     """
     scheme, host, path = PyArrowFileIO.parse_location(location, dict(properties))
+    check_storage(properties, location)
     with storage_errors(f"looking at {location}"):
-        found = PyArrowFileIO(dict(properties)).fs_by_scheme(scheme, host)
+        found = GuardedFileIO(dict(properties)).fs_by_scheme(scheme, host)
         told = found.get_file_info(path)
         if told.type == FileType.Directory:
             inside = found.get_file_info(FileSelector(path, recursive=True))

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from connect.errors import ConfigError
+from connect.reach import reach
 
 
 def number(options: Mapping[str, str], key: str, default: int, low: int, high: int) -> int:
@@ -107,6 +108,9 @@ def tls(options: Mapping[str, str]) -> ssl.SSLContext | bool:
                 f"PEM file and set schema.registry.ssl.{store}.type=PEM",
                 code="converter_option",
             )
+    for store in ("truststore", "keystore"):
+        if location := own.get(f"ssl.{store}.location"):
+            reach().check_path(location)
     password = own.get("ssl.key.password") or own.get("ssl.keystore.password")
     try:
         context = ssl.create_default_context(

@@ -18,12 +18,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx
 
 from connect.clock import SystemClock
 from connect.errors import ConfigError, RetriableError
+from connect.foreign_text import foreign_words
+from connect.gateways.guarded_http import guarded_transport
 from connect.gateways.registry_options import (
     addresses,
     number,
@@ -32,6 +34,7 @@ from connect.gateways.registry_options import (
     without_credentials,
 )
 from connect.gateways.registry_token import TokenSource
+from connect.reach import reach
 
 ANSWER_BYTES_MAX: Final = 8 * 2**20
 REFERENCES_MAX: Final = 256
@@ -98,6 +101,7 @@ class SchemaRegistry:
         self._kept_max = number(options, "schemas.cache.size", 1000, 1, 10**6)
         self._kept: OrderedDict[str, tuple[int | None, Any]] = OrderedDict()
         self._lock = threading.Lock()
+        limits = httpx.Limits(max_keepalive_connections=0)  # schemas are asked for rarely
         self._client = httpx.Client(
             auth=self._auth,
             headers={"Accept": "application/vnd.schemaregistry.v1+json, application/json"},
@@ -105,10 +109,8 @@ class SchemaRegistry:
                 number(options, "http.read.timeout.ms", 60_000, 1, 3_600_000) / 1000,
                 connect=number(options, "http.connect.timeout.ms", 10_000, 1, 3_600_000) / 1000,
             ),
-            verify=tls(options),
-            proxy=proxy(options),
+            transport=guarded_transport(tls(options), proxy(options), limits),
             trust_env=False,
-            limits=httpx.Limits(max_keepalive_connections=0),  # schemas are asked for rarely
         )
 
     def close(self) -> None:
@@ -226,6 +228,7 @@ class SchemaRegistry:
     def _attempt(self, url: str, path: str) -> tuple[tuple[Any] | None, str]:
         """One request; the answer in a tuple, or None and what may pass."""
         shown = without_credentials(url)
+        reach().check_host(urlsplit(url).hostname or "")
         try:
             headers = self._token.headers(self._client, self._clock) if self._token else {}
             status, body = self._get(url + path, headers)
@@ -253,9 +256,11 @@ class SchemaRegistry:
                 raise _no_registry(shown, "its answer is not JSON") from None
         code, said = _refusal(body)
         if status == 404 and code in _NOT_FOUND:
-            raise SchemaNotFound(f"{path.partition('?')[0]}: {said} ({code})")
+            raise SchemaNotFound(f"{path.partition('?')[0]}: {foreign_words(said)} ({code})")
         if status in (400, 422) and code:
-            raise SchemaNotFound(f"{path.partition('?')[0]} is refused: {said} ({code})")
+            raise SchemaNotFound(
+                f"{path.partition('?')[0]} is refused: {foreign_words(said)} ({code})"
+            )
         raise _no_registry(shown, f"{path.partition('?')[0]} answers {status}")
 
     def _get(self, url: str, headers: Mapping[str, str]) -> tuple[int, bytes]:

@@ -11,7 +11,6 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.text import Text
 
 from connect.clock import SystemClock
 from connect.errors import IcefloeError
@@ -24,6 +23,7 @@ from connect.gitops.apply import (
 from connect.gitops.files import Desired, read
 from connect.gitops.plan import Action, Plan, shown
 from connect.rest_client import DEFAULT_URL, NodeClient, Server, Url
+from connect.terminal import echo, lines
 
 PENDING = 2
 WRONG = 1
@@ -123,7 +123,7 @@ def validate(
         with node(server) as client:
             found = problems(client, desired, is_remote=remote)
     _refuse(found)
-    typer.echo(f"{len(desired)} connector(s) are right")
+    echo(f"{len(desired)} connector(s) are right")
 
 
 def _offline(item: Desired) -> list[str]:
@@ -140,7 +140,7 @@ def _offline(item: Desired) -> list[str]:
         return [f"{item.source}: {item.name}: {e}"]
     checked = check_sink(item.config)
     for warning in checked.warnings:
-        typer.echo(f"warning: {item.source}: {item.name}: {warning}", err=True)
+        echo(f"warning: {item.source}: {item.name}: {warning}", err=True)
     return [
         f"{item.source}: {item.name}: {key}: {sentence}"
         for key, sentences in {**checked.errors, **found}.items()
@@ -160,40 +160,37 @@ def _refuse(found: Sequence[str], output: str = "text") -> None:
     if not found:
         return
     for sentence in found:
-        typer.echo(sentence, err=True)
-    typer.echo(f"{len(found)} error(s); nothing was changed", err=True)
+        echo(sentence, err=True)
+    echo(f"{len(found)} error(s); nothing was changed", err=True)
     if output == "json":
-        typer.echo(json.dumps({"errors": list(found)}))
+        echo(json.dumps({"errors": list(found)}))
     raise typer.Exit(WRONG)
 
 
 def _show(plan: Plan, output: str) -> None:
     if output == "json":
-        typer.echo(json.dumps({"actions": [action.to_json() for action in plan.actions]}, indent=2))
+        echo(json.dumps({"actions": [action.to_json() for action in plan.actions]}, indent=2))
         return
-    console = Console(highlight=False, soft_wrap=True)
-    for action in plan.actions:
-        for line in _lines(action):
-            console.print(line)
+    lines(line for action in plan.actions for line in _lines(action))
     counts = dict.fromkeys(("create", "update", "prune", "unchanged"), 0)
     for action in plan.actions:
         counts[action.kind] += 1
-    console.print(", ".join(f"{count} to {kind}" for kind, count in list(counts.items())[:3])
-                  + f", {counts['unchanged']} unchanged")  # fmt: skip
+    echo(", ".join(f"{count} to {kind}" for kind, count in list(counts.items())[:3])
+         + f", {counts['unchanged']} unchanged")  # fmt: skip
 
 
-def _lines(action: Action) -> Iterator[Text]:
+def _lines(action: Action) -> Iterator[tuple[str, str]]:
     mark, color = _MARKS.get(action.kind, (" ", "dim"))
-    yield Text(f"{mark} {action.name}", style=color)
+    yield f"{mark} {action.name}", color
     for change in action.changes if action.kind == "update" else ():
         before, after = shown(change.key, change.before), shown(change.key, change.after)
         if change.before is None:
-            yield Text(f"    + {change.key}: {after}", style="green")
+            yield f"    + {change.key}: {after}", "green"
         elif change.after is None:
-            yield Text(f"    - {change.key}: {before}", style="red")
+            yield f"    - {change.key}: {before}", "red"
         else:
             hidden = " (changed)" if before == after else ""
-            yield Text(f"    ~ {change.key}: {before} -> {after}{hidden}", style="yellow")
+            yield f"    ~ {change.key}: {before} -> {after}{hidden}", "yellow"
 
 
 @contextlib.contextmanager

@@ -9,8 +9,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 import yaml
-from rich.console import Console
-from rich.table import Table
 
 from connect.errors import ConfigError
 from connect.gitops.apply import cause
@@ -18,6 +16,7 @@ from connect.gitops.commands import node
 from connect.gitops.plan import shown
 from connect.iso_time import instant_text
 from connect.rest_client import DEFAULT_URL, Url
+from connect.terminal import echo, table
 
 Name = Annotated[str, typer.Argument(help="Name of the connector.")]
 Names = Annotated[list[str], typer.Argument(help="Names of connectors.")]
@@ -55,7 +54,7 @@ def get(
         for name, c in chosen.items()
     ]
     if output == "text":
-        _table(
+        table(
             ("connector", "class", "topics", "tables"),
             [
                 (
@@ -85,7 +84,7 @@ def status(names: Maybe = None, server: Url = DEFAULT_URL, output: Output = "tex
             why = cause(part) if part.get("trace") else ""
             rows.append((name, number, part["state"], part["worker_id"], why))
     if output == "text":
-        _table(("connector", "task", "state", "node", "cause"), rows)
+        table(("connector", "task", "state", "node", "cause"), rows, _COLORS)
     else:
         _dump(list(chosen.values()), output)
     raise typer.Exit(1 if failed else 0)
@@ -110,7 +109,7 @@ def lag(
         fields = ("topic", "partition", "committed_offset", "end_offset", "lag")
         listed = [(t["connector"], p) for t in told for p in t["partitions"]]
         rows = [(name, *(_cell(p[field]) for field in fields)) for name, p in listed]
-        _table(("connector", "topic", "partition", "next offset", "end", "lag"), rows)
+        table(("connector", "topic", "partition", "next offset", "end", "lag"), rows)
         return
     rows = [
         (
@@ -121,7 +120,7 @@ def lag(
         )
         for found in told
     ]
-    _table(("connector", "not in files", "in files, not committed", "valid through"), rows)
+    table(("connector", "not in files", "in files, not committed", "valid through"), rows)
 
 
 def _cell(value: object) -> str:
@@ -164,7 +163,7 @@ def restart(
             raise ConfigError("--task goes with one connector and no other option", code="usage")
         with node(server) as client:
             client.ask("POST", "connectors", names[0], "tasks", str(task), "restart")
-        typer.echo(f"{names[0]} task {task} restarts")
+        echo(f"{names[0]} task {task} restarts")
         return
     flags = {"includeTasks": str(tasks).lower(), "onlyFailed": str(only_failed).lower()}
     _each(server, names, "POST", "restart", "restarts", **flags)
@@ -184,7 +183,7 @@ def show_offsets(name: Name, server: Url = DEFAULT_URL, output: Output = "text")
         rows.append(
             (at["kafka_topic"], str(at["kafka_partition"]), str(offset.get("kafka_offset", "-")))
         )
-    _table(("topic", "partition", "next offset"), sorted(rows))
+    table(("topic", "partition", "next offset"), sorted(rows))
 
 
 @offsets_app.command("alter")
@@ -202,14 +201,14 @@ def alter_offsets(
     except (OSError, ValueError) as e:
         raise ConfigError(f"{file} cannot be used: {e}", code="file") from e
     with node(server) as client:
-        typer.echo(_message(client.ask("PATCH", "connectors", name, "offsets", json=wanted)))
+        echo(_message(client.ask("PATCH", "connectors", name, "offsets", json=wanted)))
 
 
 @offsets_app.command("reset")
 def reset_offsets(name: Name, server: Url = DEFAULT_URL) -> None:
     """Forget the source offsets of a stopped connector: it begins as a new one does."""
     with node(server) as client:
-        typer.echo(_message(client.ask("DELETE", "connectors", name, "offsets")))
+        echo(_message(client.ask("DELETE", "connectors", name, "offsets")))
 
 
 def _each(
@@ -218,7 +217,7 @@ def _each(
     with node(server) as client:
         for name in names:
             client.ask(method, "connectors", name, what, **parameters)
-            typer.echo(f"{name} {done}")
+            echo(f"{name} {done}")
 
 
 def _chosen(listed: Mapping[str, Any], names: list[str] | None) -> list[str]:
@@ -237,20 +236,8 @@ def _message(answer: Any) -> str:
 
 def _dump(value: Any, output: str) -> None:
     if output == "json":
-        typer.echo(json.dumps(value, indent=2))
+        echo(json.dumps(value, indent=2))
     elif isinstance(value, list):
-        typer.echo(yaml.safe_dump_all(value, sort_keys=False), nl=False)
+        echo(yaml.safe_dump_all(value, sort_keys=False), nl=False)
     else:
-        typer.echo(yaml.safe_dump(value, sort_keys=False), nl=False)
-
-
-def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    console = Console(highlight=False)
-    if not console.is_terminal:  # one line a row, to be cut and searched
-        for row in rows:
-            typer.echo("\t".join(row))
-        return
-    table = Table(*columns, box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*row, style=next((_COLORS[c] for c in row if c in _COLORS), None))
-    console.print(table)
+        echo(yaml.safe_dump(value, sort_keys=False), nl=False)

@@ -17,8 +17,8 @@ from typing import Any
 
 import yaml
 
-from connect.config.masking import MASK
 from connect.errors import ConfigError
+from connect.secret_values import MASK
 
 SUFFIXES = (".json", ".yaml", ".yml")
 STATES = ("RUNNING", "PAUSED", "STOPPED")

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from connect.config.masking import MASK, may_be_secret, without_logins
+from connect.config.masking import may_be_secret, without_logins
 from connect.errors import ConfigError
 from connect.gitops.files import Desired
+from connect.secret_values import MASK
 
 OWNER = "icefloe.owner"
 Kind = Literal["create", "update", "unchanged", "prune"]

@@ -25,6 +25,7 @@ from connect.herder.rebase import Rebase
 from connect.herder.state import ConnectorState
 from connect.herder.status_store import StatusStore
 from connect.herder.store import ConfigStore
+from connect.herder.valid_through import ValidThroughReset
 from connect.herder.views import Views, reachable
 from connect.layout import TopicPartition
 from connect.metrics import Exposition, gauge
@@ -104,6 +105,7 @@ class NodeHerder:
         self._new_request = new_request
         self._ask = ask
         self._rebase = Rebase(store, admin, ask)
+        self._reset = ValidThroughReset(offsets.moves, ask)
         self._views = views
         self._cluster = Cluster(store, statuses, herder.worker_id, group_id)
         self._changing = threading.Lock()
@@ -289,6 +291,17 @@ class NodeHerder:
                 self._offsets.settle(name)
                 state = self._store.get(name)
                 return self._rebase.run(state, self._offsets.parsed(state), tables, is_applied)
+
+    def reset_valid_through(
+        self, name: str, tables: Sequence[str], reason: str, *, is_applied: bool
+    ) -> Mapping[str, Any]:
+        """Take back what a stopped connector claimed of its VTTS."""
+        with self._change():
+            self._must_be_stopped(name)
+            with reachable():
+                state = self._store.get(name)
+                config = self._offsets.parsed(state)
+                return self._reset.run(state, config, tables, reason, is_applied)
 
     # ------------------------------------------------------------ extensions
 

@@ -16,15 +16,21 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from connect.announced_layouts import newest_announced_layout
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.config.node import NodeConfig
 from connect.config.parse import parse
 from connect.config.providers import Providers
+from connect.config.reserved_topics import control_topics, node_topics, refuse_reserved
 from connect.errors import ConfigError, DataLost, RetriableError
 from connect.gateways.kafka import client_properties
 from connect.gateways.kafka_admin import KafkaAdmin
-from connect.herder.fencing import take_over, task_transactional_id
+from connect.herder.fencing import (
+    operator_transactional_id,
+    take_over,
+    task_transactional_id,
+)
 from connect.herder.layouts import (
     next_layout,
     source_partitions,
@@ -32,6 +38,7 @@ from connect.herder.layouts import (
     with_deleted_topics,
 )
 from connect.herder.moves import OffsetMoves
+from connect.herder.offset_keeper import OffsetKeeper
 from connect.herder.placement import Places
 from connect.herder.state import ConnectorState
 from connect.herder.store import ConfigStore
@@ -54,6 +61,7 @@ class Deployer:
         admin: the cluster, with the node's own properties.
         clock: identities and times of events.
         places_for: where a connector with so many tasks is to run; None when that is said already.
+        failed_tasks: task ids of a connector whose last state is FAILED.
         nodes: number of nodes that can run tasks, and whether a layout may lose tasks over it.
     """
 
@@ -67,6 +75,7 @@ class Deployer:
         *,
         places_for: Callable[[str, int], Places | None],
         nodes: Callable[[], tuple[int, bool]],
+        failed_tasks: Callable[[str], Collection[int]] = lambda _: (),
     ) -> None:
         self._node = node
         self._providers = providers
@@ -75,7 +84,9 @@ class Deployer:
         self._places_for = places_for
         self._nodes = nodes
         self._seen: dict[str, frozenset[TopicPartition]] = {}
-        self._excluded = frozenset({node.config_topic, node.status_topic})
+        self._node_topics = node_topics(node.properties)
+        self._unknown_layouts: dict[str, int] = {}
+        self._clock = clock
         self.moves = OffsetMoves(
             store,
             admin,
@@ -83,6 +94,15 @@ class Deployer:
             group_id=node.group_id,
             parsed=self.parsed,
             producer_properties=self._producer_properties,
+        )
+        self.keeper = OffsetKeeper(
+            store,
+            admin,
+            self.moves,
+            clock,
+            group_id=node.group_id,
+            producer_properties=self._producer_properties,
+            failed_tasks=failed_tasks,
         )
 
     def converge(self, name: str, stop: Callable[[bool], None]) -> None:
@@ -115,12 +135,51 @@ class Deployer:
         Raises:
             RetriableError: the broker is away; to be tried again before anything starts.
         """
-        if state.pending_offsets is None:
-            return
-        self._admin.delete_group(group_id)
-        if state.pending_offsets:
-            self._admin.alter_offsets(group_id, state.pending_offsets)
-        self._store.put_offsets(state.name, None)
+        try:
+            config = self.parsed(state)
+        except ConfigError:
+            config = None
+        self.moves.settle(state, config, group_id)
+
+    def keep_offsets(self) -> None:
+        """Store again the offsets of what does not run, before the broker forgets them.
+
+        Raises:
+            Fenced: another node leads.
+        """
+        for name in self._store.names():
+            state = self._store.get(name)
+            if state.target == "STARTED" and state.is_ready:
+                with contextlib.suppress(ConfigError, RetriableError):
+                    self._unknown_layout(state, self.parsed(state))
+        self.keeper.keep()
+
+    def _unknown_layout(self, state: ConnectorState, config: ConnectorConfig) -> int:
+        """The newest layout that was announced and that the config topic does not know, else 0.
+
+        Looked for once by a leader: a config topic that was lost or restored from a copy is behind
+        the control topic. One that knows no layout may have been lost long ago.
+        """
+        found = self._unknown_layouts.get(state.name)
+        if found is None:
+            found = newest_announced_layout(
+                config,
+                client_properties(
+                    self._providers.resolve_all(self._node.properties),
+                    self._providers.resolve_all(config.kafka_overrides),
+                    prefix="consumer.",
+                ),
+                self._admin,
+                self._clock,
+                is_whole=not state.number_max,
+            )
+            self._unknown_layouts[state.name] = found = found if found > state.number_max else 0
+            if found:
+                _log.warning(
+                    "tasks have announced from layouts that the config topic does not know",
+                    connector=state.name, known=state.number_max, announced=found,
+                )  # fmt: skip
+        return found if found > (state.layout.number if state.layout else 0) else 0
 
     def outdated(self) -> tuple[list[str], bool]:
         """Connectors whose partitions are not those of their layout any more.
@@ -135,6 +194,7 @@ class Deployer:
             RetriableError: the broker is away.
         """
         topics = self._admin.topics()
+        reserved = self._reserved_topics()
         found = self._with_other_control_topic()
         is_open = False
         for name in self._store.names():
@@ -143,7 +203,7 @@ class Deployer:
                 continue
             with contextlib.suppress(ConfigError):  # told when it was to be started
                 config = self.parsed(state)
-                now = frozenset(self._partitions(config, state, topics))
+                now = frozenset(self._partitions(config, state, topics, reserved))
                 before, self._seen[name] = self._seen.get(name), now
                 has_grown_only = now > state.layout.partitions
                 nodes, may_shrink = self._nodes()
@@ -151,8 +211,9 @@ class Deployer:
                 has_other_count = count > len(state.layout.tasks) or (
                     may_shrink and count < len(state.layout.tasks)
                 )
+                is_behind = self._unknown_layouts.get(name, 0) >= state.layout.number
                 has_other = now != state.layout.partitions and (has_grown_only or now == before)
-                if has_other or has_other_count:
+                if has_other or has_other_count or is_behind:
                     found.append(name)
                 elif now != state.layout.partitions:
                     is_open = True
@@ -171,10 +232,19 @@ class Deployer:
         now = self._admin.topic_ids({topic for topic, _ in known.values()})
         return [name for name, (topic, was) in known.items() if now.get(topic) != was]
 
+    def _reserved_topics(self) -> frozenset[str]:
+        """Topics that no connector may read or send dead letters to, as of now."""
+        configs = [self._store.get(name).config or {} for name in self._store.names()]
+        return self._node_topics | control_topics(configs, self._providers.resolve)
+
     def _partitions(
-        self, config: ConnectorConfig, state: ConnectorState, topics: Mapping[str, int]
+        self,
+        config: ConnectorConfig,
+        state: ConnectorState,
+        topics: Mapping[str, int],
+        reserved: frozenset[str],
     ) -> list[TopicPartition]:
-        found = source_partitions(config, topics, excluded=self._excluded)
+        found = source_partitions(config, topics, excluded=reserved)
         return with_deleted_topics(config, state, found)
 
     def _topic_ids(
@@ -231,14 +301,26 @@ class Deployer:
 
     def _start(self, state: ConnectorState, stop: Callable[[bool], None]) -> None:
         config = self.parsed(state)
+        reserved = self._reserved_topics()
+        refuse_reserved(config.topics, config.errors.dead_letter_topic, reserved)
         self.settle_offsets(state, config.connect_group_id)
         topics = self._admin.topics()
         self._ensure_topics(config, topics)
-        partitions = self._partitions(config, state, topics)
+        partitions = self._partitions(config, state, topics, reserved)
         topic_ids = self._topic_ids(config, state, partitions)
         nodes, may_shrink = self._nodes()
+        if state.is_ready and state.layout is not None and state.layout.tasks:
+            unknown = self._unknown_layouts.get(state.name, 0)  # ``keep_offsets`` looks for it
+        else:
+            unknown = self._unknown_layout(state, config)
         wanted = next_layout(
-            state, config, partitions, nodes=nodes, may_shrink=may_shrink, topic_ids=topic_ids
+            state,
+            config,
+            partitions,
+            nodes=nodes,
+            may_shrink=may_shrink,
+            above=unknown,
+            topic_ids=topic_ids,
         )
         layout = wanted or state.layout
         assert layout is not None
@@ -297,18 +379,45 @@ class Deployer:
         """
         with ThreadPoolExecutor(1, thread_name_prefix="fence") as aside:
             tasks = max(state.tasks_ever, len(layout.tasks))
-            fencing = aside.submit(self._fence, state, config, tasks=tasks)
+            if config is not None and self._unknown_layouts.get(state.name):
+                tasks = max(tasks, config.tasks_max)  # it is not known how many there were
+            fencing = aside.submit(
+                self._fence, state, config, tasks=tasks, has_operator=moved is None
+            )
             if moved is not None:
                 self.moves.announce(state, moved, after=fencing.result)
             fencing.result()
+        if config is not None:
+            self._take_group(state, config)
         self._store.put_ready(layout, self._places_for(state.name, len(layout.tasks)))
 
-    def _fence(self, state: ConnectorState, config: ConnectorConfig | None, *, tasks: int) -> None:
+    def _take_group(self, state: ConnectorState, config: ConnectorConfig) -> None:
+        """Note what is committed, in a group that the broker forgets offset by offset.
+
+        No task can write here. A group that consumers were members of, as the Java sink's, would
+        lose all offsets a week after they left, whatever is stored meanwhile: it is made again.
+        """
+        group = config.connect_group_id
+        if self._admin.has_had_members(group):
+            self._store.put_offsets(state.name, self._admin.committed_all(group))
+            self.moves.settle(self._store.get(state.name), config, group)
+            _log.info("consumer group made again", connector=state.name, group=group)
+        if state.layout is not None:
+            self.keeper.note(self._store.get(state.name), config, state.layout.partitions)
+
+    def _fence(
+        self,
+        state: ConnectorState,
+        config: ConnectorConfig | None,
+        *,
+        tasks: int,
+        has_operator: bool = True,
+    ) -> None:
         group_id = self._node.group_id
-        take_over(
-            self._producer_properties(config),
-            [task_transactional_id(group_id, state.name, task) for task in range(tasks)],
-        )
+        ids = [task_transactional_id(group_id, state.name, task) for task in range(tasks)]
+        if has_operator:
+            ids.append(operator_transactional_id(group_id, state.name))
+        take_over(self._producer_properties(config), ids)
 
     def _producer_properties(self, config: ConnectorConfig | None) -> dict[str, str]:
         node = self._providers.resolve_all(self._node.properties)

@@ -17,6 +17,16 @@ def task_transactional_id(group_id: str, connector: str, task: int) -> str:
     return f"{group_id}-{connector}-{task}"
 
 
+def coordinator_transactional_id(group_id: str, connector: str, prefix: str | None) -> str:
+    """``<group.id>-<connector>-coordinator``, with the connector's prefix if it has one."""
+    return f"{prefix or ''}{group_id}-{connector}-coordinator"
+
+
+def operator_transactional_id(group_id: str, connector: str) -> str:
+    """``<group.id>-<connector>-operator``: changes of source offsets by the leader."""
+    return f"{group_id}-{connector}-operator"
+
+
 def take_over(properties: Mapping[str, str], transactional_ids: Iterable[str]) -> None:
     """Initialise every id and let it go; when this returns all earlier owners are fenced.
 

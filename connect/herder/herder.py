@@ -31,6 +31,7 @@ from connect.herder.handover import Handover
 from connect.herder.leadership import Leadership
 from connect.herder.leading import Leading
 from connect.herder.local import Local
+from connect.herder.reconciliation import Reconciliation
 from connect.herder.runs import Run, Unit
 from connect.herder.status_state import NodeWord
 from connect.herder.status_store import StatusStore
@@ -45,6 +46,7 @@ TICK_S = 0.2
 JOBS_MAX = 8
 INBOX_MAX = 100_000
 TRIM_EVERY_MS = 60_000
+COMPARE_EVERY_MS = 5_000
 
 _log = logger("herder")
 
@@ -107,6 +109,10 @@ class Herder:
         self._jobs = ThreadPoolExecutor(JOBS_MAX, thread_name_prefix="job")
         self._thread = threading.Thread(target=self._loop, name="herder", daemon=True)
         self._next_trim_ms = 0
+        self._reconciliation = Reconciliation(
+            self._runs, self._handover, restart=self._local.again, on_changed=self._publish
+        )
+        self._next_comparison_ms = 0
         self.leadership = Leadership(
             leading,
             store,
@@ -199,17 +205,29 @@ class Herder:
                 self._reconcile(run.name)
             elif run.is_held and not run.is_busy and self._may_go_on(run):
                 self._reconcile(run.name, is_forced=True)
-            for unit in run.units():
-                if unit.restart_at_ms is not None and unit.restart_at_ms <= now_ms:
-                    counter("task_restarts", connector=run.name).inc()
-                    self._local.again(run, unit)
-                    self._publish(run)
+            self._reconciliation.restart_due(run, now_ms)
         self.leadership.tick(now_ms)
+        if now_ms >= self._next_comparison_ms:
+            self._next_comparison_ms = now_ms + COMPARE_EVERY_MS
+            self._compare()
         self._telling.node()  # a leader that took us for gone has forgotten it
         if now_ms >= self._next_trim_ms:
             self._next_trim_ms = now_ms + TRIM_EVERY_MS
             for child in self._children.values():
                 child.trim_log()
+
+    def _compare(self) -> None:
+        """Give a job to each connector that is not handed over as the stored state wants it.
+
+        Changes give jobs by themselves; this finds those whose job or change was lost.
+        """
+        if not self.leadership.joined.is_set():
+            return
+        for name in dict.fromkeys([*self._store.names(), *self._runs]):
+            run = self._runs.get(name)
+            if run is None or not (run.is_busy or run.is_held or run.retry_at_ms is not None):
+                is_wrong = run is None or self._local.differs(run, self._store.get(name))
+                self._reconcile(name, is_forced=is_wrong)
 
     def _may_go_on(self, run: Run) -> bool:
         return run.retry_at_ms is None and self._statuses.problem(run.name) is None
@@ -255,7 +273,10 @@ class Herder:
                 )
         except Exception as e:  # the boundary of the job: told to the herder's thread
             error = e
-        self._local.align(run)
+        try:
+            self._local.align(run)
+        except Exception as e:  # the same: a run whose job never ends would be busy for ever
+            error = error or e
         self._inbox.put(lambda: self._converged(run, error, is_leading=is_leading))
 
     def _converged(self, run: Run, error: BaseException | None, *, is_leading: bool) -> None:
@@ -303,21 +324,26 @@ class Herder:
                 self._handover.ready(child)
                 self._telling.node(self.ready_children(), count=len(self._children))
                 gauge("child_up", process=child).set(1)
-                self._each_unit(child, self._child_is_ready)
+                self._each_unit(child, self._reconciliation.child_is_ready)
             case "exited":
                 self._handover.gone(child)
                 self._telling.node(self.ready_children(), count=len(self._children))
                 gauge("child_up", process=child).set(0)
                 counter("child_restarts", process=child).inc()
-                self._each_unit(child, self._child_is_gone)
+                self._each_unit(child, self._reconciliation.child_is_gone)
             case "state":
-                self._on_state(child, event)
+                self._reconciliation.on_state(child, event, self._clock.monotonic_ms())
+            case "inventory":
+                self._reconciliation.on_inventory(child, event, self._clock.monotonic_ms())
             case "metrics":
                 self._on_metrics(child, event["samples"])
             case "topic_missing":
                 self._telling.missing_topic()
             case "round":
                 self._on_round(event)
+            case "retention" if (run := self._runs.get(event["connector"])) is not None:
+                run.retention_text = event["message"]
+                self._publish(run)
             case "failed_tables" if (run := self._runs.get(event["connector"])) is not None:
                 run.failed_tables = tuple(event["tables"])
                 self._publish(run)
@@ -328,54 +354,6 @@ class Herder:
                 if unit.child == child:
                     act(run, unit)
             self._publish(run)
-
-    def _child_is_ready(self, run: Run, unit: Unit) -> None:
-        if run.is_busy:
-            run.is_dirty = True
-        elif run.layout is not None and unit.is_to_start:
-            self._handover.start(run, unit, is_again=unit.phase == "RESTARTING")
-
-    def _child_is_gone(self, run: Run, unit: Unit) -> None:
-        del run
-        unit.stopped.set()
-        if unit.is_handed and unit.phase not in {"STOPPING", "IDLE"}:
-            unit.to("RESTARTING")
-        unit.is_handed = False
-
-    def _on_state(self, child: str, event: Mapping[str, Any]) -> None:
-        run = self._runs.get(event["connector"])
-        task = event.get("task")
-        if run is None:
-            return
-        unit = run.tasks.get(task) if isinstance(task, int) else run.coordinator
-        if unit is None or unit.child != child:
-            return
-        layout = event.get("layout")
-        if layout is not None and run.layout is not None and layout != run.layout.number:
-            return  # a late word of an earlier layout
-        state = event["state"]
-        if unit.phase == "STOPPING":
-            if state in {"STOPPED", "FAILED"}:
-                unit.stopped.set()
-            return
-        if unit.phase == "IDLE":
-            return
-        now_ms = self._clock.monotonic_ms()
-        if state == "RUNNING":
-            unit.to("RUNNING")
-            unit.backoff.started(now_ms)
-        elif state == "FAILED":
-            code = str(event.get("code") or "unexpected")
-            unit.failed(
-                now_ms,
-                code=code,
-                trace=str(event.get("trace") or code),
-                # the placement says that it runs here: the transactional id decides who writes
-                is_retriable=bool(event.get("retriable")) or code == Fenced.default_code,
-            )
-            counter("task_failures", connector=run.name, code=code).inc()
-            _log.warning("failed", connector=run.name, task=task, code=code)
-        self._publish(run)
 
     def _on_round(self, event: Mapping[str, Any]) -> None:
         run = self._runs.get(event["connector"])

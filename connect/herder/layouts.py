@@ -7,13 +7,12 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from connect.config.connector import ConnectorConfig
+from connect.config.reserved_topics import INTERNAL_TOPICS
 from connect.errors import ConfigError
 from connect.herder.records import task_base_config
 from connect.herder.state import ConnectorState
 from connect.java_regex import compile_java_regex
 from connect.layout import Layout, TopicPartition, spread
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 def source_partitions(
@@ -24,7 +23,7 @@ def source_partitions(
     Args:
         config: the connector.
         topics: partition count of every topic of the cluster.
-        excluded: topics no regex may bring in: the node's own. The connector's control topic is
+        excluded: topics that no regex adds: the reserved ones. The connector's control topic is
             left out of a regex too, or it would read what it writes.
 
     Returns:
@@ -43,7 +42,7 @@ def source_partitions(
                 f"topics.regex is no {e.message}", code="topics_regex", connector=config.name
             ) from e
         kept_out = INTERNAL_TOPICS | excluded | {config.control_topic}
-        names = {topic for topic in topics if topic not in kept_out and pattern.fullmatch(topic)}
+        names = set(pattern.matching(topic for topic in topics if topic not in kept_out))
     return sorted(TopicPartition(name, p) for name in names for p in range(topics[name]))
 
 
@@ -92,11 +91,14 @@ def next_layout(
     *,
     nodes: int,
     may_shrink: bool = True,
+    above: int = 0,
     topic_ids: Mapping[str, str] = MappingProxyType({}),
 ) -> Layout | None:
     """The layout to write, or None when the latest one is still right.
 
-    A changed configuration is a new layout too: tasks start from their stored configuration.
+    A changed configuration is a new layout too: tasks start from their stored configuration. So is
+    a layout whose number is not above ``above``, the newest of those announced that the config
+    topic does not know.
     """
     stored = [task_base_config(task) for task in state.task_configs]
     is_configured_so = all(task == dict(config.raw) for task in stored)
@@ -104,7 +106,7 @@ def next_layout(
     made = layout_for(
         config,
         partitions,
-        number=state.number_max + 1,
+        number=max(state.number_max, above) + 1,
         nodes=nodes,
         tasks_min=len(state.layout.tasks) if has_kept and state.layout else 0,
     )
@@ -116,6 +118,7 @@ def next_layout(
     )
     if (
         state.layout is not None
+        and state.layout.number > above
         and state.layout.tasks == wanted.tasks
         and state.layout.topic_ids == wanted.topic_ids
         and is_configured_so

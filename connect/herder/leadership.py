@@ -26,6 +26,7 @@ LOOK_MS = 1_000
 RETRY_MS = 500
 ALONE_LOOK_MS = 250
 VANISHED_LOOK_MS = 250
+KEEP_MS = 1_800_000  # far below offsets.retention.minutes of any cluster
 
 Job = Callable[[], None]
 
@@ -104,6 +105,7 @@ class Leadership:
                 self._heard = heard
                 self._at_ms.pop("refresh", None)
             self._every("refresh", self._refresh_ms, now_ms, self._refresh)
+            self._every("keep-offsets", KEEP_MS, now_ms, self._deployer.keep_offsets)
 
     def lost(self, error: Fenced) -> None:
         """The store refused: another node leads."""

@@ -106,6 +106,23 @@ class Local:
         elif has_new_layout:
             self._handover.tell_layout(run)
 
+    def differs(self, run: Run, state: ConnectorState) -> bool:
+        """Whether the units that were handed over are not those that the stored state wants."""
+        wanted = Wanted.of(state, self._worker_id)
+        if wanted is None:
+            return False
+        if wanted.layout is None:
+            return run.layout is not None
+        is_waiting = any(
+            unit.is_to_start and self._handover.is_ready(unit.child) for unit in run.units()
+        )
+        return is_waiting or (
+            run.layout != wanted.layout
+            or run.config != wanted.config
+            or run.tasks.keys() != wanted.tasks
+            or run.has_coordinator != wanted.has_coordinator
+        )
+
     def again(self, run: Run, unit: Unit) -> None:
         """Start a unit that ran before."""
         self._handover.start(run, unit, is_again=True)

@@ -2,7 +2,7 @@
 
 Rules of this file:
 - A change is taken as a whole or refused as a whole; what is refused is not done later either.
-- The coordinator that is to come is told first (``moves``), then the group is changed.
+- ``moves`` announces each change and stores it in a transaction that a later start fences.
 - Called by one thread at a time, for a connector whose tasks can write no more.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from connect.config.connector import ConnectorConfig
+from connect.config.groups import is_tabular
 from connect.errors import RetriableError
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.herder.moves import OffsetMoves
@@ -43,7 +44,7 @@ class OffsetChanges:
     ) -> None:
         self._store = store
         self._admin = admin
-        self._moves = moves
+        self.moves = moves
         self._group_of = group_of
         self._settle = settle
 
@@ -64,15 +65,14 @@ class OffsetChanges:
             UnavailableError: the broker is away; what was asked may be done later.
         """
         moved = {tp: offset for tp, offset in given.items() if offset is not None}
-        with reachable():
+        with reachable(), self.moves.changing:
             group = self.settle(name)
             self._must_exist(moved)
-            self._moves.announce(self._store.get(name), given)
             if len(moved) == len(given):
-                self._admin.alter_offsets(group, moved)
+                self.moves.set(self._store.get(name), group, moved)
             else:
                 self._replace(name, group, given, moved)
-            self._moves.accept(self._store.get(name), {tp.topic for tp in given})
+            self.moves.accept(self._store.get(name), {tp.topic for tp in given})
 
     def reset(self, name: str) -> None:
         """Forget all offsets.
@@ -81,11 +81,11 @@ class OffsetChanges:
             NotAllowedError: the group is in use.
             UnavailableError: the broker is away.
         """
-        with reachable():
+        with reachable(), self.moves.changing:
             group = self.settle(name)
-            self._moves.announce(self._store.get(name), ())
-            self._admin.delete_group(group)
-            self._moves.accept(self._store.get(name))
+            self._forget_copy(name, group)
+            self.moves.forget_all(self._store.get(name), group)
+            self.moves.accept(self._store.get(name))
 
     def parsed(self, state: ConnectorState) -> ConnectorConfig:
         """The connector's configuration, typed.
@@ -93,7 +93,7 @@ class OffsetChanges:
         Raises:
             ConfigError: it is not valid.
         """
-        return self._moves.parsed(state)
+        return self.moves.parsed(state)
 
     def settle(self, name: str) -> str:
         """Do what is left to be done; the connector's group.
@@ -114,15 +114,38 @@ class OffsetChanges:
         moved: Mapping[TopicPartition, int],
     ) -> None:
         """No request forgets single partitions: the group is forgotten and set anew."""
-        kept = self._admin.committed_all(group)
+        self._admin.refuse_members(group)
+        self.moves.forget_floor(self._store.get(name), given)
+        self.moves.announce(self._store.get(name), given)
+        copy = self._copy_of(name)
+        kept = self._admin.committed_all(copy) if copy is not None else {}
+        kept |= self._admin.committed_all(group)
         left = {tp: offset for tp, offset in kept.items() if tp not in given}
         self._store.put_offsets(name, {**left, **moved})
         try:
+            self._forget_copy(name, group)
             self._settle(self._store.get(name), group)
         except RetriableError as e:
             if e.code == "group_in_use":  # nothing was changed, and nothing is to be
                 self._store.put_offsets(name, None)
             raise
+
+    def _copy_of(self, name: str) -> str | None:
+        """The group in which the older sink keeps a copy; its offsets count where ours has none."""
+        state = self._store.get(name)
+        return self.parsed(state).fallback_group_id if is_tabular(state.config or {}) else None
+
+    def _forget_copy(self, name: str, group: str) -> None:
+        """Forget the copy before the connector's own group; a crash between asks for a repetition.
+
+        Raises:
+            RetriableError: ``group_in_use``; then neither group is changed.
+        """
+        copy = self._copy_of(name)
+        if copy is None:
+            return
+        self._admin.refuse_members(group)
+        self._admin.delete_group(copy)
 
     def _must_exist(self, partitions: Iterable[TopicPartition]) -> None:
         known = self._admin.topics()

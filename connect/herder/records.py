@@ -6,7 +6,8 @@ Rules of this file:
   ``status-topic-``), so that either product reads what the other wrote. Ours are additions:
   ``icefloe.layout``, ``.topic-ids``, ``.abandoned``, ``.ranges-from`` in the commit record, the
   layout in each task's properties, ``icefloe-ready-<connector>``, ``icefloe-offsets-<connector>``,
-  ``icefloe-placement-<connector>`` and ``icefloe-leader``; in the status topic
+  ``icefloe-source-<connector>``, ``icefloe-placement-<connector>`` and ``icefloe-leader``; in the
+  status topic
   ``icefloe-node-<node>``, ``icefloe-running-<node>/<connector>`` and
   ``icefloe-problem-<connector>``.
 - Values are stored as sent: a ``${provider:path:key}`` placeholder is never resolved here.
@@ -20,6 +21,7 @@ from typing import Any, Literal
 
 from connect.herder.placement import Places
 from connect.layout import Layout, TopicPartition
+from connect.source_floor import SourceFloor
 
 TargetState = Literal["STARTED", "PAUSED", "STOPPED"]
 TARGET_STATES: tuple[TargetState, ...] = ("STARTED", "PAUSED", "STOPPED")
@@ -30,6 +32,7 @@ TASK = "task-"
 COMMIT = "commit-"
 READY = "icefloe-ready-"
 OFFSETS = "icefloe-offsets-"
+SOURCE = "icefloe-source-"
 PLACEMENT = "icefloe-placement-"
 LEADER = "icefloe-leader"
 RESTART = "restart-connector-"
@@ -112,6 +115,14 @@ def offsets_record(connector: str, offsets: Mapping[TopicPartition, int] | None)
         return (OFFSETS + connector, None)
     listed = [[tp.topic, tp.partition, offset] for tp, offset in sorted(offsets.items())]
     return (OFFSETS + connector, {"offsets": listed})
+
+
+def source_record(connector: str, floor: SourceFloor) -> Record:
+    """The source partitions that the connector has read; a tombstone where there is none."""
+    if not floor.offsets:
+        return (SOURCE + connector, None)
+    listed = [[tp.topic, tp.partition, offset] for tp, offset in sorted(floor.offsets.items())]
+    return (SOURCE + connector, {"offsets": listed, "topic-ids": dict(floor.topic_ids)})
 
 
 def placement_record(connector: str, places: Places) -> Record:

@@ -40,7 +40,13 @@ Phase: TypeAlias = Literal[
 class Unit:
     """One task, or (``task`` None) the coordinator of a connector.
 
-    ``is_handed``: its child has been told to run it, and has not died since.
+    Attributes:
+        generation: number of its last start; 0 before the first.
+        sequence: of the last report of that generation that counted.
+        handed_at_ms: when it was started last.
+        is_handed: its child has the start command, and has not died since.
+        has_ended: that start has ended; nothing of it counts any more.
+        is_trying: it has failed, and its child continues to try.
     """
 
     task: int | None
@@ -49,7 +55,12 @@ class Unit:
     trace: str | None = None
     code: str | None = None
     restart_at_ms: int | None = None
+    generation: int = 0
+    sequence: int = 0
+    handed_at_ms: int = 0
     is_handed: bool = False
+    has_ended: bool = False
+    is_trying: bool = False
     stopped: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -66,10 +77,17 @@ class Unit:
         """Go to a phase that is no failure."""
         self.phase = phase
         self.trace = self.code = self.restart_at_ms = None
+        self.is_trying = False
+
+    def is_failing(self, code: str, trace: str) -> None:
+        """Go to FAILED although its child continues to try: the node starts nothing."""
+        self.phase, self.code, self.trace = "FAILED", code, trace
+        self.restart_at_ms, self.is_trying = None, True
 
     def failed(self, now_ms: int, *, code: str, trace: str, is_retriable: bool) -> None:
-        """Go to FAILED, with or without a restart to come."""
+        """Go to FAILED, with or without a restart to come: its start has ended."""
         self.phase, self.code, self.trace = "FAILED", code, trace
+        self.is_trying = False
         self.stopped.set()  # whoever has just begun to wait for its end
         pause_ms = self.backoff.failed(now_ms) if is_retriable else None
         self.restart_at_ms = None if pause_ms is None else now_ms + pause_ms
@@ -77,7 +95,7 @@ class Unit:
     @property
     def has_failed_for_good(self) -> bool:
         """Whether only an operator, or a new layout, starts it again."""
-        return self.phase == "FAILED" and self.restart_at_ms is None
+        return self.phase == "FAILED" and self.restart_at_ms is None and not self.is_trying
 
     @property
     def shown(self) -> State:
@@ -150,6 +168,9 @@ class Run:
         rounds: last rounds its coordinator told of.
         last_outcomes: what the last round of each table came to.
         failed_tables: tables whose files wait, as its coordinator last told.
+        retention_text: its coordinator's alarm about the control topic's retention; None when none.
+        stalls: restarts of its coordinator for want of progress since the last round.
+        stall_text: the last of them, until a round ends.
     """
 
     name: str
@@ -168,6 +189,9 @@ class Run:
     retry_at_ms: int | None = None
     restarted: str | None = None
     failed_tables: tuple[Mapping[str, Any], ...] = ()
+    retention_text: str | None = None
+    stalls: int = 0
+    stall_text: str | None = None
     last_outcomes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     rounds: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=ROUNDS_KEPT))
 
@@ -208,6 +232,7 @@ class Run:
         ended = {k: v for k, v in event.items() if k not in {"event", "connector"}}
         ended["ended_ms"] = now_ms
         self.rounds.append(ended)
+        self.stalls, self.stall_text = 0, None
         last = dict(self.last_outcomes)
         for table in ended.get("tables", ()):
             last.pop(table["table"], None)  # the one heard of longest ago comes first
@@ -238,6 +263,8 @@ class Run:
         self.layout = self.config = None
         self.has_coordinator = False
         self.failed_tables = ()
+        self.retention_text = None
+        self.stalls, self.stall_text = 0, None
 
 
 def signature(state: ConnectorState) -> object:

@@ -15,6 +15,7 @@ from connect.herder.runs import Run
 from connect.herder.state import ConnectorState
 from connect.herder.status_state import Status
 from connect.rest.herder_api import ConnectorStatus, State, TaskStatus
+from connect.secret_values import KNOWN
 
 TABLES_SHOWN_MAX = 20
 _LIVE: Mapping[str, State] = {
@@ -82,7 +83,8 @@ def _own(
     if run is None:
         return "UNASSIGNED", None
     own: State = "RUNNING" if run.coordinator.phase == "WAITING" else run.coordinator.shown
-    return own, run.coordinator.trace or failed_tables_text(run.failed_tables)
+    texts = (run.stall_text, run.retention_text, failed_tables_text(run.failed_tables))
+    return own, run.coordinator.trace or "\n".join(text for text in texts if text) or None
 
 
 def _task(
@@ -150,4 +152,5 @@ def stored(part: ConnectorStatus | TaskStatus, *, generation: int, version: str)
         generation: number of its layout.
         version: this product's.
     """
-    return Status(part.state, part.trace, part.worker_id, generation, version)
+    trace = part.trace and KNOWN.mask(part.trace)
+    return Status(part.state, trace, part.worker_id, generation, version)

@@ -28,6 +28,7 @@ from connect.herder.records import (
     RANGES_FROM_KEY,
     READY,
     RESTART,
+    SOURCE,
     TARGET,
     TARGET_STATES,
     TASK,
@@ -36,8 +37,10 @@ from connect.herder.records import (
     TargetState,
     number_of,
     offsets_record,
+    source_record,
 )
 from connect.layout import Layout, TopicPartition
+from connect.source_floor import SourceFloor
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class ConnectorState:
         ready: number of the newest layout whose transactional ids are all taken over.
         pending_offsets: committed source offsets to be set before anything starts; None when there
             are none to set.
+        source_floor: source partitions that were read before.
         number_max: highest layout number ever seen, committed or not; the next one is above it.
         tasks_ever: task ids below this may have run; their transactional ids must be taken over
             before a new layout is ready. Task records outlive the layouts they belonged to, so a
@@ -89,6 +93,7 @@ class ConnectorState:
     task_configs: tuple[Mapping[str, str], ...] = ()
     ready: int | None = None
     pending_offsets: Mapping[TopicPartition, int] | None = None
+    source_floor: SourceFloor = field(default_factory=SourceFloor)
     number_max: int = 0
     tasks_ever: int = 0
     places: Places | None = None
@@ -140,6 +145,7 @@ class ConfigState:
             (COMMIT, self._commit),
             (READY, self._ready),
             (OFFSETS, self._offsets),
+            (SOURCE, self._source),
             (PLACEMENT, self._placement),
             (RESTART, self._restart),
         ):
@@ -236,6 +242,19 @@ class ConfigState:
         building.state = replace(building.state, pending_offsets=wanted)
         return True
 
+    def _source(self, name: str, value: Mapping[str, Any] | None) -> bool:
+        building = self._at(name)
+        try:
+            floor = (
+                SourceFloor()
+                if value is None
+                else SourceFloor(_offsets(value["offsets"]), _strings(value.get("topic-ids", {})))
+            )
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return False
+        building.state = replace(building.state, source_floor=floor)
+        return True
+
     def _placement(self, name: str, value: Mapping[str, Any] | None) -> bool:
         building = self._at(name)
         try:
@@ -283,6 +302,7 @@ def deletion_records(state: ConnectorState) -> list[Record]:
         *([(PLACEMENT + state.name, None)] if state.places else []),
         *([(RESTART + state.name, None)] if state.restart else []),
         *([offsets_record(state.name, None)] if state.pending_offsets is not None else []),
+        *([source_record(state.name, SourceFloor())] if state.source_floor.offsets else []),
         *([(READY + state.name, ready)] if state.number_max else []),
     ]
 

@@ -19,6 +19,7 @@ from connect.herder.log import CLOSE_TIMEOUT_S, CompactedLog
 from connect.herder.status_state import NodeWord, Running, Status, StatusState
 from connect.herder.store import StoreSettings
 from connect.logs import logger
+from connect.secret_values import KNOWN
 
 _log = logger("store")
 
@@ -84,6 +85,10 @@ class StatusStore:
         with self._changed:
             return self._state.tasks(name)
 
+    def failed_tasks(self, name: str) -> frozenset[int]:
+        """Tasks whose last state is FAILED."""
+        return frozenset(t for t, status in self.tasks(name).items() if status.state == "FAILED")
+
     def topics(self, name: str) -> frozenset[str]:
         """Topics from which the connector has read since the last reset."""
         with self._changed:
@@ -114,6 +119,7 @@ class StatusStore:
 
     def put_problem(self, name: str, trace: str | None) -> None:
         """Say why a connector cannot be laid out; None: it can."""
+        trace = trace and KNOWN.mask(trace)
         if self.problem(name) != trace:
             key = records.PROBLEM + name
             self._put_json(key, None if trace is None else {"trace": trace})

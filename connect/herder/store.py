@@ -26,6 +26,7 @@ from connect.herder.records import LOGGER, Record, TargetState
 from connect.herder.state import ConfigState, ConnectorState, Leader
 from connect.layout import Layout, TopicPartition
 from connect.logs import logger
+from connect.source_floor import SourceFloor
 
 _log = logger("store")
 
@@ -206,6 +207,10 @@ class ConfigStore:
         """Say which source offsets are to be set before the connector starts; None: they are."""
         self._write([records.offsets_record(name, offsets)])
 
+    def put_source_floor(self, name: str, floor: SourceFloor) -> None:
+        """Say which source partitions a connector has read."""
+        self._write([records.source_record(name, floor)])
+
     def delete_connector(self, name: str) -> None:
         """Forget a connector."""
         self._write(state.deletion_records(self.get(name)))
@@ -248,6 +253,12 @@ def read_layouts(
     Raises:
         RetriableError: the broker is away.
     """
+    found = read_connector(properties, topic, connector)
+    return found.layout, found.ready
+
+
+def read_connector(properties: Mapping[str, str], topic: str, connector: str) -> ConnectorState:
+    """As ``read_layouts``, with everything that is stored of the connector."""
     fold = ConfigState()
 
     def on_record(key: str, value: bytes | None) -> None:
@@ -263,5 +274,4 @@ def read_layouts(
     finally:
         reader.close()
         admin.close()
-    found = fold.get(connector)
-    return found.layout, found.ready
+    return fold.get(connector)

@@ -29,7 +29,7 @@ from typing import Any
 from connect.clock import Clock
 from connect.herder.backoff import Backoff, BackoffPolicy
 from connect.ipc import Channel
-from connect.logs import logger
+from connect.logs import logger, open_private
 
 LOG_BYTES_MAX = 64 * 1024 * 1024
 TRACE_BYTES = 2_000
@@ -137,7 +137,8 @@ class Child:
         try:
             if file.stat().st_size <= LOG_BYTES_MAX:
                 return
-            with file.open("rb") as full, file.with_suffix(".log.1").open("wb") as aside:
+            with file.open("rb") as full, open_private(file.with_suffix(".log.1")) as aside:
+                aside.truncate(0)
                 full.seek(-LOG_BYTES_MAX // 2, os.SEEK_END)
                 aside.write(full.read())
             os.truncate(file, 0)
@@ -198,7 +199,7 @@ class Child:
         return status
 
     def _spawn(self, end: socket.socket) -> subprocess.Popen[bytes]:
-        with self.spec.log_file.open("ab") as log:
+        with open_private(self.spec.log_file) as log:
             return subprocess.Popen(
                 list(self.spec.command),
                 stdin=subprocess.DEVNULL,

@@ -24,6 +24,7 @@ from connect.herder.runs import Run
 from connect.herder.state import ConnectorState
 from connect.layout import TopicPartition
 from connect.metrics import Exposition
+from connect.orphan_age import orphan_age
 from connect.records import KafkaRecord
 from connect.rest.herder_api import NotAllowedError, UnavailableError, View
 
@@ -85,6 +86,8 @@ class Views:
                 found = self._lag(state)
             case "dead-letters":
                 found = self._dead_letters(state)
+            case "orphan-age":
+                found = self._orphan_age(state)
             case "audit":
                 found = self._audit(state)
         return {"connector": state.name, **found}
@@ -121,6 +124,16 @@ class Views:
             "valid_through_ms": None if valid_through is None else int(valid_through * 1000),
             "partitions": shown,
         }
+
+    def _orphan_age(self, state: ConnectorState) -> Mapping[str, Any]:
+        """From which age on files that no table knows may be removed."""
+        reader = LogReader({**self._reader_properties, "fetch.max.wait.ms": "50"})
+        try:
+            with reachable():
+                config = self._config_of(state)
+                return orphan_age(self._admin, reader, config, self._clock).as_json()
+        finally:
+            reader.close()
 
     def _dead_letters(self, state: ConnectorState) -> Mapping[str, Any]:
         try:

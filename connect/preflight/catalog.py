@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyiceberg.table import Table
-from sqlalchemy.engine import make_url
 
 from connect.changes import key_columns
 from connect.clock import Clock
@@ -22,8 +21,11 @@ from connect.gateways.catalog import CatalogGateway, open_catalog
 from connect.gateways.catalog_properties import (
     CONNECT_TIMEOUT_MS,
     READ_TIMEOUT_MS,
+    ClientConfig,
     catalog_kind,
     client_config,
+    refuse_places,
+    sqlite_file,
 )
 from connect.preflight.checks import Check, Found, told
 from connect.tables.partition_spec import spec_for
@@ -80,10 +82,13 @@ class CatalogQuestions:
 
     def _run(self) -> Found:
         properties = self._bounded(self._config.catalog_properties)
-        if (missing := _absent_database(properties)) is not None:
+        found = client_config(properties)
+        if found.kind != "rest":
+            refuse_places(found.properties, self._config.locations)
+        if (missing := _absent_database(found)) is not None:
             yield from self._without_database(missing)
             return
-        gateway = open_catalog(self._config.catalog_name, properties)
+        gateway = open_catalog(self._config.catalog_name, properties, self._config.locations)
         try:
             yield from self._ask(gateway)
         except RetriableError as error:
@@ -214,11 +219,8 @@ class CatalogQuestions:
             yield from self._absent(self._tables())
 
 
-def _absent_database(properties: Mapping[str, str]) -> Path | None:
+def _absent_database(catalog: ClientConfig) -> Path | None:
     """The file of a SQLite catalog that is not there: opening would make it."""
-    found = client_config(properties)
-    if found.kind != "sql" or not found.properties["uri"].startswith("sqlite"):
-        return None
-    name = make_url(found.properties["uri"]).database
-    file = Path(name) if name and name != ":memory:" else None
+    name = sqlite_file(catalog.properties["uri"]) if catalog.kind == "sql" else None
+    file = Path(name) if name else None
     return file if file is not None and not file.exists() else None

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from connect.clock import Clock
 from connect.errors import IcefloeError
 from connect.logs import logger
+from connect.secret_values import KNOWN
 
 _MESSAGE_CHARACTERS_MAX = 300
 
@@ -39,7 +40,7 @@ class Check:
 
 def told(error: IcefloeError) -> str:
     """An error's message in one line of bounded length."""
-    return " ".join(error.message.split())[:_MESSAGE_CHARACTERS_MAX]
+    return " ".join(KNOWN.mask(error.message).split())[:_MESSAGE_CHARACTERS_MAX]
 
 
 def run_checks(checks: Iterable[Check], *, whole_s: float, clock: Clock) -> dict[str, list[str]]:

@@ -20,7 +20,7 @@ from connect.preflight.catalog import CatalogQuestions
 from connect.preflight.checks import run_checks
 from connect.preflight.registry import registry_checks
 
-AT_A_TIME = 4
+AT_A_TIME = 16
 EACH_PART = 0.6
 
 

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from connect.clock import SystemClock
 from connect.config.node import NodeConfig
 from connect.config.plugins import BUILT_IN, Plugins
-from connect.herder.layouts import INTERNAL_TOPICS
+from connect.config.reserved_topics import node_topics
 from connect.preflight.preflight import Preflight
 from connect.rest.auth import Users
 from connect.rest.bodies import as_object
@@ -30,6 +30,7 @@ from connect.rest.forwarding import Forwarding
 from connect.rest.gate import CrossOrigin, Gate, error_body
 from connect.rest.herder_api import VIEWS, HerderApi, NodeInfo, View
 from connect.rest.judging import Judge, NodeFacts
+from connect.rest.limits import CallerTurns, SignIn
 from connect.rest.loggers import Loggers, LogLevels
 from connect.rest.offsets import Offsets
 from connect.rest.overview import Overview
@@ -46,7 +47,9 @@ from connect.rest.routes import (
     refused,
 )
 from connect.rest.status_page import StatusPage
+from connect.secret_values import KNOWN
 
+REASON_CHARACTERS_MAX = 500
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -59,8 +62,8 @@ class ApiSettings:
         is_tracking_topics: keep active topics.
         is_topic_reset_allowed: allow them to be emptied.
         has_admin: serve ``/admin``.
-        is_override_allowed: False is the override policy ``None``.
-        reserved_topics: topics that no connector may write to.
+        reserved_topics: topics that no connector may read or send dead letters to, connectors'
+            control topics aside.
         properties: all of the node's, placeholders unresolved.
         remote_s: how long validating may ask brokers and catalogs; 0 asks nobody.
         node_certificates: common names of the nodes' own; they may name their callers'.
@@ -70,7 +73,6 @@ class ApiSettings:
     is_tracking_topics: bool = True
     is_topic_reset_allowed: bool = True
     has_admin: bool = True
-    is_override_allowed: bool = True
     reserved_topics: frozenset[str] = frozenset()
     properties: Mapping[str, str] = field(default_factory=dict)
     remote_s: float = 0.0
@@ -87,8 +89,7 @@ class ApiSettings:
             is_tracking_topics=v["topic.tracking.enable"],
             is_topic_reset_allowed=v["topic.tracking.allow.reset"],
             has_admin=v["admin.listeners"] != [],
-            is_override_allowed=v["connector.client.config.override.policy"] != "None",
-            reserved_topics=INTERNAL_TOPICS | {node.config_topic, node.status_topic},
+            reserved_topics=node_topics(node.properties),
             properties=node.properties,
             remote_s=v["icefloe.validate.remote.ms"] / 1000,
             node_certificates=frozenset(v["icefloe.rest.node.certificates"]),
@@ -136,7 +137,8 @@ class _Node:
 
         def show(call: Call) -> Answer:
             with not_found(call.path["name"]):
-                return Answer(200, dict(self._herder.extension(call.path["name"], what)))
+                found = self._herder.extension(call.path["name"], what)
+                return Answer(200, KNOWN.masked(found))
 
         return show
 
@@ -146,7 +148,7 @@ class _Node:
         def act(call: Call) -> Answer:
             name, table = call.path["name"], call.path["table"]
             with not_found(name):
-                return Answer(200, dict(self._herder.decide_table(name, table, action)))
+                return Answer(200, KNOWN.masked(self._herder.decide_table(name, table, action)))
 
         return act
 
@@ -160,7 +162,29 @@ class _Node:
         if type(is_applied) is not bool:
             raise ApiError(400, '"apply" must be true or false')
         with not_found(name):
-            return Answer(200, dict(self._herder.rebase(name, tables, is_applied=is_applied)))
+            found = self._herder.rebase(name, tables, is_applied=is_applied)
+            return Answer(200, KNOWN.masked(found))
+
+    def reset_valid_through(self, call: Call) -> Answer:
+        """``POST /icefloe/v1/connectors/<name>/control/vtts/reset``."""
+        name = call.path["name"]
+        body = as_object(call.json(), "the request", ("apply", "tables", "reason"))
+        tables, is_applied = body.get("tables", []), body.get("apply", False)
+        reason = body.get("reason")
+        if not isinstance(tables, list) or not all(type(t) is str for t in tables):
+            raise ApiError(400, '"tables" must be a list of names')
+        if type(is_applied) is not bool:
+            raise ApiError(400, '"apply" must be true or false')
+        is_text = isinstance(reason, str) and reason.isprintable() and reason.strip()
+        if not is_text or len(str(reason)) > REASON_CHARACTERS_MAX:
+            raise ApiError(
+                400, f'"reason" must be one line of at most {REASON_CHARACTERS_MAX} characters'
+            )
+        with not_found(name):
+            found = self._herder.reset_valid_through(
+                name, tables, str(reason), is_applied=is_applied
+            )
+            return Answer(200, KNOWN.masked(found))
 
 
 def create_app(
@@ -192,7 +216,9 @@ def create_app(
     chosen = settings or ApiSettings()
     app = FastAPI(title="Icefloe", docs_url=None, redoc_url=None, openapi_url=None)
     app.router.redirect_slashes = False
-    app.state.users = users
+    if users is not None:
+        app.state.sign_in = SignIn(users, SystemClock())
+    app.state.turns = CallerTurns()
     app.state.node_certificates = chosen.node_certificates
     others = Peers(peers, may_name=bool(chosen.node_certificates))
     app.state.around = Forwarding(herder, others).around
@@ -235,9 +261,7 @@ def create_app(
         is_counted = view == "dead-letters"
         show = overview.dead_letters if is_counted else itself.view(view)
         add_route(app, "GET", f"{own}/{view}", show)
-    add_route(app, "POST", own + "/tables/{table}/retry", itself.decide("retry"))
-    add_route(app, "POST", own + "/tables/{table}/skip", itself.decide("skip"))
-    add_route(app, "POST", own + "/control/rebase", itself.rebase)
+    _add_decisions(app, own, itself)
 
     hosts = frozenset({urlsplit(node.advertised_url).hostname or ""}) if users is None else None
 
@@ -246,6 +270,14 @@ def create_app(
 
     app.add_middleware(gate)
     return app
+
+
+def _add_decisions(app: FastAPI, own: str, itself: _Node) -> None:
+    """What only an operator decides."""
+    add_route(app, "POST", own + "/tables/{table}/retry", itself.decide("retry"))
+    add_route(app, "POST", own + "/tables/{table}/skip", itself.decide("skip"))
+    add_route(app, "POST", own + "/control/rebase", itself.rebase)
+    add_route(app, "POST", own + "/control/vtts/reset", itself.reset_valid_through)
 
 
 def _judge(
@@ -259,7 +291,6 @@ def _judge(
     facts = NodeFacts(
         node.group_id,
         resolve,
-        is_override_allowed=settings.is_override_allowed,
         reserved_topics=settings.reserved_topics,
         properties=settings.properties,
     )

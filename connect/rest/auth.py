@@ -7,6 +7,10 @@ Rules of this file:
 - A caller who may not is told so before anything of the request is looked at.
 - Passwords are kept as scrypt, tokens as SHA-256 (they are long and random); comparing takes the
   same time for every wrong one. Nothing of them is ever shown or logged.
+- ``Users.caller`` reads memory alone. What takes time is apart: ``refresh`` reads the file, and
+  ``check`` hashes a password.
+- A password that was checked is known again for ``KNOWN_MS`` by a keyed hash of it, and no longer
+  than the users file stays as it is.
 """
 
 from __future__ import annotations
@@ -20,13 +24,13 @@ import secrets
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import yaml
 
 from connect.clock import Clock
+from connect.config.name_pattern import matches
 from connect.errors import ConfigError
 from connect.logs import logger
 
@@ -38,7 +42,7 @@ _SCRYPT: Final = {"n": 2**14, "r": 8, "p": 1}
 _HEX = re.compile(r"(?:[0-9a-f]{2})+", re.ASCII)
 _TOKEN_BYTES = 32
 _LOOK_AGAIN_MS = 1_000
-_HASHES_AT_ONCE = 2
+KNOWN_MS: Final = 300_000
 _KNOWN_MAX = 1_000
 _FILE_BYTES_MAX = 2**20
 
@@ -47,7 +51,10 @@ _log = logger("auth")
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A role for the connectors whose names match one of the patterns (``*`` is any text)."""
+    """A role for the connectors whose names match one of the patterns.
+
+    In a pattern ``*`` is any text; every other character is itself.
+    """
 
     role: Role
     connectors: tuple[str, ...]
@@ -58,7 +65,7 @@ class Grant:
             return False
         if connector is None:
             return "*" in self.connectors
-        return any(fnmatchcase(connector, pattern) for pattern in self.connectors)
+        return any(matches(pattern, connector) for pattern in self.connectors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +100,29 @@ class _User:
     certificate: str | None = None
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Login:
+    """A name and a password that have not been checked.
+
+    Attributes:
+        name: of a user, or of nobody.
+        password: as sent.
+        digest: keyed hash of both.
+        is_familiar: whether the same two were right before, with the users file as it is.
+    """
+
+    name: str
+    password: str
+    digest: bytes
+    is_familiar: bool
+
+
 class Users:
-    """Everybody of a users file, looked at again when the file changes.
+    """The users of a users file, which is read again when it changes. Thread-safe.
 
     Args:
         file: YAML or JSON; its form is in docs/security.md.
-        clock: for how often the file is looked at.
+        clock: for how often the file is read, and how long a password is known.
 
     Raises:
         ConfigError: ``users_file``, it cannot be read or does not hold users.
@@ -110,25 +134,32 @@ class Users:
         self._looked_ms = clock.monotonic_ms()
         self._stamp = _stamp(file)
         self._users = _read(file)
-        self._hashing = threading.Semaphore(_HASHES_AT_ONCE)
         self._secret = secrets.token_bytes(_TOKEN_BYTES)
-        self._known: dict[bytes, Caller] = {}
+        self._known: dict[bytes, tuple[Caller, int]] = {}  # and until when
         self._lock = threading.Lock()
 
     @property
     def challenge(self) -> str:
         """What a 401 asks for; without passwords not for one, so that no browser does."""
-        basic = 'Basic realm="icefloe", ' if any(u.password for u in self._current()) else ""
+        basic = 'Basic realm="icefloe", ' if any(u.password for u in self._users) else ""
         return f'{basic}Bearer realm="icefloe"'
 
-    def caller(self, authorization: str | None, certificate: str | None) -> Caller | None:
-        """Who a request comes from; None for nobody known. May block for some 50 ms.
+    @property
+    def is_due(self) -> bool:
+        """Whether the file has to be looked at again."""
+        return self._clock.monotonic_ms() - self._looked_ms >= _LOOK_AGAIN_MS
+
+    def caller(self, authorization: str | None, certificate: str | None) -> Caller | Login | None:
+        """Who a request comes from; None for nobody known.
 
         Args:
             authorization: the header ``Authorization``.
             certificate: common name of the client's certificate, checked by TLS.
+
+        Returns:
+            A ``Login`` where a password has to be checked (``check``).
         """
-        users = self._current()
+        users = self._users
         if authorization is None and certificate is not None:
             return next((u.caller for u in users if u.certificate == certificate), None)
         scheme, _, credentials = (authorization or "").partition(" ")
@@ -137,49 +168,63 @@ class Users:
             matches = [u.caller for u in users if u.token and hmac.compare_digest(u.token, digest)]
             return matches[0] if matches else None
         if scheme.lower() == "basic":
-            return self._by_password(users, credentials.strip())
+            return self._by_password(credentials.strip())
         return None
 
-    def _by_password(self, users: tuple[_User, ...], credentials: str) -> Caller | None:
-        seen = hmac.digest(self._secret, credentials.encode(), "sha256")
-        with self._lock:
-            known = self._known.get(seen)
-        if known is not None:
-            return known
+    def _by_password(self, credentials: str) -> Caller | Login | None:
         try:
-            name, _, password = base64.b64decode(credentials, validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError):
+            pair = base64.b64decode(credentials, validate=True)
+            name, _, password = pair.decode().partition(":")
+        except (binascii.Error, ValueError):
             return None
-        user = next((u for u in users if u.caller.name == name and u.password), None)
-        salt, expected = user.password if user and user.password else (b"nobody", b"")
-        with self._hashing:  # a flood of guesses takes no more than this of the machine
-            found = hashlib.scrypt(password.encode(), salt=salt, **_SCRYPT)
-        if user is None or not hmac.compare_digest(found, expected):
-            return None
+        digest = hmac.digest(self._secret, pair, "sha256")
         with self._lock:
-            if len(self._known) >= _KNOWN_MAX:
-                self._known.clear()
-            self._known[seen] = user.caller
-        return user.caller
+            known = self._known.get(digest)
+        if known is not None and self._clock.monotonic_ms() < known[1]:
+            return known[0]
+        return Login(name, password, digest, is_familiar=known is not None)
 
-    def _current(self) -> tuple[_User, ...]:
-        """The users, read again when the file changed; a wrong file leaves them as they are."""
+    def check(self, login: Login) -> Caller | None:
+        """Hash a password and compare it; None where it is wrong. Takes some 50 ms of a core.
+
+        The users may change while it is hashed: the answer is that of the users afterwards.
+        """
+        user = self._with_password(login.name)
+        salt, expected = user.password if user and user.password else (b"nobody", b"")
+        found = hashlib.scrypt(login.password.encode(), salt=salt, **_SCRYPT)
+        is_right = hmac.compare_digest(found, expected)
         with self._lock:
-            now_ms = self._clock.monotonic_ms()
-            if now_ms - self._looked_ms < _LOOK_AGAIN_MS:
-                return self._users
-            self._looked_ms = now_ms
-            stamp = _stamp(self._file)
-            if stamp != self._stamp:
-                self._stamp = stamp
-                try:
-                    self._users = _read(self._file)
-                except ConfigError as e:
-                    _log.error("users file is wrong; the users stay as they were", error=str(e))
-                else:
-                    self._known.clear()
-                    _log.info("users file read again", users=len(self._users))
-            return self._users
+            now = self._with_password(login.name)
+            if not is_right or user is None or now is None or now.password != user.password:
+                self._known.pop(login.digest, None)
+                return None
+            if len(self._known) >= _KNOWN_MAX:
+                del self._known[next(iter(self._known))]
+            self._known[login.digest] = now.caller, self._clock.monotonic_ms() + KNOWN_MS
+            return now.caller
+
+    def _with_password(self, name: str) -> _User | None:
+        return next((u for u in self._users if u.caller.name == name and u.password), None)
+
+    def refresh(self) -> None:
+        """Read the file again when it changed; a wrong file leaves the users as they are."""
+        with self._lock:
+            if not self.is_due:
+                return
+            self._looked_ms = self._clock.monotonic_ms()
+            stamp, before = _stamp(self._file), self._stamp
+            self._stamp = stamp
+        if stamp == before:
+            return
+        try:
+            users = _read(self._file)
+        except ConfigError as e:
+            _log.error("users file is wrong; the users stay as they were", error=str(e))
+            return
+        with self._lock:
+            self._users = users
+            self._known.clear()
+        _log.info("users file read again", users=len(users))
 
 
 def hashed_password(password: str, salt: bytes | None = None) -> str:

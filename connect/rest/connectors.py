@@ -25,6 +25,7 @@ from connect.rest.herder_api import (
 )
 from connect.rest.judging import Judge
 from connect.rest.routes import Answer, Call
+from connect.secret_values import KNOWN
 
 _INITIAL: Mapping[str, TargetState] = {
     "RUNNING": "STARTED",
@@ -68,7 +69,7 @@ class Connectors:
         if version is not None:
             own["version"] = version
         if status.trace is not None:
-            own["trace"] = status.trace
+            own["trace"] = KNOWN.mask(status.trace)
         return {
             "name": status.name,
             "connector": own,
@@ -273,7 +274,7 @@ def _task_status(task: TaskStatus, version: str | None) -> dict[str, Any]:
     if version is not None:
         body["version"] = version
     if task.trace is not None:
-        body["trace"] = task.trace
+        body["trace"] = KNOWN.mask(task.trace)
     return body
 
 

@@ -27,6 +27,8 @@ Query: TypeAlias = tuple[tuple[str, Kind, str], ...]
 
 ANYWHERE: Final = (400, 406, 408, 413, 415)
 """Refusals that every endpoint has: bad path or body, Accept, slow, large, Content-Type."""
+FOR_CALLERS: Final = frozenset({401, 429})
+"""Refusals of every endpoint that asks who calls: nobody known, more than the caller's share."""
 OPEN_TO_ALL: Final = frozenset({"/health", "/ui", "/ui/{file}"})
 """Whoever watches a process needs no password for it; the status page's files hold no secret."""
 _REASONS: Final = {
@@ -43,6 +45,7 @@ _REASONS: Final = {
     409: "not in this state, or the cluster is choosing a leader",
     413: "the body is too large",
     415: "the body must be JSON",
+    429: "the caller, or its address, asks for more than its share: see Retry-After",
     503: "the node is starting, or Kafka is away",
 }
 
@@ -87,7 +90,7 @@ class Described:
     @property
     def at(self) -> At:
         """Which node answers: the one asked, the leader, or the one with the coordinator."""
-        is_own = self.path.startswith(f"{_OWN}/") and not self.path.endswith("/control/rebase")
+        is_own = self.path.startswith(f"{_OWN}/") and "/control/" not in self.path
         if is_own:
             return "here" if self.path.endswith(("/audit", "/dead-letters")) else "coordinator"
         is_local = self.path.endswith(("/validate", "/topics/reset", "{name}/tasks"))
@@ -96,7 +99,7 @@ class Described:
     @property
     def all_statuses(self) -> tuple[int, ...]:
         """Every status it answers with."""
-        callers = {401} if self.path not in OPEN_TO_ALL else set()
+        callers = set(FOR_CALLERS) if self.path not in OPEN_TO_ALL else set()
         is_for_some = self.role != "read" or self.reach != "any"  # all may read something
         if self.method != "GET" or (callers and is_for_some):
             callers.add(403)
@@ -198,6 +201,10 @@ _OURS: tuple[Described, ...] = (
     Described("GET", f"{_OWN}/rounds", "read", "The last commit rounds", _FOUND, m.Rounds),
     Described("GET", f"{_OWN}/lag", "read", "What is not in tables yet", _FOUND, m.Lag),
     Described("GET", f"{_OWN}/dead-letters", "read", "Dead letters", _FOUND, m.DeadLetters),
+    Described(
+        "GET", f"{_OWN}/orphan-age", "read", "How old a file must be to be an orphan", _FOUND,
+        m.OrphanAge,
+    ),
     Described("GET", f"{_OWN}/audit", "read", "Rows in against rows out", _FOUND, m.Audit),
     Described(
         "POST", f"{_OWN}/tables/{{table}}/retry", "operate", "Try a failed table again",
@@ -210,6 +217,10 @@ _OURS: tuple[Described, ...] = (
     Described(
         "POST", f"{_OWN}/control/rebase", "operate", "Go on without what the control log lost",
         (200, 404, 409, 503), m.Rebased, m.AskRebase,
+    ),
+    Described(
+        "POST", f"{_OWN}/control/vtts/reset", "operate", "Take back a valid-through time",
+        (200, 404, 409, 503), m.Reset, m.AskReset,
     ),
 )  # fmt: skip
 

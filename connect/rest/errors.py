@@ -25,6 +25,20 @@ class ApiError(IcefloeError):
         self.status = status
 
 
+class TooManyError(ApiError):
+    """HTTP 429: the caller, or its address, asks for more than its share.
+
+    Attributes:
+        retry_after_s: when to try again.
+    """
+
+    default_code = "too_many"
+
+    def __init__(self, message: str, *, retry_after_s: int) -> None:
+        super().__init__(429, message)
+        self.retry_after_s = retry_after_s
+
+
 _STATUSES: tuple[tuple[type[IcefloeError], int], ...] = (
     (UnknownConnectorError, 404),
     (UnknownTaskError, 404),
@@ -50,3 +64,8 @@ def not_found(name: str) -> Iterator[None]:
         yield
     except UnknownConnectorError:
         raise ApiError(404, f"Connector {name} not found") from None
+
+
+def headers_of(error: IcefloeError) -> dict[str, str]:
+    """Further headers of an error's answer."""
+    return {"retry-after": str(error.retry_after_s)} if isinstance(error, TooManyError) else {}

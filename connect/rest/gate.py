@@ -3,7 +3,8 @@
 Rules of this file:
 - A path reaches the router only in one spelling: no empty segments, no encoded separators, no
   control characters, no trailing slash, path parameters (``;x=y``) cut off, dots resolved.
-- A body is read whole, up to ``BODY_BYTES_MAX`` and within ``BODY_S``, before anything else.
+- Nothing of a body is read before its caller is known (``routes``); then it is read whole, up to
+  ``BODY_BYTES_MAX`` and within ``BODY_S``.
 - No more than ``REQUESTS_MAX`` requests are served at a time; others are told to come again.
 - What a browser is made to ask by a page of another site changes nothing (``browsers``).
 - Every refusal has Kafka Connect's error body, also where its HTTP server answers in HTML.
@@ -62,6 +63,20 @@ class CrossOrigin:
                 found.append(("access-control-allow-headers", canonical))
             found.append(("access-control-max-age", "60"))
         return found
+
+
+class BodyError(Exception):
+    """A body that is not taken; the text is the answer's message.
+
+    Attributes:
+        status: HTTP's, 408 or 413.
+    """
+
+    def __init__(self, status: int) -> None:
+        slow = f"The request body took longer than {BODY_S:.0f} s"
+        large = f"The request body is larger than {BODY_BYTES_MAX} bytes"
+        super().__init__(slow if status == 408 else large)
+        self.status = status
 
 
 class PathError(Exception):
@@ -176,28 +191,15 @@ class Gate:
         except PathError as error:
             await _answer(send, 400, error_body(400, str(error)), "application/json")
             return
-        try:
-            async with asyncio.timeout(BODY_S):
-                body = await _read_body(receive, headers)
-        except TimeoutError:
-            message = f"The request body took longer than {BODY_S:.0f} s"
-            closing = [("connection", "close")]
-            await _answer(send, 408, error_body(408, message), "application/json", closing)
-            return
-        if body is None:
-            message = f"The request body is larger than {BODY_BYTES_MAX} bytes"
-            await _answer(send, 413, error_body(413, message), "application/json")
-            return
         decoded = unquote_to_bytes(path).decode("utf-8")
         inner: dict[str, Any] = {**scope, "path": decoded, "raw_path": path.encode()}
-        inner["icefloe.body"] = body
         if scope["method"] == "OPTIONS":
             await self._answer_options(send, decoded)
             return
         if scope["method"] == "HEAD":
             inner["method"] = "GET"
             send = _without_body(send)
-        await self._app(inner, _nothing_more, send)
+        await self._app(inner, receive, send)
 
     async def _answer_options(self, send: Send, path: str) -> None:
         methods = list(self._methods_of(path))
@@ -209,28 +211,34 @@ class Gate:
         await _answer(send, 200, ", ".join(allowed).encode(), "text/plain", allow)
 
 
-async def _read_body(receive: Receive, headers: dict[str, str]) -> bytes | None:
-    """The whole body, or None when it is too large."""
-    announced = headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > BODY_BYTES_MAX:
-        return None
+async def read_body(receive: Receive, announced: str) -> bytes:
+    """The whole body of a request.
+
+    Args:
+        receive: ASGI's.
+        announced: the header ``Content-Length``, or nothing.
+
+    Raises:
+        BodyError: it is too large, or took too long.
+    """
+    if announced.isdecimal() and int(announced) > BODY_BYTES_MAX:
+        raise BodyError(413)
     chunks: list[bytes] = []
     size = 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return b"".join(chunks)
-        chunk = message.get("body", b"")
-        size += len(chunk)
-        if size > BODY_BYTES_MAX:
-            return None
-        chunks.append(chunk)
-        if not message.get("more_body", False):
-            return b"".join(chunks)
-
-
-async def _nothing_more() -> Message:
-    return {"type": "http.request", "body": b"", "more_body": False}
+    try:
+        async with asyncio.timeout(BODY_S):
+            while True:
+                message = await receive()
+                if message["type"] != "http.request":
+                    return b"".join(chunks)
+                chunks.append(message.get("body", b""))
+                size += len(chunks[-1])
+                if size > BODY_BYTES_MAX:
+                    raise BodyError(413)
+                if not message.get("more_body", False):
+                    return b"".join(chunks)
+    except TimeoutError:
+        raise BodyError(408) from None
 
 
 async def _answer(

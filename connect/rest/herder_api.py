@@ -21,8 +21,8 @@ from connect.errors import IcefloeError
 
 TargetState = Literal["STARTED", "PAUSED", "STOPPED"]
 State = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"]
-View = Literal["tables", "rounds", "lag", "dead-letters", "audit"]
-VIEWS: tuple[View, ...] = ("tables", "rounds", "lag", "dead-letters", "audit")
+View = Literal["tables", "rounds", "lag", "dead-letters", "audit", "orphan-age"]
+VIEWS: tuple[View, ...] = ("tables", "rounds", "lag", "dead-letters", "audit", "orphan-age")
 Offsets = Mapping[tuple[str, int], int | None]  # (topic, partition) -> next offset; None resets
 
 
@@ -306,6 +306,27 @@ class HerderApi(Protocol):
 
         Returns:
             A JSON object: control offsets, sentences on what is given up, what each table is.
+
+        Raises:
+            UnknownConnectorError: no such connector.
+            NotAllowedError: it is not stopped.
+            UnavailableError: broker or coordinator did not answer.
+        """
+        ...
+
+    def reset_valid_through(
+        self, name: str, tables: Sequence[str], reason: str, *, is_applied: bool
+    ) -> Mapping[str, Any]:
+        """Show, or take back, what a stopped connector claimed of its valid-through time.
+
+        Args:
+            name: connector.
+            tables: to look at besides those its configuration names.
+            reason: kept in the snapshot that takes a claim back.
+            is_applied: False only shows.
+
+        Returns:
+            A JSON object: what each table claims, and the snapshot that takes it back.
 
         Raises:
             UnknownConnectorError: no such connector.

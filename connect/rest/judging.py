@@ -13,13 +13,20 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from connect.config.bounds import ERRORS_CHARACTERS_MAX
+from connect.config.client_policy import ClientPolicy
 from connect.config.groups import group_key, source_group
+from connect.config.iceberg_keys import DEFAULT_CONTROL_TOPIC
+from connect.config.location_policy import EVERYWHERE, LocationPolicy
 from connect.config.masking import Masker
 from connect.config.parse import InvalidConfigError, granted_tables, parse
 from connect.config.plugins import Plugin, Plugins
+from connect.config.reserved_topics import control_topics, source_topics
+from connect.config.static_tables_policy import EVERY_STATIC_TABLE, StaticTablesPolicy
 from connect.config.validate import Cluster, Validation, validate
 from connect.errors import ConfigError
 from connect.preflight.preflight import Preflight
+from connect.reach import Reach
 from connect.rest.auth import Caller
 from connect.rest.errors import ApiError
 from connect.rest.herder_api import HerderApi, UnavailableError, UnknownConnectorError
@@ -40,14 +47,13 @@ class NodeFacts:
     Attributes:
         group_id: the node cluster's ``group.id``; no connector's consumer group may equal it.
         resolve: turns placeholders into values, for judging only.
-        is_override_allowed: False is the override policy ``None``.
-        reserved_topics: topics that no connector may write to.
+        reserved_topics: topics that no connector may read or send dead letters to, other
+            connectors' control topics aside.
         properties: node properties, placeholders unresolved.
     """
 
     group_id: str
     resolve: Callable[[str], str] = str
-    is_override_allowed: bool = True
     reserved_topics: frozenset[str] = frozenset()
     properties: Mapping[str, str] = field(default_factory=dict)
 
@@ -103,8 +109,13 @@ class Judge:
             ApiError: 400, it cannot be judged at all.
         """
         facts = self._facts
+        others = self._others(config.get("name"))
         taken = Cluster(
-            facts.group_id, facts.reserved_topics, self._groups(config.get("name"), caller)
+            facts.group_id,
+            facts.reserved_topics | control_topics(others.values(), facts.resolve),
+            facts.reserved_topics - {DEFAULT_CONTROL_TOPIC},
+            self._topics_read(others),
+            self._groups(others, caller),
         )
         try:
             found = validate(
@@ -113,10 +124,11 @@ class Judge:
                 self._plugins,
                 cluster=taken,
                 resolve=facts.resolve,
-                is_override_allowed=facts.is_override_allowed,
+                policy=ClientPolicy.of(facts.properties, facts.resolve),
+                reach=Reach.of(facts.properties),
             )
         except ConfigError as error:
-            raise ApiError(400, error.message) from error
+            raise ApiError(400, Masker(config, facts.resolve)(error.message)) from error
         if found.errors or plugin.judge is None:
             return found
         return found.with_errors(config, self._not_granted(config))
@@ -141,16 +153,19 @@ class Judge:
         """
         found = self.quick(self.plugin_of(config), config, caller)
         if found.errors:
-            lines = "\n".join(found.errors)
+            lines = "\n".join(found.errors)[:ERRORS_CHARACTERS_MAX]
             raise ApiError(400, _INVALID.format(count=len(found.errors), errors=lines))
         for warning in found.warnings:
             _LOG.warning("connector %s: %s", config.get("name"), warning)
         return {name: value for name, value in config.items() if value is not None}
 
     def _not_granted(self, config: Raw) -> dict[str, list[str]]:
-        """Tables that the operator does not let the connector write to."""
+        """Tables and locations that the operator does not let the connector write to or join."""
         facts = self._facts
-        if not granted_tables(config, facts.properties):
+        locations = LocationPolicy.of(str(config.get("name")), facts.properties)
+        static = StaticTablesPolicy.of(str(config.get("name")), facts.properties)
+        is_open = locations == EVERYWHERE and static == EVERY_STATIC_TABLE
+        if not granted_tables(config, facts.properties) and is_open:
             return {}
         resolved = {k: facts.resolve(v) for k, v in config.items() if v is not None}
         try:
@@ -160,9 +175,9 @@ class Judge:
             return {name: [mask(text) for text in texts] for name, texts in error.errors.items()}
         return {}
 
-    def _groups(self, name: str | None, caller: Caller) -> dict[str, str]:
-        """Whose consumer groups are whose, of the other connectors that have some of their own."""
-        found = {}
+    def _others(self, name: str | None) -> dict[str, Mapping[str, str]]:
+        """Configurations of the other connectors that are Iceberg sinks."""
+        found: dict[str, Mapping[str, str]] = {}
         with contextlib.suppress(UnavailableError):  # starting: creating will say so
             for other in self._herder.connectors():
                 if other == name:
@@ -171,9 +186,25 @@ class Judge:
                     config = self._herder.connector(other).config
                     plugin = self._plugins.connector(config.get("connector.class", ""))
                     if plugin is not None and plugin.judge is not None:
-                        words = f"connector {other}" if caller.may("read", other) else "another"
-                        found[self._source_group(config)] = words
+                        found[other] = config
         return found
+
+    def _topics_read(self, others: Mapping[str, Mapping[str, str]]) -> frozenset[str]:
+        """Topics that other connectors read: those they name, and those a regex has matched."""
+        found = set(source_topics(others.values(), self._facts.resolve))
+        for other in others:
+            with contextlib.suppress(UnknownConnectorError):  # deleted meanwhile
+                found.update(self._herder.active_topics(other))
+        return frozenset(found)
+
+    def _groups(self, others: Mapping[str, Mapping[str, str]], caller: Caller) -> dict[str, str]:
+        """The consumer group of each other connector, with words for whose it is."""
+        return {
+            self._source_group(config): (
+                f"connector {other}" if caller.may("read", other) else "another"
+            )
+            for other, config in others.items()
+        }
 
     def _source_group(self, config: Mapping[str, str]) -> str:
         key = group_key(config)

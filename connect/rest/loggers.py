@@ -23,6 +23,12 @@ LEVELS = {
     "OFF": logging.CRITICAL + 50,
 }
 SET_LOGGERS_MAX = 1000
+ROOT = "root"
+
+
+def _canonical(name: str) -> str:
+    """The root logger has one name, in any case; other names keep theirs."""
+    return ROOT if name.lower() == ROOT else name
 
 
 class LogLevels:
@@ -36,7 +42,7 @@ class LogLevels:
     def known(self) -> dict[str, dict[str, Any]]:
         """Level and time of change of every logger that exists or was set, ``root`` included."""
         with self._lock:
-            names = {"root", *self._modified_ms}
+            names = {ROOT, *self._modified_ms}
             names.update(
                 name
                 for name, logger in logging.root.manager.loggerDict.items()
@@ -46,7 +52,7 @@ class LogLevels:
 
     def get(self, name: str) -> dict[str, Any] | None:
         """Level and time of change of one logger, or None when there is no such logger."""
-        return self.known().get(name)
+        return self.known().get(_canonical(name))
 
     def set(self, namespace: str, level: str) -> list[str]:
         """Set a logger and all those below it.
@@ -58,10 +64,11 @@ class LogLevels:
         Returns:
             The loggers whose level has changed, sorted.
         """
+        namespace = _canonical(namespace)
         with self._lock:
             if namespace not in self._modified_ms and len(self._modified_ms) >= SET_LOGGERS_MAX:
                 raise ApiError(400, f"more than {SET_LOGGERS_MAX} loggers have been set")
-            is_root = namespace == "root"
+            is_root = namespace == ROOT
             names = {namespace, *self._modified_ms, *logging.root.manager.loggerDict}
             chosen = sorted(
                 n for n in names if is_root or n == namespace or n.startswith(namespace + ".")
@@ -70,7 +77,7 @@ class LogLevels:
             changed = [n for n in changed if n == namespace or self._level(n) != level]
             now_ms = self._clock.now_ms()
             for name in changed:
-                logging.getLogger(None if name == "root" else name).setLevel(LEVELS[level])
+                logging.getLogger(None if name == ROOT else name).setLevel(LEVELS[level])
                 self._modified_ms[name] = now_ms
             return changed
 
@@ -78,7 +85,7 @@ class LogLevels:
         return {"level": self._level(name), "last_modified": self._modified_ms.get(name)}
 
     def _level(self, name: str) -> str:
-        number = logging.getLogger(None if name == "root" else name).getEffectiveLevel()
+        number = logging.getLogger(None if name == ROOT else name).getEffectiveLevel()
         return max(LEVELS, key=lambda level: (LEVELS[level] <= number, LEVELS[level]))
 
 

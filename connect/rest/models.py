@@ -324,11 +324,21 @@ class DeadLetters(View):
     last: list[dict[str, Any]]
 
 
+class OrphanAge(View):
+    """Files that no table knows and that are younger must not be removed."""
+
+    oldest_announcement_ms: int | None = Field(
+        description="when the oldest announcement that waits was made; null when none waits"
+    )
+    safe_age_ms: int | None = Field(description="null when that announcement has no date")
+
+
 class Audit(View):
     """Sums of sources and tables, and the places that do not add up, the first one first."""
 
     sound: bool
     changed_by_others: bool
+    rows: dict[str, int]
     sources: list[dict[str, Any]]
     tables: list[dict[str, Any]]
     mismatches: list[dict[str, Any]]
@@ -370,6 +380,23 @@ class AskRebase(Body):
 
     apply: bool = False
     tables: list[str] = Field(default_factory=list, description="besides those configured")
+
+
+class AskReset(Body):
+    """``apply`` false, or nothing, only shows what the tables claim."""
+
+    apply: bool = False
+    reason: str = Field(description="one line, kept in the snapshots that take a claim back")
+    tables: list[str] = Field(default_factory=list, description="besides those configured")
+
+
+class Reset(View):
+    """What tables claim of the valid-through time, and what takes it back."""
+
+    applied: bool
+    reason: str
+    error: str | None
+    tables: list[dict[str, Any]]
 
 
 class Rebased(View):

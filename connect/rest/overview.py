@@ -16,6 +16,7 @@ from connect.rest.errors import not_found
 from connect.rest.figures import ClusterFigures, Figures
 from connect.rest.herder_api import ConnectorStatus, HerderApi, UnknownConnectorError
 from connect.rest.routes import Answer, Call
+from connect.secret_values import KNOWN
 
 REASON_CHARS: Final = 300
 
@@ -55,7 +56,7 @@ class Overview:
             found = self._herder.extension(name, "dead-letters")
             gathered = self._figures.of(call, [self._herder.status(name)])
         count = gathered.by_connector[name]["dead_letters"]
-        return Answer(200, {**found, "records": count})
+        return Answer(200, {**KNOWN.masked(found), "records": count})
 
 
 def _connector(status: ConnectorStatus, caller: Caller, figures: Figures) -> dict[str, Any]:
@@ -74,4 +75,4 @@ def _reason(status: ConnectorStatus) -> str | None:
     """First line of the first trace: the connector's own, else that of a task."""
     traces = (status.trace, *(task.trace for task in status.tasks))
     trace = next((trace for trace in traces if trace), None)
-    return None if trace is None else trace.partition("\n")[0][:REASON_CHARS]
+    return None if trace is None else KNOWN.mask(trace).partition("\n")[0][:REASON_CHARS]

@@ -4,8 +4,9 @@ Rules of this file:
 - Endpoints are plain functions that may block; they run on a thread. Those said to be quick read
   memory alone and run where requests are taken: a thread costs a third of a request more, and
   slow requests, which may have all threads, must not hold up whoever asks for a state.
-- In order: path and method (404, 405), the caller (401, 403), ``Content-Type`` (415), ``Accept``
-  (406), the endpoint.
+- In order: path and method (404, 405), the caller (401, 403, 429), ``Content-Type`` (415),
+  ``Accept`` (406), the caller's turn (429), the body (408, 413), the endpoint.
+- A caller's requests run on threads of the caller's own: no caller waits for another one's.
   Refusals before the endpoint carry no ``Content-Type``, as Kafka Connect's do not.
 """
 
@@ -14,22 +15,27 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote
 
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 from fastapi import FastAPI
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from connect.errors import IcefloeError, InvariantViolation
-from connect.rest.auth import EVERYBODY, Caller, Users
+from connect.rest.auth import EVERYBODY, Caller
 from connect.rest.bodies import parse_json
+from connect.rest.connections import source_of
 from connect.rest.described import BY_ROUTE, OPEN_TO_ALL, Described, Method
-from connect.rest.errors import ApiError, status_of
-from connect.rest.gate import error_body
+from connect.rest.errors import ApiError, headers_of, status_of
+from connect.rest.gate import BodyError, error_body, read_body
+from connect.rest.limits import ASKING_OTHERS, ORDINARY, CallerTurns, SignIn, Turns
+from connect.secret_values import KNOWN
 
 JSON_TYPE = "application/json"
 CERTIFICATE = "icefloe.certificate"  # in the ASGI scope: common name, checked by TLS
@@ -138,39 +144,61 @@ def add_route(
     if around is not None:
         endpoint = around(described, endpoint)
 
+    turns = ASKING_OTHERS if path.endswith("/validate") else ORDINARY
+
     async def serve(request: Request) -> Response:
         certificate = _certificate(request)
         if isinstance(certificate, Response):
             return certificate
-        caller = await _caller(request, described, certificate)
-        if isinstance(caller, Response):
-            return caller
-        refusal = _refusal(request, produces)
-        if refusal is not None:
-            return refused(refusal)
-        call = Call(
-            path=request.path_params,
-            query=tuple(request.query_params.multi_items()),
-            body=request.scope.get("icefloe.body", b""),
-            has_content_type=request.headers.get("content-type", ANY_TYPE) != ANY_TYPE,
-            caller=caller,
-            passed_on={n: request.headers[n] for n in PASSED_ON if n in request.headers},
-            certificate=None if caller is EVERYBODY else certificate,
-        )
         try:
-            if described.at == "here" and is_quick(call):
-                answer = endpoint(call)
-            else:
-                answer = await run_in_threadpool(endpoint, call)
-        except IcefloeError as error:
-            status = status_of(error)
-            if status == 500:
-                _LOG.error("%s %s: %s", method, path, error)
-            content = error_body(status, error.message or type(error).__name__)
-            return Response(content, status, media_type=JSON_TYPE)
+            caller = await _caller(request, described, certificate)
+            if isinstance(caller, Response):
+                return caller
+            refusal = _refusal(request, produces)
+            if refusal is not None:
+                return refused(refusal)
+            async with _turn(request, caller, turns) as limiter:
+                call = await _call(request, caller, certificate)
+                if described.at == "here" and is_quick(call):
+                    answer = endpoint(call)
+                else:
+                    answer = await run_sync(endpoint, call, limiter=limiter)
+        except (BodyError, IcefloeError) as error:
+            return _failure(error, f"{method} {path}")
         return _response(answer, request.headers.get("accept"))
 
     app.router.routes.append(Route(path, serve, methods=[method]))
+
+
+async def _call(request: Request, caller: Caller, certificate: str | None) -> Call:
+    """The parts of a request; reads its body.
+
+    Raises:
+        BodyError: it is too large, or took too long.
+    """
+    headers = request.headers
+    return Call(
+        path=request.path_params,
+        query=tuple(request.query_params.multi_items()),
+        body=await read_body(request.receive, headers.get("content-length", "")),
+        has_content_type=headers.get("content-type", ANY_TYPE) != ANY_TYPE,
+        caller=caller,
+        passed_on={n: headers[n] for n in PASSED_ON if n in headers},
+        certificate=None if caller is EVERYBODY else certificate,
+    )
+
+
+def _failure(error: BodyError | IcefloeError, what: str) -> Response:
+    """The answer to a request that failed."""
+    if isinstance(error, BodyError):
+        closing = {"connection": "close"} if error.status == 408 else {}
+        content = error_body(error.status, str(error))
+        return Response(content, error.status, closing, JSON_TYPE)
+    status = status_of(error)
+    if status == 500:
+        _LOG.error("%s: %s", what, error)
+    content = error_body(status, KNOWN.mask(error.message or type(error).__name__))
+    return Response(content, status, headers_of(error), JSON_TYPE)
 
 
 def _certificate(request: Request) -> str | Response | None:
@@ -197,14 +225,15 @@ async def _caller(
     request: Request, described: Described, certificate: str | None
 ) -> Caller | Response:
     """Who asks; the refusal of somebody unknown, or who may not."""
-    users: Users | None = getattr(request.app.state, "users", None)
-    if users is None or described.path in OPEN_TO_ALL:
+    sign_in: SignIn | None = getattr(request.app.state, "sign_in", None)
+    if sign_in is None or described.path in OPEN_TO_ALL:
         return EVERYBODY
     authorization = request.headers.get("authorization")
-    caller = await run_in_threadpool(users.caller, authorization, certificate)
+    source = source_of(request.client.host) if request.client else ""
+    caller = await sign_in.caller(authorization, certificate, source)
     if caller is None:
         content = error_body(401, "User cannot access the resource.")
-        headers = {"www-authenticate": users.challenge}
+        headers = {"www-authenticate": sign_in.users.challenge}
         return Response(content, 401, headers, JSON_TYPE)
     name = request.path_params.get("name") if described.reach == "connector" else None
     is_any = described.reach == "any"
@@ -217,6 +246,16 @@ async def _caller(
         403,
         media_type=JSON_TYPE,
     )
+
+
+def _turn(
+    request: Request, caller: Caller, turns: Turns
+) -> AbstractAsyncContextManager[CapacityLimiter | None]:
+    """The caller's turn, and the bound of its threads; None is the bound of all together."""
+    if caller is EVERYBODY:
+        return nullcontext()
+    found: CallerTurns = request.app.state.turns
+    return found.turn(caller, turns)
 
 
 def methods_of(routes: Iterable[Any], path: str) -> set[str]:

@@ -1,8 +1,9 @@
-"""The HTTP server below the API: TLS, client certificates, slow and too many clients.
+"""The HTTP server below the API: TLS, client certificates, slow clients.
 
 Rules of this file:
-- A client that does not finish a request's head in time is cut off, so that slow ones cannot hold
-  connections; how many there may be is bounded.
+- The connection of a client is closed when it does not finish a request's head in time, still
+  sends a body after its answer, or does not read its answer.
+- How many connections there may be, and from where, is decided in ``connections``.
 - The common name of a client's certificate travels in the ASGI scope, as TLS has checked it.
 """
 
@@ -13,15 +14,17 @@ import ssl
 from typing import Any, Final
 
 import h11
+import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from connect.config.node import NodeConfig
 from connect.errors import ConfigError
+from connect.rest.connections import Connections
 from connect.rest.routes import CERTIFICATE
 
 HEAD_S: Final = 10.0
-CONNECTIONS_MAX: Final = 1_000
+ANSWER_S: Final = 30.0
 _CLIENT_AUTH: Final = {
     "none": ssl.CERT_NONE,
     "requested": ssl.CERT_OPTIONAL,
@@ -32,46 +35,114 @@ _CLIENT_AUTH: Final = {
 class GuardedProtocol(H11Protocol):
     """One connection."""
 
-    _count = 0
-    _head_timer: asyncio.TimerHandle | None = None
+    open_connections = Connections()
+    head_s = HEAD_S
+    answer_s = ANSWER_S
+    _reading_timer: asyncio.TimerHandle | None = None
+    _writing_timer: asyncio.TimerHandle | None = None
+    _number = -1
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # the base narrows it, too
-        """Take a connection, or refuse it when there are too many."""
+        """Take a connection."""
         super().connection_made(transport)
-        GuardedProtocol._count += 1
-        if GuardedProtocol._count > CONNECTIONS_MAX:
-            transport.abort()
-            return
         name = common_name(transport.get_extra_info("ssl_object"))
         if name is not None:
             self.app = _with_certificate(self.app, name)
-        self._await_head()
+        self._number = transport.get_extra_info("socket").fileno()
+        self._mark()
+        self._reading_timer = self.loop.call_later(self.head_s, self._cut_off)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
-        GuardedProtocol._count -= 1
-        self._stop_timer()
+        _stop(self._reading_timer)
+        self._reading_timer = None
+        _stop(self._writing_timer)
+        self._writing_timer = None
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Bytes came: watch a head that has begun, until it is whole."""
         super().data_received(data)
-        is_head_open = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
-        if not is_head_open:
-            self._stop_timer()
-        elif self._head_timer is None:
-            self._await_head()
+        self._watch()
 
-    def _await_head(self) -> None:
-        self._head_timer = self.loop.call_later(HEAD_S, self._cut_off)
+    def on_response_complete(self) -> None:
+        """An answer is sent: watch a body that is still coming."""
+        super().on_response_complete()
+        self._watch()
 
-    def _stop_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+    def pause_writing(self) -> None:
+        """The client reads more slowly than the answer is written."""
+        super().pause_writing()
+        if self._writing_timer is None:
+            self._writing_timer = self.loop.call_later(self.answer_s, self._cut_off)
+
+    def resume_writing(self) -> None:
+        """The client has read on."""
+        super().resume_writing()
+        _stop(self._writing_timer)
+        self._writing_timer = None
+
+    def _watch(self) -> None:
+        """Cut off in time a client that is slow with a head, or with a body after its answer."""
+        theirs = self.conn.their_state
+        is_head_open = theirs is h11.IDLE and bool(self.conn.trailing_data[0])
+        is_body_unwanted = theirs is h11.SEND_BODY and self._is_answered()
+        if not (is_head_open or is_body_unwanted):
+            _stop(self._reading_timer)
+            self._reading_timer = None
+        elif self._reading_timer is None:
+            self._reading_timer = self.loop.call_later(self.head_s, self._cut_off)
+        self._mark()
+
+    def _is_answered(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle  # None before the first request
+        return cycle is None or cycle.response_complete
+
+    def _mark(self) -> None:
+        self.open_connections.mark(self._number, is_idle=self._is_answered())
 
     def _cut_off(self) -> None:
         self.transport.abort()
+
+
+def http_server(
+    app: ASGIApp,
+    connections: Connections,
+    context: ssl.SSLContext | None = None,
+    *,
+    head_s: float = HEAD_S,
+    answer_s: float = ANSWER_S,
+) -> uvicorn.Server:
+    """The server of an API.
+
+    Args:
+        app: the API.
+        connections: of the listener that it will serve.
+        context: its TLS.
+        head_s: for a request's head, and for what comes of a body after its answer.
+        answer_s: for a client that reads nothing of its answer.
+    """
+    bounds = {"open_connections": connections, "head_s": head_s, "answer_s": answer_s}
+    protocol = type("BoundedProtocol", (GuardedProtocol,), bounds)
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http=protocol,
+            ws="none",
+            proxy_headers=False,  # anybody could name any address as theirs
+            ssl_context_factory=None if context is None else lambda *_: context,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=3,
+        )
+    )
+
+
+def _stop(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
 
 
 def common_name(connection: Any) -> str | None:

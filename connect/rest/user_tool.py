@@ -8,6 +8,7 @@ import typer
 
 from connect.errors import ConfigError
 from connect.rest.auth import hashed_password, new_token
+from connect.terminal import echo
 
 user_app = typer.Typer(name="user", help="Entries of a node's users file.", no_args_is_help=True)
 
@@ -21,12 +22,12 @@ def password() -> None:
         text = sys.stdin.readline().rstrip("\n")
     if not text:
         raise ConfigError("the password is empty", code="usage")
-    typer.echo(f"password: {hashed_password(text)}")
+    echo(f"password: {hashed_password(text)}")
 
 
 @user_app.command()
 def token() -> None:
     """Make a token; print it once on standard error, and its entry on standard output."""
     made, entry = new_token()
-    typer.echo(f"token, shown only now: {made}", err=True)
-    typer.echo(f"token: {entry}")
+    echo(f"token, shown only now: {made}", err=True)
+    echo(f"token: {entry}")

@@ -2,8 +2,8 @@
 
 Rules of this file:
 - Inference gives what the Java sink gives: integers are long, fractions double, maps structs,
-  lists the type of their first element; nulls, empty containers and bytes give no type. A text is
-  never guessed to be a date.
+  lists the type of their first element; nulls, what a null key leads to, empty containers and
+  bytes give no type. A text is never guessed to be a date.
 - Field ids are placeholders; whoever builds a schema assigns fresh ones.
 """
 
@@ -119,7 +119,7 @@ def _infer(value: Any) -> IcebergType | None:
         fields = [
             optional_field(key if type(key) is str else java_text(key), inner)
             for key, item in value.items()
-            if (inner := _infer(item)) is not None
+            if key is not None and (inner := _infer(item)) is not None
         ]
         return StructType(*fields) if fields else None
     infer = _VALUES.get(kind)

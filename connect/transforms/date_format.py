@@ -16,6 +16,7 @@ from typing import Final
 from connect.conversion.temporal import civil_from_days, days_from_civil
 from connect.errors import ConfigError
 
+PATTERN_CHARACTERS_MAX: Final = 1_000
 _DAY_MS: Final = 86_400_000
 _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
@@ -126,6 +127,9 @@ def day_of(year: int, month: int, day: int) -> int:
 
 
 def _pieces(pattern: str) -> tuple[Piece, ...]:
+    if len(pattern) > PATTERN_CHARACTERS_MAX:
+        longest = f"A pattern has at most {PATTERN_CHARACTERS_MAX} characters"
+        raise ConfigError(longest, code="date_format")
     found: list[Piece] = []
     index = 0
     while index < len(pattern):

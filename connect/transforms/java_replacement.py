@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from connect.java_regex import JavaMatch
 
-def replacement(text: str) -> Callable[[re.Match[str]], str]:
+
+def replacement(text: str) -> Callable[[JavaMatch], str]:
     """Read a replacement text.
 
     Returns:
@@ -14,7 +16,7 @@ def replacement(text: str) -> Callable[[re.Match[str]], str]:
         not there, or a reference that is none.
     """
 
-    def expand(match: re.Match[str]) -> str:
+    def expand(match: JavaMatch) -> str:
         parts: list[str] = []
         index = 0
         while index < len(text):
@@ -35,18 +37,18 @@ def replacement(text: str) -> Callable[[re.Match[str]], str]:
     return expand
 
 
-def _group(text: str, index: int, match: re.Match[str]) -> tuple[str, int]:
+def _group(text: str, index: int, match: JavaMatch) -> tuple[str, int]:
     named = re.compile(r"\{([A-Za-z][A-Za-z0-9]*)\}").match(text, index)
     if named is not None:
-        if named[1] not in match.re.groupindex:
+        if named[1] not in match.regex.groupindex:
             raise ValueError(f"No group with name {{{named[1]}}}")
         return match[named[1]] or "", named.end()
     digits = re.compile(r"[0-9]+").match(text, index)
     if digits is None:
         raise ValueError("Illegal group reference")
     number, end = int(digits[0][0]), index + 1
-    if number > match.re.groups:
+    if number > match.regex.groups:
         raise ValueError(f"No group {number}")
-    while end < digits.end() and number * 10 + int(text[end]) <= match.re.groups:
+    while end < digits.end() and number * 10 + int(text[end]) <= match.regex.groups:
         number, end = number * 10 + int(text[end]), end + 1
     return match[number] or "", end

@@ -28,6 +28,7 @@ from connect.transforms.base import (
 from connect.transforms.paths import fields_of, put_in, steps
 
 _PURPOSE: Final = "JMESPath"
+EXPRESSION_CHARACTERS_MAX: Final = 10_000
 _FIELDS: Final = "fields."
 _NUMBER: Final = {"types": ["number"]}
 
@@ -57,8 +58,15 @@ _FUNCTIONS: Final[Any] = type(functions.Functions)(
 
 
 def _compiled(name: str, expression: str) -> Any:
+    if len(expression) > EXPRESSION_CHARACTERS_MAX:
+        raise ConfigError(
+            f"{name}: an expression has at most {EXPRESSION_CHARACTERS_MAX} characters",
+            code="jmespath",
+        )
     try:
         return jmespath.compile(expression)
+    except RecursionError:
+        raise ConfigError(f"{name}: the expression is nested too deeply", code="jmespath") from None
     except JMESPathError as error:
         raise ConfigError(f"{name}: no JMESPath expression: {error}", code="jmespath") from None
 

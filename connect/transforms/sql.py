@@ -13,13 +13,16 @@ from typing import Final, NoReturn
 from pyiceberg.schema import Schema
 
 from connect.config.keys import REQUIRED, Key, at_least
+from connect.config.static_tables_policy import is_location
 from connect.errors import ConfigError, InvariantViolation
 from connect.records import SinkRecord
 from connect.transforms.base import OWN, Apply, Declaration, Example, Options, Side
 from connect.transforms.sql_columns import columns_schema
+from connect.transforms.sql_functions import functions_text
 from connect.transforms.sql_query import Query, parse_query
+from connect.transforms.sql_tokens import CHARACTERS_MAX, NESTING_MAX
 
-_TABLES: Final = "table."
+STATIC_TABLE: Final = "table."
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +52,19 @@ class SqlPlan:
             ConfigError: ``sql_query``: the query or a column is none; a static table is not named.
         """
         query = parse_query(options["query"])
-        tables: Mapping[str, str] = options[_TABLES]
+        tables: Mapping[str, str] = options[STATIC_TABLE]
         used = {join.table for join in query.joins}
         for name in sorted(used - set(tables)):
             raise ConfigError(
-                f"the query joins {name}, but {_TABLES}{name} does not say what that is",
+                f"the query joins {name}, but {STATIC_TABLE}{name} does not say what that is",
                 code="sql_query",
             )
         for name in sorted(set(tables) - used):
-            raise ConfigError(f"{_TABLES}{name} is not in the query", code="sql_query")
+            raise ConfigError(f"{STATIC_TABLE}{name} is not in the query", code="sql_query")
         for name, place in tables.items():
-            if not is_parquet(place) and "." not in place:
+            if not is_location(place) and "." not in place:
                 raise ConfigError(
-                    f"{_TABLES}{name} is neither <namespace>.<table> nor a path: {place}",
+                    f"{STATIC_TABLE}{name} is neither <namespace>.<table> nor a path: {place}",
                     code="sql_query",
                 )
         return cls(
@@ -71,11 +74,6 @@ class SqlPlan:
             options["tables.refresh.ms"],
             options["tables.max.bytes"],
         )
-
-
-def is_parquet(place: str) -> bool:
-    """Whether a static table is named by a path and not by its name in the catalog."""
-    return "/" in place
 
 
 def misplaced(names: Sequence[str], *, has_predicate: bool, is_row_level: bool) -> str | None:
@@ -118,27 +116,42 @@ def make(options: Options, side: Side) -> Apply:
     return apply
 
 
-_DOC: Final = (
+_QUERY_DOC: Final = (
     "Runs a query of Spark SQL over the records, which may join them with static tables. "
     "The records are the view `records`, with the `columns` given: fields of the value, "
     "converted as for columns of a table. Beside them stands the struct `kafka` with `topic`, "
     "`partition`, `offset` and `timestamp`.\n\n"
     "The query is `SELECT <items> FROM records [[AS] r] [[INNER | LEFT [OUTER]] JOIN <name> "
-    "[[AS] a] ON <equalities joined by AND>]* [WHERE <condition>]`, with whatever expressions "
-    "Spark has of one row. A record that it leaves out is counted as dropped. A record for which "
-    "an expression fails (Spark's ANSI mode: a cast of a text that is no number, an overflow) is "
-    "refused. One that it makes into several goes to its tables with all of its rows or none; "
-    "among matches of one record there is no order.\n\n"
+    "[[AS] a] ON <equalities joined by AND>]* [WHERE <condition>]`. A record that it leaves out is "
+    "counted as dropped. A record for which an expression fails (Spark's ANSI mode: a cast of a "
+    "text that is no number, an overflow) is refused. One that it makes into several goes to its "
+    "tables with all of its rows or none; among matches of one record there is no order.\n\n"
     "It is the last transformation, the only one of its kind, has no predicate, and serves "
-    "connectors that only add rows. Aggregates, window functions, generators such as `explode` "
-    "(see [Explode](Explode.md)) and subqueries are refused: records are looked at one by one, so "
-    "that the same rows come out however records fall into batches. So is what differs when tried "
-    "again: `rand()`, `uuid()`, `current_timestamp()`. Both sides of an equality of a join must "
-    "have one type; write a `CAST` where they do not. What a node can tell is told when the "
-    "connector is created, the rest, in Spark's words, when its task starts (`sql_query`).\n\n"
+    "connectors that only add rows. A row depends on its record, the query and static tables "
+    "alone: subqueries, aggregates, window functions, generators such as `explode` (see "
+    "[Explode](Explode.md)) and functions of time, chance, user, files or addresses are refused. "
+    "Variables such as `${env:HOME}` are plain text. Both sides of an equality of a join must have "
+    "one type; write a `CAST` where they do not.\n\n"
+)
+
+_FUNCTIONS_DOC: Final = (
+    "These functions may be called, by their bare names and without options: "
+    f"{functions_text()}. "
+    "Other functions are refused with their name when the connector is validated; what only Spark "
+    "knows is refused when its task starts (`sql_query`), with the condition of Spark's error.\n\n"
+    f"Bounds: a text of {CHARACTERS_MAX:,} characters, brackets {NESTING_MAX} deep. The numbers "
+    "that set the size of `repeat`, `lpad`, `rpad`, `space`, `array_repeat`, `round` and "
+    "`format_number`, what replaces and joins texts, and schemas of `from_json` are written in the "
+    "query. A value that can become more than 64 times its record, or 1 MiB of constants, is "
+    "refused. A lambda of `transform` and its kind uses only texts, lists, maps and structs of its "
+    "own arguments.\n\n"
+)
+
+_TABLES_DOC: Final = (
     "A static table is an Iceberg table of the connector's catalog, as it is now, or Parquet "
-    "files. It is read whole, kept in the memory of the worker and sent to every core; columns of "
-    "types that Spark has none of (`time`, `uuid`, `fixed`) are left out. It is looked at again "
+    "files, where the node's operator allows it (`icefloe.static.tables.<connector>`). It is "
+    "read whole, kept in the memory of the worker and sent to every core; columns of types "
+    "that Spark has none of (`time`, `uuid`, `fixed`) are left out. It is looked at again "
     "after `tables.refresh.ms`, between batches: all records of a batch meet one state of it, "
     "those read again after a failure perhaps a newer one.\n\n"
     "What the query computes with is handed from Python to Spark and back, row by row, which costs "
@@ -150,7 +163,7 @@ _DOC: Final = (
 DECLARATION: Final = Declaration(
     "Sql",
     OWN,
-    _DOC,
+    f"{_QUERY_DOC}{_FUNCTIONS_DOC}{_TABLES_DOC}",
     make,
     Example(
         {
@@ -192,7 +205,7 @@ DECLARATION: Final = Declaration(
         ),
     ),
     families={
-        _TABLES: "what the query's name of a static table means: `<namespace>.<table>` in the "
+        STATIC_TABLE: "what the query's name of a static table means: `<namespace>.<table>` in the "
         "connector's catalog, or the path of a Parquet file or folder."
     },
     is_query=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pyiceberg.schema import Schema
@@ -27,7 +27,7 @@ from pyiceberg.types import (
 )
 
 from connect.errors import ConfigError
-from connect.transforms.sql_query import split_names
+from connect.transforms.sql_tokens import Token, refuse, shown, tokens_of
 
 _PRIMITIVES: Final[Mapping[str, IcebergType]] = {
     "BOOLEAN": BooleanType(),
@@ -45,10 +45,8 @@ _PRIMITIVES: Final[Mapping[str, IcebergType]] = {
     "TIMESTAMP_LTZ": TimestamptzType(),
     "TIMESTAMP_NTZ": TimestampType(),
 }
-_DECIMAL: Final = re.compile(
-    r"(?:DECIMAL|DEC|NUMERIC)(?:\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?", re.IGNORECASE
-)
-_NESTED: Final = re.compile(r"(ARRAY|MAP|STRUCT)\s*<(.*)>", re.IGNORECASE | re.DOTALL)
+_DECIMALS: Final = frozenset({"DECIMAL", "DEC", "NUMERIC"})
+_NESTED: Final = frozenset({"ARRAY", "MAP", "STRUCT"})
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PRECISION_MAX: Final = 38
 _RESERVED: Final = ("kafka",)
@@ -64,11 +62,11 @@ def columns_schema(text: str) -> Schema:
     Raises:
         ConfigError: ``sql_query``: a type that Spark or Iceberg has not, or a name twice.
     """
-    ids = iter(range(1, 1 << 31))
-    found = _fields(text, lambda: next(ids))
+    reading = _Columns(tokens_of(text, brackets="(<"))
+    found = reading.fields(0)
     for field in found:
         if field.name.lower() in _RESERVED or field.name.startswith(_HIDDEN):
-            _refuse(f"no column of the records can be called {field.name}")
+            refuse(f"no column of the records can be called {field.name}")
     return Schema(*found)
 
 
@@ -85,68 +83,95 @@ def spark_type(kind: IcebergType) -> str:
     return next(name for name, known in _PRIMITIVES.items() if known == kind)
 
 
-def _refuse(why: str) -> None:
-    raise ConfigError(why, code="sql_query")
+class _Columns:
+    """Columns and their types, read once from the first token to the last."""
 
+    def __init__(self, tokens: Sequence[Token]) -> None:
+        self._tokens = tokens
+        self._place = 0
+        self._ids = iter(range(1, 1 << 31))
 
-def _fields(text: str, new_id: Callable[[], int]) -> list[NestedField]:
-    found: list[NestedField] = []
-    for name, kind in split_names(text):
-        if not _PLAIN_NAME.fullmatch(name):
-            _refuse(f"the column name {name} has other characters than letters, digits and _")
-        if name.lower() in (field.name.lower() for field in found):
-            _refuse(f"two columns are called {name}")
-        found.append(
-            NestedField(
-                field_id=new_id(),
-                name=name,
-                field_type=_type(kind.removeprefix(":").strip(), new_id),
-                required=False,
-            )
-        )
-    return found
+    def fields(self, depth: int) -> list[NestedField]:
+        """``name [:] type, name [:] type`` up to the end of these brackets."""
+        found: list[NestedField] = []
+        names: set[str] = set()
+        while True:
+            name = self._next()
+            if name is None or name.kind not in ("word", "quoted") or self._is_end():
+                refuse(
+                    "a column is written as a name and a type, not "
+                    f"{'nothing' if name is None else shown([name])}"
+                )
+            if not _PLAIN_NAME.fullmatch(name.name):
+                refuse(f"the column name {shown([name])} has other characters than letters, "
+                       "digits and _")  # fmt: skip
+            if name.name.lower() in names:
+                refuse(f"two columns are called {name.name}")
+            names.add(name.name.lower())
+            self._skip(":")
+            kind = self._type(depth)
+            found.append(NestedField(next(self._ids), name.name, kind, required=False))
+            if not self._skip(","):
+                break
+        if not depth and (rest := self._next()) is not None:
+            refuse(f"{shown([rest])} follows a type where a comma or the end should be")
+        return found
 
-
-def _type(text: str, new_id: Callable[[], int]) -> IcebergType:
-    known = _PRIMITIVES.get(text.strip().upper())
-    if known is not None:
+    def _type(self, depth: int) -> IcebergType:
+        name = self._next()
+        text = "nothing" if name is None else name.text
+        kind = text.upper()
+        if kind in _DECIMALS:
+            return self._decimal()
+        if kind in _NESTED:
+            if not self._skip("<"):
+                refuse(f"{kind} needs the types inside of it: {kind}<...>")
+            made = self._nested(kind, depth + 1)
+            if not self._skip(">"):
+                refuse(f"no column of the records has the type {kind} with more types inside")
+            return made
+        known = _PRIMITIVES.get(kind)
+        if known is None or name is None or name.kind != "word":
+            raise ConfigError(f"no column of the records has the type {text}", code="sql_query")
         return known
-    decimal = _DECIMAL.fullmatch(text.strip())
-    if decimal is not None:
-        precision, scale = int(decimal[1] or 10), int(decimal[2] or 0)
-        if not 1 <= precision <= _PRECISION_MAX or scale > precision:
-            _refuse(f"no column has the type {text}")
+
+    def _nested(self, kind: str, depth: int) -> IcebergType:
+        if kind == "STRUCT":
+            return StructType(*self.fields(depth))
+        if kind == "ARRAY":
+            element = self._type(depth)
+            return ListType(next(self._ids), element, element_required=False)
+        key = self._type(depth)
+        if not self._skip(","):
+            refuse("MAP needs two types: MAP<key, value>")
+        value = self._type(depth)
+        return MapType(next(self._ids), key, next(self._ids), value, value_required=False)
+
+    def _decimal(self) -> IcebergType:
+        if not self._skip("("):
+            return DecimalType(10, 0)
+        precision = self._number()
+        scale = self._number() if self._skip(",") else 0
+        if not self._skip(")") or not 1 <= precision <= _PRECISION_MAX or scale > precision:
+            refuse(f"no column has the type DECIMAL({precision},{scale})")
         return DecimalType(precision, scale)
-    nested = _NESTED.fullmatch(text.strip())
-    if nested is None:
-        raise ConfigError(f"no column of the records has the type {text}", code="sql_query")
-    kind, inner = nested[1].upper(), nested[2]
-    if kind == "STRUCT":
-        return StructType(*_fields(inner, new_id))
-    # an array's element and a map's two sides are read as fields with names of their own
-    parts = split_names(", ".join(f"part {part}" for part in _top_level(inner)))
-    if kind == "ARRAY" and len(parts) == 1:
-        return ListType(
-            element_id=new_id(), element=_type(parts[0][1], new_id), element_required=False
-        )
-    if kind == "MAP" and len(parts) == 2:
-        return MapType(
-            key_id=new_id(),
-            key_type=_type(parts[0][1], new_id),
-            value_id=new_id(),
-            value_type=_type(parts[1][1], new_id),
-            value_required=False,
-        )
-    raise ConfigError(f"no column of the records has the type {text}", code="sql_query")
 
+    def _number(self) -> int:
+        token = self._next()
+        if token is None or not re.fullmatch("[0-9]{1,3}", token.text):
+            refuse("DECIMAL takes whole numbers: DECIMAL(precision, scale)")
+        return int(token.text)
 
-def _top_level(text: str) -> list[str]:
-    """Parts between commas that no bracket encloses."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "<(") - (character in ">)")
-        if character == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return parts
+    def _next(self) -> Token | None:
+        if self._place == len(self._tokens):
+            return None
+        self._place += 1
+        return self._tokens[self._place - 1]
+
+    def _skip(self, text: str) -> bool:
+        is_next = self._place < len(self._tokens) and self._tokens[self._place].text == text
+        self._place += is_next
+        return is_next
+
+    def _is_end(self) -> bool:
+        return self._place == len(self._tokens) or self._tokens[self._place].text == ","

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -20,8 +21,8 @@ from pyiceberg.types import LongType
 from connect.errors import CommitConflict, CommitRefused
 from control_schemas.events import FileContent
 from coordinator.committer import Committer
-from coordinator.effects import CoordinatorFenced, TableCommitted, TableFailed
-from tests.places import MIRROR, SCHEMA, Place, paths_of
+from coordinator.effects import CoordinatorFenced, TableCommit, TableCommitted, TableFailed
+from tests.places import MIRROR, SCHEMA, Place, Racing, paths_of, stale_numbers
 from tests.stack import unique_name
 from tests.tables import QuickClock, announced, made_up_file, reference, table_commit
 
@@ -264,6 +265,38 @@ def test_row_level_batches_keep_their_order(place: Place) -> None:
     assert sorted(entries) == [(kind, n, 3) for kind in (0, 1) for n in (1, 2, 3)]
     assert head.summary is not None
     assert head.summary.operation.value == "overwrite"
+
+
+@pytest.mark.parametrize("min_count", ["100", "2"])
+@pytest.mark.parametrize("kind", ["append", "row-level"])
+def test_a_repeated_commit_has_the_number_of_its_snapshot(
+    place: Place, kind: str, min_count: str
+) -> None:
+    """Others' equality deletes come between the attempts: they must not reach our new rows."""
+    place.table = place.catalog.create(
+        ("db", unique_name(f"n-{uuid4().hex[:8]}")),
+        SCHEMA,
+        properties={"commit.manifest.min-count-to-merge": min_count},
+    )
+    theirs = Place(place.catalog, place.table, "d").committer()
+    offsets = iter(range(100))
+
+    def with_deletes(*, batch: int | None = None) -> TableCommit:
+        deletes = place.files(content=FileContent.EQUALITY_DELETES, equality_ids=(1,))
+        given = announced(
+            reference(place.table), place.files(), deletes, offset=next(offsets), batch=batch
+        )
+        return table_commit([given])
+
+    assert isinstance(theirs.commit(with_deletes()), TableCommitted)
+    racing = Racing(place.catalog, [lambda: theirs.commit(with_deletes())] * 2)
+    ours = replace(place, catalog=racing).committer()
+    commit = place.round(0) if kind == "append" else with_deletes(batch=7)
+    outcome = ours.commit(commit)
+    assert isinstance(outcome, TableCommitted)
+    table = place.now()
+    assert table.current_snapshot().sequence_number == 4
+    assert stale_numbers(table) == []
 
 
 def test_many_manifests_are_merged(place: Place) -> None:

@@ -60,13 +60,14 @@ def test_the_floor_outlives_expiry(place: Place, left: str) -> None:
         return
     assert isinstance(outcome, TableFailed)
     assert (outcome.code, outcome.is_retriable) == ("floor_lost", False)
+    new = announced(reference(place.table), place.files(), offset=4)
     if left == "nothing":
-        fresh = place.committer(has_history=False).commit(table_commit([old]))
+        fresh = place.committer(has_history=False).commit(table_commit([old, new]))
     else:  # the operator says that there is nothing
         place.change(SetPropertiesUpdate(updates={MIRROR: "{}"}))
-        fresh = place.committer().commit(table_commit([old]))
+        fresh = place.committer().commit(table_commit([old, new]))
     assert isinstance(fresh, TableCommitted)
-    assert fresh.files == 1
+    assert fresh.files == 1  # the old file is in the table, whatever its floor says
 
 
 def test_the_valid_through_time_outlives_expiry(place: Place) -> None:

@@ -130,6 +130,14 @@ def used_before_defined(_: Path) -> None:
     assert caught.value.code == "bad_schema"
 
 
+def odd_names(folder: Path) -> None:
+    enum = {"type": "enum", "name": "N", "symbols": ["my-s"]}
+    fields = [{"name": "my-field", "type": enum}]
+    record = avro({"type": "record", "name": "größe.R", "fields": fields}, b"\0", folder)
+    assert record.value.values == {"my-field": "my-s"}
+    assert record.value.schema.name == "größe.R"
+
+
 def odd_properties(folder: Path) -> None:
     instant = {"type": "long", "logicalType": "timestamp-millis"}
     for more in ({"connect.version": "3"}, {"connect.version": 3}, {"connect.name": "x"}):
@@ -226,6 +234,7 @@ TRIALS: Final[dict[str, Trial]] = {
     "Avro: two types of a union": union_of_bytes,
     "Avro: a record's own `connect.default`": partial_default,
     "Avro: a named type that is used": used_before_defined,
+    "Avro: a field, symbol or alias whose name": odd_names,
     "Avro: a null of a schema": null_without_schema,
     "Avro: `connect.name` of a time": end_of_day,
     "Avro: a map's entry whose key": key_of_parts,

@@ -46,7 +46,7 @@ def cases(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
 FILES = sorted(
     path
     for path in GOLDEN.glob("records*/record-conversion/*.jsonl")
-    if path.stem not in ("variant", "unsupported")
+    if path.stem not in ("variant", "unsupported") and any(cases(path))
 )
 
 

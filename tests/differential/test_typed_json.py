@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
-from pyiceberg.types import StructType
+from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from connect.tables.inference import type_of
 from tests.differential.cases import RECORDS, VALUES
@@ -132,3 +132,33 @@ def test_json_schema(kind: str, tmp_path: Path) -> None:
     good = {"string": '"x"', "boolean": "true"}.get(kind, "1")
     by_column, by_record = both(connector, [table], [source(list(lines(good)))])
     assert by_column == by_record
+
+
+_DEFAULT = {"type": "int32", "optional": True, "default": 7}
+TEXTS: dict[str, tuple[dict[str, Any], str]] = {
+    "field": (_DEFAULT, "null"),
+    "item": ({"type": "array", "items": _DEFAULT}, "[1,null]"),
+    "value": ({"type": "map", "keys": {"type": "string"}, "values": _DEFAULT}, '{"k":null}'),
+    "pair": ({"type": "map", "keys": {"type": "int32"}, "values": _DEFAULT}, "[[1,null]]"),
+    "inner": ({"type": "struct", "fields": [{"field": "x", **_DEFAULT}]}, '{"x":null}'),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_structs_as_texts_have_their_defaults(name: str, tmp_path: Path) -> None:
+    """A null inside of a struct is its schema's default in a text column, by both paths."""
+    field, given = TEXTS[name]
+    inner = {"type": "struct", "optional": True, "fields": [{"field": "a", **field}]}
+    table = Schema(
+        NestedField(1, "c", StringType(), required=False),
+        NestedField(2, "n", LongType(), required=False),
+    )
+    record = json.dumps({"schema": envelope(inner), "payload": "?"})
+    records = [record.replace('"?"', f'{{"c":{{"a":{given}}},"n":1}}').encode()]
+    keys = {
+        "value.converter.schemas.enable": "true",
+        "value.converter.replace.null.with.default": "false",
+    }
+    by_column, by_record = both(config(**ALL, **keys), [plan(tmp_path, table)], [source(records)])
+    assert by_column == by_record
+    assert given.replace("null", "7") in str(by_column).replace("\\", "")

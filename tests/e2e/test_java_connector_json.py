@@ -138,7 +138,7 @@ def test_dynamic_routing_from_the_documentation(
     assert not catalog.table_exists("default.nowhere")
     # unlike the Java sink, no record is skipped unless the operator says so
     del config["iceberg.tables.unmatched"]
-    assert running.api.put("/connectors/events-sink-dynamic/config", json=config).is_success
+    running.reconfigure("events-sink-dynamic", config)
     running.produce(topic, events[2])
     cause = running.trace("events-sink-dynamic").partition("\n")[0]
     assert f"topic={topic}, partition=0, offset=15" in cause

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
+import psutil
 import pyspark
 import pytest
 
@@ -22,7 +23,9 @@ SPARK_HOME = Path(pyspark.__file__).parent
 PARTITIONS = 4
 RECORDS = 20_000  # per partition: enough that a read is cut into tasks for all executors
 START_TIMEOUT_MS = 120_000
+SECRET = "secret-of-the-cluster"
 NODE = {
+    "spark.authenticate.secret": SECRET,
     "spark.cores.max": "2",
     "spark.executor.cores": "1",
     "spark.executor.memory": "512m",
@@ -43,6 +46,11 @@ class StandaloneCluster:
         self.url = f"spark://127.0.0.1:{free_port()}"
         self._page = f"http://127.0.0.1:{free_port()}/json/"
         self._folder = folder
+        self._properties = folder / "spark.properties"
+        self._properties.write_text(
+            f"spark.authenticate true\nspark.authenticate.secret {SECRET}\n"
+            "spark.network.crypto.enabled true\n"
+        )
         self.work = [folder / f"work-{number}" for number in range(2)]
 
     def start(self, parts: ExitStack) -> None:
@@ -71,9 +79,10 @@ class StandaloneCluster:
         return found
 
     def _jvm(self, name: str, kind: str, *arguments: str) -> ChildProcess:
-        command = [
+        command: list[str | Path] = [
             find_java(), "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{SPARK_HOME}/jars/*",
-            f"org.apache.spark.deploy.{kind}", "--host", "127.0.0.1", *arguments,
+            f"org.apache.spark.deploy.{kind}", "--host", "127.0.0.1",
+            "--properties-file", str(self._properties), *arguments,
         ]  # fmt: skip
         environ = {
             **os.environ,
@@ -114,4 +123,6 @@ def test_rows_are_written_by_the_executors_of_a_standalone_cluster(
         running.produce(topic, {"id": -1, "name": "later"})
         assert pick(running.rows("far.t", RECORDS * PARTITIONS + 1, name), "id")[0] == (-1,)
         assert cluster.executors() == [1, 1]
+        for process in psutil.process_iter(["cmdline"]):
+            assert SECRET not in " ".join(process.info["cmdline"] or ())
         running.close()

@@ -56,6 +56,7 @@ class FakeHerder:
         self._connectors: dict[str, _Connector] = {}
         self._offsets: dict[str, dict[tuple[str, int], int]] = {}
         self._ends: dict[tuple[str, int], int] = {}
+        self._partitions: dict[str, int] = {}
         self.foreign_groups: set[str] = set()
         self.healthy = Health(
             "healthy", "Worker has completed startup and is ready to handle requests."
@@ -196,6 +197,10 @@ class FakeHerder:
         if name in self._connectors:
             self._connectors[name].topics.clear()
 
+    def created(self, topic: str, partitions: int) -> None:
+        """A topic is there; offsets of its other partitions are refused from now on."""
+        self._partitions[topic] = partitions
+
     def produced(self, topic: str, partition: int, count: int) -> None:
         """Records are there; running connectors have read them."""
         at = (topic, partition)
@@ -221,6 +226,10 @@ class FakeHerder:
         """Only while stopped."""
         with self._lock:
             self._must_be_stopped(name)
+            for (topic, partition), offset in offsets.items():
+                known = self._partitions.get(topic, 0) if self._partitions else partition + 1
+                if offset is not None and partition >= known:
+                    raise NotAllowedError(f"partition {partition} of {topic} does not exist")
             group = self._offsets.setdefault(name, {})
             for at, offset in offsets.items():
                 if offset is None:
@@ -265,9 +274,11 @@ class FakeHerder:
                 "valid_through_ms": None,
                 "partitions": [],
             },
+            "orphan-age": {"oldest_announcement_ms": None, "safe_age_ms": 259_200_000},
             "dead-letters": {"topic": None, "last": []},
             "audit": {
                 "sound": True,
+                "rows": {"made": 0, "superseded": 0, "deleted": 0},
                 "changed_by_others": False,
                 "sources": [],
                 "tables": [],
@@ -288,6 +299,15 @@ class FakeHerder:
         looked = [{"table": table, "code": None} for table in tables]
         told = {"says": [], "control_offsets": [], "tables": looked}
         return {"connector": name, "applied": is_applied, **told}
+
+    def reset_valid_through(
+        self, name: str, tables: Sequence[str], reason: str, *, is_applied: bool
+    ) -> Mapping[str, Any]:
+        """Echo."""
+        self._must_be_stopped(name)
+        looked = [{"table": table, "claims": []} for table in tables]
+        told = {"applied": is_applied, "reason": reason, "error": None, "tables": looked}
+        return {"connector": name, **told}
 
     def cluster(self) -> Mapping[str, Any]:
         """One node."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Mapping
@@ -13,6 +14,9 @@ from typing import Any, NamedTuple, Self
 
 import uvicorn
 from starlette.types import ASGIApp
+
+from connect.rest.connections import Connections, GuardedListener
+from connect.rest.transport import http_server
 
 
 class Reply(NamedTuple):
@@ -32,16 +36,30 @@ class RestServer:
 
     Args:
         app: what it serves.
-        more: further settings of uvicorn's.
+        is_guarded: serve it as a node does, with bounds of connections.
+        connections: those bounds, for a guarded one.
+        context: TLS, for a guarded one.
+        more: time limits, for a guarded one.
     """
 
-    def __init__(self, app: ASGIApp, **more: Any) -> None:
-        self._socket = socket.create_server(("127.0.0.1", 0))
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        is_guarded: bool = False,
+        connections: Connections | None = None,
+        context: ssl.SSLContext | None = None,
+        **more: float,
+    ) -> None:
+        self.connections = Connections() if connections is None else connections
+        listening = socket.create_server(("127.0.0.1", 0))
+        self._socket = GuardedListener.around(listening, self.connections)
         self.port = int(self._socket.getsockname()[1])
-        config = uvicorn.Config(
-            app, log_level="warning", server_header=False, lifespan="off", **more
-        )
-        self._server = uvicorn.Server(config)
+        if is_guarded:
+            self._server = http_server(app, self.connections, context, **more)
+        else:
+            config = uvicorn.Config(app, log_level="warning", server_header=False, lifespan="off")
+            self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True
         )

@@ -64,12 +64,16 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSeen:
-    """One snapshot: its place in the history and what its summary says."""
+    """One snapshot: its place in the history and what its summary says.
+
+    ``manifest_numbers``: sequence numbers of the manifests that it added.
+    """
 
     sequence_number: int
     commit_id: str | None = None
     control_offsets: Mapping[int, int] | None = None
     valid_through_ms: int | None = None
+    manifest_numbers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,7 @@ def findings(log: Log, tables: Sequence[TableSeen]) -> list[str]:
             *check_rows(expected, table.rows),
             *check_files(table.files),
             *check_commits(table.snapshots),
+            *check_sequence_numbers(table.snapshots),
             *check_control_offsets(table.snapshots),
             *check_valid_through(expected, table.rows, table.snapshots),
         ]
@@ -155,6 +160,14 @@ def check_commits(snapshots: Sequence[SnapshotSeen]) -> list[str]:
     counts = Counter(s.commit_id for s in snapshots if s.commit_id is not None)
     twice = sorted(commit for commit, count in counts.items() if count > 1)
     return [f"{len(twice)} rounds with two snapshots, first {twice[:EXAMPLES]}"] if twice else []
+
+
+def check_sequence_numbers(snapshots: Sequence[SnapshotSeen]) -> list[str]:
+    """A new manifest has the number of its snapshot; with a lower one, older deletes reach it."""
+    wrong = [s.sequence_number for s in snapshots if {*s.manifest_numbers} - {s.sequence_number}]
+    return (
+        [f"{len(wrong)} snapshots with stale manifests, first {wrong[:EXAMPLES]}"] if wrong else []
+    )
 
 
 def check_control_offsets(snapshots: Sequence[SnapshotSeen]) -> list[str]:

@@ -197,7 +197,7 @@ def _read_table(catalog: Any, name: str, *, rows: bool) -> TableSeen:
             path, size_bytes = entry.data_file.file_path, entry.data_file.file_size_in_bytes
             files.append(FileSeen(path, size_bytes, _stored_bytes(path)))
             added_at[path] = by_id[entry.snapshot_id].sequence_number
-    snapshots = tuple(_snapshot(s) for s in reversed(chain))
+    snapshots = tuple(_snapshot(s, table) for s in reversed(chain))
     found = _scan(table, added_at) if rows else _rows([])
     return TableSeen(name, snapshots, tuple(files), found)
 
@@ -209,7 +209,7 @@ def _stored_bytes(path: str) -> int | None:
         return None
 
 
-def _snapshot(snapshot: Any) -> SnapshotSeen:
+def _snapshot(snapshot: Any, table: Table) -> SnapshotSeen:
     summary = snapshot.summary.additional_properties
     offsets = [json.loads(v) for k, v in summary.items() if k.startswith(OFFSETS_PREFIX)]
     given = summary.get(VALID_THROUGH)
@@ -218,6 +218,11 @@ def _snapshot(snapshot: Any) -> SnapshotSeen:
         summary.get(COMMIT_ID),
         {int(p): offset for p, offset in offsets[0].items()} if offsets else None,
         None if given is None else round(datetime.fromisoformat(given).timestamp() * 1000),
+        tuple(
+            manifest.sequence_number
+            for manifest in snapshot.manifests(table.io)
+            if manifest.added_snapshot_id == snapshot.snapshot_id
+        ),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import queue
 import time
@@ -33,6 +34,7 @@ class Rival:
     def __init__(self, run: Field, name: str, folder: Path) -> None:
         self.events: queue.Queue[dict[str, Any]] = queue.Queue()
         self._run = run
+        self._generations = itertools.count(1)
         properties = {**run.stack._properties(), "icefloe.state.dir": str(folder / "state")}
         spec = ChildSpec(
             name=name,
@@ -81,6 +83,7 @@ class Rival:
             "connector": NAME,
             "config": {"name": NAME, **config},
             "layout": (layout or self.layout()).to_json(),
+            "generation": next(self._generations),
         }
         assert self._child.send(message if task is None else {**message, "task": task})
 

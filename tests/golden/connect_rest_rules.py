@@ -14,18 +14,30 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from connect.config.declarations import CONNECTOR_KEYS
+from connect.config.masking import Masker
+from connect.config.placeholders import Placeholder, replaced
 
 OURS = ("icefloe.", "io.confluent.")  # classes that the recorded worker did not have
 ICEBERG = "org.apache.iceberg.connect.IcebergSinkConnector"
+SECRETS = {"out": "sink-out.txt", "password": "hunter2", "ntasks": "2"}
+"""What the recorded worker's ``secrets.properties`` held."""
 
 
 @dataclass
 class Pair:
-    """A recorded answer and ours; rules change both until they are equal or give up."""
+    """A recorded answer and ours; rules change both until they are equal or give up.
+
+    Attributes:
+        step: the recorded step.
+        theirs: its answer.
+        ours: our answer.
+        kept: the connector's offsets as our own answers to changes left them; None if unknown.
+    """
 
     step: Mapping[str, Any]
     theirs: dict[str, Any]
     ours: dict[str, Any]
+    kept: Mapping[str, Any] | None = None
 
     @property
     def path(self) -> str:
@@ -306,10 +318,72 @@ def _framework_offsets(pair: Pair) -> bool:
     )
 
 
+def _resolved(text: str) -> str:
+    """What Kafka's file provider makes of a text: placeholders of unknown keys stay."""
+
+    def one(found: Placeholder) -> str:
+        is_known = found.path.endswith("secrets.properties")
+        return SECRETS.get(found.key, found.text) if is_known else found.text
+
+    return replaced(text, one)
+
+
+def _placeholders_stay(pair: Pair) -> bool:
+    """Kafka shows what placeholders resolve to, in values, in names and within sentences."""
+    sent = {name: text for name, text in pair.sent.items() if isinstance(text, str)}
+    if not any(_resolved(text) != text for text in sent.values()):
+        return False
+    mask = Masker(sent, _resolved)
+    for answer in (pair.theirs, pair.ours):
+        body = answer.get("body")
+        for entry in body.get("configs", ()) if isinstance(body, dict) else ():
+            value, definition = entry["value"], entry["definition"] or {}
+            given = sent.get(value["name"], "")
+            if value["value"] is not None:
+                value["value"] = given if _resolved(given) != given else mask(value["value"])
+            value["name"] = mask.name(value["name"])
+            value["errors"] = [mask(text) for text in value["errors"]]
+            names = {k: definition.get(k) for k in ("name", "group", "display_name")}
+            definition |= {k: mask.name(text) for k, text in names.items() if text}
+        if isinstance(body, dict) and "groups" in body:
+            body["groups"] = [mask.name(text) for text in body["groups"]]
+    return True
+
+
+def _placeholders_resolve(pair: Pair) -> bool:
+    """One that names nothing is an error at its key: no task could start with it."""
+    body = pair.ours.get("body")
+    entries = body.get("configs", ()) if isinstance(body, dict) else ()
+    is_own = any("cannot be resolved" in t for entry in entries for t in entry["value"]["errors"])
+    if is_own and pair.statuses == (500, 200):
+        return pair.settle() if "Could not read" in pair.error(pair.theirs) else False
+    return _without_errors(pair, lambda _, text: "cannot be resolved" in text)
+
+
+def _changes_are_whole(pair: Pair) -> bool:
+    """Kafka refuses a change of offsets, and has made the part of it that could be made."""
+    if not pair.path.endswith("/offsets") or pair.step["request"]["method"] != "GET":
+        return False
+    return pair.settle() if pair.kept is not None and pair.ours["body"] == pair.kept else False
+
+
+def _nothing_is_forgotten(pair: Pair) -> bool:
+    """Offsets of partitions that are not there are forgotten already."""
+    body = pair.step["request"].get("body")
+    if not pair.path.endswith("/offsets") or pair.statuses != (500, 200):
+        return False
+    entries = body.get("offsets", ()) if isinstance(body, dict) else ()
+    return pair.settle() if all(e.get("offset") is None for e in entries) else False
+
+
 RULES: tuple[Rule, ...] = (
+    Rule("placeholders stay as they were sent", _placeholders_stay),
+    Rule("a placeholder that cannot be resolved is an error", _placeholders_resolve),
     Rule("bad input is 400", _bad_input_is_400),
     Rule("content length instead of chunks", _chunked),
     Rule("both order and order_in_group", _order),
+    Rule("a refused change of offsets changes nothing", _changes_are_whole),
+    Rule("what is not there is forgotten already", _nothing_is_forgotten),
     Rule("bad overrides are errors of the configuration", _bad_override),
     Rule("no names that cannot be addressed", _no_unreachable_names),
     Rule("PATCH keeps the name", _patch_keeps_the_name),

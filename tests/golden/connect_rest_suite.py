@@ -35,6 +35,8 @@ GROUPS = (
     "offsets",
     "second-worker",
 )
+MORE = Path(__file__).with_name("connect_rest_more")
+"""What the same version answered to requests beyond the recordings; same form."""
 _IGNORED_HEADERS = {"date", "server"}
 
 
@@ -49,6 +51,11 @@ class Result(NamedTuple):
 def recordings() -> Path:
     """The folder of the recordings."""
     return Path(os.environ.get("GOLDEN_REST_DIR") or Path(__file__).with_name("connect_rest"))
+
+
+def recordings_beyond() -> list[str]:
+    """The groups that have answers beyond the recordings."""
+    return [group for group in GROUPS if (MORE / f"{group}.json").exists()]
 
 
 def run() -> tuple[int, int, list[Result]]:
@@ -83,6 +90,7 @@ def replay(
 def _replay(group: str, steps: list[dict[str, Any]], target: Target) -> Iterator[Result]:
     if group == "offsets":  # recorded where the same steps had run before
         target.had_offsets("connect-o-one", "t-off", {0: 5, 1: 3})
+    offsets: dict[str, dict[str, Any]] = {}
     for number, step in enumerate(steps):
         if "do" in step:
             target.do(step["do"])
@@ -90,7 +98,9 @@ def _replay(group: str, steps: list[dict[str, Any]], target: Target) -> Iterator
             _wait(step["wait"], target)
         else:
             case = f"{group}/{number} {step['scenario']}: {step['name']}"
-            yield _compare(case, step, _send(step["request"], target), target.worker)
+            reply = _send(step["request"], target)
+            kept = _kept(offsets, step["request"], reply)
+            yield _compare(case, step, reply, target.worker, kept)
 
 
 def _wait(wait: Mapping[str, Any], target: Target) -> None:
@@ -147,7 +157,44 @@ def _ours(reply: Reply, theirs: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _compare(case: str, step: Mapping[str, Any], reply: Reply, worker: str) -> Result:
+def _kept(
+    offsets: dict[str, dict[str, Any]], request: Mapping[str, Any], reply: Reply
+) -> dict[str, Any] | None:
+    """The offsets of a connector as every accepted change of them left them.
+
+    Args:
+        offsets: by path of the connector's offsets; brought up to date.
+        request: one of any kind.
+        reply: our answer to it.
+
+    Returns:
+        What a GET must show, None when changes of these offsets were not seen yet.
+    """
+    path, method = request["path"].rstrip("/"), request["method"]
+    if not path.endswith("/offsets"):
+        return offsets.clear()  # tasks may run again
+    before, body = offsets.get(path), _json(reply)
+    if method == "GET" and reply.status == 200:
+        offsets[path] = {_place(entry): entry for entry in body["offsets"]}
+    elif method == "DELETE" and reply.status == 200:
+        offsets[path] = {}
+    elif method == "PATCH" and reply.status == 200 and before is not None:
+        for entry in request["body"]["offsets"]:
+            before[_place(entry)] = entry
+    if before is None:
+        return None
+    left = [entry for entry in before.values() if entry.get("offset") is not None]
+    return {"offsets": sorted(left, key=json.dumps)}
+
+
+def _place(entry: Mapping[str, Any]) -> str:
+    partition = entry["partition"]
+    return f"{partition['kafka_topic']} {partition['kafka_partition']}"
+
+
+def _compare(
+    case: str, step: Mapping[str, Any], reply: Reply, worker: str, kept: dict[str, Any] | None
+) -> Result:
     theirs = copy.deepcopy(step["response"])
     theirs.setdefault("headers", {})
     if "body" not in theirs and "text" not in theirs:
@@ -159,7 +206,7 @@ def _compare(case: str, step: Mapping[str, Any], reply: Reply, worker: str) -> R
         theirs["headers"]["Location"] = recorded.replace("{worker}", worker)
     if theirs == ours:
         return Result(case, "agreed")
-    pair = Pair(step, theirs, ours)
+    pair = Pair(step, theirs, ours, kept)
     used = []
     for rule in RULES:
         if rule.apply(pair):

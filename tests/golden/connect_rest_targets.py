@@ -5,6 +5,8 @@ Both keep the same contract (``Target``); the suite does not know which it talks
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any, ClassVar, Protocol, Self
 from confluent_kafka import Consumer, Producer
 
 from connect.clock import SystemClock
+from connect.config.providers import Providers
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.layout import TopicPartition
 from connect.rest.app import ApiSettings, create_app
@@ -23,9 +26,10 @@ from connect.rest.loggers import LogLevels
 from tests.fakes.herder import WORKER_ID, FakeHerder
 from tests.fakes.rest_server import Reply, RestServer, send
 from tests.golden.connect_rest_plugins import recorded_plugins
+from tests.golden.connect_rest_rules import SECRETS
 from tests.running_node import RunningNode
 
-SECRETS = "out=sink-out.txt\npassword=hunter2\nntasks=2\n"
+PROPERTIES = "".join(f"{key}={value}\n" for key, value in SECRETS.items())
 ORIGIN = {
     "access.control.allow.origin": "http://ui.example",
     "access.control.allow.methods": "GET,POST,PUT",
@@ -58,6 +62,7 @@ class FakeTarget:
     wait_s = 0.2
 
     def __init__(self, folder: Path, *, is_second: bool = False) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="icefloe-recorded-"))
         levels = LogLevels(SystemClock())
         plugins = recorded_plugins(folder)
 
@@ -66,6 +71,15 @@ class FakeTarget:
             return (plugin and plugin.task_class) or "Task"
 
         self.herder = FakeHerder(levels, task_class)
+        secrets = self._folder / "secrets.properties"
+        secrets.write_text(PROPERTIES)
+        allowed = {"config.providers.file.param.allowed.paths": str(self._folder)}
+        providers = Providers({"config.providers": "file", **allowed}, {})
+
+        def resolve(text: str) -> str:
+            """The recorded worker's folder was its working folder."""
+            return providers.resolve(text.replace(f":{secrets.name}:", f":{secrets}:"))
+
         settings = ApiSettings(
             cross_origin=CrossOrigin.of(*ORIGIN.values()) if is_second else CrossOrigin(),
             is_tracking_topics=not is_second,
@@ -73,7 +87,9 @@ class FakeTarget:
         )
         node = NodeInfo(f"http://{WORKER_ID}", "golden-connect", commit="0123456789abcdef")
         self._server = RestServer(
-            create_app(self.herder, node, levels, plugins=plugins, settings=settings)
+            create_app(
+                self.herder, node, levels, plugins=plugins, resolve=resolve, settings=settings
+            )
         )
         self.send = self._server.send
 
@@ -88,16 +104,20 @@ class FakeTarget:
         trace: TracebackType | None,
     ) -> None:
         self._server.__exit__(kind, error, trace)
+        shutil.rmtree(self._folder)
 
     def do(self, what: Mapping[str, Any]) -> None:
         """Records are there, a foreign consumer sits in a group."""
         match what["what"]:
+            case "topic":
+                self.herder.created(what["name"], what["partitions"])
             case "produce":
                 self.herder.produced(what["topic"], what["partition"], len(what["values"]))
             case "join_group":
                 self.herder.foreign_groups.add(what["group"])
             case "leave_group":
-                self.herder.foreign_groups.discard(what["group"])
+                left = {what["group"]} if "group" in what else set(self.herder.foreign_groups)
+                self.herder.foreign_groups -= left
 
     def had_offsets(self, group: str, topic: str, values: Mapping[int, int]) -> None:
         """A connector of that name read them and is gone."""
@@ -125,7 +145,7 @@ class NodeTarget:
     def __init__(self, bootstrap_servers: str, folder: Path, *, is_second: bool = False) -> None:
         folder = folder / ("golden-second" if is_second else "golden-connect")  # the group's name
         folder.mkdir()
-        (folder / "secrets.properties").write_text(SECRETS)
+        (folder / "secrets.properties").write_text(PROPERTIES)
         second = {**ORIGIN, "topic.tracking.enable": "false", "admin.listeners": ""}
         self._kafka = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
         self._admin = KafkaAdmin({"bootstrap.servers": bootstrap_servers})
@@ -177,7 +197,8 @@ class NodeTarget:
                 while not member.assignment():  # the test's timeout bounds it
                     member.poll(0.1)
             case "leave_group":
-                self._members.pop(what["group"]).close()
+                for group in [what["group"]] if "group" in what else [*self._members]:
+                    self._members.pop(group).close()
             case "sleep":
                 time.sleep(min(what["seconds"], 0.3))
 

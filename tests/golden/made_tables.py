@@ -37,7 +37,7 @@ def conversion(rng: Random) -> Case:
     column = rng.choice(_COLUMNS)
     field: Any = column
     typed = rng.random() < 0.4
-    schema = made.schema(rng, 0)
+    schema = made.schema(rng, 2 if column == "string" and rng.random() < 0.5 else 0)
     schema.pop("default", None)  # what is stored then was not given
     value = made.payload(rng, schema) if typed else _scalar(rng, column)
     wrap = 1.0 if column == "uuid" else rng.random()
@@ -90,7 +90,8 @@ def evolution(rng: Random) -> Case:
 
 def infer(rng: Random) -> Case:
     """One case of ``schema/infer``."""
-    return {"input": made.value(rng)}
+    value = made.value(rng)
+    return {"input": {"$map": [[None, value], ["a", value]]} if rng.random() < 0.1 else value}
 
 
 def from_connect(rng: Random) -> Case:

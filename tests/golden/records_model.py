@@ -252,6 +252,14 @@ def unnamed(value: Any) -> Any:
     return [unnamed(item) for item in value] if isinstance(value, list) else value
 
 
+def shown(schema: Any, value: Any, expected: Any) -> str:
+    """A difference for its reader, whatever was compared."""
+    try:
+        return f"{schema} {value!r:.300} for {expected!s:.600}"
+    except RecursionError:
+        return f"a value nested {depth(value)} deep"
+
+
 def depth(value: Any) -> int:
     """How deep containers are nested, without recursion."""
     deepest, pending = 0, [(value, 1)]

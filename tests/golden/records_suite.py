@@ -35,13 +35,23 @@ DIRECTORY = Path(os.environ.get("GOLDEN_RECORDS_DIR") or Path(__file__).parent /
 MORE = Path(__file__).parent / "records_more"
 """What Java answered to cases that ``tests/contract/test_java_records.py`` had found."""
 
+_BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 Suites = dict[str, tuple[int, int, list[Result]]]
 
 
 def cases_of(path: Path) -> list[dict[str, Any]]:
     """The cases of one file."""
     with path.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines if line.strip()]
+        return [_case(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def _case(path: Path, number: int, line: str) -> dict[str, Any]:
+    """One case; of a line that Python cannot read the name alone, so that it fails alone."""
+    try:
+        case: dict[str, Any] = json.loads(line)
+    except (ValueError, RecursionError):
+        return {"name": f"{path.name} line {number} cannot be read"}
+    return case
 
 
 def files() -> Iterator[Path]:
@@ -75,7 +85,7 @@ def compare_converter(case: Case) -> Result:
     given = None
     if case["input"].get("text") and case.get("peer_corrupts"):
         given = _json_or_none(case["input"]["text"])
-    detail = f"{model.schema_json(schema)} {value!r:.300} for {expected!s:.300}"
+    detail = model.shown(model.schema_json(schema), value, expected)
     return judge({**case, "given": given}, Outcome(None, value, agrees, detail))
 
 
@@ -94,7 +104,7 @@ def compare_header(case: Case) -> Result:
             or model.alike(value, model.payload(schema, expected["value"]))
         )
     )
-    detail = f"{model.schema_json(schema)} {value!r:.300} for {expected!s:.600}"
+    detail = model.shown(model.schema_json(schema), value, expected)
     return judge(case, Outcome(None, value, agrees, detail))
 
 
@@ -114,7 +124,7 @@ def compare_avro(case: Case) -> Result:
         # a schema that Java's envelope cannot hold is a text; the value is to be the same
         is_told = isinstance(wanted, str) or model.schema_json(schema) == _exact(wanted)
         agrees = is_told and same_value(schema, value, expected["value"])
-    detail = f"{model.schema_json(schema)} {value!r:.300} for {expected!s:.600}"
+    detail = model.shown(model.schema_json(schema), value, expected)
     return judge(case, Outcome(None, value, agrees, detail))
 
 
@@ -204,11 +214,12 @@ def same_row(schema: Schema, row: Mapping[str, Any], expected: Mapping[str, Any]
     """Whether a row holds what was read back from Java's file."""
     names = [field.name for field in schema.fields]
     return set(names) == set(expected) and all(
-        _same_column(row[name], expected[name]) for name in names
+        same_column(row[name], expected[name]) for name in names
     )
 
 
-def _same_column(value: Any, expected: Any) -> bool:
+def same_column(value: Any, expected: Any) -> bool:
+    """Whether a value is what was read back from a column of Java's file."""
     if value is None or expected is None:
         return value is None and expected is None
     if isinstance(expected, dict) and len(expected) == 1:
@@ -217,10 +228,10 @@ def _same_column(value: Any, expected: Any) -> bool:
             return bool(_COLUMNS[kind](value, inner))
     if isinstance(expected, dict):
         return expected.keys() == value.keys() and all(
-            _same_column(value[k], expected[k]) for k in expected
+            same_column(value[k], expected[k]) for k in expected
         )
     if isinstance(expected, list):
-        return len(value) == len(expected) and all(map(_same_column, value, expected))
+        return len(value) == len(expected) and all(map(same_column, value, expected))
     if isinstance(expected, float):
         return value in (expected, model.float32(expected))
     return type(value) is type(expected) and bool(value == expected)
@@ -232,7 +243,7 @@ def _same_map(value: Any, expected: Any) -> bool:
 
 
 def _same_pair(pair: Any, other: Any) -> bool:
-    return _same_column(pair[0], other[0]) and _same_column(pair[1], other[1])
+    return same_column(pair[0], other[0]) and same_column(pair[1], other[1])
 
 
 def _same_float(value: Any, expected: Any) -> bool:
@@ -287,8 +298,10 @@ def judged(compare: Callable[[Case], Result], case: Case) -> Result:
     """A verdict in any case: what breaks the comparison fails its case, not the run."""
     try:
         return compare(case)
-    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+    except _BROKEN as error:
         return Result(case["name"], "failing", f"{type(error).__name__}: {error}")
+    except RecursionError:
+        return Result(case["name"], "failing", "nested too deeply to be compared")
 
 
 def run() -> Suites:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,26 @@ def test_group(group: str) -> None:
     assert any(r.verdict == "agreed" for r in results)
 
 
-def test_odd_configurations() -> None:
-    """Two hundred configurations, each odd at one key, as the same version of Kafka judged them."""
-    recorded = Path(__file__).with_name("connect_rest_more")
-    results = suite.replay("validate", recorded=recorded)
-    assert len(results) > 200
+MORE = suite.recordings_beyond()
+
+
+@pytest.mark.parametrize("group", MORE)
+def test_group_beyond_the_recordings(group: str) -> None:
+    """Answers of the same version of Kafka to odd configurations, loggers and refused changes."""
+    results = suite.replay(group, recorded=suite.MORE)
+    assert results
     assert [f"{r.case}\n{r.detail}" for r in results if r.verdict == "failing"] == []
+
+
+def test_recordings_beyond_are_there() -> None:
+    """Two hundred configurations are odd at one key each; other groups have their own."""
+    assert len(suite.replay("validate", recorded=suite.MORE)) > 200
+    assert {"loggers", "offsets", "validate"} <= set(MORE)
+
+
+def test_a_consumer_may_leave_without_the_name_of_its_group(tmp_path: Path) -> None:
+    """A recording may end the only foreign consumer without naming its group."""
+    joined = {"what": "join_group", "group": "connect-a", "topic": "t"}
+    steps = [{"scenario": "s", "do": do} for do in (joined, {"what": "leave_group"})]
+    (tmp_path / "offsets.json").write_text(json.dumps(steps))
+    assert suite.replay("offsets", recorded=tmp_path) == []

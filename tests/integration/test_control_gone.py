@@ -20,7 +20,6 @@ from connect.gateways.kafka import TransactionalProducer
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.layout import TopicPartition
 from control_schemas.events import DataWritten, StartCommit
-from coordinator import shell
 from tests.coordinator_bench import Bench, Running, until
 from tests.tables import reference, written_file
 
@@ -145,13 +144,10 @@ def test_a_topic_that_was_given_up_no_longer_counts(
 
 
 def test_partitions_that_are_added_are_read(
-    bench: Bench,
-    control: TopicPartition,
-    admin: KafkaAdmin,
-    monkeypatch: pytest.MonkeyPatch,
+    bench: Bench, control: TopicPartition, admin: KafkaAdmin
 ) -> None:
     """Seen while the coordinator runs; it starts over, and what another sink left there counts."""
-    monkeypatch.setattr(shell, "LOOK_MS", 500)
+    bench.look_ms = 500
     with Running(bench.coordinator()):
         bench.answer(bench.start_commit(), 3)
         until(lambda: bench.rows() == [1, 2, 3])

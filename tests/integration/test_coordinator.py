@@ -54,18 +54,52 @@ def test_rounds_reach_the_table(bench: Bench) -> None:
     assert len(bench.rounds) >= 2
 
 
+def _foreign(kafka: dict[str, str]) -> Producer:
+    """Another connector's producer, whose transactions may stay open."""
+    own = {"transactional.id": unique_name("foreign"), "transaction.timeout.ms": 600_000}
+    producer = Producer({**kafka, **own, "log_level": 0})
+    producer.init_transactions(30)
+    return producer
+
+
+def test_nothing_is_claimed_while_old_announcements_lie_above_an_open_transaction(
+    kafka_properties: dict[str, str], topics: Topics, sql_catalog_properties: dict[str, str]
+) -> None:
+    """The control log goes to its end, not to the last stable offset."""
+    control = topics.create("control", partitions=2)
+    bench = Bench(kafka_properties, control, topics.create("source"), sql_catalog_properties)
+    bench.be_patient()
+    foreign = _foreign(bench.kafka)
+    foreign.begin_transaction()
+    foreign.produce(control, b"of another connector", partition=1)
+    assert foreign.flush(30) == 0
+    group = bench.config.connect_group_id
+    file = written_file(bench.table, [{"id": 7}])
+    written = DataWritten(uuid4(), reference(bench.table), (file,), ())
+    old = encode(Event(uuid4(), 0, group, written))
+    bench.hand.transact([Message(control, b"java", old, partition=1)])
+    with Running(bench.coordinator()):
+        bench.answer(bench.start_commit(), 1)
+        until(lambda: bench.rounds)
+        assert bench.rows() == [1]
+        assert (bench.rounds[0].is_partial, bench.rounds[0].valid_through_us) == (False, None)
+        foreign.abort_transaction(30)
+
+        def is_claimed() -> bool:
+            bench.answer(bench.start_commit())
+            return bench.rounds[-1].valid_through_us is not None
+
+        until(is_claimed)
+    assert bench.rows() == [1, 7]
+    bench.hand.close()
+    bench.reader.close()
+    bench.catalog.close()
+
+
 def test_a_transaction_that_hangs_on_the_control_topic_is_told(bench: Bench) -> None:
     """Announcements behind it wait, and the metric says why; ended, they are committed."""
     bench.config = dataclasses.replace(bench.config, lso_stalled_ms=500)
-    foreign = Producer(
-        {
-            **bench.kafka,
-            "transactional.id": unique_name("foreign"),
-            "transaction.timeout.ms": 600_000,
-            "log_level": 0,
-        }
-    )
-    foreign.init_transactions(30)
+    foreign = _foreign(bench.kafka)
     with Running(bench.coordinator()):
         bench.answer(bench.start_commit(), 1)
         until(lambda: bench.rows() == [1])
@@ -196,9 +230,10 @@ def test_a_round_of_two_tables_is_one_request(
     proxy = FaultyProxy(rest_catalog.uri)
     properties = {**rest_catalog.properties, "uri": proxy.uri}
     bench = Bench(kafka_properties, topics.create("control"), topics.create("source"), properties)
-    bench.config = dataclasses.replace(bench.config, multi_table_commit=True)
-    bench.be_patient()
     other = bench.catalog.create(("db", unique_name("other")), SCHEMA)
+    tables = (*bench.config.tables, ".".join(other.name()))
+    bench.config = dataclasses.replace(bench.config, multi_table_commit=True, tables=tables)
+    bench.be_patient()
     with Running(bench.coordinator()):
         commit_id = bench.start_commit()
         file = written_file(other, [{"id": 7}])

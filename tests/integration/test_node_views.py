@@ -1,16 +1,20 @@
-"""What ``/icefloe/v1`` shows of a connector: tables, rounds, the two lags, dead letters."""
+"""What ``/icefloe/v1`` shows of a connector: tables, rounds, lags, dead letters, orphans' age."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
 
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.layout import TopicPartition
+from control_schemas.codec import encode
+from control_schemas.events import DataWritten, Event, TableReference
 from tests.running_node import RunningNode
 from tests.stack import Topics
 
@@ -147,9 +151,34 @@ def test_a_connector_without_dead_letter_topic_has_none(node: RunningNode, topic
         assert node.call("GET", f"/icefloe/v1/{path}").status_code == 404
 
 
-def _produce(kafka_properties: dict[str, str], topic: str, errors: list[dict[str, str]]) -> None:
+def _produce(
+    kafka_properties: dict[str, str],
+    topic: str,
+    errors: list[dict[str, str]],
+    value: bytes = b"canary-content",
+) -> None:
     producer = Producer({**kafka_properties, "log_level": 0})
     for error in errors:
         headers = [(f"__connect.errors.{name}", text) for name, text in error.items()]
-        producer.produce(topic, value=b"canary-content", headers=headers, partition=0)
+        producer.produce(topic, value=value, headers=headers, partition=0)
     assert producer.flush(30) == 0
+
+
+def test_the_age_of_orphans_is_above_that_of_announced_files(
+    node: RunningNode, kafka_properties: dict[str, str]
+) -> None:
+    """An age at which files that wait for a commit would be removed is refused."""
+    assert _view(node, "orphan-age")["oldest_announcement_ms"] is None
+    assert node.icefloe("tables", "orphan-age", "views") == (0, "3\n")
+    made_us = int((time.time() - 9.5 * 86_400) * 1e6)
+    table = TableReference("local", ("db",), "a")
+    for group_id in ("connect-views", "connect-other"):
+        age_us = 0 if group_id == "connect-views" else 86_400 * 10**8
+        event = Event(uuid4(), made_us - age_us, group_id, DataWritten(uuid4(), table, (), ()))
+        _produce(kafka_properties, f"{node.group_id}-control", [{}], encode(event))
+    found = node.until(lambda: (v := _view(node, "orphan-age"))["oldest_announcement_ms"] and v)
+    assert found["oldest_announcement_ms"] == made_us // 1000
+    assert node.icefloe("tables", "orphan-age", "views") == (0, "11\n")
+    assert node.icefloe("tables", "orphan-age", "views", "--older-than-days", "11") == (0, "")
+    status, text = node.icefloe("tables", "orphan-age", "views", "--older-than-days", "10.5")
+    assert (status, "use 11 days or more" in text) == (1, True)

@@ -28,6 +28,12 @@ def test_group(node: NodeTarget, group: str) -> None:
     _agrees(suite.replay(group, node))
 
 
+@pytest.mark.parametrize("group", suite.recordings_beyond())
+def test_group_beyond_the_recordings(node: NodeTarget, group: str) -> None:
+    """Loggers, placeholders and refused changes of offsets on a real node."""
+    _agrees(suite.replay(group, node, recorded=suite.MORE))
+
+
 def test_second_worker(
     kafka_properties: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -39,7 +39,10 @@ def guarded(
         {"name": "root", "password": hashed_password("root"), "grants": [{"role": "admin"}]},
     ]
     (folder / "users.yaml").write_text(yaml.safe_dump({"users": users}))
-    file = {"icefloe.rest.users.file": str(folder / "users.yaml")}
+    file = {
+        "icefloe.rest.users.file": str(folder / "users.yaml"),
+        "icefloe.local.paths.allowed": str(folder),
+    }
     made = RunningNode(folder, kafka_properties["bootstrap.servers"], **file)
     made.api.auth = ("root", "root")
     made.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -25,6 +26,7 @@ U = ("db", "u")
 @pytest.fixture
 def other(bench: Bench) -> Table:
     """A second table of the connector, which comes to harm."""
+    bench.config = dataclasses.replace(bench.config, tables=(*bench.config.tables, "db.u"))
     return bench.catalog.create(U, SCHEMA)
 
 

@@ -53,6 +53,19 @@ def rig(spark_session: Session, kafka_properties: dict[str, str], topics: Topics
     made.admin.close()
 
 
+def test_batches_know_the_last_valid_through_time(rig: Rig) -> None:
+    """A round's VTTS reaches the batches that follow it; a round without one changes nothing."""
+    with rig.running():
+        for claimed_us in (None, 1_700_000_000_000_999, None):
+            rig.feed(1)
+            commit_id, _ = rig.round()
+            rig.send(CommitComplete(commit_id, claimed_us))
+        rig.feed(1)
+        rig.round()
+    seen = rig.runner.valid_through_ms
+    assert (seen[0], seen[-1]) == (None, 1_700_000_000_000)
+
+
 def test_round_announces_files_ranges_and_offsets_together(rig: Rig) -> None:
     """StartCommit is answered with the files up to the log's end, and the offsets move with it."""
     rig.feed(10)
@@ -299,6 +312,31 @@ def test_what_is_not_gone_over_soon_is_shown(rig: Rig, monkeypatch: pytest.Monke
         rig.send(StartCommit(uuid4()))
         until(lambda: [s for s, _ in rig.states] == ["RUNNING", "FAILED", "RUNNING"])
         assert paths(rig.round()[1]) == ["0:0-2"]
+
+
+def test_a_partition_that_lost_its_offset_stops_and_a_new_one_starts(rig: Rig) -> None:
+    """An announced partition never starts from the reset policy; one never read does."""
+    rig.feed(3)
+    rig.feed(4, partition=1)
+    first, second = (TopicPartition(rig.topic, p) for p in range(2))
+    with rig.running():
+        rig.round()
+    # the broker forgot one partition only; the other one and the control offsets are there
+    rig.admin.delete_group(rig.group)
+    rig.admin.alter_offsets(rig.group, {first: 3})
+    rig.admin.alter_offsets(f"{rig.group}-coord", {TopicPartition(rig.control, 0): 1})
+    rig.feed(2, partition=1)
+    with rig.running():
+        until(lambda: bool(rig.ended))
+    (error,) = rig.ended
+    assert isinstance(error, DataLost)
+    assert error.code == "offsets_lost"
+    assert f"{rig.topic}-1 4 (its log holds 0..5)" in error.message
+    assert f"{rig.topic}-0" not in error.message
+    assert rig.committed() == {0: 3, 1: None}
+    rig.admin.alter_offsets(rig.group, {second: 4})
+    with rig.running():
+        assert paths(rig.round()[1]) == ["1:4-5"]
 
 
 def test_lost_records_are_named(rig: Rig) -> None:

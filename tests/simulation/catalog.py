@@ -20,6 +20,9 @@ VALID_THROUGH_MIRROR = "valid-through"
 Base = tuple[int | None, int]  # the branch's snapshot, the table's last sequence number
 
 
+CATALOG_AWAY = "catalog_unavailable"
+
+
 class ConflictError(Exception):
     """A requirement failed: certainly not applied."""
 

@@ -6,13 +6,16 @@ Rules of this file:
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from connect.errors import CommitRefused
 from control_schemas.events import DataWritten
 from coordinator.floor import merged, parse_offsets, table_state
-from tests.simulation.catalog import MIRROR, SUMMARY, TAG, Snapshot, Table
+from tests.simulation.catalog import CATALOG_AWAY, MIRROR, SUMMARY, TAG, Snapshot, Table
 from tests.simulation.kafka import COMMITTED, CONTROL_GROUP, GROUP
+from tests.simulation.task import UNCOMMITTED_ROUNDS_MAX
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -47,9 +50,35 @@ def check_commit(
                 world.violation(
                     f"control offsets of {table.name} went back {before} -> {content.offsets}"
                 )
+    if "control_log_lost" not in world.happened:  # with some of an answer perhaps
+        for path in content.paths & world.steps.keys():
+            if not world.steps[path] <= content.paths:
+                world.violation(f"a step of {table.name} is committed in part")
     _check_valid_through(world, table, snapshot, content)
     if table.is_upsert:
         _check_keys(world, snapshot)
+
+
+def check_waiting(world: World, waiting: Mapping[Any, tuple[int, ...]]) -> None:
+    """No task announces more rounds than its bound while nothing of them is committed.
+
+    A successor does not know what tables hold of the answer in whose middle it begins to read. A
+    round that timed out may be over before its coordinator reads an answer to it, which the task
+    then takes for committed. Rounds that were announced for a table which failed by itself held
+    nobody back. The bytes that are kept bound both (``kept_bytes_max``).
+    """
+    own = sum(
+        count
+        for name, count in world.counts.items()
+        if name.startswith("table failed: ") and not name.endswith(CATALOG_AWAY)
+    )
+    late = world.sessions + world.counts["round timed out"] + own
+    for number, rounds in Counter(n for tasks in waiting.values() for n in tasks).items():
+        bound = (UNCOMMITTED_ROUNDS_MAX + 1) * world.incarnations[number]
+        if rounds >= bound + late:
+            world.violation(
+                f"task {number} has announced {rounds} rounds of which none is committed"
+            )
 
 
 def _check_valid_through(world: World, table: Table, snapshot: Snapshot, content: Any) -> None:
@@ -65,12 +94,12 @@ def _check_valid_through(world: World, table: Table, snapshot: Snapshot, content
 
 
 def _check_keys(world: World, snapshot: Snapshot) -> None:
-    """Of each key at most its newest row can be seen."""
+    """Of each key its newest row can be seen and no other."""
     for bits in world.key_bits.values():
+        added = snapshot.added & bits
         seen = snapshot.visible & bits
-        last_added = snapshot.added & bits
-        if seen and seen != 1 << (last_added.bit_length() - 1):
-            world.violation(f"rows of one key: {world.named(seen)} of {world.named(bits)}")
+        if added and seen != 1 << (added.bit_length() - 1):
+            world.violation(f"rows of one key: {world.named(seen)} of {world.named(added)}")
 
 
 def missing(world: World) -> int:

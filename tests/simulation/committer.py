@@ -24,6 +24,7 @@ from coordinator.effects import (
 from coordinator.floor import FloorKeys, TableState, covers, merged, table_state
 from coordinator.selection import _ordered
 from tests.simulation.catalog import (
+    CATALOG_AWAY,
     TOPIC_ID,
     ConflictError,
     Snapshot,
@@ -41,6 +42,10 @@ RESTARTS_MAX = 3
 
 class _FloorMovedError(Exception):
     """An earlier attempt of ours landed meanwhile."""
+
+
+class _AwayError(Exception):
+    """The catalog does not answer."""
 
 
 class _FencedError(Exception):
@@ -90,6 +95,8 @@ class Committer:
                 outcome = TableCommitted(commit.table, commit.commit_id, None)
         except (ConflictError, UnknownError):
             outcome = _failed(commit, "commit_conflict", is_retriable=True)
+        except _AwayError:
+            outcome = _failed(commit, CATALOG_AWAY, is_retriable=True)
         if isinstance(outcome, TableFailed) and "commit failure swallowed" in bugs:
             outcome = TableCommitted(commit.table, commit.commit_id, None)
         yield outcome
@@ -99,6 +106,8 @@ class Committer:
         table = world.tables[commit.table.name]
         memory = self.memories[table.name]
         yield None
+        if world.now_ms < world.catalog_back_at_ms:
+            raise _AwayError
         state = self._checked(table, commit, memory)
         floor = self._floor(state, memory)
         steps: dict[tuple[int, int], list[Any]] = {}
@@ -112,6 +121,9 @@ class Committer:
             last = commit.announcements[-1]
             offsets = {**floor, last.partition: last.offset + 1}
             offsets[commit.announcements[0].partition] = commit.announcements[0].offset + 1
+        for envelope in commit.announcements:
+            if envelope.offset >= offsets.get(envelope.partition, 0):
+                world.violation(f"{table.name} gets what lies above its control offsets {offsets}")
         known: Any = state.valid_through_texts
         last_vtts = max(known, default=None)
         vtts = commit.valid_through_us

@@ -26,6 +26,7 @@ from coordinator.effects import (
     CompletionSent,
     Decided,
     LayoutChanged,
+    LogEndSeen,
     LogFound,
     OutcomeKnown,
     RoundEnded,
@@ -39,6 +40,7 @@ from coordinator.effects import (
 from coordinator.inbox import start_offsets
 from coordinator.kernel import Phase
 from coordinator.rounds import KernelSettings
+from tests.simulation import checks, script
 from tests.simulation.committer import Committer
 from tests.simulation.kafka import CONTROL_GROUP, CONTROL_TOPIC, OutOfRangeError
 from tests.simulation.task import Actor
@@ -57,6 +59,7 @@ class Coordinator(Actor):
 
     def __init__(self, world: World, layout: Layout) -> None:
         super().__init__(world)
+        world.sessions += 1
         self.layout = layout
         self.given: list[Any] = [LayoutChanged(layout)]
         self.commits: list[Iterator[Any]] = []
@@ -101,12 +104,14 @@ class Coordinator(Actor):
         committer = Committer(world, log.topic_id, has_history=has_history)
         kernel = self.kernel
         if "old announcements need not be read" not in world.bugs:
-            self.given.append(LogFound(dict(enumerate(map(len, log.entries)))))
+            is_mistaken = "stable offset taken for the log's end" in world.bugs
+            self.given.append(LogFound(self._ends(is_stable=is_mistaken)))
         yield False
         while True:
             is_idle = True
             if not self.commits or world.pick(2):
                 is_idle = not (yield from self._listen(positions, committer))
+            self._look_at_ends()
             while self.given:
                 is_idle = False
                 yield from self._take(self.given.pop(0), committer)
@@ -120,6 +125,18 @@ class Coordinator(Actor):
                     yield from self._act(effect, committer)
             yield is_idle
 
+    def _look_at_ends(self) -> None:
+        if self.kernel.kept and not self.world.pick(6):
+            is_mistaken = "stable offset taken for an answer's end" in self.world.bugs
+            self.given.append(LogEndSeen(self._ends(is_stable=is_mistaken)))
+
+    def _ends(self, *, is_stable: bool) -> dict[int, int]:
+        """How far each control partition goes, or how far it can be read."""
+        log = self.world.log
+        if is_stable:
+            return {p: log.stable_end(p) for p in range(len(log.entries))}
+        return dict(enumerate(map(len, log.entries)))
+
     def _listen(self, positions: dict[int, int], committer: Committer) -> Iterator[bool]:
         world, log = self.world, self.world.log
         if committer.topic_id != log.topic_id:
@@ -131,13 +148,17 @@ class Coordinator(Actor):
         if partition == self.slow and world.pick(8) and not world.is_healing:
             return True  # its broker is slow
         before = positions[partition]
-        records, positions[partition] = log.read(partition, before, world.pick(8) + 1)
+        limit = world.pick(2 if partition == self.slow else 8) + 1
+        records, positions[partition] = log.read(partition, before, limit)
         for read in records:
             for effect in self.kernel.receive(read, world.now_ms):
                 yield from self._act(effect, committer)
         has_read = positions[partition] > before
         if has_read:
             yield from self._take(Advanced(dict(positions)), committer)
+            if world.flags & script.DELAY and not world.pick(20):
+                world.count("slow poll")
+                world.now_ms += world.pick(world.timeout_ms)
         return has_read
 
     def _take(self, given: Any, committer: Committer) -> Iterator[bool]:
@@ -158,13 +179,18 @@ class Coordinator(Actor):
                 covers = self._covers()
                 self.closed = commits[0].commit_id, covers
                 self.commits += [committer.commit(commit, covers) for commit in commits]
-            case SendCompletion(commit_id, committed, vtts, offsets):
+            case SendCompletion(commit_id, committed, vtts, offsets, waiting):
+                checks.check_waiting(world, waiting)
                 events = [CommitToTable(commit_id, t, s, vtts) for t, s in committed]
                 closed_id, covers = self.closed
                 if closed_id != commit_id:  # closed this moment, without a table
                     covers = self._covers()
                 yield from self._send(
-                    [*events, CommitComplete(commit_id, vtts)], dict(offsets), vtts, covers
+                    [*events, CommitComplete(commit_id, vtts)],
+                    dict(offsets),
+                    vtts,
+                    covers,
+                    EventHeaders(waiting=tuple(waiting.items())),
                 )
                 self.given.append(CompletionSent(commit_id))
             case RoundEnded(is_partial=is_partial):
@@ -197,12 +223,14 @@ class Coordinator(Actor):
         offsets: dict[int, int] | None,
         vtts: int | None = None,
         covers: frozenset[int] = frozenset(),
+        last_headers: EventHeaders = NO_HEADERS,
     ) -> Iterator[bool]:
         world, log, tid, epoch = self.world, self.world.log, self.transactional_id, self.epoch
         transaction = log.begin(tid, epoch)
         yield False
         for event in events:
-            log.produce(tid, epoch, transaction, event, NO_HEADERS)
+            headers = last_headers if event is events[-1] else NO_HEADERS
+            log.produce(tid, epoch, transaction, event, headers)
         yield False
         if offsets is not None and "control offsets outside the transaction" in world.bugs:
             log.store(CONTROL_GROUP, offsets)

@@ -43,6 +43,8 @@ def set_up(world: World) -> None:
 def _leave_announcements(world: World) -> None:
     """A killed Java sink: announced, never committed, keys at random, no headers."""
     log = world.log
+    if world.flags & script.FOREIGN_GROUP and world.pick(2):
+        hang_transaction(world)
     epoch = log.init("java-0")
     transaction = log.begin("java-0", epoch)
     assignments = []
@@ -54,9 +56,10 @@ def _leave_announcements(world: World) -> None:
         assignments.append(TopicPartitionOffset(TOPIC, partition, end, at_us))
         log.groups[GROUP][partition] = end
         for _, bit, table in world.source[partition]:
-            written = DataWritten(0, *world.write_file(table, [bit]))  # type: ignore[arg-type] # any identity will do
-            where = world.pick(len(log.entries))
-            log.produce("java-0", epoch, transaction, written, EventHeaders(), partition=where)
+            for event in world.write_step(table, [bit]):
+                written = DataWritten(0, *event)  # type: ignore[arg-type] # any identity will do
+                where = world.pick(len(log.entries))
+                log.produce("java-0", epoch, transaction, written, EventHeaders(), partition=where)
     complete = DataComplete(0, tuple(assignments))  # type: ignore[arg-type] # any identity will do
     where = world.pick(len(log.entries))
     log.produce("java-0", epoch, transaction, complete, EventHeaders(), partition=where)
@@ -121,10 +124,10 @@ def restart_task(world: World) -> None:
 def change_layout(world: World) -> None:
     """Tasks are dealt anew, perhaps because a partition was added."""
     if world.leader is None or not world.leader.is_alive:
-        if world.pick(3) == 0 and len(world.source) < len(world.source_starts):
+        if world.pick(2) and len(world.source) < len(world.source_starts):
             world.count("partition added")
             world.source.append([])
-            for _ in range(world.pick(8) + 2):
+            for _ in range(world.pick(8) + 6):
                 world.produce(len(world.source) - 1)
             if world.pick(2):  # it is noticed later
                 return
@@ -160,18 +163,13 @@ def time_out_transaction(world: World) -> None:
 
 def hang_transaction(world: World) -> None:
     """Another connector's transaction stays open and holds readers back."""
-    if "foreign" not in world.log.open:
-        world.count("foreign transaction hangs")
-        transaction = world.log.begin("foreign", 0)
-        partition = world.pick(len(world.log.entries))
-        transaction.touched.add(partition)
-        world.log.entries[partition].append((transaction, None))
+    world.hang_transaction(world.pick(len(world.log.entries)))
 
 
 def foreign_events(world: World) -> None:
     """Other connectors' events, which the inbox passes over."""
     world.count("foreign control events")
-    transaction = Transaction([])
+    transaction = Transaction()
     transaction.state = COMMITTED
     entries = world.log.entries[world.pick(len(world.log.entries))]
     entries += [(transaction, None)] * (world.pick(5) + 1)
@@ -269,6 +267,7 @@ MOVES: dict[str, Callable[[World], None]] = {
         table_faults.foreign_commit,
         table_faults.expire,
         table_faults.go_missing,
+        table_faults.go_away,
         table_faults.roll_back,
         table_faults.delete_branch,
         table_faults.replace_table,

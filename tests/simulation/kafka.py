@@ -43,14 +43,13 @@ class FakeEvent:
 
 
 class Transaction:
-    """One transaction: where it began in each control partition and what became of it."""
+    """One transaction: where it began in the control partitions it writes to, what became of it."""
 
-    __slots__ = ("first", "state", "touched")
+    __slots__ = ("first", "state")
 
-    def __init__(self, first: list[int]) -> None:
-        self.first = first
+    def __init__(self) -> None:
+        self.first: dict[int, int] = {}
         self.state = OPEN
-        self.touched: set[int] = set()
 
 
 Entry = tuple[Transaction, EnvelopeRead | None]
@@ -97,7 +96,7 @@ class Log:
         """Open a transaction."""
         if self.epochs.get(transactional_id, 0) != epoch:
             raise FencedError
-        transaction = Transaction([len(p) for p in self.entries])
+        transaction = Transaction()
         self.open[transactional_id] = transaction
         return transaction
 
@@ -116,7 +115,7 @@ class Log:
             raise FencedError
         where = self.home if partition is None else partition
         log = self.entries[where]
-        transaction.touched.add(where)
+        transaction.first.setdefault(where, len(log))
         envelope = Envelope(FakeEvent(payload), headers, where, len(log))  # type: ignore[arg-type] # see FakeEvent
         log.append((transaction, EnvelopeRead(envelope)))
 
@@ -138,7 +137,7 @@ class Log:
             self.groups[group].update(offsets)
 
     def _mark(self, transaction: Transaction) -> None:
-        for partition in transaction.touched:
+        for partition in transaction.first:
             self.entries[partition].append((transaction, None))
 
     def store(self, group: str, offsets: Mapping[int, int]) -> None:
@@ -158,7 +157,7 @@ class Log:
         """Last stable offset: the end for read_committed."""
         end = len(self.entries[partition])
         for transaction in self.open.values():
-            end = min(end, transaction.first[partition])
+            end = min(end, transaction.first.get(partition, end))
         return end
 
     def read(self, partition: int, position: int, limit: int) -> tuple[list[EnvelopeRead], int]:

@@ -5,14 +5,17 @@ Some are kernels with one rule broken, the others are switches that the simulate
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from control_schemas.events import CommitComplete, DataComplete
+from coordinator.announcements import Announcements
 from coordinator.effects import Effect, Envelope
 from coordinator.kernel import Kernel
 from coordinator.offsets import RangeLedger
+from coordinator.rounds import KernelSettings
 from coordinator.valid_through import timestamps
+from tests.simulation import script
 from tests.simulation.script import Script, script_of
 from tests.simulation.world import ViolationError, World
 
@@ -46,26 +49,81 @@ class OtherRoundsCompletions(Kernel):
         return out
 
     def _close(self, current: Any, *, is_partial: bool) -> list[Effect]:
-        everything = self._pending
-        own = {
-            table: [e for e in kept if e.event.payload.commit_id == current.commit_id]  # type: ignore[union-attr] # DataWritten
-            for table, kept in everything.items()
-        }
-        self._pending = {table: kept for table, kept in own.items() if kept}
+        everything, self._announcements = self._announcements, Announcements()
+        for identifier, kept in everything.by_table.items():
+            for envelope in kept:
+                if envelope.event.payload.commit_id == current.commit_id:  # type: ignore[union-attr] # DataWritten
+                    self._announcements.add(envelope, identifier)
         out = super()._close(current, is_partial=is_partial)
-        self._pending = everything
+        self._announcements = everything
         return out
+
+
+class _ClearedInFlight(Announcements):
+    def forget(
+        self,
+        identifier: tuple[str, ...],
+        envelopes: Iterable[Envelope],  # noqa: ARG002 - the bug is to ignore them
+        *,
+        has_landed: bool,
+    ) -> None:
+        super().forget(identifier, self.by_table.get(identifier, ()), has_landed=has_landed)
 
 
 class BufferClearedInFlight(Kernel):
     """Forgets what was read while the commit ran."""
 
-    def _forget(
-        self,
-        identifier: tuple[str, ...],
-        announcements: Iterable[Envelope],  # noqa: ARG002 - the bug is to ignore them
-    ) -> None:
-        self._pending.pop(identifier, None)
+    def __init__(self, settings: KernelSettings) -> None:
+        super().__init__(settings)
+        self._announcements = _ClearedInFlight()
+
+
+class _NoAnswers(Announcements):
+    @property
+    def is_open(self) -> bool:
+        return False
+
+    def close_at(self, positions: Mapping[int, int]) -> dict[int, int]:
+        return dict(positions)
+
+
+class AnswersSplit(Kernel):
+    """Commits what was read of an answer."""
+
+    def __init__(self, settings: KernelSettings) -> None:
+        super().__init__(settings)
+        self._announcements = _NoAnswers()
+
+
+class _OpenPassed(Announcements):
+    def close_at(self, positions: Mapping[int, int]) -> dict[int, int]:
+        return dict(positions)
+
+    def below(self, closed_at: Mapping[int, int]) -> dict[tuple[str, ...], tuple[Envelope, ...]]:
+        found = {table: self.whole(table) for table in super().below(closed_at)}
+        return {table: kept for table, kept in found.items() if kept}
+
+
+class OffsetsPassOpenAnswers(Kernel):
+    """Leaves an answer that is read in part to the next round, but stores offsets behind it."""
+
+    def __init__(self, settings: KernelSettings) -> None:
+        super().__init__(settings)
+        self._announcements = _OpenPassed()
+
+
+class _OpenAlone(Announcements):
+    def below(self, closed_at: Mapping[int, int]) -> dict[tuple[str, ...], tuple[Envelope, ...]]:  # noqa: ARG002 - the bug is to ignore them
+        found = {table: self.whole(table) for table in self.by_table}
+        return {table: kept for table, kept in found.items() if kept}
+
+
+class CommitsPastItsOffsets(Kernel):
+    """Leaves only the open answer out: commits others that lie above the offsets it stores."""
+
+    def __init__(self, settings: KernelSettings) -> None:
+        super().__init__(settings)
+        self._announcements = _OpenAlone()
 
 
 class ExpectedFixedAtStart(Kernel):
@@ -86,11 +144,11 @@ class OffsetsPassFailedTables(Kernel):
     """Stores the close position for the group even when a table still waits."""
 
     def _complete(self, current: Any) -> list[Effect]:
-        kept, self._pending = self._pending, {}
+        kept, self._announcements = self._announcements, Announcements()
         try:
             return super()._complete(current)
         finally:
-            self._pending = kept
+            self._announcements = kept
 
 
 class RetryHidesFailure(Kernel):
@@ -131,6 +189,9 @@ KERNELS: dict[str, type[Kernel]] = {
     "readiness by count": ReadyByCount,
     "VTTS over other rounds' completions": OtherRoundsCompletions,
     "buffer cleared for events read in flight": BufferClearedInFlight,
+    "answers split": AnswersSplit,
+    "offsets pass open answers": OffsetsPassOpenAnswers,
+    "round commits past its offsets": CommitsPastItsOffsets,
     "expected partitions fixed at start": ExpectedFixedAtStart,
     "group offsets pass failed tables": OffsetsPassFailedTables,
     "retry hides a failed table": RetryHidesFailure,
@@ -163,6 +224,12 @@ PLANTED: dict[str, tuple[str, ...]] = {
         "group offsets pass failed tables",
         "retry hides a failed table",
         "old announcements need not be read",
+        "stable offset taken for the log's end",
+        "stable offset taken for an answer's end",
+        "answers split",
+        "every completion counts as a commit",
+        "offsets pass open answers",
+        "round commits past its offsets",
         "VTTS repeated for new partitions",
         "lost control events are passed over",
         "replaced table taken for the old one",
@@ -170,6 +237,21 @@ PLANTED: dict[str, tuple[str, ...]] = {
         "no floor",
     )
 } | {"VTTS goes back": ("VTTS below the table's last", "claims of before the restart forgotten")}
+
+# Kinds of faults that a rare bug needs, and those that hide it: on and off in each of its seeds.
+KINDS: dict[str, tuple[int, int]] = {
+    "every completion counts as a commit": (
+        script.MISSING,
+        script.CRASH | script.FREEZE | script.RESTLESS | script.TRANSACTIONS | script.LAYOUT,
+    ),
+    "layout change fences only the last layout": (script.LAYOUT | script.FREEZE, 0),
+    "lost control events are passed over": (script.DATA_LOSS, 0),
+    "retry hides a failed table": (script.OPERATOR | script.MISSING, 0),
+    "round commits past its offsets": (script.DELAY | script.FREEZE | script.CRASH, 0),
+    "stable offset taken for an answer's end": (script.DELAY | script.FOREIGN_GROUP, 0),
+    "task does not look at the layout": (script.LAYOUT | script.FREEZE, script.MISSING),
+    "VTTS repeated for new partitions": (script.LAYOUT | script.HEAL, 0),
+}
 
 # What holds a promise together with something else, see the table in docs/guarantees.md.
 LAYERS: tuple[tuple[str, ...], ...] = (
@@ -192,10 +274,15 @@ def planted_world(moves: Script, off: Iterable[str], *, has_trace: bool = False)
 
 
 def caught_at(off: Iterable[str], seeds: int) -> int | None:
-    """The first seed whose run breaks a promise."""
+    """The first seed whose run breaks a promise, with the kinds of faults that the bugs need."""
+    kinds = hiding = 0
+    for name in off:
+        needed, unwanted = KINDS.get(name, (0, 0))
+        kinds |= needed
+        hiding |= unwanted
     for seed in range(seeds):
         try:
-            planted_world(script_of(seed), off).run()
+            planted_world(script_of(seed, kinds, hiding), off).run()
         except ViolationError:
             return seed
     return None

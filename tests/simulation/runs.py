@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import multiprocessing
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 
 from tests.simulation import script
@@ -60,7 +61,7 @@ def run(first_seed: int, seeds: int, summary: Summary) -> None:
         return
     # not forked: whoever asks may have threads
     fresh = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(os.cpu_count(), fresh, _collect_rarely) as pool:
+    with ProcessPoolExecutor(os.cpu_count(), fresh) as pool:
         try:
             for part in pool.map(_run_chunk, starts, sizes):
                 summary.merge(part)
@@ -69,20 +70,28 @@ def run(first_seed: int, seeds: int, summary: Summary) -> None:
             raise
 
 
-def _collect_rarely() -> None:
-    gc.set_threshold(100_000, 50, 1_000)  # worlds are circles, and short-lived
+@contextlib.contextmanager
+def _collected_afterwards() -> Iterator[None]:
+    """Worlds are circles and short-lived: freeing them together takes a fifth less CPU."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.collect()
 
 
 def _run_chunk(first_seed: int, seeds: int) -> Summary:
     """Run seeds one after the other."""
     summary = Summary()
-    for seed in range(first_seed, first_seed + seeds):
-        world = World(script.script_of(seed))
-        try:
-            world.run()
-        except ViolationError:
-            raise ViolationError(report(seed)) from None
-        summary.add(world)
+    with _collected_afterwards():
+        for seed in range(first_seed, first_seed + seeds):
+            world = World(script.script_of(seed))
+            try:
+                world.run()
+            except ViolationError:
+                raise ViolationError(report(seed)) from None
+            summary.add(world)
     return summary
 
 

@@ -38,6 +38,7 @@ DATA_LOSS = 1 << 19
 TOPIC_AGAIN = 1 << 20
 BARE_TABLE = 1 << 21
 FOREIGN_GROUP = 1 << 22
+DELAY = 1 << 23
 _RARE = DATA_LOSS | TOPIC_AGAIN | ROLLBACK | REPLACE | BARE_TABLE
 
 # (name, of 256, the kind it needs)
@@ -48,15 +49,16 @@ _WEIGHTS: tuple[tuple[str, int, int], ...] = (
     ("freeze", 5, FREEZE),
     ("thaw", 6, FREEZE),
     ("restart_task", 10, RESTLESS),
-    ("change_layout", 8, LAYOUT),
-    ("crash_leader", 8, LAYOUT),
+    ("change_layout", 12, LAYOUT),
+    ("crash_leader", 12, LAYOUT),
     ("time_out_transaction", 3, TRANSACTIONS),
-    ("hang_transaction", 2, FOREIGN_GROUP),
+    ("hang_transaction", 4, FOREIGN_GROUP),
     ("foreign_events", 2, FOREIGN_GROUP),
     ("land_late", 4, UNKNOWN),
     ("foreign_commit", 4, FOREIGN),
     ("expire", 4, EXPIRY),
     ("go_missing", 3, MISSING),
+    ("go_away", 2, MISSING),
     ("roll_back", 3, ROLLBACK),
     ("replace_table", 2, REPLACE),
     ("delete_branch", 2, BRANCH),
@@ -73,8 +75,8 @@ _BY_BYTE += [("step", 0)] * (256 - len(_BY_BYTE))
 Script = Sequence[int]
 
 
-def script_of(seed: int) -> Script:
-    """The script of a seed."""
+def script_of(seed: int, kinds: int = 0, without: int = 0) -> Script:
+    """The script of a seed, with and without these kinds of faults."""
     rng = random.Random(seed)
     words = array("Q", rng.randbytes(8 * (MOVES + 1)))
     flags = words[0]
@@ -84,7 +86,9 @@ def script_of(seed: int) -> Script:
         flags &= ~OFFSETS_EXPIRE
     if flags & JAVA:  # its sink only appends
         flags &= ~UPSERT
-    words[0] = flags & 0xFFFFFFF
+    words[0] = (
+        kinds | flags & 0xFFFFFFFFFF
+    ) & ~without  # what is above the kinds of faults is chance
     return words
 
 

@@ -11,7 +11,7 @@ from pyiceberg.table.refs import SnapshotRefType
 
 from coordinator.effects import TableDecision
 from tests.simulation import checks, script
-from tests.simulation.catalog import MIRROR, TAG, ConflictError, Ref, Table
+from tests.simulation.catalog import CATALOG_AWAY, MIRROR, TAG, ConflictError, Ref, Table
 from tests.simulation.kafka import CONTROL_GROUP
 
 if TYPE_CHECKING:
@@ -53,6 +53,13 @@ def go_missing(world: World) -> None:
     table.is_missing = not table.is_missing
     world.happened.add(f"table_missing {table.name}")
     world.count("table missing" if table.is_missing else "table back")
+
+
+def go_away(world: World) -> None:
+    """The catalog does not answer for a while."""
+    world.catalog_back_at_ms = world.now_ms + world.pick(120)
+    world.happened.add(CATALOG_AWAY)
+    world.count("catalog away")
 
 
 def roll_back(world: World) -> None:
@@ -165,6 +172,7 @@ def _mend(world: World, table: Table, *, is_forward: bool) -> None:
 
 def mend_all(world: World) -> None:
     """Everything is put in order, but perhaps for one table that is left as it is."""
+    world.catalog_back_at_ms = 0
     left = "abc"[world.pick(3)] if world.pick(2) else ""
     for name, table in world.tables.items():
         if name == left and table.is_missing:

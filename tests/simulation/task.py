@@ -23,6 +23,7 @@ from control_schemas.events import (
     TableReference,
     TopicPartitionOffset,
 )
+from tests.simulation import script
 from tests.simulation.kafka import GROUP, FencedError, LostAnswerError, OutOfRangeError
 from worker.rounds import Backlog
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 TOPIC = "s"
-UNCOMMITTED_ROUNDS_MAX = 3
+UNCOMMITTED_ROUNDS_MAX = 1
 SILENCE_MS_MAX = 10_000_000
 Files = tuple[TableReference, tuple[Any, ...], tuple[Any, ...]]  # data and delete files, in small
 
@@ -72,6 +73,7 @@ class Task(Actor):
         super().__init__(world)
         self.layout = layout
         self.number = number
+        world.incarnations[number] += 1
         self.transactional_id = f"g-c-{number}"
         self.position: dict[int, int] = {}
         self.announced: dict[int, int] = {}
@@ -112,7 +114,11 @@ class Task(Actor):
                             is_idle = False
                             yield from self._answer(epoch, payload.commit_id)
                     elif isinstance(payload, CommitComplete):
-                        self.backlog.completed(payload.commit_id)
+                        waiting = dict(read.envelope.headers.waiting)
+                        own = [i for i, tasks in waiting.items() if self.number in tasks]
+                        if "every completion counts as a commit" in world.bugs:
+                            own = []
+                        self.backlog.completed(payload.commit_id, own)
             yield is_idle
 
     def _take_positions(self) -> bool:
@@ -144,7 +150,7 @@ class Task(Actor):
                 rows.setdefault(table, []).append(bit)
             self.position[partition] = end
         for table, bits in rows.items():
-            self.files.append((self.batch, world.write_file(table, bits)))
+            self.files += [(self.batch, event) for event in world.write_step(table, bits)]
         self.batch += bool(rows)
         return bool(rows)
 
@@ -170,11 +176,13 @@ class Task(Actor):
         transaction = log.begin(tid, epoch)
         yield False
         for batch, (table, data_files, delete_files) in self.files:
-            headers = EventHeaders(layout=self.layout.number, batch=first + batch)
+            headers = EventHeaders(layout=self.layout.number, batch=first + batch, task=self.number)
             written = DataWritten(commit_id, table, data_files, delete_files)
             log.produce(tid, epoch, transaction, written, headers)
+            if world.flags & script.FOREIGN_GROUP and not world.pick(32) and not world.is_healing:
+                world.hang_transaction(log.home)
             yield False
-        headers = EventHeaders(layout=self.layout.number, ranges=tuple(ranges))
+        headers = EventHeaders(layout=self.layout.number, ranges=tuple(ranges), task=self.number)
         complete = DataComplete(commit_id, tuple(assignments))
         log.produce(tid, epoch, transaction, complete, headers)
         yield False
@@ -208,7 +216,7 @@ class Leader(Actor):
         world = self.world
         old = world.config_log[-1]
         partitions = [TopicPartition(TOPIC, p) for p in range(len(world.source))]
-        count = world.pick(len(partitions)) + 1
+        count = len(partitions) - world.pick(len(partitions)) * world.pick(2)
         tasks = tuple(tuple(partitions[i::count]) for i in range(count))
         layout = Layout("c", old.number + 1, tasks)
         world.config_log.append(layout)

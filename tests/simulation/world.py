@@ -51,7 +51,7 @@ class World:
     ) -> None:
         self.moves = moves
         self.flags = flags = moves[0]
-        self.state = flags >> 23
+        self.state = flags >> 24
         self.bugs = bugs
         self.kernel_class = kernel_class
         self.counts: Counter[str] = Counter()
@@ -59,18 +59,23 @@ class World:
         self.now_ms = 1_000
         self.ids = self.rounds = 0
         self.is_healing = False
+        self.catalog_back_at_ms = 0
         self.timeout_ms = 200 if flags & script.RESTLESS else 60
-        self.disorder_us = self.pick(3) * 10_000
+        self.disorder_us = (self.pick(2) + 1) * 10_000
         self.stopped: str | None = None
 
-        self.source: list[list[tuple[int, int, int]]] = [[] for _ in range(self.pick(3) + 1)]
+        self.source: list[list[tuple[int, int, int]]] = []
+        self.source += [[] for _ in range((1, 2, 3, 3)[self.pick(4)])]
         self.source_starts = [0] * 4
         # a partition that is read slowly, perhaps one that will be added
-        self.slow_partition = self.pick(8) if self.pick(2) else len(self.source)
+        self.slow_partition = self.pick(5) if self.pick(2) else len(self.source)
+        self.incarnations: Counter[int] = Counter()  # of tasks by number
+        self.sessions = 0  # of coordinators
         self.bits = 0
         self.place_of_bit: list[tuple[int, int]] = []
         self.routed = [0, 0, 0]
         self.key_bits: dict[int, int] = {}
+        self.steps: dict[int, frozenset[int]] = {}  # of a path all paths of its step
         self.given_up = dict.fromkeys(TABLES, 0)
         self.gone = dict.fromkeys(TABLES, 0)  # announced, and the announcement destroyed
         self.happened: set[str] = set()  # what justifies a stop
@@ -102,8 +107,8 @@ class World:
 
     def _layout(self, number: int) -> Layout:
         partitions = tuple(TopicPartition(TOPIC, p) for p in range(len(self.source)))
-        half = self.pick(len(partitions)) + 1
-        return Layout("c", number, tuple(partitions[i::half] for i in range(half)))
+        count = len(partitions) - self.pick(len(partitions)) * self.pick(2)
+        return Layout("c", number, tuple(partitions[i::count] for i in range(count)))
 
     # ------------------------------------------------------------------ what actors use
 
@@ -135,19 +140,39 @@ class World:
             key = partition * 2 + self.pick(2)
             self.key_bits[key] = self.key_bits.get(key, 0) | bit
 
-    def write_file(self, table: int, bits: list[int]) -> tuple[Any, Any, Any]:
-        """What a task announces for records of one table: reference, data files, delete files."""
+    def write_step(self, table: int, bits: list[int]) -> list[tuple[Any, Any, Any]]:
+        """What a task announces for records of one table in one step, event by event.
+
+        Each event has a reference, data files and delete files. Files are in any order, as their
+        paths put them.
+        """
         name = TABLES[table]
+        reference = self.references[name]
         added = 0
         for bit in bits:
             added |= bit
-        if not self.tables[name].is_upsert:
-            return self.references[name], ((self.new_id(), added, added),), ()
-        visible = 0
-        keys = [key for key, known in self.key_bits.items() if known & added]
-        for key in keys:  # the last change of each key
-            visible |= 1 << ((self.key_bits[key] & added).bit_length() - 1)
-        return self.references[name], ((self.new_id(), added, visible),), tuple(keys)
+        visible, keys = added, ()
+        if self.tables[name].is_upsert:
+            keys = tuple(key for key, known in self.key_bits.items() if known & added)
+            visible = 0
+            for key in keys:  # the last change of each key
+                visible |= 1 << ((self.key_bits[key] & added).bit_length() - 1)
+        chance = self.pick(16)
+        if chance < 6:
+            return [(reference, ((self.new_id(), added, visible),), keys)]
+        size = chance % 3 + 1
+        out: list[tuple[Any, Any, Any]] = []
+        for at in range(0, len(bits), size):
+            part = 0
+            for bit in bits[at : at + size]:
+                part |= bit
+            out.append((reference, ((self.new_id(), part, part & visible),), ()))
+        if keys:
+            out.insert(chance % (len(out) + 1), (reference, ((self.new_id(), 0, 0),), keys))
+        paths = frozenset(data_files[0][0] for _, data_files, _ in out)
+        if len(paths) > 1:
+            self.steps.update(dict.fromkeys(paths, paths))
+        return out
 
     def count(self, fault: str, actor: Actor | None = None) -> None:
         """Say that something really happened."""
@@ -194,6 +219,15 @@ class World:
         if chance < 10:
             self.count("applied, answer lost")
             raise LostAnswerError
+
+    def hang_transaction(self, partition: int) -> None:
+        """Another connector's transaction stays open and holds readers of the partition back."""
+        log = self.log
+        if "foreign" not in log.open:
+            self.count("foreign transaction hangs")
+            transaction = log.begin("foreign", 0)
+            transaction.first[partition] = len(log.entries[partition])
+            log.entries[partition].append((transaction, None))
 
     def attempt(self, table: Table, uuid: int, base: Base, snapshot_id: int, content: Any) -> None:
         """One conditional commit, whose answer may be lost and which may land late.
@@ -271,7 +305,8 @@ class World:
                 if self.trace is not None:
                     self.say(f"-- {name}")
                 if name == "step":
-                    self._step((number >> 16 & 31) + 1, number >> 24 & 0xFFFF)
+                    effects = number >> 16 & (31 if number >> 21 & 3 else 3)
+                    self._step(effects + 1, number >> 24 & 0xFFFF)
                 else:
                     moves[name](self)
                 if self.stopped is not None:

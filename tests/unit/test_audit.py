@@ -16,6 +16,7 @@ from control_schemas.events import (
     Event,
     EventHeaders,
     Payload,
+    RowCounts,
     SourceRange,
     TableReference,
     TopicPartitionOffset,
@@ -51,6 +52,7 @@ class History:
         dropped: int = 0,
         dead: int = 0,
         letters: int = 0,
+        counted: RowCounts | None = None,
     ) -> UUID:
         """One answer: a file, one of dead letters perhaps, and the range they come from."""
         commit_id, read = uuid4(), end - start
@@ -63,15 +65,26 @@ class History:
             file = replace(file, file_path=f"{file.file_path}-dead", record_count=letters)
             self.add(DataWritten(commit_id, LETTERS, (file,), ()))
         found = SourceRange("orders", 0, start, end, read, dropped, dead, written, None)
-        self.add(DataComplete(commit_id, ()), EventHeaders(ranges=(found,)))
+        self.add(DataComplete(commit_id, ()), EventHeaders(ranges=(found,), rows=counted))
         return commit_id
 
 
-def judged(history: History, *, log_start: int = 0, is_one_row: bool = True) -> Audit:
+def judged(
+    history: History,
+    *,
+    log_start: int = 0,
+    is_one_row: bool = True,
+    is_row_level: bool = False,
+) -> Audit:
     """What the sums say."""
     audit = Audit("orders")
     announced = Announced(
-        audit, GROUP, {0: log_start}, is_one_row=is_one_row, dead_letter_table=str(LETTERS)
+        audit,
+        GROUP,
+        {0: log_start},
+        is_one_row=is_one_row,
+        is_row_level=is_row_level,
+        dead_letter_table=str(LETTERS),
     )
     announced.take(history.records)
     announced.check_rounds()
@@ -122,6 +135,48 @@ def test_rounds_must_hold_what_was_written() -> None:
     history.announce(10, 20, rows=11)
     assert codes(judged(history)) == ["round_differs", "round_differs"]
     assert codes(judged(history, is_one_row=False)) == ["round_differs"]
+
+
+def test_superseded_and_deleted_rows_add_up() -> None:
+    """Several changes of a key in one batch leave fewer rows than records, as was counted."""
+    history = History()
+    history.announce(0, 1_000, rows=430, counted=RowCounts(1_000, 560, 10))
+    history.announce(1_000, 1_010, rows=10, counted=RowCounts(10))
+    audit = judged(history, is_row_level=True)
+    assert audit.is_sound
+    assert not audit.notes
+    assert audit.rows == RowCounts(1_010, 560, 10)
+
+
+def test_counted_rows_must_be_in_the_files() -> None:
+    """One row less, or more, than was counted is named in every mode."""
+    history = History()
+    history.announce(0, 1_000, rows=429, counted=RowCounts(1_000, 560, 10))
+    history.announce(1_000, 2_000, rows=431, counted=RowCounts(1_000, 560, 10))
+    history.announce(2_000, 2_010, rows=30, counted=RowCounts(31))
+    audit = judged(history, is_one_row=False, is_row_level=True)
+    assert codes(audit) == ["round_differs"] * 3
+
+
+def test_records_that_made_no_row_are_named() -> None:
+    """A written record makes a row at least; exactly one where it goes to one table."""
+    history = History()
+    history.announce(0, 10, rows=9, counted=RowCounts(9))
+    assert codes(judged(history, is_one_row=False)) == ["round_differs"]
+    history = History()
+    history.announce(0, 10, rows=20, counted=RowCounts(20))
+    assert codes(judged(history)) == ["round_differs"]
+    assert judged(history, is_one_row=False).is_sound
+
+
+def test_rows_that_an_older_version_did_not_count_are_not_judged() -> None:
+    """What cannot be proved is a note, and no mismatch."""
+    history = History()
+    history.announce(0, 1_000, rows=430)
+    audit = judged(history, is_row_level=True)
+    assert audit.is_sound
+    [note] = audit.notes
+    assert note.startswith("1 rounds of row-level changes")
 
 
 def test_a_file_announced_twice_counts_once() -> None:

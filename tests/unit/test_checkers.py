@@ -25,6 +25,7 @@ from tests.faults.checkers import (
     check_ranges,
     check_rows,
     check_secrets,
+    check_sequence_numbers,
     check_source_offsets,
     check_valid_through,
     findings,
@@ -32,8 +33,8 @@ from tests.faults.checkers import (
 
 GOOD_ROWS = ((0, 0, 1), (0, 1, 1), (1, 0, 1), (0, 2, 2), (1, 1, 2))
 SNAPSHOTS = (
-    SnapshotSeen(1, "a", {0: 10}, 1_010),
-    SnapshotSeen(2, "b", {0: 20}, 1_020),
+    SnapshotSeen(1, "a", {0: 10}, 1_010, (1,)),
+    SnapshotSeen(2, "b", {0: 20}, 1_020, (2, 2)),
     SnapshotSeen(3),  # somebody else's
 )
 FILES = (FileSeen("one", 10, 10), FileSeen("two", 20, 20))
@@ -132,6 +133,11 @@ def test_a_file_of_another_size_is_found() -> None:
 def test_two_snapshots_of_one_round_are_found() -> None:
     """A commit was applied and sent again."""
     one(check_commits([SNAPSHOTS[0], replace(SNAPSHOTS[0], sequence_number=2)]), "1 rounds", "a")
+
+
+def test_a_manifest_with_a_stale_number_is_found() -> None:
+    """An attempt after a conflict kept the number of the attempt before it."""
+    one(check_sequence_numbers([SNAPSHOTS[0], SnapshotSeen(2, "b", None, None, (2, 1))]), "[2]")
 
 
 @pytest.mark.parametrize("second", [{0: 9}, {}, {1: 30}])

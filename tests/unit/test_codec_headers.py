@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from control_schemas.errors import MalformedEvent
-from control_schemas.events import EventHeaders, SourceRange
+from control_schemas.events import EventHeaders, RowCounts, SourceRange
 from control_schemas.headers import decode_headers, encode_headers
 from control_schemas.limits import HEADER_BYTES_MAX
 
@@ -36,6 +36,12 @@ HEADERS = st.builds(
     st.none() | NUMBER,
     st.none() | st.lists(RANGES, max_size=4).map(tuple),
     st.none() | st.lists(st.tuples(st.text("ab-ß"), NUMBER), max_size=3).map(tuple),
+    st.none() | NUMBER,
+    st.none() | st.builds(lambda a, b, c: RowCounts(a + b + c, b, c), *[st.integers(0, 2**60)] * 3),
+    st.booleans(),
+    st.lists(st.tuples(st.uuids(), st.lists(NUMBER, max_size=3).map(tuple)), max_size=3)
+    .map(dict)
+    .map(lambda waiting: tuple(waiting.items())),
 )
 
 
@@ -47,13 +53,27 @@ def test_headers_survive(headers: EventHeaders) -> None:
 
 def test_headers_are_compact_json() -> None:
     """Numbers as text, ranges as a list of lists."""
-    headers = EventHeaders(5, 2, (SourceRange("größe", 0, 10, 30, 18, 3, 1, 14, None),))
+    ranges = (SourceRange("größe", 0, 10, 30, 18, 3, 1, 14, None),)
+    headers = EventHeaders(5, 2, ranges, task=7)
     assert decode_headers(encode_headers(headers)) == headers
     assert encode_headers(headers) == (
         ("icefloe.layout", b"5"),
+        ("icefloe.task", b"7"),
         ("icefloe.batch", b"2"),
         ("icefloe.ranges", '[["größe",0,10,30,18,3,1,14,null]]'.encode()),
     )
+
+
+def test_rows_stand_beside_the_ranges() -> None:
+    """Readers that know ranges of nine parts read them as before, and ignore the other header."""
+    ranges = (SourceRange("t", 0, 0, 10, 10, 0, 0, 10, None),)
+    headers = EventHeaders(5, None, ranges, rows=RowCounts(10, 3, 2))
+    assert encode_headers(headers)[1:] == (
+        ("icefloe.ranges", b'[["t",0,0,10,10,0,0,10,null]]'),
+        ("icefloe.rows", b"[10,3,2]"),
+    )
+    assert decode_headers(encode_headers(headers)) == headers
+    assert RowCounts(10, 3, 2).kept == 5
 
 
 def test_java_events_have_no_headers() -> None:
@@ -66,6 +86,12 @@ def test_java_events_have_no_headers() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
+        ("icefloe.rows", b"[1,2]", "not 3 numbers"),
+        ("icefloe.rows", b"[1,2,-1]", "not 3 numbers"),
+        ("icefloe.rows", b"[1,1,1]", "more rows are gone"),
+        ("icefloe.rows", b"{}", "no list"),
+        ("icefloe.reset", b"false", "not true"),
+        ("icefloe.reset", b"1", "not true"),
         ("icefloe.layout", None, "null, or more than"),
         ("icefloe.layout", b"1" * (HEADER_BYTES_MAX + 1), "null, or more than"),
         ("icefloe.layout", b"", "Expecting value"),
@@ -74,10 +100,15 @@ def test_java_events_have_no_headers() -> None:
         ("icefloe.layout", b"-1", "no number"),
         ("icefloe.layout", b"true", "no number"),
         ("icefloe.batch", b"1.5", "no number"),
+        ("icefloe.task", b"-1", "no number"),
         ("icefloe.batch", b"NaN", "no number"),
         ("icefloe.batch", str(2**63).encode(), "no number"),
         ("icefloe.ranges", b"{}", "no list"),
         ("icefloe.moved", b"1", "no list"),
+        ("icefloe.waiting", b"[]", "no commit ids"),
+        ("icefloe.waiting", b'{"x":[]}', "no commit ids"),
+        ("icefloe.waiting", b'{"00000000-0000-0000-0000-000000000001":1}', "no commit ids"),
+        ("icefloe.waiting", b'{"00000000-0000-0000-0000-000000000001":["a"]}', "no number"),
         ("icefloe.moved", b'[["t"]]', "no partition"),
         ("icefloe.moved", b'[["t",-1]]', "no partition"),
         ("icefloe.moved", b"[[1,1]]", "no partition"),

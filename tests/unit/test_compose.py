@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +72,37 @@ def test_nothing_is_published_to_the_host(stack: dict[str, Any]) -> None:
     assert not [name for name, service in stack["services"].items() if "ports" in service]
 
 
-def test_images_have_versions(stack: dict[str, Any]) -> None:
-    """No image floats; the node is built here."""
+def test_images_have_versions_and_digests(stack: dict[str, Any]) -> None:
+    """No image floats: each is named by tag and digest, and the node is built here."""
     services = stack["services"]
     assert (COMPOSE / services["node"]["build"]["context"] / "Dockerfile").is_file()
+    assert ":?" in services["node"]["build"]["args"]["PYTHON_DIGEST"]
     for name, service in services.items():
         if name != "node":
-            assert re.search(r":[\w.-]*\d", service["image"]), name
+            assert re.fullmatch(
+                r"[\w./-]+:[\w.-]*\d[\w.-]*@\$\{[A-Z]+_DIGEST:\?.+\}", service["image"]
+            )
+    bases = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert bases
+    assert all(base.endswith("@${PYTHON_DIGEST}") for base in bases)
+
+
+def test_every_digest_is_asked_for(tmp_path: Path) -> None:
+    """The script prints a line for each, whatever image is added; the registry is a stand-in."""
+    docker = tmp_path / "docker"
+    docker.write_text("#!/bin/sh\necho sha256:of-$4\n")
+    docker.chmod(0o755)
+    done = subprocess.run(
+        [COMPOSE / "digests.sh"],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    found = dict(line.split("=", 1) for line in done.stdout.splitlines())
+    text = (COMPOSE / "compose.yaml").read_text()
+    assert set(found) == set(re.findall(r"\$\{([A-Z]+_DIGEST):", text))
+    assert found["KAFKA_DIGEST"] == "sha256:of-apache/kafka:4.3.1"
 
 
 def test_node_properties_are_good() -> None:

@@ -289,9 +289,37 @@ def test_groups_and_topics_of_others() -> None:
     found = errors({"iceberg.connect.group-id": "cg"}, **taken)
     assert list(found) == ["iceberg.connect.group-id"]
     assert errors({"consumer.override.group.id": "own"}, **taken) == {}
-    own = {"topics": frozenset({"nodes-config"})}
-    for key in ("iceberg.control.topic", LETTERS):
-        assert "the nodes' or the broker's own" in errors({key: "nodes-config"}, **own)[key][0]
+
+
+@pytest.mark.parametrize("key", ["topics", LETTERS])
+def test_reserved_topics_hold_no_records(key: str) -> None:
+    """A topic of control events, configurations or states is neither source nor dead letters."""
+    taken = {"topics": frozenset({"nodes-config", "control-bob"})}
+    for topic in ("nodes-config", "control-bob"):
+        found = errors({key: f"{topic}"}, **taken)
+        assert list(found) == [key]
+        assert "control events, configurations or states" in found[key][0]
+    assert errors({key: "free"}, **taken) == {}
+
+
+def test_a_reserved_topic_among_others_is_found() -> None:
+    """Each of the topics is checked."""
+    taken = {"topics": frozenset({"control-bob"})}
+    assert "control-bob" in errors({"topics": "orders,control-bob"}, **taken)["topics"][0]
+
+
+def test_control_topics_hold_no_other_records() -> None:
+    """Control events go neither to the nodes' own topics nor to what another connector reads."""
+    key = "iceberg.control.topic"
+    found = errors({key: "nodes-config"}, own_topics=frozenset({"nodes-config"}))
+    assert "the nodes' or the broker's own" in found[key][0]
+    found = errors({key: "sales"}, sources=frozenset({"sales"}))
+    assert "another connector reads that topic" in found[key][0]
+
+
+def test_a_control_topic_may_be_shared() -> None:
+    """Connectors share a control topic, as those of the Java sink do."""
+    assert errors({}, topics=frozenset({"control-iceberg"})) == {}
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,9 @@ class Hand:
             self.told.append(message)
             self._changed.notify_all()
         if message["op"] == "stop":
-            said = {"connector": "c", "task": message.get("task"), "state": "STOPPED"}
-            self.herder.heard(self._name, {"event": "state", **said})
+            said = {key: message.get(key) for key in ("connector", "task", "generation")}
+            last = {"sequence": 1, "state": "STOPPED", "ended": True}
+            self.herder.heard(self._name, {"event": "state", **said, **last})
         return True
 
     def trim_log(self) -> None:
@@ -84,6 +85,9 @@ class Deployer:
         """Wait until a job has been about such a state."""
         while not is_so(self._seen.get(timeout=WAIT_S)):
             pass
+
+    def keep_offsets(self) -> None:
+        """There are no offsets here."""
 
     def outdated(self) -> tuple[list[str], bool]:
         """Topics never change here."""

@@ -10,6 +10,7 @@ from connect.herder.records import Record
 from connect.herder.state import ConfigState
 from connect.herder.status_state import Status, StatusState
 from connect.layout import Layout, TopicPartition, spread
+from connect.source_floor import SourceFloor
 
 CONFIG = {"name": "c", "topics": "t", "password": "${file:secrets:p}"}
 
@@ -218,3 +219,20 @@ def test_active_topics_come_and_go() -> None:
     assert folded.topics("c") == {"t"}
     folded.apply("status-topic-t:connector-c", None)
     assert folded.topics("c") == frozenset()
+
+
+def test_partitions_that_were_read_are_stored_and_forgotten_with_the_connector() -> None:
+    """They survive compaction; a tombstone, nonsense and the connector's end clear or keep them."""
+    floor = SourceFloor({TopicPartition("t", 0): 7}, {"t": "i1"})
+    written = [*stored.config_records("c", CONFIG), stored.source_record("c", floor)]
+    found = fold(compacted(written)).get("c")
+    assert found.source_floor == floor
+    folded = fold(written)
+    assert folded.apply("icefloe-source-c", {"offsets": [["t", "x", 1]]}) is None
+    assert folded.get("c").source_floor == floor
+    deleted = fold([*written, *state.deletion_records(found)])
+    assert deleted.get("c").source_floor == SourceFloor()
+    assert ("icefloe-source-c", None) in state.deletion_records(found)
+    assert fold([*written, stored.source_record("c", SourceFloor())]).get("c").source_floor == (
+        SourceFloor()
+    )

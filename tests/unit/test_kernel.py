@@ -20,6 +20,7 @@ from coordinator.effects import (
     CompletionSent,
     CoordinatorFenced,
     Decided,
+    Finish,
     OutcomeKnown,
     SendCompletion,
     SendStartCommit,
@@ -363,3 +364,53 @@ def test_unexpected_answers_are_bugs(driver: Driver) -> None:
         driver.committed(UUID(int=1))
     with pytest.raises(InvariantViolation, match="another round"):
         driver.kernel.receive(CompletionSent(UUID(int=1)), 0)
+
+
+def test_an_end_commits_what_is_announced(driver: Driver) -> None:
+    """Outside a round in a last one, inside of one by closing it; without a VTTS."""
+    commit = driver.start()
+    driver.complete(commit, (P0, 1), (P1, 1))
+    driver.sent(commit)
+    driver.written(UUID(int=77))
+    last = UUID(int=78)
+    started, commits = driver.kernel.receive(Finish(last), driver.now_ms)
+    assert started == SendStartCommit(last)
+    assert isinstance(commits, CommitTables)
+    assert commits.commits[0].valid_through_us is None
+    driver.committed(last)
+    assert driver.sent(last).is_partial
+    assert driver.kernel.resumes_at == {0: driver.offset}
+
+
+def test_an_end_closes_the_round_that_is_open(driver: Driver) -> None:
+    """What others did not answer waits for the next coordinator."""
+    commit = driver.start()
+    driver.written(commit)
+    (commits,) = driver.kernel.receive(Finish(UUID(int=78)), driver.now_ms)
+    assert isinstance(commits, CommitTables)
+    assert commits.commits[0].commit_id == commit
+    assert driver.kernel.receive(Finish(UUID(int=79)), driver.now_ms) == []  # it is under way
+
+
+def test_an_end_tries_no_table_that_waits_for_the_operator(driver: Driver) -> None:
+    """Its announcement is kept: a successor reads from there."""
+    commit = driver.start()
+    driver.written(commit)
+    driver.complete(commit, (P0, 1), (P1, 1))
+    driver.failed(commit, retriable=False)
+    driver.sent(commit)
+    assert driver.kernel.receive(Finish(UUID(int=78)), driver.now_ms) == []
+    assert driver.kernel.resumes_at == {0: 0}
+
+
+def test_a_coordinator_without_partitions_misses_no_round() -> None:
+    """No round is due, so nobody may take it for stalled; what waits for a table makes one due."""
+    d = Driver()
+    assert not d.kernel.has_work()
+    d.layout()
+    assert d.tick(60_000) == []
+    assert not d.kernel.has_work()
+    d.written(UUID(int=9))
+    assert d.kernel.has_work()
+    d.layout(P0, number=2)
+    assert d.kernel.has_work()

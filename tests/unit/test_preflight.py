@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from connect.clock import SystemClock
-from connect.config.masking import MASK, Masker
+from connect.config.masking import Masker
 from connect.config.plugins import BUILT_IN
 from connect.config.validate import Validation
 from connect.errors import ConfigError, RetriableError
@@ -17,6 +17,7 @@ from connect.preflight.preflight import AT_A_TIME, Preflight
 from connect.rest.auth import EVERYBODY
 from connect.rest.judging import Judge, NodeFacts
 from connect.rest.loggers import LogLevels
+from connect.secret_values import MASK
 from tests.fakes.herder import FakeHerder
 
 GOOD: dict[str, str | None] = {

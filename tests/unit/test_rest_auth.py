@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import yaml
 from connect.clock import SystemClock
 from connect.errors import ConfigError
 from connect.rest.app import create_app
-from connect.rest.auth import Users, hashed_password, new_token
+from connect.rest.auth import KNOWN_MS, Caller, Grant, Login, Users, hashed_password, new_token
 from connect.rest.described import ENDPOINTS, OPEN_TO_ALL, openapi
 from connect.rest.herder_api import NodeInfo
 from connect.rest.loggers import LogLevels
@@ -132,6 +133,34 @@ def test_every_described_endpoint_is_in_the_document() -> None:
     assert len(OPERATIONS) == len(ENDPOINTS) > 30
 
 
+@pytest.mark.parametrize(
+    ("pattern", "name", "is_covered"),
+    [
+        ("*", "anything", True),
+        ("red-*", "red-1", True),
+        ("red-*", "red-", True),
+        ("red-*", "dark-red-1", False),
+        ("*-red", "dark-red", True),
+        ("a*b*c", "a-b-b-c", True),
+        ("a*b*c", "a-c", False),
+        ("ab*ba", "aba", False),
+        ("a**b", "ab", True),
+        ("red", "red-1", False),
+        ("red-?", "red-1", False),
+        ("red-?", "red-?", True),
+        ("red-[12]", "red-1", False),
+        ("red-[12]", "red-[12]", True),
+        ("red-[!a]*", "red-bc", False),
+        ("red.*", "redx1", False),
+    ],
+)
+def test_only_the_asterisk_is_any_text(pattern: str, name: str, is_covered: bool) -> None:
+    """What else a pattern holds is itself; the whole node needs the asterisk alone."""
+    grant = Grant("admin", (pattern,))
+    assert grant.covers("read", name) is is_covered
+    assert grant.covers("read", None) is (pattern == "*")
+
+
 def test_lists_show_what_may_be_read(server: RestServer) -> None:
     """Names of other people's connectors are not told."""
     assert ask(server, "root", "GET", "/connectors").json() == sorted(NAMES)
@@ -176,7 +205,7 @@ def test_certificates(tmp_path: Path) -> None:
     """A common name that TLS has checked is a user; an unknown one is nobody."""
     users = Users(users_file(tmp_path), SystemClock())
     known = users.caller(None, "ci.example")
-    assert known is not None
+    assert isinstance(known, Caller)
     assert known.name == "machine"
     assert users.caller(None, "other.example") is None
 
@@ -185,16 +214,82 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     """New users get in and old ones out; a wrong file changes nothing."""
     file = users_file(tmp_path)
     users = Users(file, TimeFlies())
-    bearer = f"Bearer {TOKENS['red'][0]}"
-    assert users.caller(bearer, None) is not None
+    bearer, other = (f"Bearer {TOKENS[name][0]}" for name in ("red", "nobody"))
+
+    def is_known(authorization: str) -> bool:
+        users.refresh()
+        return users.caller(authorization, None) is not None
+
+    assert is_known(bearer)
     good = file.read_text()
     file.write_text("users: [")
-    assert users.caller(bearer, None) is not None
+    assert is_known(bearer)
     file.write_text(good.replace(TOKENS["red"][1], TOKENS["nobody"][1]))
-    assert users.caller(bearer, None) is None
-    assert users.caller(f"Bearer {TOKENS['nobody'][0]}", None) is not None
+    assert not is_known(bearer)
+    assert is_known(other)
     file.unlink()
-    assert users.caller(f"Bearer {TOKENS['nobody'][0]}", None) is not None
+    assert is_known(other)
+
+
+def basic(user: str, password: str) -> str:
+    """The header ``Authorization`` of a password."""
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def test_a_password_is_hashed_once_in_a_while(tmp_path: Path) -> None:
+    """A right one is known without hashing for some minutes, a wrong one never."""
+    clock = TimeFlies()
+    users = Users(users_file(tmp_path), clock)
+    right, wrong = basic("root", PASSWORD), basic("root", "guess")
+    login = users.caller(right, None)
+    assert isinstance(login, Login)
+    assert not login.is_familiar
+    caller = users.check(login)
+    assert users.caller(right, None) is caller is not None
+    clock.seconds += KNOWN_MS // 1000
+    again = users.caller(right, None)
+    assert isinstance(again, Login)
+    assert again.is_familiar
+    for _ in range(2):
+        guess = users.caller(wrong, None)
+        assert isinstance(guess, Login)
+        assert not guess.is_familiar
+        assert users.check(guess) is None
+
+
+@pytest.mark.parametrize("change", ["removed", "other password", "other grants"])
+def test_a_user_who_changes_while_a_password_is_hashed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """The answer is that of the users afterwards, and nothing of the former ones is kept."""
+    file = users_file(tmp_path)
+    users = Users(file, TimeFlies())
+    login = users.caller(basic("root", PASSWORD), None)
+    assert isinstance(login, Login)
+    content = yaml.safe_load(file.read_text())
+    if change == "removed":
+        del content["users"][0]
+    elif change == "other password":
+        content["users"][0]["password"] = hashed_password("another")
+    else:
+        content["users"][0]["grants"] = [{"role": "read"}]
+    real = hashlib.scrypt
+
+    def slow(*arguments: Any, **more: Any) -> bytes:
+        file.write_text(yaml.safe_dump(content))
+        users.refresh()
+        return real(*arguments, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(hashlib, "scrypt", slow)
+        caller = users.check(login)
+    now = users.caller(basic("root", PASSWORD), None)
+    if change == "other grants":
+        assert caller is now is not None
+        assert not caller.may("operate", None)
+    else:
+        assert caller is None
+        assert isinstance(now, Login)
 
 
 @pytest.mark.parametrize(

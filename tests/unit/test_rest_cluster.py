@@ -25,7 +25,7 @@ from connect.rest.auth import Users, new_token
 from connect.rest.herder_api import ConnectorStatus, NodeInfo
 from connect.rest.loggers import LogLevels
 from connect.rest.routes import FOR_CERTIFICATE
-from connect.rest.transport import GuardedProtocol, tls, trust_of_peers
+from connect.rest.transport import tls, trust_of_peers
 from tests.certificates import certificate
 from tests.fakes.herder import FakeHerder
 from tests.fakes.rest_server import RestServer
@@ -235,7 +235,7 @@ class Secured:
             users=users,
             peers=trust_of_peers(config),
         )
-        return RestServer(app, http=GuardedProtocol, ssl_context_factory=lambda *_: context)
+        return RestServer(app, is_guarded=True, context=context)
 
     def url(self, node: str) -> str:
         """Where a node answers."""

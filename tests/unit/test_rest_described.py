@@ -14,7 +14,7 @@ from starlette.routing import Route
 from connect.clock import SystemClock
 from connect.config.declarations import CONNECTOR_CLASS
 from connect.errors import InvariantViolation
-from connect.rest import described, gate
+from connect.rest import described, gate, limits
 from connect.rest.app import ApiSettings, create_app
 from connect.rest.auth import Users, new_token
 from connect.rest.described import BY_ROUTE, ENDPOINTS, Described
@@ -45,6 +45,7 @@ BODIES: Mapping[tuple[str, str], Any] = {
     ("PUT", "/connector-plugins/{plugin}/config/validate"): CONFIG,
     ("PUT", "/admin/loggers/{logger}"): {"level": "warn"},
     ("POST", "/icefloe/v1/connectors/{name}/control/rebase"): {"apply": True, "tables": ["db.t"]},
+    ("POST", "/icefloe/v1/connectors/{name}/control/vtts/reset"): {"reason": "dated 2100"},
 }
 TOKEN, ENTRY = new_token()
 KNOWN = {
@@ -160,6 +161,9 @@ def _replies(endpoint: Described, servers: Mapping[str, RestServer]) -> Iterator
     if endpoint.method != "GET":
         yield _ask(up, endpoint, path, **{"sec-fetch-site": "cross-site"})
     yield _ask(servers["guarded"], endpoint, path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "ATTEMPTS_MAX", 0)
+        yield _ask(servers["guarded"], endpoint, path, authorization="Basic dTpndWVzcw==")
     if endpoint.role != "read" or endpoint.reach != "any":
         yield _ask(servers["guarded"], endpoint, path, authorization=f"Bearer {TOKEN}")
     for query in ("", "?includeTasks=true&onlyFailed=true&scope=cluster"):

@@ -6,25 +6,28 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from connect.clock import SystemClock
 from connect.config.node import NodeConfig
 from connect.config.parse import InvalidConfigError
 from connect.errors import ConfigError
-from connect.rest import gate, transport
+from connect.rest import gate
 from connect.rest.app import create_app
 from connect.rest.auth import Users
+from connect.rest.connections import Connections, source_of
 from connect.rest.herder_api import NodeInfo, Offsets
 from connect.rest.loggers import LogLevels
-from connect.rest.transport import GuardedProtocol, tls
+from connect.rest.transport import tls
 from tests.certificates import certificate
 from tests.fakes.herder import FakeHerder
 from tests.fakes.rest_server import Reply, RestServer
@@ -38,12 +41,11 @@ NODE = {
 }
 
 
-def guarded(context: ssl.SSLContext | None = None, users: Users | None = None) -> RestServer:
+def guarded(users: Users | None = None, **more: Any) -> RestServer:
     """The API as a node serves it."""
     levels = LogLevels(SystemClock())
     app = create_app(FakeHerder(levels), NodeInfo("http://n:1", "c"), levels, users=users)
-    factory = None if context is None else lambda *_: context
-    return RestServer(app, http=GuardedProtocol, ssl_context_factory=factory)
+    return RestServer(app, is_guarded=True, **more)
 
 
 class SlowHerder(FakeHerder):
@@ -62,13 +64,18 @@ class SlowHerder(FakeHerder):
 
 
 @contextmanager
-def slow_requests(count: int) -> Iterator[tuple[RestServer, list[Future[Reply]]]]:
+def slow_requests(
+    count: int, bounds: Connections | None = None
+) -> Iterator[tuple[RestServer, list[Future[Reply]]]]:
     """A server that has taken requests whose answers do not come before the block's end."""
     levels = LogLevels(SystemClock())
     herder = SlowHerder(levels, count)
     herder.create_connector("one", {"connector.class": "IcebergSink", "topics": "t"})
     app = create_app(herder, NodeInfo("http://n:1", "c"), levels)
-    with RestServer(app, http=GuardedProtocol) as server, ThreadPoolExecutor(count) as pool:
+    with (
+        RestServer(app, is_guarded=True, connections=bounds) as server,
+        ThreadPoolExecutor(count) as pool,
+    ):
         ask = partial(server.send, "GET", "/connectors/one/offsets")
         waiting = [pool.submit(ask) for _ in range(count)]
         herder.all_wait.wait()
@@ -132,7 +139,7 @@ def test_a_client_certificate_is_a_user(tmp_path: Path) -> None:
         with httpx.Client(verify=context) as client:
             return client.get(f"https://localhost:{port}/connectors").status_code
 
-    with guarded(tls(config), Users(file, SystemClock())) as server:
+    with guarded(Users(file, SystemClock()), context=tls(config)) as server:
         assert status(server.port, "ci.example") == 200
         assert status(server.port, "stranger") == 401
         assert status(server.port, None) == 401
@@ -142,9 +149,8 @@ def test_a_client_certificate_is_a_user(tmp_path: Path) -> None:
 
 def test_a_slow_head_and_a_slow_body_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slow clients cannot hold connections; others are served meanwhile."""
-    monkeypatch.setattr(transport, "HEAD_S", 0.6)
     monkeypatch.setattr(gate, "BODY_S", 0.6)
-    with guarded() as server:
+    with guarded(head_s=0.6) as server:
         for begin in (b"", b"GET /health HT", b"GET / HTTP/1.1\r\nHost: localhost\r\n"):
             with socket.create_connection(("127.0.0.1", server.port), timeout=60) as slow:
                 slow.sendall(begin)
@@ -158,10 +164,12 @@ def test_a_slow_head_and_a_slow_body_are_cut_off(monkeypatch: pytest.MonkeyPatch
             assert slow.recv(1024).startswith(b"HTTP/1.1 408 ")
 
 
-def test_a_connection_is_used_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_is_used_again_after_a_pause() -> None:
     """Only a head that has begun is in a hurry; a kept connection may rest."""
-    monkeypatch.setattr(transport, "HEAD_S", 0.6)
-    with guarded() as server, httpx.Client(base_url=f"http://127.0.0.1:{server.port}") as client:
+    with (
+        guarded(head_s=0.6) as server,
+        httpx.Client(base_url=f"http://127.0.0.1:{server.port}") as client,
+    ):
         for _ in range(2):
             assert client.get("/health").status_code == 200
             time.sleep(0.9)
@@ -175,14 +183,109 @@ def test_a_connection_is_used_again_after_a_pause(monkeypatch: pytest.MonkeyPatc
             assert slow.recv(1024) == b""
 
 
-def test_too_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the bound they are closed."""
-    with guarded() as server:
-        monkeypatch.setattr(transport, "CONNECTIONS_MAX", 0)
-        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as extra:
-            assert is_closed(extra)
-        monkeypatch.setattr(transport, "CONNECTIONS_MAX", 10)
+def test_a_body_after_its_answer_is_cut_off() -> None:
+    """A request that is refused unread does not keep its connection by trickling on."""
+    head = b"PUT /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"
+    with guarded(head_s=0.6) as server, held(server, 1, "127.0.0.1") as (endless,):
+        endless.sendall(head)
+        assert endless.recv(4096).startswith(b"HTTP/1.1 404 ")
+        with pytest.raises(ConnectionError):  # noqa: PT012 - whichever write meets the end
+            for _ in range(100):
+                endless.sendall(b"x")
+                time.sleep(0.05)
+
+
+def test_a_client_that_reads_nothing_is_cut_off() -> None:
+    """Its answer does not keep a place for ever."""
+
+    async def large(scope: Scope, receive: Receive, send: Send) -> None:
+        del scope, receive
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while not ended.is_set():
+            await send({"type": "http.response.body", "body": b"x" * 65536, "more_body": True})
+
+    ended = threading.Event()
+    with RestServer(large, is_guarded=True, answer_s=0.6) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as idle:
+            idle.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            wait_for(lambda: len(server.connections) == 1)
+            wait_for(lambda: len(server.connections) == 0)
+        ended.set()
+
+
+@contextmanager
+def held(server: RestServer, count: int, source: str) -> Iterator[list[socket.socket]]:
+    """Connections from an address that send nothing."""
+    with ExitStack() as stack:
+        to = ("127.0.0.1", server.port)
+        yield [
+            stack.enter_context(socket.create_connection(to, 60, (source, 0))) for _ in range(count)
+        ]
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    """Wait for it."""
+    deadline_s = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("is_secure", [False, True])
+def test_connections_of_an_address(tmp_path: Path, is_secure: bool) -> None:
+    """Beyond its bound the oldest idle one is closed, TLS handshakes included."""
+    context = None
+    if is_secure:
+        certificate(tmp_path, "localhost")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tmp_path / "localhost.pem")
+    with (
+        guarded(context=context, connections=Connections(of_source=5)) as server,
+        held(server, 8, "127.0.0.2") as silent,
+    ):
+        assert all(is_closed(one) for one in silent[:3])
+        wait_for(lambda: len(server.connections) == 5)
+        with held(server, 1, "127.0.0.3"):
+            wait_for(lambda: len(server.connections) == 6)
+    wait_for(lambda: len(server.connections) == 0)
+
+
+def test_requests_being_served_keep_their_connection() -> None:
+    """Where no connection of an address is idle, the new one is closed."""
+    with slow_requests(3, Connections(of_source=3)) as (server, waiting):
+        with held(server, 1, "127.0.0.1") as extra:
+            assert is_closed(extra[0])
+        with held(server, 1, "127.0.0.2"):
+            wait_for(lambda: len(server.connections) == 4)
+    assert {future.result().status for future in waiting} == {200}
+
+
+def test_too_many_connections() -> None:
+    """The address with the most gives one up; where all are busy, the new one is closed."""
+    with (
+        guarded(connections=Connections(6)) as server,
+        held(server, 2, "127.0.0.3"),
+        held(server, 9, "127.0.0.2") as most,
+    ):
+        assert all(is_closed(one) for one in most[:5])
         assert server.send("GET", "/health").status == 200
+    with slow_requests(3, Connections(3)) as (server, _), held(server, 1, "127.0.0.2") as extra:
+        assert is_closed(extra[0])
+
+
+@pytest.mark.parametrize(
+    ("host", "source"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("testclient", "testclient"),
+    ],
+)
+def test_what_counts_as_one_address(host: str, source: str) -> None:
+    """An IPv6 address has a network of its own to choose from, so that the network counts."""
+    assert source_of(host) == source
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from connect.config.parse import parse
@@ -80,6 +82,16 @@ def test_a_query_is_taken_apart() -> None:
         ("SELECT a FROM records WHERE at > TIMESTAMP 'now'", "differ"),
         ("SELECT count(a FROM records", "brackets"),
         ("SELECT a) FROM records", "brackets"),
+        ("SELECT a FROM records WHERE at > DATE /* */ 'now'", "differ"),
+        ("SELECT count(a) FROM records", "the function count is not allowed"),
+        ("SELECT `from_xml` (a, 'x INT') FROM records", "the function from_xml is not allowed"),
+        ("SELECT system.builtin.upper(a) FROM records", "upper is qualified"),
+        ("SELECT reflect('java.lang.System', 'exit', 1) FROM records", "the function reflect"),
+        ("SELECT a FROM records WHERE now() > at", "the function now"),
+        ("SELECT a FROM records JOIN p ON rand() = a", "the function rand"),
+        ("SELECT nofunction(a) FROM records", "the function nofunction"),
+        ("SELECT 'a FROM records", "character 8 has no end"),
+        ("SELECT /* a FROM records", "character 8 has no end"),
     ],
 )
 def test_what_is_no_query_over_single_records_is_refused(text: str, said: str) -> None:
@@ -87,6 +99,31 @@ def test_what_is_no_query_over_single_records_is_refused(text: str, said: str) -
     with pytest.raises(ConfigError, match=said) as refused:
         parse_query(text)
     assert refused.value.code == "sql_query"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT " + "'" * 300_000,
+        "SELECT '" + "\\'" * 8_000,
+        "SELECT " + "/*" * 8_000,
+        "SELECT " + "(" * 16_000,
+        "SELECT " + "CAST(a AS " * 30 + "ARRAY<" * 1_000,
+        "SELECT CAST(a AS " + "ARRAY<" * 100 + "INT" + ">" * 100 + ") FROM records",
+        "SELECT " + "CASE WHEN a THEN " * 900 + "FROM records",
+        "SELECT a FROM records " + "JOIN p ON a = b " * 900,
+        "SELECT " + "DATE " * 3_000,
+        "SELECT " + "`" * 16_001,
+    ],
+)
+def test_a_text_that_costs_much_is_refused_at_once(text: str) -> None:
+    """Length and nesting are bounded before anything reads them, in linear time."""
+    for judge in (parse_query, columns_schema):
+        start_ns = time.thread_time_ns()
+        with pytest.raises(ConfigError) as refused:
+            judge(text)
+        assert time.thread_time_ns() - start_ns < 1_000_000_000
+        assert len(refused.value.message) < 300
 
 
 def test_columns_have_types_of_tables() -> None:

@@ -9,9 +9,12 @@ import pytest
 from connect.layout import TopicPartition
 from control_schemas.events import (
     CommitComplete,
+    EventHeaders,
     StartCommit,
 )
 from coordinator.effects import Advanced, LogFound, SendCompletion, TableDecision
+from coordinator.kernel import Kernel
+from coordinator.rounds import KernelSettings
 from tests.kernel_driver import P0, P1, T1, T2, Driver
 
 
@@ -42,6 +45,35 @@ def test_vtts_never_goes_back(driver: Driver) -> None:
     (effect,) = driver.complete(commit, (P1, 9_000))
     assert isinstance(effect, SendCompletion)
     assert effect.valid_through_us is None
+
+
+def test_a_claim_that_was_taken_back_does_not_count(driver: Driver) -> None:
+    """After the operator's reset a restarted coordinator claims what its tasks say."""
+    driver.read(CommitComplete(UUID(int=3), 4_102_444_800_000_000))
+    driver.read(CommitComplete(UUID(int=4), None), EventHeaders(is_reset=True))
+    commit = driver.start()
+    driver.complete(commit, (P0, 9_000))
+    (effect,) = driver.complete(commit, (P1, 8_000))
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us == 8_000
+
+
+def test_a_task_whose_time_is_ahead_is_not_believed(driver: Driver) -> None:
+    """A timestamp beyond the coordinator's clock and the bound claims nothing."""
+    driver.kernel = Kernel(KernelSettings("c-0", 10_000, 3_000, future_max_ms=5))
+    driver.layout(P0, P1)
+    commit = driver.start()
+    driver.complete(commit, (P0, 5_001))
+    (effect,) = driver.complete(commit, (P1, 4_000))
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us is None
+    driver.sent(commit)
+    driver.now_ms += 10_000
+    commit = driver.start()
+    driver.complete(commit, (P0, 5_000))
+    (effect,) = driver.complete(commit, (P1, 4_000))
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us == 4_000
 
 
 def test_vtts_of_before_the_restart_is_kept(driver: Driver) -> None:

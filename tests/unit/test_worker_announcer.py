@@ -46,6 +46,7 @@ def announcer(request_bytes_max: int = 1_048_576) -> Announcer:
         control_topic="control",
         connect_group_id="connect-c",
         layout=4,
+        task=3,
         clock=SystemClock(),
         dead_letter=lambda _: None,
     )
@@ -95,7 +96,7 @@ def events(messages: list[Message]) -> list[tuple[Any, Any]]:
 
 
 def test_events_come_batch_by_batch_and_end_with_data_complete() -> None:
-    """DataWritten per batch and table with layout and batch number, then DataComplete."""
+    """DataWritten per batch and table with layout, task and batch number, then DataComplete."""
     made = list(
         announcer().events(
             COMMIT, answer({"a": [data_file(0)], "b": [data_file(1)]}, {"a": [data_file(2)]})
@@ -103,12 +104,13 @@ def test_events_come_batch_by_batch_and_end_with_data_complete() -> None:
     )
     assert {(m.topic, m.key) for m in made} == {("control", b"connect-c")}
     *written, (complete, headers) = events(made)
-    assert [(p.table.name, h.batch, h.layout) for p, h in written] == [
-        ("a", 0, 4),
-        ("b", 0, 4),
-        ("a", 1, 4),
+    assert [(p.table.name, h.batch, h.layout, h.task) for p, h in written] == [
+        ("a", 0, 4, 3),
+        ("b", 0, 4, 3),
+        ("a", 1, 4, 3),
     ]
     assert isinstance(complete, DataComplete)
+    assert (headers.layout, headers.task) == (4, 3)
     assert [(a.offset, a.timestamp_us) for a in complete.assignments or ()] == [(2, 7000)]
     assert [(r.start_offset, r.end_offset) for r in headers.ranges or ()] == [(0, 2)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 from pathlib import Path
@@ -71,6 +72,38 @@ def test_static_tables_get_every_record(tmp_path: Path) -> None:
     result = run_batches(config(**TWO), both_tables(tmp_path), [source(lines("a", "b"))])
     assert (ids(result, "db.t1"), ids(result, "db.t2")) == ([1, 2], [1, 2])
     assert result.progress[TP] == Progress(2, 0, 0, 2, 1_700_000_000_001)
+
+
+def test_timestamps_of_the_far_future_are_not_believed(tmp_path: Path) -> None:
+    """A record dated 2100 is written and counted; it says nothing of how far the topic is read."""
+    records = source(lines("a", "b", "c"))
+    stamps = [1_700_000_000_000_000, 4_102_444_800_000_000, 1_700_000_000_500_000]
+    column = records.schema.get_field_index("timestamp")
+    dated = records.set_column(
+        column, records.schema.field(column), pa.array(stamps, pa.timestamp("us", "UTC"))
+    )
+    result = run_batches(config(), [plan(tmp_path, SCHEMA)], [dated])
+    assert result.progress[TP] == Progress(3, 0, 0, 3, 1_700_000_000_500, future=1)
+    far = config(**{"iceberg.control.vtts.future-max-ms": "31536000000"})
+    alone = run_batches(far, [plan(tmp_path, SCHEMA)], [dated.slice(1, 1)])
+    assert alone.progress[TP] == Progress(1, 0, 0, 1, None, future=1)
+
+
+def test_records_at_or_below_the_valid_through_time_are_late(tmp_path: Path) -> None:
+    """They are written and counted; without a VTTS, and for records without a time, none is."""
+    records = source(lines("a", "b", "c", "d"))
+    stamps = [1_700_000_000_000_000, 1_700_000_000_001_999, 1_700_000_000_002_000, -1_000]
+    column = records.schema.get_field_index("timestamp")
+    dated = records.set_column(
+        column, records.schema.field(column), pa.array(stamps, pa.timestamp("us", "UTC"))
+    )
+    spec = PipelineSpec(config(), (plan(tmp_path, SCHEMA),))
+    for claimed_ms, late in ((None, 0), (1_699_999_999_999, 0), (1_700_000_000_001, 2)):
+        claimed = dataclasses.replace(spec, valid_through_ms=claimed_ms)
+        given = dated.select(list(claimed.columns()))
+        result = collect(pa.Table.from_batches(list(run(claimed)(iter([given])))))
+        assert result.progress[TP].late == late
+        assert result.progress[TP].written == 4
 
 
 def test_route_regexes(tmp_path: Path) -> None:

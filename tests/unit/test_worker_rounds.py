@@ -186,6 +186,22 @@ def test_completed_round_takes_all_before_it() -> None:
     assert backlog.rounds == 0
 
 
+def test_backlog_keeps_rounds_that_are_over_and_in_no_table() -> None:
+    """A CommitComplete is no proof: rounds that it names as waiting stay, those of before too."""
+    backlog = Backlog(rounds_max=3, silence_ms_max=1_000)
+    for i in IDS[:4]:
+        backlog.announced(i)
+    assert backlog.is_full(0, has_pending=False)
+    backlog.completed(IDS[2], waiting=IDS[:3])
+    assert backlog.rounds == 4
+    backlog.completed(IDS[3], waiting=[IDS[1]])
+    assert backlog.rounds == 1
+    backlog.completed(IDS[9], waiting=[IDS[7], IDS[1]])  # a predecessor's answer waits as well
+    assert backlog.rounds == 2
+    backlog.completed(IDS[9])
+    assert backlog.rounds == 0
+
+
 def test_silent_coordinator_stops_the_reading() -> None:
     """With files pending and no StartCommit for long, nothing further is read."""
     backlog = Backlog(rounds_max=3, silence_ms_max=1_000)

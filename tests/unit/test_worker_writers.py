@@ -45,9 +45,10 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from connect.errors import ConfigError
+from connect.tables.properties import ignored
 from control_schemas.events import ContentFile
 from tests.differential.support import config, plan, rows_of, run_batches, source
+from tests.property_values import NASTY, TUNING
 from worker.metrics import file_metrics
 from worker.pipeline import PipelineLimits, TablePlan
 from worker.tables import repeating_columns
@@ -179,18 +180,20 @@ def test_compression(codec: str, stored: str, tmp_path: Path) -> None:
     assert footer(file).row_group(0).column(0).compression == "ZSTD"
 
 
-@pytest.mark.parametrize(
-    "properties",
-    [
-        {"write.parquet.compression-codec": "lzma"},
-        {"write.target-file-size-bytes": "big"},
-        {"write.parquet.compression-level": "high"},
-    ],
-)
-def test_bad_properties(properties: dict[str, str], tmp_path: Path) -> None:
-    """A table property that cannot be followed is an error that names it."""
-    with pytest.raises(ConfigError, match=next(iter(properties.values()))):
-        write(tmp_path, [b'{"id":1}'], **properties)
+@pytest.mark.parametrize("value", NASTY)
+def test_unusable_properties_count_as_absent(value: str, tmp_path: Path) -> None:
+    """Whatever the properties that tune files say, the rows are written."""
+    values = [b'{"id":1}'] * 3
+    files = write(tmp_path, values, **dict.fromkeys(TUNING, value))
+    assert sum(file.record_count for file in files) == 3
+
+
+def test_an_unusable_codec_is_zstd(tmp_path: Path) -> None:
+    """The default stands in for a codec or level that Parquet does not have."""
+    properties = {"write.parquet.compression-codec": "lzma", "write.parquet.compression-level": "2"}
+    [file] = write(tmp_path, [b'{"id":1}'], **properties)
+    assert footer(file).row_group(0).column(0).compression == "ZSTD"
+    assert ignored(properties) == {"write.parquet.compression-codec": "lzma"}
 
 
 def test_a_task_that_gives_up_leaves_nothing(tmp_path: Path) -> None:

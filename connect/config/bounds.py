@@ -1,0 +1,63 @@
+"""How large a configuration may be: what is larger is refused before it is judged.
+
+Rules of this file:
+- Judging takes time and memory in proportion to what was sent. These bounds keep both small.
+- A request may hold 1 MiB; a change of a stored configuration may not make it larger than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from connect.config.placeholders import placeholders
+from connect.errors import ConfigError
+
+KEYS_MAX: Final = 5_000
+NAME_CHARACTERS_MAX: Final = 1_024
+VALUE_CHARACTERS_MAX: Final = 262_144
+WHOLE_CHARACTERS_MAX: Final = 1_048_576
+PLACEHOLDERS_MAX: Final = 500
+RESOLVED_CHARACTERS_MAX: Final = 4_194_304
+ALIASES_MAX: Final = 100
+ALIAS_CHARACTERS_MAX: Final = 256
+SENTENCES_MAX: Final = 20
+ERRORS_CHARACTERS_MAX: Final = 262_144
+SENTENCE_CHARACTERS_MAX: Final = 4_096
+
+
+def check_size(raw: Mapping[str, str | None]) -> None:
+    """Judge the size of a configuration as it was sent.
+
+    Raises:
+        ConfigError: ``config_too_large``.
+    """
+    if len(raw) > KEYS_MAX:
+        raise _too_large(f"it has {len(raw)} keys, more than {KEYS_MAX}")
+    whole = count = 0
+    for name, value in raw.items():
+        text = value or ""
+        if len(name) > NAME_CHARACTERS_MAX:
+            raise _too_large(f"a key has more than {NAME_CHARACTERS_MAX} characters")
+        if len(text) > VALUE_CHARACTERS_MAX:
+            raise _too_large(f"the value of {name} has more than {VALUE_CHARACTERS_MAX} characters")
+        whole += len(name) + len(text)
+        count += sum(1 for _ in placeholders(text))
+    if whole > WHOLE_CHARACTERS_MAX:
+        raise _too_large(f"it has more than {WHOLE_CHARACTERS_MAX} characters")
+    if count > PLACEHOLDERS_MAX:
+        raise _too_large(f"it has {count} placeholders, more than {PLACEHOLDERS_MAX}")
+
+
+def check_resolved(characters: int) -> None:
+    """Judge the size of what has been resolved so far.
+
+    Raises:
+        ConfigError: ``config_too_large``.
+    """
+    if characters > RESOLVED_CHARACTERS_MAX:
+        raise _too_large(f"what it refers to has more than {RESOLVED_CHARACTERS_MAX} characters")
+
+
+def _too_large(why: str) -> ConfigError:
+    return ConfigError(f"The configuration is too large: {why}", code="config_too_large")

@@ -1,0 +1,20 @@
+"""Patterns of names in the operator's properties and in the grants of users."""
+
+from __future__ import annotations
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether a name matches; in a pattern ``*`` is any text, and every other character itself."""
+    first, *others = pattern.split("*")
+    if not others:
+        return name == pattern
+    *middle, last = others
+    if not name.startswith(first) or not name.endswith(last):
+        return False
+    at, end = len(first), len(name) - len(last)
+    for piece in middle:
+        found = name.find(piece, at, end)
+        if found < 0:
+            return False
+        at = found + len(piece)
+    return at <= end

@@ -1,0 +1,48 @@
+"""Texts that other systems wrote, and whether they may leave the process.
+
+Rules of this file:
+- Where the API has users, a tenant chooses which server answers: its answers, and errors that hold
+  parts of them, must not reach the tenant. Log lines keep them; only the operator reads those.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+_ROOTS: Final = frozenset({
+    "boto3", "botocore", "httpcore", "httpx", "psycopg2", "py4j", "pyarrow", "pydantic",
+    "pydantic_core", "pyiceberg", "pyspark", "requests", "sqlalchemy", "sqlite3", "thrift",
+    "urllib3",
+})  # fmt: skip
+_hidden = threading.Event()
+
+
+def hide_foreign_texts(*, are_hidden: bool = True) -> None:
+    """Say whether texts of other systems stay in this process."""
+    if are_hidden:
+        _hidden.set()
+    else:
+        _hidden.clear()
+
+
+def are_hidden() -> bool:
+    """Whether texts of other systems stay in this process."""
+    return _hidden.is_set()
+
+
+def foreign_text(error: BaseException) -> str:
+    """An exception of a client: its class, and its text where that may be shown."""
+    name = type(error).__name__
+    return name if _hidden.is_set() else f"{name}: {' '.join(str(error).split())}"
+
+
+def foreign_words(text: str) -> str:
+    """Words of another system's answer; empty where they stay in this process."""
+    return "" if _hidden.is_set() else text
+
+
+def is_hidden(error: BaseException) -> bool:
+    """Whether an exception's text stays in this process."""
+    root = type(error).__module__.partition(".")[0]
+    return _hidden.is_set() and (root in _ROOTS or isinstance(error, OSError))

@@ -1,0 +1,121 @@
+"""HTTP connections of catalogs and registries: to allowed hosts only, without redirects.
+
+Rules of this file:
+- The address of a connection is judged when it is open and before anything is sent over it: what
+  a name resolved to a moment before proves nothing.
+- A redirect is an error: it could lead to a place that nobody has judged.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpcore
+import httpx
+from requests import PreparedRequest, RequestException, Response
+from requests.adapters import BaseAdapter, HTTPAdapter
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.connection import HTTPConnection, HTTPSConnection
+
+from connect.reach import reach
+
+
+class RedirectError(RequestException):
+    """The server answers with a redirect, which is not followed."""
+
+
+class _Connection(HTTPConnection):
+    def _new_conn(self) -> Any:
+        return _judged(super()._new_conn(), self.host)
+
+
+class _SecureConnection(HTTPSConnection):
+    def _new_conn(self) -> Any:
+        return _judged(super()._new_conn(), self.host)
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _SecurePool(HTTPSConnectionPool):
+    ConnectionCls = _SecureConnection
+
+
+def _judged(opened: Any, host: str) -> Any:
+    try:
+        reach().check_peer(host, opened.getpeername()[0])
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+class GuardedAdapter(BaseAdapter):
+    """An adapter whose requests end in time and reach allowed hosts only.
+
+    Args:
+        inner: sends the requests.
+        connect_s: to open a connection.
+        read_s: between two bytes of an answer.
+    """
+
+    def __init__(self, inner: BaseAdapter, connect_s: float, read_s: float) -> None:
+        super().__init__()
+        self._inner = inner
+        self._limits = (connect_s, read_s)
+        if isinstance(inner, HTTPAdapter):
+            inner.poolmanager.pool_classes_by_scheme = {"http": _Pool, "https": _SecurePool}
+
+    def send(self, request: PreparedRequest, *args: Any, **kwargs: Any) -> Response:
+        """Send a request.
+
+        Raises:
+            ConfigError: ``host_refused``.
+            RedirectError: the answer leads to another address.
+        """
+        reach().check_host(urlsplit(request.url or "").hostname or "")
+        kwargs["timeout"] = kwargs.get("timeout") or self._limits
+        if not reach().has_ambient:
+            kwargs["proxies"] = {}
+        response = self._inner.send(request, *args, **kwargs)
+        if response.is_redirect:
+            response.close()
+            raise RedirectError(f"it answers {response.status_code}, a redirect")
+        return response
+
+    def close(self) -> None:
+        """Close connections."""
+        self._inner.close()
+
+
+class _Backend(httpcore.SyncBackend):
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.NetworkStream:
+        opened = super().connect_tcp(host, port, timeout, local_address, socket_options)
+        try:
+            reach().check_peer(host, str(opened.get_extra_info("server_addr")[0]))
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+
+def guarded_transport(
+    verify: ssl.SSLContext | bool,
+    proxy: str | None,
+    limits: httpx.Limits,
+) -> httpx.HTTPTransport:
+    """A transport of ``httpx`` whose connections are judged."""
+    made = httpx.HTTPTransport(verify=verify, proxy=proxy, limits=limits, trust_env=False)
+    made._pool._network_backend = _Backend()  # noqa: SLF001 - httpx hands on no backend
+    return made

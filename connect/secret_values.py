@@ -1,0 +1,125 @@
+"""Secrets by their values: what this process has resolved is masked in every text that leaves it.
+
+Rules of this file:
+- A value is masked as it is, as URLs, JSON and Python spell it, in its parts where it is a list
+  (``a,b``) or has several lines, and with its longest spelling first.
+- A value of up to 7 characters is masked only where it stands alone, between characters that are
+  no letters, digits or ``_``: else a value like ``rest`` would destroy other words.
+- A value of up to 3 characters, a whole number of up to 5 digits, ``true``, ``false``, ``none`` and
+  ``null`` are no secrets of the process. They are masked only in sentences about the configuration
+  that holds them (``connect.config.masking``).
+- Names that others depend on (connectors, states, nodes) are never masked.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import quote, quote_plus
+
+MASK: Final = "********"
+ALONE_CHARACTERS_MAX: Final = 7
+SHORT_CHARACTERS_MAX: Final = 3
+PARTS_MAX: Final = 1_000
+VALUES_MAX: Final = 100_000
+_OPEN_WORDS: Final = frozenset({"true", "false", "none", "null"})
+_OPEN_NUMBER: Final = re.compile(r"[0-9]{1,5}")
+_SEPARATORS: Final = re.compile(r"[,\r\n]")
+_KEPT_NAMES: Final = frozenset({"name", "connector", "state", "worker_id", "role", "type"})
+
+
+class SecretValues:
+    """Texts and what is shown in their place. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shown: dict[str, tuple[str, re.Pattern[str] | None]] = {}
+        self._ordered: list[tuple[str, str, re.Pattern[str] | None]] | None = []
+
+    def add(self, value: str, instead: str = MASK, *, with_short: bool = False) -> None:
+        """Mask a value from now on; the first replacement of a text stays.
+
+        Args:
+            value: the secret.
+            instead: the replacement.
+            with_short: mask short values and open words, too.
+        """
+        if value in self._shown:
+            return
+        with self._lock:
+            for form in _forms(value):
+                is_masked = with_short or not is_open(form)
+                if is_masked and form not in self._shown and len(self._shown) < VALUES_MAX:
+                    self._shown[form] = instead, _alone(form)
+                    self._ordered = None
+
+    def mask(self, text: str) -> str:
+        """The text without the values."""
+        for value, instead, alone in self._by_length():
+            if value not in text:
+                continue
+            text = text.replace(value, instead) if alone is None else _masked(text, alone, instead)
+        return text
+
+    def _by_length(self) -> list[tuple[str, str, re.Pattern[str] | None]]:
+        ordered = self._ordered
+        if ordered is None:
+            with self._lock:
+                found = [(value, *shown) for value, shown in self._shown.items()]
+                ordered = self._ordered = sorted(found, key=lambda each: -len(each[0]))
+        return ordered
+
+    def masked(self, value: Any) -> Any:
+        """A JSON value whose texts have no secret; names of connectors, states and nodes stay."""
+        match value:
+            case str():
+                return self.mask(value)
+            case Mapping():
+                return {
+                    self.mask(str(key)): each if key in _KEPT_NAMES else self.masked(each)
+                    for key, each in value.items()
+                }
+            case list() | tuple():
+                return [self.masked(each) for each in value]
+            case _:
+                return value
+
+
+KNOWN: Final = SecretValues()
+"""Every secret that this process has resolved."""
+
+
+def is_open(value: str) -> bool:
+    """Whether a value is too short or too common to be masked in every text."""
+    return (
+        len(value) <= SHORT_CHARACTERS_MAX
+        or value.lower() in _OPEN_WORDS
+        or _OPEN_NUMBER.fullmatch(value) is not None
+    )
+
+
+def _forms(value: str) -> Iterator[str]:
+    for part in _parts(value):
+        yield part
+        if not part.isalnum():
+            yield from (quote(part, ""), quote_plus(part), repr(part)[1:-1])
+            yield from (json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1])
+
+
+def _parts(value: str) -> Iterable[str]:
+    whole = (value, value.strip())
+    parts = (part.strip() for part in _SEPARATORS.split(value, PARTS_MAX))
+    return filter(None, dict.fromkeys((*whole, *parts)))
+
+
+def _masked(text: str, alone: re.Pattern[str], instead: str) -> str:
+    return alone.sub(lambda _: instead, text)
+
+
+def _alone(value: str) -> re.Pattern[str] | None:
+    if len(value) > ALONE_CHARACTERS_MAX:
+        return None
+    return re.compile(rf"(?<![A-Za-z0-9_]){re.escape(value)}(?![A-Za-z0-9_])")

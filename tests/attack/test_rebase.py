@@ -1,0 +1,35 @@
+"""Rebasing a connector with the tables of another tenant."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.attacked_stack import AttackedStack
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+def test_a_rebase_of_another_tenants_table(attacked: AttackedStack) -> None:
+    """It is refused, whether the table is there or not, and changes nothing."""
+    table = attacked.table("bob.rebased", properties={"owner-note": "bob's"})
+    topic = attacked.topic("alice-rebase")
+    config = attacked.connector(topics=topic, iceberg__tables="alice.t")
+    assert attacked.alice.create("alice-rebase", config).status_code == 201
+    attacked.until(
+        lambda: attacked.status("alice-rebase")["connector"]["state"] == "RUNNING",
+        lambda: "alice's connector",
+    )
+    attacked.stop("alice-rebase")
+    for is_applied in (False, True):
+        answer = attacked.alice.call(
+            "POST",
+            "/icefloe/v1/connectors/alice-rebase/control/rebase",
+            json={"tables": ["bob.rebased", "bob.missing"], "apply": is_applied},
+        )
+        assert answer.status_code == 200, answer.text
+        found = {one["table"]: one for one in answer.json()["tables"]}
+        for name in ("bob.rebased", "bob.missing"):
+            assert (found[name]["code"], found[name]["mended"]) == ("not_granted", False)
+    before = table.metadata_location
+    assert attacked.catalog.load_table("bob.rebased").metadata_location == before
+    assert attacked.alice.call("DELETE", "/connectors/alice-rebase").status_code == 204

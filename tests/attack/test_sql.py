@@ -1,0 +1,96 @@
+"""Queries of ``Sql``, attacked through REST: no environment, no files, no other tenant's tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.attacked_stack import CANARIES, AttackedStack
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+TRANSFORM = "transforms.q."
+
+
+def _config(attacked: AttackedStack, topic: str, query: str, **more: str) -> dict[str, str]:
+    config = attacked.connector(
+        topics=topic, iceberg__tables="alice.sql", iceberg__tables__auto_create_enabled="true"
+    )
+    options = {"type": "icefloe.transforms.Sql", "columns": "id BIGINT", "query": query, **more}
+    return config | {"transforms": "q", **{TRANSFORM + k: v for k, v in options.items()}}
+
+
+def test_queries_that_reach_out_are_refused(attacked: AttackedStack) -> None:
+    """Functions and subqueries that read files, addresses or the node are a 400 at once."""
+    topic, shadow = attacked.topic("alice-sql"), attacked.stack.state_dir / "shadow.csv"
+    shadow.write_text(f"{CANARIES['shadow']},second\n1,2\n")
+    items = [
+        f"from_xml('<a/>', 'x INT', map('rowValidationXSDPath', '{shadow}')).x",
+        "reflect('java.lang.System', 'getenv', 'NODE_HIDDEN_CANARY')",
+        "xpath_string('<a/>', 'a')",
+        "current_user()",
+        "input_file_name()",
+        f"(SELECT first(_c0) FROM csv.`{shadow}`)",
+    ]
+    queries = [f"SELECT id, {item} AS x FROM records" for item in items]
+    queries += [
+        f"SELECT * FROM csv.`{shadow}`",
+        "SET spark.sql.variable.substitute=true",
+        "SELECT id FROM records; DROP TABLE bob.orders",
+        f"SELECT id FROM records WHERE {'(' * 5_000}id",
+        "SELECT CAST(id AS " + "ARRAY<" * 4_000 + "INT FROM records",
+        "SELECT '" * 10_000 + "' FROM records",
+    ]
+    for query in queries:
+        config = _config(attacked, topic, query)
+        found = attacked.alice.validate({**config, "name": "alice-sql"})
+        assert found.status_code == 200
+        assert found.json()["error_count"] >= 1, query[:200]
+        assert attacked.alice.create("alice-sql", config).status_code == 400, query[:200]
+    attacked.assert_canaries_nowhere()
+
+
+def test_a_subquery_that_only_spark_knows_ends_its_task(attacked: AttackedStack) -> None:
+    """Its trace holds no line of the file, and is the same where there is no such file."""
+    topic, shadow = attacked.topic("alice-subquery"), attacked.stack.state_dir / "shadow.csv"
+    shadow.write_text(f"{CANARIES['shadow']},second\n1,2\n")
+    traces = []
+    for number, file in enumerate((shadow, shadow.with_name("absent.csv"))):
+        name = f"alice-subquery-{number}"
+        query = f"SELECT id FROM records WHERE EXISTS(FROM csv.`file:{file}` WHERE nothing = 1)"
+        answer = attacked.alice.create(name, _config(attacked, topic, query))
+        assert answer.status_code == 201, answer.text
+        traces.append(attacked.trace(name).replace(file.name, "").replace(name, ""))
+        attacked.assert_canaries_nowhere(names=(name,))
+        assert attacked.alice.call("DELETE", f"/connectors/{name}").status_code == 204
+    assert "sql_query" in traces[0]
+    assert traces[0].splitlines()[0] == traces[1].splitlines()[0]
+
+
+def test_static_tables_are_those_that_the_operator_lists(attacked: AttackedStack) -> None:
+    """Another tenant's table, a data file and a folder of the node cannot be joined."""
+    topic = attacked.topic("alice-joined")
+    query = "SELECT r.id, s.id AS other FROM records r LEFT JOIN s ON r.id = s.id"
+    places = ("bob.orders", "/etc", str(attacked.stack.state_dir), "s3://bucket/bob")
+    for place in places:
+        config = _config(attacked, topic, query, **{"table.s": place})
+        found = attacked.alice.validate({**config, "name": "alice-joined"}).json()
+        assert found["error_count"] >= 1, place
+        assert attacked.alice.create("alice-joined", config).status_code == 400, place
+
+
+def test_variables_bring_nothing_into_rows(attacked: AttackedStack) -> None:
+    """References to environment, JVM and Spark settings are plain text in the tenant's own rows."""
+    topic, name = attacked.topic("alice-variables"), "alice-variables"
+    for hidden in ("env:NODE_HIDDEN_CANARY", "env:AWS_SESSION_TOKEN"):
+        query = f"SELECT id, '${{{hidden}}}' AS v FROM records"
+        assert attacked.alice.create(name, _config(attacked, topic, query)).status_code == 400
+    key = "spark.hadoop.fs.s3a.secret.key"
+    variables = ("system:user.home", f"spark:{key}", key, "sparkconf:" + key)
+    texts = [f"'${{{variable}}}' AS v{n}" for n, variable in enumerate(variables)]
+    query = f"SELECT id, {', '.join(texts)} FROM records"
+    answer = attacked.alice.create(name, _config(attacked, topic, query))
+    assert answer.status_code == 201, answer.text
+    attacked.produce(topic, {"id": 1})
+    (row,) = attacked.rows("alice.sql", 1, name)
+    assert [row[f"v{n}"] for n in range(len(variables))] == [f"${{{v}}}" for v in variables]
+    attacked.assert_canaries_nowhere(str(row), names=(name,))
+    assert attacked.alice.call("DELETE", f"/connectors/{name}").status_code == 204

@@ -1,0 +1,35 @@
+"""What an operator's terminal is sent of a tenant's."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+
+from tests.attacked_stack import AttackedStack
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+TITLE, ERASE, TURN = "\x1b]0;pwned\x07", "\x9b2J\x1b[2J", "\u202egnp.exe"
+
+
+def test_names_and_causes_of_a_tenant_are_not_obeyed(
+    attacked: AttackedStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``get``, ``status`` and ``lag`` print escapes in place of control characters."""
+    token = attacked.root.api.headers["authorization"].removeprefix("Bearer ")
+    monkeypatch.setenv("ICEFLOE_TOKEN", token)
+    topic = attacked.topic("alice-terminal")
+    made = []
+    for name in (f"alice-{TURN}", "alice-terminal"):
+        config = attacked.connector(topics=topic, iceberg__tables="alice.t")
+        config["iceberg.tables"] = f"alice.{ERASE}{TITLE}"
+        config["transforms.x.note"] = f"{TITLE}\nforged\tRUNNING"
+        if attacked.alice.create(name, config).status_code == 201:
+            made.append(name)
+    assert made
+    for command in (("get",), ("get", "-o", "yaml"), ("status",), ("lag",), ("get", "nothing\x1b")):
+        _, shown = attacked.icefloe(*command)
+        kinds = {unicodedata.category(char) for char in shown.replace("\n", "").replace("\t", "")}
+        assert not kinds & {"Cc", "Cf", "Zl", "Zp"}, shown
+    for name in made:
+        attacked.alice.call("DELETE", f"/connectors/{name}")

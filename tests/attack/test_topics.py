@@ -1,0 +1,101 @@
+"""Control topics, configurations and states, attacked through REST and through Kafka."""
+
+from __future__ import annotations
+
+import dataclasses
+from uuid import uuid4
+
+import pytest
+
+from control_schemas.codec import decode, encode
+from control_schemas.events import DataWritten, TableReference
+from tests.attacked_stack import BOB, AttackedStack
+from tests.running_stack import EVENT, numbered
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+CONTROL, LETTERS = "iceberg.control.topic", "errors.deadletterqueue.topic.name"
+
+
+def test_reserved_topics_are_neither_sources_nor_dead_letters(attacked: AttackedStack) -> None:
+    """Validate, create and PATCH refuse topics of control events, configurations and states."""
+    theirs = attacked.topic("bob-control")
+    bobs = attacked.bob.call("PATCH", f"/connectors/{BOB}/config", json={CONTROL: theirs})
+    assert bobs.status_code == 200
+    own = attacked.topic("alice-source")
+    for topic in (theirs, "control-iceberg", "icefloe-configs", "icefloe-status"):
+        for key in ("topics", LETTERS):
+            change = {key: f"{own},{topic}" if key == "topics" else topic}
+            config = {
+                **attacked.connector(topics=own, iceberg__tables="alice.t"),
+                CONTROL: "alice-control",
+                **change,
+            }
+            named = {**config, "name": "alice-topics"}
+            found = attacked.alice.validate(named, **{"icefloe.remote": "false"}).json()
+            wrong = {c["value"]["name"]: c["value"]["errors"] for c in found["configs"]}
+            assert any(topic in sentence for sentence in wrong[key]), (topic, key)
+            assert attacked.alice.create("alice-topics", config).status_code == 400
+    config = attacked.connector(topics=own, iceberg__tables="alice.t")
+    assert attacked.alice.create("alice-topics", config).status_code == 201
+    for change in ({"topics": theirs}, {LETTERS: theirs}):
+        answer = attacked.alice.call("PATCH", "/connectors/alice-topics/config", json=change)
+        assert answer.status_code == 400
+    assert attacked.alice.call("DELETE", "/connectors/alice-topics").status_code == 204
+
+
+def test_a_regex_passes_over_reserved_topics(attacked: AttackedStack) -> None:
+    """``topics.regex=.*`` reads no control topic, no configurations and no states."""
+    config = attacked.connector(topics__regex=".*", iceberg__tables="alice.all")
+    assert attacked.alice.create("alice-regex", config).status_code == 201
+
+    def topics() -> set[str]:
+        answer = attacked.alice.call("GET", "/icefloe/v1/connectors/alice-regex/lag")
+        return {row["topic"] for row in answer.json()["partitions"]} if answer.is_success else set()
+
+    found = attacked.until(topics, lambda: "partitions of alice-regex")
+    assert not found & {"control-iceberg", "icefloe-configs", "icefloe-status"}
+    assert not [name for name in found if name.startswith(("bob-control", "__"))]
+    assert attacked.alice.call("DELETE", "/connectors/alice-regex").status_code == 204
+
+
+def test_a_control_topic_is_no_source_of_others(attacked: AttackedStack) -> None:
+    """Control events are not written into a topic that another tenant reads."""
+    source = attacked.bob.call("GET", f"/connectors/{BOB}/config").json()["topics"]
+    config = attacked.connector(topics=attacked.topic("a"), iceberg__tables="alice.t")
+    answer = attacked.alice.create("alice-control", {**config, CONTROL: source})
+    assert answer.status_code == 400
+    assert "another connector reads that topic" in answer.text
+
+
+def test_announcements_sent_again_add_no_row(attacked: AttackedStack) -> None:
+    """Whoever writes to the control topic neither doubles rows nor reaches a foreign table."""
+    topic, name, table = attacked.topic("alice-events"), "alice-replayed", "alice.replayed"
+    attacked.table(table)
+    attacked.catalog.create_namespace_if_not_exists("bob")
+    foreign = attacked.catalog.create_table("bob.private", schema=EVENT)
+    config = attacked.connector(topics=topic, iceberg__tables=table)
+    config[CONTROL] = attacked.topic("alice-own-control")
+    assert attacked.alice.create(name, config).status_code == 201
+    attacked.produce(topic, *numbered(0, 10))
+    attacked.rows(table, 10, name)
+    events = attacked.records(config[CONTROL])
+    (written,) = [r for r in events if isinstance(decode(r.value()).payload, DataWritten)]
+    event = decode(written.value())
+    payload = event.payload
+    assert isinstance(payload, DataWritten)
+    there = TableReference("iceberg", ("bob",), "private", foreign.metadata.table_uuid)
+    stolen = dataclasses.replace(payload, table=there)
+    forged = encode(dataclasses.replace(event, id=uuid4(), payload=stolen))
+    for value in (written.value(), forged, written.value()):
+        attacked.produce(config[CONTROL], value, key=written.key(), headers=written.headers() or [])
+    attacked.produce(topic, *numbered(10, 10))
+    rows = attacked.rows(table, 20, name)
+    assert sorted(row["id"] for row in rows) == list(range(20))
+
+    def refused() -> bool:
+        answer = attacked.alice.call("GET", f"/icefloe/v1/connectors/{name}/tables").json()
+        return "table_not_configured" in str(answer)
+
+    attacked.until(refused, lambda: "the forged announcement to be refused")
+    assert attacked.catalog.load_table("bob.private").current_snapshot() is None
+    assert attacked.alice.call("DELETE", f"/connectors/{name}").status_code == 204

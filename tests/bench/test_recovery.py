@@ -1,0 +1,121 @@
+"""How long rows stand still after a kill, by process; reported, never asserted.
+
+``make bench`` prints it and writes ``build/bench-recovery.json``. ``BENCH_KILLS`` is how often each
+process is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from connect.gateways.kafka_bulk import BulkProducer
+from tests.bench.running import Running, connector, running_stack, wait
+
+pytestmark = [pytest.mark.bench, pytest.mark.timeout(3_600)]
+
+KILLS = int(os.environ.get("BENCH_KILLS", "3"))
+VICTIMS = ("coordinator", "worker", "node")
+CHILDREN = ("coordinator", "worker")
+STEADY_S = 5
+TABLE = "bench.recovery"
+REPORT = Path("build/bench-recovery.json")
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One stack, with one connector of a 1 s interval on it."""
+    with running_stack(tmp_path_factory.mktemp("recovery")) as stack:
+        stack.topic("recovery", 1)
+        more = {"iceberg.control.commit.interval-ms": "1000"}
+        stack.create("recovery", connector("recovery", "recovery", TABLE, **more))
+        stack.wait_running("recovery")
+        yield stack
+
+
+def test_recovery(running: Running, figures: dict[str, Any]) -> None:
+    """Seconds from SIGKILL until a row comes into the table that was produced after it."""
+    with fed(running):
+        wait(lambda: running.rows(TABLE) > 0)
+        for victim in VICTIMS:
+            kills = [kill(running, victim) for _ in range(KILLS)]
+            for name in kills[0]:
+                values = [found[name] for found in kills]
+                figures[f"{victim}_{name}"] = round(statistics.median(values), 1)
+                figures[f"{victim}_{name}_max"] = round(max(values), 1)
+
+
+@contextmanager
+def fed(running: Running) -> Iterator[None]:
+    """100 records a second, over the block."""
+    producer, halt = BulkProducer(running.kafka), threading.Event()
+
+    def feed() -> None:
+        while not halt.wait(0.01):
+            producer.send("recovery", 0, [b'{"n":1}'])
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    try:
+        yield
+    finally:
+        halt.set()
+        thread.join()
+        producer.finish("recovery")
+
+
+def kill(running: Running, victim: str) -> dict[str, float]:
+    """Kill a process that has worked for a while; seconds and CPU until rows move again."""
+    before = running.rows(TABLE)
+    wait(lambda: running.rows(TABLE) > before)
+    time.sleep(STEADY_S)
+    with running.measured() as costs:
+        began_s = time.monotonic()
+        strike(running, victim)
+        ready_s = wait_ready(running, began_s)
+        seen = running.rows(TABLE)  # whatever was committed by the victim is in it
+        wait(lambda: running.rows(TABLE) > seen, 0.05)
+        rows_s = time.monotonic() - began_s
+    cpu_s = sum(costs[0].cpu_s.get(kind, 0) for kind in VICTIMS)
+    found = {"ready_s": ready_s, "rows_s": rows_s, "cpu_s": cpu_s}
+    print(f"{victim}: {found}, load {os.getloadavg()[0]:.1f}", flush=True)
+    return found
+
+
+def strike(running: Running, victim: str) -> None:
+    """SIGKILL; the stack's owner starts a node again, the node its children."""
+    stack = running.stack
+    node = stack._node
+    assert node is not None
+    if victim == "node":
+        node.kill()
+        stack.start_node()
+        return
+    for child in psutil.Process(node.pid).children():
+        if child.cmdline()[-2:] == ["-m", victim]:
+            child.kill()
+
+
+def wait_ready(running: Running, began_s: float) -> float:
+    """Seconds until both children take work again."""
+    time.sleep(0.5)  # the node sees the end of a child at once
+
+    def is_ready() -> bool:
+        try:
+            text = httpx.get(f"{running.stack.rest_url}/metrics", timeout=5).text
+        except httpx.TransportError:
+            return False
+        return all(f'icefloe_child_up{{process="{name}"}} 1.0' in text for name in CHILDREN)
+
+    wait(is_ready, 0.1)
+    return time.monotonic() - began_s

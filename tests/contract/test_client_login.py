@@ -1,0 +1,79 @@
+"""Which servers get the node's Kafka login, seen by a server that a connector names."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from connect.errors import IcefloeError
+from connect.gateways.kafka import client_properties
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.gateways.kafka_properties import overridden
+from tests.fakes.kafka_listener import KafkaListener
+
+CANARY = "canary-of-the-node"
+LOGIN = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.jaas.config": 'org.apache.kafka.common.security.plain.PlainLoginModule required '
+    f'username="node" password="{CANARY}";',
+}  # fmt: skip
+
+
+@pytest.fixture
+def listener() -> Iterator[KafkaListener]:
+    """A server that keeps what it is sent."""
+    with KafkaListener() as made:
+        yield made
+
+
+def ask(properties: Mapping[str, str]) -> None:
+    """Let a client try to log in."""
+    admin = KafkaAdmin(properties, timeout_s=2)
+    with pytest.raises(IcefloeError):
+        admin.topics()
+    admin.close()
+
+
+def test_the_node_logs_in_at_its_own_servers(listener: KafkaListener) -> None:
+    """The listener is good enough to be sent a password: the node's own servers get it."""
+    ask(client_properties({"bootstrap.servers": listener.address, **LOGIN}, {"linger.ms": "1"}))
+    assert CANARY.encode() in listener.received
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        {},
+        {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"},
+    ],
+)
+@pytest.mark.parametrize("beside", ["", "127.0.0.1:1,"])
+def test_other_servers_never_get_the_nodes_login(
+    listener: KafkaListener, override: dict[str, str], beside: str
+) -> None:
+    """A connector that names another server, alone or beside the node's, gets no login for it."""
+    node = {"bootstrap.servers": "127.0.0.1:1", "ssl.key.password": CANARY, **LOGIN}
+    given = {"bootstrap.servers": beside + listener.address, **override}
+    found = client_properties(node, given)
+    assert CANARY not in str(found)
+    with contextlib.suppress(IcefloeError):  # a client without a login may refuse to start
+        ask(found)
+    assert CANARY.encode() not in listener.received
+
+
+def test_servers_of_any_layer_of_overrides_count() -> None:
+    """The last override decides which servers are asked, and so whether the login goes along."""
+    node = {"bootstrap.servers": "a:1, b:2", "consumer.ssl.key.password": CANARY, **LOGIN}
+    other, own = {"bootstrap.servers": "evil:1"}, {"bootstrap.servers": "B:2"}
+    prefix = "consumer."
+    assert CANARY not in str(client_properties(node, other, {"linger.ms": "1"}, prefix=prefix))
+    assert CANARY not in str(client_properties(node, own, other, prefix=prefix))
+    assert CANARY in str(client_properties(node, other, own, prefix=prefix))
+    shared = client_properties(node)
+    assert CANARY not in str(overridden(shared, {**own, **other}))
+    assert CANARY in str(overridden(shared, {**other, **own}))
+    login = {"sasl.jaas.config": "own"}
+    assert overridden(shared, {**other, **login})["sasl.jaas.config"] == "own"

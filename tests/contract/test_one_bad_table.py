@@ -1,0 +1,186 @@
+"""Three tables of one connector: whatever is wrong with one, the two others are committed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyiceberg.exceptions import ForbiddenError
+from pyiceberg.table import Table
+
+from connect.gateways.catalog import CatalogGateway, open_catalog
+from connect.gateways.catalog_errors import request_error
+from coordinator.committer import Committer
+from coordinator.effects import CommitOutcome, TableCommit, TableCommitted, TableFailed
+from coordinator.fan_out import FanOut
+from tests.places import SCHEMA, Place, paths_of
+from tests.tables import QuickClock, announced, connector, metadata_files, reference, table_commit
+
+BAD = ("db", "bad")
+NAMES = (BAD, ("db", "good1"), ("db", "good2"))
+
+
+class RefusingCatalog(CatalogGateway):
+    """Says of one table that nobody may read it, or answers its commit and then breaks."""
+
+    refused: Sequence[str] = ()
+    breaks_after: Sequence[str] = ()
+
+    def load(self, identifier: Sequence[str]) -> Table:
+        """Load, or refuse."""
+        if tuple(identifier) == tuple(self.refused):
+            raise request_error(ForbiddenError("Forbidden: no grant"))
+        return super().load(identifier)
+
+    def commit(self, table: Table, requirements: Sequence, updates: Sequence) -> Table:
+        """Commit, and perhaps lose the answer in a way that nobody foresaw."""
+        after = super().commit(table, requirements, updates)
+        if tuple(table.name()) == tuple(self.breaks_after):
+            self.breaks_after = ()
+            raise KeyError("the answer is not what a client expects")
+        return after
+
+
+@dataclass
+class Three:
+    """The tables, one committer, and what is announced."""
+
+    catalog: RefusingCatalog
+    places: dict[tuple[str, ...], Place]
+    committer: Committer
+
+    def commits(self, offset: int) -> list[TableCommit]:
+        """A round with a file for each table."""
+        return [self.places[name].round(offset) for name in NAMES]
+
+    def run(self, commits: Sequence[TableCommit], *, is_atomic: bool) -> dict[str, CommitOutcome]:
+        """What became of a round, by table."""
+        fan_out = FanOut(self.committer, self.catalog, threads=2, is_atomic=is_atomic, name="c")
+        outcomes: dict[str, CommitOutcome] = {}
+        fan_out.start(commits)
+        try:
+            while len(outcomes) < len(commits):
+                outcomes |= {o.table.identifier[-1]: o for o in fan_out.outcomes()}
+                time.sleep(0.01)
+        finally:
+            fan_out.close()
+        return outcomes
+
+
+@pytest.fixture
+def three(sql_catalog_properties: dict[str, str]) -> Iterator[Three]:
+    """SQLite and a local folder; each table has one snapshot of ours."""
+    opened = open_catalog("iceberg", sql_catalog_properties)
+    catalog = RefusingCatalog("iceberg", opened.config)
+    opened.close()
+    places = {name: Place(catalog, catalog.create(name, SCHEMA)) for name in NAMES}
+    config = connector("c", [".".join(name) for name in NAMES])
+    made = Three(catalog, places, Committer(catalog, config, QuickClock()))
+    for outcome in made.run(made.commits(0), is_atomic=False).values():
+        assert isinstance(outcome, TableCommitted)
+    made.committer = Committer(catalog, config, QuickClock())  # knows no manifests
+    yield made
+    catalog.close()
+
+
+def set_property(three: Three, key: str, value: str) -> None:
+    """Another program sets a property of the bad table."""
+    path = Path(three.places[BAD].now().metadata_location.removeprefix("file://"))
+    metadata = json.loads(path.read_text())
+    metadata["properties"][key] = value
+    path.write_text(json.dumps(metadata))
+
+
+def spoil_manifest_list(three: Three) -> None:
+    """The snapshot's list of manifests is no Avro."""
+    head = three.places[BAD].now().current_snapshot()
+    assert head is not None
+    Path(head.manifest_list.removeprefix("file://")).write_bytes(b"Obj\x01 spoiled")
+
+
+def spoil_metadata(three: Three) -> None:
+    """The table's metadata is no JSON."""
+    path = three.places[BAD].now().metadata_location
+    Path(path.removeprefix("file://")).write_text('{"format-version": 2, "table-uuid"')
+
+
+def refuse(three: Three) -> None:
+    """The catalog answers 403 for the table."""
+    three.catalog.refused = BAD
+
+
+def no_such_store(three: Three) -> None:
+    """The table's metadata folder is in a store that no client exists for."""
+    set_property(three, "write.metadata.path", "nosuch://bucket/metadata")
+
+
+FAULTS: dict[str, tuple[Callable[[Three], None], str]] = {
+    "manifest list": (spoil_manifest_list, "unexpected"),
+    "metadata": (spoil_metadata, "metadata_unreadable"),
+    "403": (refuse, "forbidden"),
+    "store": (no_such_store, "unexpected"),
+}
+
+
+NO_STORE = pytest.mark.filterwarnings("ignore:No preferred file implementation")
+
+
+@NO_STORE
+@pytest.mark.parametrize("is_atomic", [False, True])
+@pytest.mark.parametrize("kind", FAULTS)
+def test_whatever_is_wrong_with_a_table_stays_with_it(
+    three: Three, kind: str, *, is_atomic: bool
+) -> None:
+    """It fails with a code and is tried again; the others get their files in the same round."""
+    spoil, code = FAULTS[kind]
+    spoil(three)
+    outcomes = three.run(three.commits(5), is_atomic=is_atomic)
+    bad = outcomes.pop("bad")
+    assert isinstance(bad, TableFailed)
+    assert (bad.code, bad.is_retriable) == (code, True)
+    assert set(outcomes) == {"good1", "good2"}
+    for name, outcome in outcomes.items():
+        assert isinstance(outcome, TableCommitted)
+        assert len(paths_of(three.places["db", name].now())) == 2
+
+
+def test_an_unreadable_boolean_is_what_java_takes_it_for(three: Three) -> None:
+    """``maybe`` is not true, so the table is committed to as if the property were false."""
+    set_property(three, "write.object-storage.enabled", "maybe")
+    outcomes = three.run(three.commits(5), is_atomic=False)
+    assert all(isinstance(o, TableCommitted) for o in outcomes.values())
+
+
+@NO_STORE
+@pytest.mark.parametrize("kind", ["file", "store"])
+def test_an_error_that_nobody_foresaw_leaves_no_files(three: Three, kind: str) -> None:
+    """Before the commit is sent, what was written for it is deleted."""
+    place = three.places[BAD]
+    before = metadata_files(place.table)
+    if kind == "store":
+        no_such_store(three)
+    [commit] = [c for c in three.commits(5) if c.table.identifier == BAD]
+    if kind == "file":
+        [file] = place.files(lower_bounds={1: "text where bytes belong"})
+        commit = table_commit([announced(reference(place.table), [file], offset=5)])
+    outcome = three.committer.commit(commit)
+    assert isinstance(outcome, TableFailed)
+    assert metadata_files(place.table) == before
+
+
+def test_an_answer_that_nobody_foresaw_is_an_unknown_outcome(three: Three) -> None:
+    """The commit landed: its files stay, and the next round finds its snapshot."""
+    three.catalog.breaks_after = BAD
+    [commit] = [c for c in three.commits(5) if c.table.identifier == BAD]
+    first = three.committer.commit(commit)
+    assert isinstance(first, TableFailed)
+    assert (first.code, first.is_retriable) == ("unexpected", True)
+    place = three.places[BAD]
+    assert len(paths_of(place.now())) == 2
+    again = three.committer.commit(commit)
+    assert again == TableCommitted(again.table, again.commit_id, None)
+    assert len(paths_of(place.now())) == 2

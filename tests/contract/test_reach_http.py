@@ -1,0 +1,197 @@
+"""What servers that a tenant names are sent, and what of their answers is shown."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from connect import reach as reach_module
+from connect.errors import IcefloeError, trace_of
+from connect.gateways.catalog import open_catalog
+from connect.gateways.guarded_io import GuardedFileIO
+from connect.gateways.schema_registry import SchemaNotFound, SchemaRegistry
+from connect.reach import Reach, install
+
+BODY = "canary-of-a-body"
+USERS = {"icefloe.rest.users.file": "users.yaml"}
+LOCAL = Reach.of({**USERS, "icefloe.hosts.allowed": "127.0.0.1"})
+
+
+class Server(ThreadingHTTPServer):
+    """Answers everything alike and keeps what it was sent.
+
+    Attributes:
+        answer: status, headers, body.
+        received: request lines with headers.
+    """
+
+    def __init__(self) -> None:
+        self.answer: tuple[int, dict[str, str], bytes] = (200, {}, b"{}")
+        self.received: list[str] = []
+        super().__init__(("127.0.0.1", 0), _Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        """``host:port``."""
+        return f"127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def _answer(self) -> None:
+        assert isinstance(self.server, Server)
+        self.rfile.read(int(self.headers.get("content-length") or 0))
+        self.server.received.append(f"{self.requestline}\n{self.headers}")
+        status, headers, body = self.server.answer
+        self.send_response(status)
+        for name, value in {**headers, "content-length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_GET = do_POST = do_HEAD = do_PUT = do_DELETE = _answer  # noqa: N815 - the server's names
+
+    def log_message(self, *_args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def servers() -> Iterator[tuple[Server, Server]]:
+    """One that a tenant names, and one of the network."""
+    made = Server(), Server()
+    yield made
+    for server in made:
+        server.shutdown()
+        server.server_close()
+    install(Reach())
+
+
+def rest(server: Server) -> dict[str, str]:
+    """Properties of a catalog."""
+    return {"type": "rest", "uri": f"http://{server.address}"}
+
+
+def load(properties: dict[str, str]) -> str:
+    """The message and the trace of a catalog that answers wrongly."""
+    with pytest.raises(IcefloeError) as caught:
+        open_catalog("c", properties).load(("db", "t"))
+    return f"{caught.value}\n{trace_of(caught.value)}"
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_no_redirect_is_followed(servers: tuple[Server, Server], status: int) -> None:
+    """Neither by catalogs nor by registries, with and without users."""
+    named, inner = servers
+    named.answer = status, {"location": f"http://{inner.address}/secret"}, b""
+    inner.answer = 200, {}, BODY.encode()
+    for reach in (LOCAL, Reach()):
+        install(reach)
+        load(rest(named))
+        registry = SchemaRegistry(
+            {"schema.registry.url": f"http://{named.address}", "max.retries": "0"}
+        )
+        with pytest.raises(IcefloeError):
+            registry.by_id(1)
+        registry.close()
+    assert named.received
+    assert not inner.received
+
+
+@pytest.mark.parametrize("status", [200, 401, 404, 500])
+@pytest.mark.parametrize(
+    "body",
+    [
+        BODY,
+        f'{{"error": {{"message": "{BODY}", "type": "{BODY}", "code": 404}}}}',
+        f'{{"error_code": 40403, "message": "{BODY}"}}',
+        f'{{"defaults": "{BODY}"}}',
+        f'"{BODY}"',
+    ],
+)
+def test_no_body_is_shown(servers: tuple[Server, Server], status: int, body: str) -> None:
+    """Whatever a server answers, no part of it is in a message or a trace."""
+    install(LOCAL)
+    named = servers[0]
+    named.answer = status, {}, body.encode()
+    assert BODY not in load(rest(named))
+    registry = SchemaRegistry(
+        {"schema.registry.url": f"http://{named.address}", "max.retries": "0"}
+    )
+    with pytest.raises((IcefloeError, SchemaNotFound)) as caught:
+        registry.by_id(1)
+    registry.close()
+    assert BODY not in f"{caught.value}\n{trace_of(caught.value)}"
+
+
+def test_logins_of_the_machine_are_opt_in(
+    servers: tuple[Server, Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No login of .netrc, session token and proxy of the environment without the property."""
+    named, proxy = servers
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login node password canary-of-netrc\n")
+    netrc.chmod(0o600)
+    for name, value in {
+        "NETRC": str(netrc),
+        "HTTP_PROXY": f"http://{proxy.address}",
+        "http_proxy": f"http://{proxy.address}",
+        "AWS_ACCESS_KEY_ID": "canary-of-aws-key",
+        "AWS_SECRET_ACCESS_KEY": "canary-of-aws-secret",
+        "AWS_SESSION_TOKEN": "canary-of-aws-token",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
+    named.answer = 404, {}, b""
+    install(LOCAL)
+    load(rest(named))
+    store = {"s3.endpoint": f"http://{named.address}", "s3.region": "us-east-1"}
+    with pytest.raises(OSError, match=r"(?i)bucket"):
+        len(GuardedFileIO(store).new_input("s3://bucket/x"))
+    assert len(named.received) >= 2
+    assert "canary" not in "".join(named.received)
+    assert not proxy.received
+    node = {**USERS, "icefloe.hosts.allowed": "*", "icefloe.ambient.credentials.allowed": "true"}
+    install(Reach.of(node))
+    with pytest.raises(OSError, match=r"(?i)bucket"):
+        len(GuardedFileIO(store).new_input("s3://bucket/x"))
+    assert "canary-of-aws-token" in named.received[-1]
+
+
+def test_a_name_that_resolves_to_this_machine_gets_nothing(
+    servers: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it resolved to another address when it was judged."""
+    named = servers[0]
+    install(Reach.of(USERS))
+    looked_up = socket.getaddrinfo
+
+    def here(host: str, *rest: object, **more: object) -> object:
+        return looked_up("127.0.0.1" if host == "rebinding.test" else host, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", here)
+    address = f"http://rebinding.test:{named.server_port}"
+    assert "host_refused" in load({"type": "rest", "uri": address})
+    monkeypatch.setattr(reach_module, "_addresses", lambda _: [ip_address("192.0.2.1")])
+    assert "may not be reached" in load({"type": "rest", "uri": address})
+    registry = SchemaRegistry({"schema.registry.url": address, "max.retries": "0"})
+    with pytest.raises(IcefloeError, match="may not be reached"):
+        registry.by_id(1)
+    registry.close()
+    assert not named.received
+
+
+def test_a_catalog_cannot_lead_its_client_elsewhere(servers: tuple[Server, Server]) -> None:
+    """What it answers as configuration is judged like what the tenant writes."""
+    named, inner = servers
+    overrides = f'{{"overrides": {{"uri": "http://[::1]:{inner.server_port}"}}, "defaults": {{}}}}'
+    named.answer = 200, {}, overrides.encode()
+    install(LOCAL)
+    assert "host_refused" in load(rest(named))
+    assert not inner.received

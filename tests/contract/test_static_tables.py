@@ -1,0 +1,93 @@
+"""Static tables of queries: which files of a table are read, and what their errors say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StringType
+
+from connect.clock import SystemClock
+from connect.config.location_policy import LocationPolicy
+from connect.config.static_tables_policy import StaticTablesPolicy
+from connect.errors import ConfigError, trace_of
+from connect.gateways.catalog import CatalogGateway, open_catalog
+from connect.transforms.base import typed_options
+from connect.transforms.sql import DECLARATION, SqlPlan
+from worker.sql_tables import StaticTables
+
+_CANARY = "canary-51aa07"
+_ROWS = pa.table({"device": [_CANARY]})
+
+
+@pytest.fixture
+def catalog(sql_catalog_properties: Mapping[str, str]) -> Iterator[CatalogGateway]:
+    """A catalog with the empty table ``geo.places``."""
+    made = open_catalog("test", sql_catalog_properties)
+    made.create(("geo", "places"), Schema(NestedField(1, "device", StringType(), required=False)))
+    yield made
+    made.close()
+
+
+def _tables(catalog: CatalogGateway, place: str, **policy: StaticTablesPolicy) -> StaticTables:
+    options = {
+        "columns": "device STRING",
+        "query": "SELECT p.device FROM records r JOIN p ON p.device = r.device",
+        "table.p": place,
+    }
+    typed = typed_options(DECLARATION.keys, options, families=DECLARATION.families)
+    return StaticTables(SqlPlan.of(typed), catalog, SystemClock(), **policy)
+
+
+def _refused(tables: StaticTables) -> str:
+    with pytest.raises(ConfigError) as refused:
+        tables.refresh()
+    assert refused.value.code == "sql_table"
+    said = trace_of(refused.value)
+    assert _CANARY not in said
+    return said
+
+
+def test_a_table_reads_no_file_of_others(catalog: CatalogGateway, tmp_path: Path) -> None:
+    """A table's metadata may name any file: each must lie where the connector may have tables."""
+    others = tmp_path / "others"
+    others.mkdir()
+    pq.write_table(_ROWS, others / "a.parquet")
+    table = catalog.load(("geo", "places"))
+    table.add_files([str(others / "a.parquet")])
+    warehouse = str(catalog.config.properties["warehouse"])
+    catalog.locations = LocationPolicy(local=(warehouse,))
+    assert "others/a.parquet is not below a folder" in _refused(_tables(catalog, "geo.places"))
+    catalog.locations = LocationPolicy(local=(warehouse, str(others)))
+    tables = _tables(catalog, "geo.places")
+    tables.refresh()
+    assert tables.tables["p"].to_pydict() == _ROWS.to_pydict()
+
+
+def test_what_the_operator_does_not_list_is_not_opened(
+    catalog: CatalogGateway, tmp_path: Path
+) -> None:
+    """Neither a table nor a path: the answer is the same whether they exist."""
+    policy = StaticTablesPolicy((), LocationPolicy(()))
+    pq.write_table(_ROWS, tmp_path / "a.parquet")
+    for place in ("geo.places", "geo.nowhere"):
+        assert "is not among the static tables" in _refused(_tables(catalog, place, policy=policy))
+    for name in ("a.parquet", "b.parquet"):
+        tables = _tables(catalog, str(tmp_path / name), policy=policy)
+        assert "is not among the static tables" in _refused(tables)
+
+
+def test_an_error_shows_no_line_of_a_file(catalog: CatalogGateway, tmp_path: Path) -> None:
+    """A file that is no Parquet file, and files whose columns differ, are named by the error."""
+    file = tmp_path / "secret.txt"
+    file.write_text(_CANARY * 20)
+    assert "cannot be read" in _refused(_tables(catalog, str(file)))
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    pq.write_table(pa.table({_CANARY: ["x"]}), folder / "a.parquet")
+    pq.write_table(pa.table({_CANARY: [{"x": 1}]}), folder / "b.parquet")
+    assert "cannot be read" in _refused(_tables(catalog, str(folder)))

@@ -1,0 +1,185 @@
+"""One of three tables breaks while its connector runs: the two others are still committed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.running_stack import RunningStack, pick
+from tests.stack import unique_name
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+KINDS = ("bad", "good1", "good2")
+DAY_MS = 24 * 3_600_000
+
+
+@dataclass
+class Three:
+    """A connector with three tables; each has a row for each record of its kind."""
+
+    running: RunningStack
+    name: str
+    topic: str
+    sent: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+
+    def table(self, kind: str) -> str:
+        """The table of a kind."""
+        return f"{self.name.replace('-', '_')}.{kind}"
+
+    def produce(self, *kinds: str) -> None:
+        """A record for each of these kinds."""
+        for kind in kinds:
+            self.running.produce(self.topic, {"id": self.sent[kind], "name": kind})
+            self.sent[kind] += 1
+
+    def arrived(self, *kinds: str) -> None:
+        """Every record of these kinds is in its table once."""
+        for kind in kinds:
+            rows = self.running.rows(self.table(kind), self.sent[kind], self.name)
+            assert pick(rows, "id") == [(n,) for n in range(self.sent[kind])]
+
+    @property
+    def metadata(self) -> Path:
+        """The bad table's metadata file."""
+        table = self.running.catalog.load_table(self.table("bad"))
+        return Path(table.metadata_location.removeprefix("file://"))
+
+    def failed(self) -> dict[str, Any]:
+        """What the node shows of the table that is not committed."""
+
+        def look() -> dict[str, Any] | None:
+            shown = self.running.api.get(f"/icefloe/v1/connectors/{self.name}/tables").json()
+            found = [t for t in shown["tables"] if t.get("code") and t.get("records")]
+            return found[0] if found else None
+
+        return self.running.until(look, lambda: f"a failed table of {self.name}")
+
+    def restart(self) -> None:
+        """Start the connector and its tasks again, and wait until they run."""
+        self.running.stop(self.name)
+        self.running.wish(self.name, "resume")
+        self.running.until(self.is_running, lambda: f"{self.running.status(self.name)}")
+
+    def is_running(self) -> bool:
+        """Whether the connector and its task are shown as RUNNING."""
+        status = self.running.status(self.name)
+        states = {part["state"] for part in (status["connector"], *status["tasks"])}
+        return bool(status["tasks"]) and states == {"RUNNING"}
+
+
+@pytest.fixture
+def three(running: RunningStack) -> Iterator[Three]:
+    """A row in each table."""
+    name = unique_name("one-bad-table")
+    topic = running.topic("one-bad-table", message_timestamp_after_max_ms=str(400 * DAY_MS))
+    made = Three(running, name, topic)
+    tables = {kind: made.table(kind) for kind in KINDS}
+    for table in tables.values():
+        running.table(table)
+    routes = {f"iceberg.table.{t}.route-regex": kind for kind, t in tables.items()}
+    config = running.connector(
+        topics=made.topic,
+        iceberg__tables=",".join(tables.values()),
+        iceberg__tables__route_field="name",
+    )
+    running.create(name, {**config, **routes})
+    made.produce(*KINDS)
+    made.arrived(*KINDS)
+    yield made
+    running.delete(name)
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change a JSON file."""
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+def test_a_table_whose_metadata_breaks(three: Three) -> None:
+    """Its files wait, over a restart as well; once it is repaired it has every record once."""
+    path = three.metadata
+    whole = path.read_text()
+    path.write_text(whole[: len(whole) // 2])
+    three.produce(*KINDS)
+    three.arrived("good1", "good2")
+    assert three.failed()["code"] == "metadata_unreadable"
+    three.restart()
+    three.produce("good1", "good2")
+    three.arrived("good1", "good2")
+    assert three.is_running()
+    path.write_text(whole)
+    three.arrived("bad")
+    three.restart()
+    three.produce(*KINDS)
+    three.arrived(*KINDS)
+
+
+def test_a_table_with_properties_that_nobody_can_read(three: Three) -> None:
+    """Its rows are written, and committed, as without them; also by a task that starts with it."""
+    unreadable = {
+        "write.object-storage.enabled": "maybe",
+        "write.target-file-size-bytes": "large",
+        "write.parquet.compression-codec": "lzma",
+        "write.metadata.previous-versions-max": "all",
+    }
+    edit(three.metadata, lambda metadata: metadata["properties"].update(unreadable))
+    three.produce(*KINDS)
+    three.arrived(*KINDS)
+    three.restart()
+    three.produce(*KINDS)
+    three.arrived(*KINDS)
+
+
+def test_a_table_whose_manifests_break(three: Three) -> None:
+    """A coordinator that must read them fails this table alone, and commits it when it can."""
+    head = three.running.catalog.load_table(three.table("bad")).current_snapshot()
+    assert head is not None
+    path = Path(head.manifest_list.removeprefix("file://"))
+    whole = path.read_bytes()
+    path.write_bytes(b"Obj\x01" + bytes(100))
+    three.restart()  # the coordinator forgets the manifests that it wrote
+    three.produce(*KINDS)
+    three.arrived("good1", "good2")
+    assert three.failed()["code"] == "unexpected"
+    path.write_bytes(whole)
+    three.arrived("bad")
+
+
+def test_a_valid_through_time_that_is_wrong(three: Three) -> None:
+    """The operator takes it back; the next claims are true, and no row is touched."""
+    running = three.running
+    running.api.patch(
+        f"/connectors/{three.name}/config",
+        json={"iceberg.control.vtts.future-max-ms": str(365 * DAY_MS)},
+    ).raise_for_status()
+    far_ms = int(time.time() * 1000) + 300 * DAY_MS
+    running.produce(three.topic, {"id": three.sent["bad"], "name": "bad"}, timestamp=far_ms)
+    three.sent["bad"] += 1
+    three.arrived("bad")
+    running.stop(three.name)
+    asked = ("control", "vtts", "reset", three.name, "--reason", "dated next year")
+    assert running.icefloe(*asked)[0] == 2
+    status, said = running.icefloe(*asked, "--yes")
+    assert (status, "taken back by snapshot" in said) == (0, True), said
+    running.wish(three.name, "resume")
+    three.produce(*KINDS)
+    three.arrived(*KINDS)
+
+    def claims() -> bool:
+        head = running.catalog.load_table(three.table("bad")).current_snapshot()
+        assert head is not None
+        assert head.summary is not None
+        claim = head.summary.get("kafka.connect.valid-through-ts")
+        if claim is None:
+            three.produce("bad")
+            time.sleep(1)
+        return claim is not None and claim < time.strftime("%Y-%m-%dT%H:%M", time.gmtime()) + "Z"
+
+    running.until(claims, lambda: f"a claim of {three.name}")

@@ -1,0 +1,394 @@
+"""A node's herder and its coordinator process as a model: messages may be late, lost or repeated.
+
+The herder's ``Reconciliation``, ``Handover``, ``Run`` and ``Unit`` and the child's ``HostedUnits``
+are the real ones. Threads, pipe, broker and clock are played here, by a seed. A session of a unit
+takes over the connector's transactional id and then ends rounds, as long as the broker answers.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from connect.child import Child
+from connect.errors import Fenced, RetriableError
+from connect.herder.backoff import BackoffPolicy
+from connect.herder.handover import Handover
+from connect.herder.reconciliation import Reconciliation
+from connect.herder.runs import Run, Unit, Wanted
+from connect.hosted import INVENTORY_INTERVAL_S, HostedUnit, HostedUnits
+from connect.layout import TopicPartition, spread
+
+CONNECTORS = ("a", "b", "c")
+STEP_MS = 100
+DELAYS_MS = (0, 0, 100, 500, 3_000, 15_000)
+ACT_EVERY_MS = 5_000
+INTERVAL_MS = 1_000
+INIT_TIMEOUT_MS = 30_000
+FAILING_MS = 30_000
+PREDECESSOR_WAIT_MS = 60_000
+IDLE_MS_MAX = 90_000
+CHAOS_MS = 200_000
+HEALED_MS = 900_000
+STOPPED_TIMEOUT_MS = 30_000
+ACTS = ("kill", "freeze", "hang", "restart", "layout", "rest", "leave")
+WANTED = Wanted(spread("x", 1, [TopicPartition("t", 0)], tasks=1), {}, has_coordinator=True)
+
+
+@dataclass(slots=True)
+class Time:
+    """The model's clock."""
+
+    ms: int = 0
+
+    def monotonic_ms(self) -> int:
+        """Now."""
+        return self.ms
+
+
+class Session:
+    """One unit's thread: waits for its predecessors, takes over, ends rounds."""
+
+    def __init__(self, world: World, unit: HostedUnit) -> None:
+        self._world = world
+        self.unit = unit
+        self._wait_until_ms = world.time.ms + world.predecessor_wait_ms
+        self._at_ms = 0
+        self._attempt_ms: int | None = None
+        self._failing_since_ms: int | None = None
+        self._owns = self._has_opened = False
+        self._progress_at_ms = world.time.ms
+        self._is_stopping = False
+        self.is_hung = False
+
+    def run(self) -> None:
+        """Not called: ``step`` plays it."""
+
+    def stop(self) -> None:
+        """End at the next step that is not blocked."""
+        self._is_stopping = True
+
+    def idle_ms(self) -> int:
+        """Since the last round or attempt."""
+        return self._world.time.ms - self._progress_at_ms
+
+    @property
+    def idle_ms_max(self) -> int:
+        """A few intervals."""
+        return IDLE_MS_MAX
+
+    def step(self) -> None:
+        """What the thread does now, if it is due."""
+        world, now_ms = self._world, self._world.time.ms
+        if self.is_hung or self.unit.ended.is_set() or now_ms < self._at_ms:
+            return
+        if world.units.has_predecessors(self.unit) and now_ms < self._wait_until_ms:
+            return
+        if self._owns:
+            self._work(now_ms)
+        elif self._attempt_ms is None:
+            self._begin(now_ms)
+        else:
+            self._take_over(now_ms)
+
+    def _begin(self, now_ms: int) -> None:
+        if self._is_stopping:
+            self._world.units.end(self.unit, None)
+            return
+        self._progress_at_ms = self._attempt_ms = now_ms
+        if self._failing_since_ms is None:
+            self._failing_since_ms = now_ms
+        self._at_ms = now_ms + self._world.chance.randint(10, 2_000)
+
+    def _take_over(self, now_ms: int) -> None:
+        """Blocked until the broker answers or the time is over, whatever was asked meanwhile."""
+        assert self._attempt_ms is not None
+        if self._world.is_broker_away:
+            if now_ms - self._attempt_ms >= INIT_TIMEOUT_MS:
+                self._fail(now_ms)
+            else:
+                self._at_ms = now_ms + self._world.chance.randint(100, 1_500)
+            return
+        self._world.owner[self.unit.key[0]] = self
+        self._owns, self._has_opened = True, False
+        self._at_ms = now_ms + self._world.chance.randint(100, 1_500)
+
+    def _work(self, now_ms: int) -> None:
+        name = self.unit.key[0]
+        if self._is_stopping and self._has_opened:
+            self._world.units.end(self.unit, None)
+        elif self._world.is_broker_away:
+            if now_ms - self._progress_at_ms >= INIT_TIMEOUT_MS:
+                self._fail(now_ms)
+        elif not self._has_opened:
+            self._has_opened = True
+            self._world.units.report(self.unit, "RUNNING")
+        elif self._world.owner[name] is not self:
+            self._world.units.end(self.unit, Fenced("fenced by a newer instance"))
+        else:
+            self._failing_since_ms = None
+            self._progress_at_ms = now_ms
+            self._world.rounds[name] = now_ms
+            self._world.to_node("coordinator", {"event": "round", "connector": name})
+            self._at_ms = now_ms + INTERVAL_MS
+
+    def _fail(self, now_ms: int) -> None:
+        self._owns, self._attempt_ms = False, None
+        self._at_ms = now_ms + self._world.chance.randint(100, 1_000)
+        since_ms = now_ms if self._failing_since_ms is None else self._failing_since_ms
+        self._failing_since_ms = since_ms
+        if now_ms - since_ms >= FAILING_MS:
+            error = RetriableError("timed out", code="broker_unavailable")
+            self._world.units.report(self.unit, "FAILED", error)
+
+
+class World:
+    """Herder, child and what is between them.
+
+    Args:
+        seed: of everything that is left to chance.
+        reconciliation: the herder's part under test; variants are planted bugs.
+        has_inventory: whether the child sends inventories.
+        predecessor_wait_ms: how long a unit waits for the one whose place it takes.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        reconciliation: type[Reconciliation] = Reconciliation,
+        *,
+        has_inventory: bool = True,
+        predecessor_wait_ms: int = PREDECESSOR_WAIT_MS,
+    ) -> None:
+        self.chance = random.Random(seed)
+        self.time = Time()
+        self._thaw_at_ms = 0
+        self._is_pipe_bad = True
+        self.predecessor_wait_ms = predecessor_wait_ms
+        self.owner: dict[str, Session] = {}
+        self.rounds: dict[str, int] = dict.fromkeys(CONNECTORS, 0)
+        self.trace: list[str] = []
+        self._has_inventory = has_inventory
+        self._messages: list[tuple[int, int, Callable[[], None], str]] = []
+        self._numbers = itertools.count()
+        self._ready_at_ms: int | None = 0
+        self._stopping: dict[str, tuple[list[Unit], int, bool]] = {}
+        self._sessions: list[Session] = []
+        self._incarnation = 0
+        policy = BackoffPolicy(first_ms=1_000, longest_ms=30_000)
+        self.runs = {name: Run.of(name, policy) for name in CONNECTORS}
+        pipe: Any = self
+        clock: Any = self.time
+        self.handover = Handover({"coordinator": pipe, "worker": pipe}, clock, 1)
+        self.reconciliation = reconciliation(
+            self.runs,
+            self.handover,
+            restart=lambda run, unit: self.handover.start(run, unit, is_again=True),
+            on_changed=lambda _: None,
+        )
+        self.units: HostedUnits
+        self._spawn()
+        for run in self.runs.values():
+            run.take(WANTED)
+            self.handover.start(run, run.coordinator)
+
+    @property
+    def is_broker_away(self) -> bool:
+        """Whether the broker answers nobody."""
+        return self.time.ms < self._thaw_at_ms
+
+    # ------------------------------------------------------------ between the two
+
+    def send(self, message: Mapping[str, Any]) -> bool:
+        """The herder's end of the pipe."""
+        self._post(f"to child: {message}", lambda: self._handle(message))
+        return True
+
+    def to_node(self, child: str, event: Mapping[str, Any]) -> bool:
+        """The child's end of the pipe."""
+        shown = {k: v for k, v in event.items() if k not in {"trace", "code", "retriable"}}
+        self._post(f"to node: {shown}", lambda: self._on_event(child, event))
+        return True
+
+    def _post(self, text: str, deliver: Callable[[], None]) -> None:
+        copies = 1
+        if self._is_pipe_bad:
+            copies = self.chance.choices((1, 0, 2), weights=(75, 15, 10))[0]
+        for _ in range(copies):
+            delay_ms = self.chance.choice(DELAYS_MS) if self._is_pipe_bad else 0
+            at_ms = self.time.ms + delay_ms
+            heapq.heappush(self._messages, (at_ms, next(self._numbers), deliver, text))
+
+    # ------------------------------------------------------------ the child
+
+    def _spawn(self) -> None:
+        self._incarnation += 1
+        incarnation, world = self._incarnation, self
+        self._sessions, self._ready_at_ms = [], self.time.ms + 1_000
+
+        class Pipe:
+            """What the child writes to, until it is killed."""
+
+            def send(self, message: Mapping[str, Any]) -> bool:
+                """As the real one."""
+                is_alive = incarnation == world._incarnation
+                return is_alive and world.to_node("coordinator", message)
+
+        pipe: Any = Pipe()
+        clock: Any = self.time
+        self.units = HostedUnits(
+            Child(pipe),
+            clock,
+            predecessor_wait_ms=self.predecessor_wait_ms,
+            launch=lambda _name, _live: None,
+        )
+
+    def _handle(self, message: Mapping[str, Any]) -> None:
+        if self._ready_at_ms is not None:
+            return  # nobody reads the pipe: what was sent to a dead child is lost
+        match message["op"]:
+            case "start":
+                self.units.start(message, self._session)
+            case "stop":
+                self.units.stop(message)
+            case "layout" if (unit := self.units.current(message["connector"])) is not None:
+                unit.layout = message["layout"]["layout"]
+
+    def _session(self, unit: HostedUnit) -> Session:
+        unit.progress = made = Session(self, unit)
+        self._sessions.append(made)
+        return made
+
+    # ------------------------------------------------------------ the herder
+
+    def _on_event(self, child: str, event: Mapping[str, Any]) -> None:
+        match event["event"]:
+            case "state":
+                self.reconciliation.on_state(child, event, self.time.ms)
+            case "inventory":
+                self.reconciliation.on_inventory(child, event, self.time.ms)
+            case "round":
+                self.runs[event["connector"]].heard_round(event, self.time.ms)
+
+    def _each(self, act: Callable[[Run, Unit], None]) -> None:
+        for run in self.runs.values():
+            for unit in run.units():
+                act(run, unit)
+
+    def _kill(self) -> None:
+        self.trace.append(f"{self.time.ms}: child killed")
+        self.handover.gone("coordinator")
+        self._each(self.reconciliation.child_is_gone)
+        self._spawn()
+
+    def _act(self) -> None:
+        """Something that an operator, the leader or the machine does."""
+        name = self.chance.choice(CONNECTORS)
+        run = self.runs[name]
+        what = self.chance.choice(ACTS)
+        self.trace.append(f"{self.time.ms}: {what} {name}")
+        match what:
+            case "kill":
+                self._kill()
+            case "freeze":
+                self._thaw_at_ms = self.time.ms + self.chance.randint(2, 70) * 1_000
+            case "hang" if self._sessions:
+                self.chance.choice(self._sessions).is_hung = True
+            case "rest" | "leave" if run.layout is None:
+                run.take(WANTED)
+                self.handover.start(run, run.coordinator)
+            case "restart" if run.layout is not None and name not in self._stopping:
+                self.handover.start(run, run.coordinator, is_again=True)
+            case "layout" if run.layout is not None:
+                run.layout = replace(run.layout, number=run.layout.number + 1)
+                self.handover.tell_layout(run)
+            case "rest" | "leave" if name not in self._stopping:
+                waiting = self.handover.ask_to_stop(run, [run.coordinator])
+                until_ms = self.time.ms + STOPPED_TIMEOUT_MS
+                self._stopping[name] = waiting, until_ms, what == "leave"
+
+    def _hand_over_what_rested(self) -> None:
+        for name, (waiting, until_ms, is_leaving) in list(self._stopping.items()):
+            if all(unit.stopped.is_set() for unit in waiting) or self.time.ms >= until_ms:
+                run = self.runs[name]
+                del self._stopping[name]
+                self.handover.set_idle([run.coordinator])
+                if is_leaving:
+                    run.rest(is_paused=False)
+                else:
+                    self.handover.start(run, run.coordinator)
+
+    # ------------------------------------------------------------ time
+
+    def _step(self) -> None:
+        self.time.ms += STEP_MS
+        while self._messages and self._messages[0][0] <= self.time.ms:
+            _, _, deliver, text = heapq.heappop(self._messages)
+            if "inventory" not in text and "round" not in text:
+                self.trace.append(f"{self.time.ms}: {text}")
+            deliver()
+        if self._ready_at_ms is not None and self.time.ms >= self._ready_at_ms:
+            self._ready_at_ms = None
+            self.handover.ready("coordinator")
+            self._each(self.reconciliation.child_is_ready)
+        for session in self._sessions:
+            session.step()
+        self._hand_over_what_rested()
+        for run in self.runs.values():
+            self.reconciliation.restart_due(run, self.time.ms)
+        every_ms = int(INVENTORY_INTERVAL_S * 1_000)
+        if self._has_inventory and self._ready_at_ms is None and self.time.ms % every_ms == 0:
+            self.to_node("coordinator", self.units.inventory())
+
+    def run(self) -> list[str]:
+        """Chaos, then healing; what is wrong afterwards."""
+        while self.time.ms < CHAOS_MS:
+            if self.chance.random() < STEP_MS / ACT_EVERY_MS:
+                self._act()
+            self._step()
+        self._is_pipe_bad, self._thaw_at_ms = False, 0
+        self._run_until(CHAOS_MS + HEALED_MS)
+        return self._all_wrong()
+
+    def run_frozen(self, frozen_ms: int) -> list[str]:
+        """The broker freezes for so long and the child is killed in it; what is wrong later."""
+        self._is_pipe_bad = False
+        self._run_until(20_000)
+        self._thaw_at_ms = self.time.ms + frozen_ms
+        self._run_until(21_000)
+        self._kill()
+        self._run_until(21_000 + frozen_ms + HEALED_MS // 4)
+        return self._all_wrong()
+
+    def _run_until(self, ms: int) -> None:
+        while self.time.ms < ms:
+            self._step()
+
+    def _all_wrong(self) -> list[str]:
+        return [text for run in self.runs.values() for text in self._wrong(run)]
+
+    def _wrong(self, run: Run) -> list[str]:
+        """How what the herder believes and what the child does differ."""
+        found = []
+        unit, name = run.coordinator, run.name
+        living = [u for u in self.units.living() if u.key == (name, None)]
+        working = [u.generation for u in living if not self._is_hung(u)]
+        if run.layout is None:
+            return [f"{name} runs as {working}, wanted nowhere"] if working else []
+        if self.time.ms - self.rounds[name] > 3 * INTERVAL_MS:
+            found.append(f"{name} is {unit.shown} and ended its last round at {self.rounds[name]}")
+        if unit.phase != "RUNNING":
+            found.append(f"{name} is {unit.phase}: {unit.trace}")
+        if working != [unit.generation]:
+            found.append(f"{name} runs as {working}, believed {unit.generation}")
+        current = self.units.current(name)
+        if current is not None and current.layout != run.layout.number:
+            found.append(f"{name} has layout {current.layout}, wanted {run.layout.number}")
+        return found
+
+    def _is_hung(self, unit: HostedUnit) -> bool:
+        return isinstance(unit.work, Session) and unit.work.is_hung

@@ -1,0 +1,93 @@
+"""Layout numbers after the config topic was lost: above all that were announced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+
+from connect.errors import Fenced
+from connect.gateways.kafka import Message, TransactionalProducer
+from connect.herder.fencing import task_transactional_id
+from connect.layout import TopicPartition
+from control_schemas.codec import encode
+from control_schemas.events import DataComplete, Event, EventHeaders, TopicPartitionOffset
+from control_schemas.headers import encode_headers
+from tests.leader_bench import NAME, Leader
+from tests.stack import Topics, unique_name
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def make(kafka_properties: dict[str, str], topics: Topics) -> Iterator[Callable[[str], Leader]]:
+    """Leaders with a config topic each, over one source topic and one control topic."""
+    source, control = topics.create("source", partitions=2), topics.create("control")
+    leaders: list[Leader] = []
+
+    def leader(storage: str) -> Leader:
+        leaders.append(Leader(kafka_properties, storage, source, control))
+        return leaders[-1]
+
+    yield leader
+    for one in leaders:
+        one.close()
+
+
+def announce(leader: Leader, number: int, *, group: str | None = None) -> None:
+    """A task of an earlier layout has announced, and nobody has committed it yet."""
+    group = group or leader.group
+    stand = TopicPartitionOffset(leader.topic, 0, 3, None)
+    event = Event(uuid4(), 0, group, DataComplete(uuid4(), (stand,)))
+    headers = encode_headers(EventHeaders(layout=number, ranges=()))
+    producer = TransactionalProducer(leader.kafka, f"announcer-{leader.control}")
+    producer.init()
+    message = Message(leader.control, group.encode(), encode(event), headers, partition=0)
+    producer.transact([message], group_id=group, offsets={TopicPartition(leader.topic, 0): 3})
+    producer.close()
+
+
+def test_a_first_layout_is_above_every_announced_one(make: Callable[[str], Leader]) -> None:
+    """Of this connector; else its rounds were never covered, and older rows won."""
+    leader = make(unique_name("config"))
+    announce(leader, 57)
+    announce(leader, 99, group="connect-other")
+    leader.create()
+    state = leader.store.get(NAME)
+    assert state.layout is not None
+    assert state.layout.number == 58
+    assert state.is_ready
+
+
+def test_tasks_of_a_forgotten_layout_are_fenced(make: Callable[[str], Leader]) -> None:
+    """All that ``tasks.max`` allows: the config topic no longer says how many there were."""
+    leader = replace(make(unique_name("config")), tasks=5)
+    announce(leader, 57)
+    old = TransactionalProducer(leader.kafka, task_transactional_id(leader.group_id, NAME, 4))
+    old.init()
+    leader.create()
+    with pytest.raises(Fenced):
+        old.transact([], group_id=leader.group, offsets={TopicPartition(leader.topic, 1): 9})
+    old.close()
+    leader.close()
+
+
+def test_a_ready_layout_below_an_announced_one_is_written_again(
+    make: Callable[[str], Leader],
+) -> None:
+    """A config topic that was restored from a copy is behind the control topic."""
+    leader = make(unique_name("config"))
+    leader.create()
+    announce(leader, 57)
+    again = Leader(leader.kafka, leader.storage, leader.topic, leader.control)
+    assert again.deployer.outdated() == ([], False)
+    again.deployer.keep_offsets()
+    assert again.deployer.outdated() == ([NAME], False)
+    again.converge()
+    state = again.store.get(NAME)
+    assert state.layout is not None
+    assert (state.layout.number, state.is_ready) == (58, True)
+    assert again.deployer.outdated() == ([], False)
+    again.close()

@@ -1,0 +1,300 @@
+"""Source offsets that only the leader changes: kept, moved, forgotten, and by no other leader."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as ClientPartition
+
+from connect.embedded.broker import Broker
+from connect.errors import Fenced, IcefloeError
+from connect.gateways.kafka import Message, TransactionalProducer
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.layout import TopicPartition
+from connect.metrics import PROCESS
+from connect.rest.herder_api import UnavailableError
+from control_schemas.codec import encode
+from control_schemas.events import CommitComplete, DataComplete, Event, Payload, StartCommit
+from tests.leader_bench import NAME, Leader
+from tests.stack import Topics, unique_name
+
+pytestmark = pytest.mark.kafka
+WAIT_S = 60
+FORGETFUL = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "500"}
+
+
+@pytest.fixture
+def made(kafka_properties: dict[str, str], topics: Topics) -> Iterator[Callable[[], Leader]]:
+    """Leaders of one cluster, each taking over from the one before."""
+    storage, source = unique_name("config"), topics.create("source", partitions=2)
+    control = topics.create("control")
+    leaders: list[Leader] = []
+
+    def leader() -> Leader:
+        leaders.append(Leader(kafka_properties, storage, source, control))
+        return leaders[-1]
+
+    yield leader
+    for one in leaders:
+        one.close()
+
+
+def kept() -> float:
+    """Offsets that leaders of this process have stored again."""
+    _, samples = PROCESS.snapshot()
+    return sum(value for name, _, value in samples if name == "offsets_kept")
+
+
+class Frozen:
+    """Stops the thread that calls a method first, as SIGSTOP does, until it is thawed."""
+
+    def __init__(self, owner: object, name: str) -> None:
+        self.is_reached, self._may_go = threading.Event(), threading.Event()
+        self._first = threading.Lock()
+        original = getattr(owner, name)
+
+        def method(*arguments: Any, **named: Any) -> Any:
+            if self._first.acquire(blocking=False):
+                self.is_reached.set()
+                assert self._may_go.wait(WAIT_S)
+            return original(*arguments, **named)
+
+        setattr(owner, name, method)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._may_go.set()
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [("store", "put_source_floor"), ("admin", "refuse_members"), ("admin", "topic_id")],
+)
+@pytest.mark.parametrize("given", [7, None])
+def test_a_frozen_leader_changes_no_offset_of_its_successor(
+    made: Callable[[], Leader], owner: str, name: str, given: int | None
+) -> None:
+    """Frozen anywhere in a change, it wakes up after a new leader's task has gone on."""
+    first = made()
+    first.create()
+    first.store_offsets(0, {0: 10, 1: 10})
+    first.wish("STOPPED")
+    frozen = Frozen(getattr(first, owner), name)
+    errors: list[BaseException] = []
+
+    def change() -> None:
+        try:
+            first.changes.alter(NAME, {TopicPartition(first.topic, 0): given})
+        except IcefloeError as e:
+            errors.append(e)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    assert frozen.is_reached.wait(WAIT_S)
+    second = made()
+    second.wish("STARTED")
+    second.store_offsets(0, {0: 50, 1: 50})
+    frozen.thaw()
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+    assert len(errors) == 1
+    assert second.committed() == {0: 50, 1: 50}
+
+
+def test_a_frozen_leader_settles_nothing_of_its_successor(
+    made: Callable[[], Leader],
+) -> None:
+    """What it found to be set when it was to start the connector is set by the new leader only."""
+    first = made()
+    first.create()
+    first.store_offsets(0, {0: 10, 1: 10})
+    first.wish("STOPPED")
+    first.store.put_offsets(NAME, {TopicPartition(first.topic, p): 5 for p in range(2)})
+    frozen = Frozen(first.store, "put_offsets")
+    errors: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            first.wish("STARTED")
+        except IcefloeError as e:
+            errors.append(e)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    assert frozen.is_reached.wait(WAIT_S)
+    second = made()
+    second.converge()
+    assert second.committed() == {0: 5, 1: 5}
+    second.store_offsets(0, {0: 50, 1: 50})
+    frozen.thaw()
+    thread.join(WAIT_S)
+    assert isinstance(errors[0], Fenced)
+    assert second.committed() == {0: 50, 1: 50}
+
+
+def test_the_floor_follows_offsets_until_an_operator_forgets_them(
+    made: Callable[[], Leader],
+) -> None:
+    """What is committed is noted; set offsets move the floor, forgotten ones clear it."""
+    leader = made()
+    leader.create()
+    assert leader.floor() == {}
+    leader.store_offsets(0, {0: 10})
+    leader.deployer.keep_offsets()
+    assert leader.floor() == {0: 10}
+    leader.store_offsets(1, {1: 4})
+    leader.wish("STOPPED")
+    assert leader.floor() == {0: 10, 1: 4}
+    leader.admin.delete_group(leader.group)  # expired
+    leader.deployer.keep_offsets()
+    assert leader.floor() == {0: 10, 1: 4}
+    leader.changes.alter(NAME, {TopicPartition(leader.topic, 0): 2})
+    assert leader.floor() == {0: 2, 1: 4}
+    assert leader.committed() == {0: 2, 1: None}
+    leader.changes.alter(NAME, {TopicPartition(leader.topic, 0): None})
+    assert leader.floor() == {1: 4}
+    assert leader.committed() == {0: None, 1: None}
+    leader.changes.reset(NAME)
+    assert leader.floor() == {}
+    again = made()
+    assert again.floor() == {}
+
+
+def test_a_group_that_consumers_left_is_made_again(
+    made: Callable[[], Leader], kafka_properties: dict[str, str], admin: KafkaAdmin
+) -> None:
+    """The broker would forget all of its offsets a week after they left, however often stored."""
+    leader = made()
+    member = Consumer({**kafka_properties, "group.id": leader.group, "enable.auto.commit": False})
+    member.subscribe([leader.topic])
+    while not member.assignment():
+        member.poll(1)
+    places = [ClientPartition(leader.topic, p, 3 + p) for p in range(2)]
+    member.commit(offsets=places, asynchronous=False)
+    member.close()
+    assert admin.has_had_members(leader.group)
+    leader.create()
+    assert not admin.has_had_members(leader.group)
+    assert leader.committed() == {0: 3, 1: 4}
+    assert leader.store.get(NAME).pending_offsets is None
+
+
+def test_a_frozen_leader_that_deletes_a_group_starts_nothing_from_the_policy(
+    made: Callable[[], Leader],
+) -> None:
+    """No transaction can delete a group: the floor keeps its partitions known."""
+    first = made()
+    first.create()
+    first.store_offsets(0, {0: 10, 1: 10})
+    first.wish("STOPPED")
+    frozen = Frozen(first.admin, "delete_group")
+
+    def change() -> None:
+        with pytest.raises(UnavailableError):
+            first.changes.alter(NAME, {TopicPartition(first.topic, 0): None})
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    assert frozen.is_reached.wait(WAIT_S)
+    second = made()
+    second.wish("STARTED")
+    second.store_offsets(0, {0: 50, 1: 50})
+    second.deployer.keep_offsets()
+    frozen.thaw()
+    thread.join(WAIT_S)
+    assert second.committed() == {0: None, 1: None}
+    assert second.floor() == {0: 50, 1: 50}
+
+
+def test_control_offsets_of_a_paused_connector_pass_events_of_others(
+    made: Callable[[], Leader], kafka_properties: dict[str, str]
+) -> None:
+    """Up to its own first announcement: retention of a shared topic takes nothing of it."""
+    leader = made()
+    leader.create()
+    place, group = TopicPartition(leader.control, 0), f"{leader.group}-coord"
+    producer = TransactionalProducer(kafka_properties, "events")
+    producer.init()
+
+    def send(group_id: str, payload: Payload) -> int:
+        event = Event(uuid4(), 0, group_id, payload)
+        producer.transact([Message(leader.control, None, encode(event), partition=0)])
+        while leader.admin.ends([place]) != leader.admin.high_watermarks([place]):
+            time.sleep(0.05)
+        return leader.admin.ends([place])[place]
+
+    at = send(leader.group, StartCommit(uuid4()))
+    leader.admin.alter_offsets(group, {place: 0})
+    send(leader.group, CommitComplete(uuid4(), None))
+    end = send("connect-other", DataComplete(uuid4(), ()))
+    leader.wish("PAUSED")
+    leader.deployer.keep_offsets()
+    assert at < end
+    assert leader.admin.committed(group, [place]) == {place: end}
+    send(leader.group, DataComplete(uuid4(), ()))
+    send("connect-other", DataComplete(uuid4(), ()))
+    leader.deployer.keep_offsets()
+    assert leader.admin.committed(group, [place]) == {place: end}
+    producer.close()
+
+
+def test_offsets_of_a_group_with_members_are_left_to_them(
+    made: Callable[[], Leader], kafka_properties: dict[str, str]
+) -> None:
+    """A connector that is stopped here and runs in the Java sink again."""
+    leader = made()
+    leader.create()
+    leader.store_offsets(0, {0: 10})
+    leader.wish("STOPPED")
+    member = Consumer({**kafka_properties, "group.id": leader.group, "enable.auto.commit": False})
+    member.subscribe([leader.topic])
+    while not member.assignment():
+        member.poll(1)
+    before = kept()
+    leader.deployer.keep_offsets()
+    assert kept() == before
+    member.close()
+    leader.deployer.keep_offsets()
+    assert kept() > before
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(900)
+def test_offsets_of_what_does_not_run_outlive_the_brokers_retention(tmp_path: Path) -> None:
+    """Those of a failed task, and all of a paused or stopped connector, are stored again."""
+    with Broker(tmp_path / "broker", settings=FORGETFUL) as broker:
+        kafka = {"bootstrap.servers": broker.bootstrap_servers}
+        topics = Topics(broker)
+        source, control = topics.create("source", partitions=2), topics.create("control")
+        leader = Leader(kafka, "config", source, control)
+        leader.create()
+        leader.store_offsets(0, {0: 3})
+        leader.store_offsets(1, {1: 4})
+        leader.failed = {1}
+        first = TopicPartition(source, 0)
+
+        def until_forgotten(witness: str) -> None:
+            leader.admin.alter_offsets(witness, {first: 1})
+            while leader.admin.committed(witness, [first])[first] is not None:
+                if leader.store.get(NAME).target == "STARTED":
+                    leader.store_offsets(0, {0: 3})
+                leader.deployer.keep_offsets()
+                time.sleep(2)
+
+        until_forgotten("witness")
+        assert leader.committed() == {0: 3, 1: 4}
+        place, group = TopicPartition(control, 0), f"{leader.group}-coord"
+        leader.admin.alter_offsets(group, {place: 0})
+        for target in ("PAUSED", "STOPPED"):
+            leader.wish(target)
+            until_forgotten(f"witness-{target}")
+            assert leader.committed() == {0: 3, 1: 4}
+            assert leader.admin.committed(group, [place]) == {place: 0}
+        leader.close()

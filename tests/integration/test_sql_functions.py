@@ -1,0 +1,72 @@
+"""``Sql``: what its allowlists let through really runs, in Spark."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from connect.errors import ConfigError
+from connect.transforms.sql_functions import FUNCTIONS
+from connect.transforms.sql_query import parse_query
+from tests.sql_rig import MARKS, Rig
+from tests.sql_samples import CALLS, COLUMNS, FORMS, RECORD
+
+pytestmark = MARKS
+_TEXTS = [name for name in CALLS if name in {"lower", "upper", "trim", "reverse", "initcap", "md5"}]
+
+
+def test_every_function_has_a_sample() -> None:
+    """The table of samples is the allowlist."""
+    assert set(CALLS) == FUNCTIONS
+
+
+def test_every_listed_function_runs(rig: Rig) -> None:
+    """Each is accepted, resolved to a class that is expected, and computed for a record."""
+    names = sorted(CALLS)
+    for start in range(0, len(names), 30):
+        _accepted(rig, [CALLS[name] for name in names[start : start + 30]])
+
+
+def test_every_form_runs(rig: Rig) -> None:
+    """Operators, literals, casts and paths are accepted and computed."""
+    for start in range(0, len(FORMS), 30):
+        _accepted(rig, FORMS[start : start + 30])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_combinations_run(rig: Rig, seed: int) -> None:
+    """Allowed calls inside of allowed calls stay allowed."""
+    dice = random.Random(seed)
+    items = []
+    for _ in range(12):
+        text = f"CAST({CALLS[dice.choice(sorted(CALLS))]} AS STRING)"
+        text = "a" if any(x in text for x in ("arrays_zip", "map", "struct(")) else text
+        for _ in range(dice.randrange(4)):
+            text = f"{dice.choice(_TEXTS)}({text})"
+        other = CALLS[dice.choice(sorted(CALLS))]
+        items.append(f"CASE WHEN {other} IS NULL THEN 'none' ELSE {text} END")
+    _accepted(rig, items)
+
+
+def test_every_other_function_of_spark_is_refused(rig: Rig) -> None:
+    """By its name, when the connector is validated."""
+    registry = rig.session.spark._jsparkSession.sessionState().functionRegistry()
+    listed: Any = registry.listFunction()
+    names = {str(listed.apply(i).funcName()) for i in range(listed.size())}
+    others = {name for name in names if name.isidentifier()} - FUNCTIONS
+    assert len(others) > 200
+    for name in others - {"and", "or"}:  # operators
+        for written in (name, name.upper(), f"`{name}`"):
+            with pytest.raises(ConfigError, match=f"(?i)the function {name} is not allowed"):
+                parse_query(f"SELECT {written}(a) FROM records")
+
+
+def _accepted(rig: Rig, items: Sequence[str]) -> None:
+    listed = ", ".join(f"{item} AS c{i}" for i, item in enumerate(items))
+    query = rig.query(f"SELECT {listed} FROM records r", columns=COLUMNS)
+    asked = rig.run(query, [RECORD], None)
+    assert not asked.dead_letters, [str(letter.error) for letter in asked.dead_letters]
+    assert asked.table_requests or asked.progress

@@ -1,0 +1,73 @@
+"""Source offsets of a connector of the older sink, which keeps them in two groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer
+
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.layout import TopicPartition
+from tests.running_node import RunningNode
+from tests.stack import Topics
+
+pytestmark = pytest.mark.kafka
+
+TABULAR = "io.tabular.iceberg.connect.IcebergSinkConnector"
+OFFSETS = "/connectors/old/offsets"
+
+
+@pytest.fixture
+def node(
+    tmp_path_factory: pytest.TempPathFactory, kafka_properties: dict[str, str]
+) -> Iterator[RunningNode]:
+    """A node with topics and a group of its own."""
+    folder = tmp_path_factory.mktemp("two-groups")
+    made = RunningNode(folder, kafka_properties["bootstrap.servers"])
+    made.start()
+    yield made
+    made.close()
+
+
+def test_a_reset_forgets_both_groups(node: RunningNode, topics: Topics) -> None:
+    """No group keeps an offset that a start would take; a group in use refuses the whole reset."""
+    topic = topics.create("old", partitions=2)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    admin = KafkaAdmin(node.kafka)
+    node.put("old", topic, connector_class=TABULAR)
+    node.running("old", tasks=1)
+    node.call("PUT", "/connectors/old/stop")
+    node.until(lambda: node.has_stopped("old"))
+    kept = {"cg-control-old": {first: 6}, "connect-old": {first: 4, second: 2}}
+    for group, offsets in kept.items():
+        admin.alter_offsets(group, offsets)
+    member = Consumer({**node.kafka, "group.id": "connect-old", "log_level": 0})
+    member.subscribe([topic])
+    node.until(lambda: member.poll(0.1) is None and member.assignment())
+    refused = node.call("DELETE", OFFSETS)
+    assert (refused.status_code, "connect-old has members" in refused.text) == (400, True)
+    member.close()
+    assert {group: admin.committed_all(group) for group in kept} == kept
+    assert node.call("DELETE", OFFSETS).status_code == 200
+    assert [admin.committed_all(group) for group in kept] == [{}, {}]
+    admin.close()
+
+
+def test_a_forgotten_offset_is_not_taken_from_the_copy(node: RunningNode, topics: Topics) -> None:
+    """A partition that is forgotten has no offset in either group; the others keep theirs."""
+    topic = topics.create("old", partitions=3)
+    first, second, third = (TopicPartition(topic, p) for p in range(3))
+    admin = KafkaAdmin(node.kafka)
+    node.put("old", topic, connector_class=TABULAR)
+    node.running("old", tasks=1)
+    node.call("PUT", "/connectors/old/stop")
+    node.until(lambda: node.has_stopped("old"))
+    admin.alter_offsets("cg-control-old", {first: 6, third: 3})
+    admin.alter_offsets("connect-old", {first: 4, second: 2})
+    partition = {"kafka_topic": topic, "kafka_partition": 0}
+    change = {"offsets": [{"partition": partition, "offset": None}]}
+    assert node.call("PATCH", OFFSETS, json=change).status_code == 200
+    assert admin.committed_all("cg-control-old") == {second: 2, third: 3}
+    assert admin.committed_all("connect-old") == {}
+    admin.close()

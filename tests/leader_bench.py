@@ -1,0 +1,141 @@
+"""A leader without its node: the config topic, a deployer, and changes of offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from connect.clock import SystemClock
+from connect.config.node import NodeConfig
+from connect.config.providers import Providers
+from connect.gateways.kafka import TransactionalProducer
+from connect.gateways.kafka_admin import KafkaAdmin
+from connect.herder.deploy import Deployer
+from connect.herder.fencing import task_transactional_id
+from connect.herder.log import StorageTopic
+from connect.herder.offset_changes import OffsetChanges
+from connect.herder.store import ConfigStore, StoreSettings
+from connect.layout import TopicPartition
+
+GROUP = "g"
+NAME = "c"
+
+
+@dataclass
+class Leader:
+    """One node that leads; a second one of the same config topic takes over from it.
+
+    Args:
+        kafka: client properties.
+        storage: name of the config topic.
+        topic: source topic of the connector.
+        control: its control topic.
+        tasks: ``tasks.max``.
+    """
+
+    kafka: dict[str, str]
+    storage: str
+    topic: str
+    control: str
+    tasks: int = 2
+    failed: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.group_id = f"{GROUP}-{self.storage}"
+        self.admin = KafkaAdmin(self.kafka)
+        topics = (
+            StorageTopic(self.storage, "config.storage.topic", is_ordered=True),
+            StorageTopic("status", "status.storage.topic"),
+        )
+        settings = StoreSettings(self.group_id, "127.0.0.1:1", *topics, self.kafka, self.kafka)
+        self.store = ConfigStore(settings, self.admin, SystemClock())
+        self.store.start()
+        self.store.lead("127.0.0.1:1", "http://127.0.0.1:1")
+        node = NodeConfig.from_properties({
+            **self.kafka,
+            "group.id": self.group_id,
+            "config.storage.topic": self.storage,
+            "status.storage.topic": "status",
+            "icefloe.state.dir": "nowhere",
+        })  # fmt: skip
+        self.deployer = Deployer(
+            node,
+            Providers({}, {}),
+            self.store,
+            self.admin,
+            SystemClock(),
+            places_for=lambda _name, _tasks: None,
+            nodes=lambda: (8, True),
+            failed_tasks=lambda _: frozenset(self.failed),
+        )
+        self.changes = OffsetChanges(
+            self.store,
+            self.admin,
+            self.deployer.moves,
+            group_of=self.deployer.group_of,
+            settle=self.deployer.settle_offsets,
+        )
+
+    @property
+    def group(self) -> str:
+        """Group of the source offsets."""
+        return f"connect-{NAME}-{self.storage}"
+
+    @property
+    def config(self) -> dict[str, str]:
+        """The connector's configuration."""
+        return {
+            "name": NAME,
+            "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+            "topics": self.topic,
+            "tasks.max": str(self.tasks),
+            "iceberg.tables": "db.t",
+            "iceberg.catalog.type": "rest",
+            "iceberg.catalog.uri": "http://127.0.0.1:1",
+            "iceberg.control.topic": self.control,
+            "iceberg.connect.group-id": self.group,
+        }
+
+    def create(self) -> None:
+        """Store the connector and lay it out."""
+        self.store.put_connector(NAME, self.config)
+        self.converge()
+
+    def wish(self, target: str) -> None:
+        """Start, pause or stop it."""
+        self.store.put_target(NAME, target)  # type: ignore[arg-type]  # one of three
+        self.converge()
+
+    def converge(self) -> None:
+        """What the herder's job does; nothing runs that had to be stopped."""
+        self.deployer.converge(NAME, lambda _: None)
+
+    def task(self, number: int) -> TransactionalProducer:
+        """A task's producer, which takes its transactional id over."""
+        producer = TransactionalProducer(
+            self.kafka, task_transactional_id(self.group_id, NAME, number)
+        )
+        producer.init()
+        return producer
+
+    def store_offsets(self, number: int, offsets: Mapping[int, int]) -> None:
+        """A task starts, stores offsets of partitions and ends."""
+        producer = self.task(number)
+        tps = {TopicPartition(self.topic, p): at for p, at in offsets.items()}
+        producer.transact([], group_id=self.group, offsets=tps)
+        producer.close()
+
+    def committed(self, partitions: int = 2) -> dict[int, int | None]:
+        """Source offsets of the group."""
+        tps = [TopicPartition(self.topic, p) for p in range(partitions)]
+        return {tp.partition: at for tp, at in self.admin.committed(self.group, tps).items()}
+
+    def floor(self) -> dict[int, int]:
+        """The source floor."""
+        found = self.store.get(NAME).source_floor.offsets
+        return {tp.partition: at for tp, at in found.items()}
+
+    def close(self) -> None:
+        """Let go of the clients."""
+        self.store.close()
+        self.admin.close()

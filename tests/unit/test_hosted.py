@@ -1,0 +1,137 @@
+"""Units in their threads: one after the other, each with its generation."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from connect.child import Child
+from connect.clock import SystemClock
+from connect.errors import ConfigError, Fenced
+from connect.hosted import HostedUnit, HostedUnits
+
+WAIT_S = 60
+
+
+class Pipe:
+    """Keeps the reports."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.reports: list[tuple[int, str, bool]] = []
+
+    def send(self, message: Mapping[str, Any]) -> bool:
+        """As the real one."""
+        with self.changed:
+            self.reports.append((message["generation"], message["state"], message["ended"]))
+            self.changed.notify_all()
+        return True
+
+    def has(self, last: str) -> bool:
+        """Whether this last report of a generation comes in time."""
+        with self.changed:
+            return self.changed.wait_for(
+                lambda: last in [f"{s} of {g}" for g, s, has_ended in self.reports if has_ended],
+                WAIT_S,
+            )
+
+
+class Work:
+    """Runs until it may end; a stop alone does not end it."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.begun, self.may_end = threading.Event(), threading.Event()
+        self.is_stopping = False
+        self._error = error
+
+    def run(self) -> None:
+        """Wait."""
+        self.begun.set()
+        assert self.may_end.wait(WAIT_S)
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        """Remember it."""
+        self.is_stopping = True
+
+
+def units(pipe: Any, wait_ms: int = WAIT_S * 1000) -> HostedUnits:
+    return HostedUnits(Child(pipe), SystemClock(), predecessor_wait_ms=wait_ms)
+
+
+def start(of: HostedUnits, generation: int, work: Work) -> HostedUnit | None:
+    layout = {"layout": 1}
+    command = {"connector": "c", "generation": generation, "layout": layout}
+    return of.start(command, lambda _: work)
+
+
+def test_a_unit_begins_after_the_one_in_whose_place_it_comes() -> None:
+    """They share a transactional id: side by side they would fence each other."""
+    pipe, first, second = Pipe(), Work(), Work()
+    hosted = units(pipe)
+    start(hosted, 1, first)
+    assert first.begun.wait(WAIT_S)
+    start(hosted, 2, second)
+    assert first.is_stopping
+    assert not second.begun.wait(0.2)
+    assert [u["generation"] for u in hosted.inventory()["units"]] == [1, 2]
+    first.may_end.set()
+    assert second.begun.wait(WAIT_S)
+    assert pipe.has("STOPPED of 1")
+    assert [u["generation"] for u in hosted.inventory()["units"]] == [2]
+    second.may_end.set()
+
+
+def test_one_that_hangs_holds_up_no_other_for_ever() -> None:
+    """After the wait the new one begins all the same, and the old one is still in the inventory."""
+    pipe, first, second = Pipe(), Work(), Work()
+    hosted = units(pipe, wait_ms=50)
+    start(hosted, 1, first)
+    start(hosted, 2, second)
+    assert second.begun.wait(WAIT_S)
+    assert [u["generation"] for u in hosted.inventory()["units"]] == [1, 2]
+    for work in (first, second):
+        work.may_end.set()
+
+
+def test_a_start_of_an_older_generation_changes_nothing() -> None:
+    """Nor does the same start again."""
+    pipe, work = Pipe(), Work()
+    hosted = units(pipe)
+    start(hosted, 2, work)
+    assert start(hosted, 2, Work()) is None
+    assert start(hosted, 1, Work()) is None
+    assert not work.is_stopping
+    assert hosted.inventory()["last_generation"] == 2
+    work.may_end.set()
+
+
+def test_a_failure_stays_in_the_inventory_until_it_is_cleared() -> None:
+    """The report of it may be lost; a stop of that generation forgets it."""
+    pipe, work = Pipe(), Work(Fenced("fenced by a newer instance"))
+    hosted = units(pipe)
+    work.may_end.set()
+    unit = start(hosted, 1, work)
+    assert unit is not None
+    assert pipe.has("FAILED of 1")
+    hosted.report(unit, "RUNNING")  # from a thread of its work that is late
+    (item,) = hosted.inventory()["units"]
+    assert (item["state"], item["ended"], item["code"]) == ("FAILED", True, "fenced")
+    hosted.stop({"connector": "c", "generation": 1})
+    assert hosted.inventory()["units"] == []
+    assert (1, "RUNNING", False) not in pipe.reports
+
+
+def test_a_unit_that_cannot_be_made_has_failed() -> None:
+    """Its configuration cannot work: no thread begins."""
+    pipe = Pipe()
+    hosted = units(pipe)
+
+    def make(_: HostedUnit) -> Work:
+        raise ConfigError("no", code="config")
+
+    hosted.start({"connector": "c", "task": 3, "generation": 1, "layout": {"layout": 1}}, make)
+    assert pipe.reports == [(1, "STARTING", False), (1, "FAILED", True)]
+    assert hosted.current("c", 3) is None

@@ -1,0 +1,45 @@
+"""What the coordinator's inbox says of a control event."""
+
+from __future__ import annotations
+
+from typing import cast
+from uuid import UUID
+
+from connect.gateways.kafka import LogReader
+from connect.layout import TopicPartition
+from connect.records import KafkaRecord
+from control_schemas.codec import encode
+from control_schemas.events import ContentFile, DataWritten, Event, FileContent, TableReference
+from coordinator.effects import EnvelopeRead
+from coordinator.inbox import Inbox
+
+
+class OneRecord:
+    """A reader that has one record."""
+
+    def __init__(self, record: KafkaRecord) -> None:
+        self.record = record
+
+    def assign(self, positions: dict[TopicPartition, int]) -> None:
+        """Where to start is of no interest."""
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Of no interest either."""
+        return {}
+
+    def poll(self, _: int) -> list[KafkaRecord]:
+        """The record."""
+        return [self.record]
+
+
+def test_an_announcement_has_its_records_and_its_size() -> None:
+    """Both are counted once, where the event is read, so that nobody counts at each poll."""
+    file = ContentFile(FileContent.DATA, "p", "PARQUET", 0, (), 7, 100)
+    table = TableReference("iceberg", ("db",), "t")
+    written = DataWritten(UUID(int=2), table, (file, file), ())
+    value = encode(Event(UUID(int=1), 0, "connect-c", written))
+    record = KafkaRecord("control", 0, 5, None, 0, b"k", value, ())
+    reader = cast("LogReader", OneRecord(record))
+    read, _ = Inbox(reader, {}, "connect-c", lambda *_: None).poll(0)
+    assert isinstance(read, EnvelopeRead)
+    assert (read.envelope.records, read.envelope.size_bytes) == (14, len(value))

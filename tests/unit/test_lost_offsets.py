@@ -1,0 +1,71 @@
+"""Which partitions count as read before: by the config topic, and by the control topic."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from connect.control_log import ControlRecord
+from connect.layout import TopicPartition
+from connect.lost_offsets import Announced
+from connect.source_floor import SourceFloor
+from control_schemas.events import (
+    CommitComplete,
+    DataComplete,
+    Event,
+    EventHeaders,
+    TopicPartitionOffset,
+)
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 1)
+ID = UUID(int=1)
+
+
+def announced(at: tuple[int, int], time_us: int, **ends: int) -> ControlRecord:
+    """A DataComplete of the partitions 0 of these topics; ``at``: control partition and offset."""
+    stands = tuple(TopicPartitionOffset(topic, 0, end, None) for topic, end in ends.items())
+    return ControlRecord(*at, Event(ID, time_us, "connect-c", DataComplete(ID, stands)))
+
+
+def moved(at: tuple[int, int], time_us: int, *partitions: TopicPartition) -> ControlRecord:
+    """An operator's change; of all partitions where none is given."""
+    event = Event(ID, time_us, "connect-c", CommitComplete(ID, None))
+    return ControlRecord(*at, event, EventHeaders(moved=tuple(partitions)))
+
+
+def test_a_topic_made_again_is_another() -> None:
+    """Its partitions are new; those of the topic that the floor knows are not."""
+    floor = SourceFloor({A: 3, B: 4}, {"a": "i1", "b": "i2"})
+    assert floor.of([A, B], {"a": "i1", "b": "other"}) == {A: 3}
+    assert floor.of([A, TopicPartition("a", 1)], {}) == {A: 3}
+
+
+def test_a_floor_forgets_topics_that_are_gone_or_others() -> None:
+    """What is committed now is in it; a topic that vanished is not kept for ever."""
+    floor = SourceFloor({A: 3, B: 4}, {"a": "i1", "b": "i2"})
+    assert floor.seen({A: 5}, {"a": "i1"}) == SourceFloor({A: 5}, {"a": "i1"})
+    again = floor.seen({}, {"a": "i1", "b": "other"})
+    assert again == SourceFloor({A: 3}, {"a": "i1"})
+    assert floor.without([A]) == SourceFloor({B: 4}, {"b": "i2"})
+
+
+def test_the_last_announced_end_counts() -> None:
+    """In order within a control partition, by time between two of them, as Java's keys spread."""
+    found = Announced()
+    found.add(announced((0, 1), 10, a=5))
+    found.add(announced((0, 2), 9, a=7))
+    found.add(announced((1, 0), 8, a=6, b=2))
+    assert found.ends == {A: 7, TopicPartition("b", 0): 2}
+
+
+def test_what_an_operator_moved_counts_no_more_until_it_is_announced_again() -> None:
+    """A change of one partition, then of all, then a new announcement."""
+    found = Announced()
+    found.add(announced((0, 1), 10, a=5, b=2))
+    found.add(moved((0, 2), 11, A))
+    assert found.ends == {TopicPartition("b", 0): 2}
+    found.add(moved((0, 3), 12))
+    assert found.ends == {}
+    found.add(announced((0, 4), 13, a=1))
+    assert found.ends == {A: 1}
+    found.add(announced((1, 9), 11, b=9))  # another control partition: before the change
+    assert found.ends == {A: 1}

@@ -1,0 +1,59 @@
+"""Topics that carry authority, and the check at a connector's start."""
+
+from __future__ import annotations
+
+import pytest
+
+from connect.config.reserved_topics import (
+    control_topics,
+    node_topics,
+    refuse_reserved,
+    source_topics,
+)
+from connect.errors import ConfigError
+
+NODE = {
+    "config.storage.topic": "c",
+    "status.storage.topic": "s",
+    "offset.storage.topic": "o",
+    "icefloe.topics.reserved": "java-control, audit",
+}
+
+
+def resolve(value: str) -> str:
+    """A provider that knows one secret."""
+    if value == "${file:x:gone}":
+        raise ConfigError("no such key")
+    return value.replace("${file:x:topic}", "control-secret")
+
+
+def test_node_topics_are_reserved() -> None:
+    """Storage topics, the broker's own, the default control topic and the operator's list."""
+    found = node_topics(NODE)
+    assert {"c", "s", "o", "java-control", "audit", "control-iceberg"} <= found
+    assert "__consumer_offsets" in found
+    assert "" not in node_topics({})
+
+
+def test_control_topics_of_connectors_are_reserved() -> None:
+    """A control topic is known by its resolved name; one that cannot be resolved is left out."""
+    key = "iceberg.control.topic"
+    configs = [{key: "a"}, {}, {key: "${file:x:topic}"}, {key: "${file:x:gone}"}]
+    assert control_topics(configs, resolve) == {"a", "control-iceberg", "control-secret"}
+
+
+def test_source_topics_are_those_that_are_named() -> None:
+    """Names are resolved, stripped and never empty."""
+    configs = [{"topics": "a, b"}, {"topics.regex": "x.*"}, {"topics": "${file:x:gone}"}]
+    assert source_topics(configs, resolve) == {"a", "b"}
+
+
+@pytest.mark.parametrize(("topics", "letters"), [(("a", "control"), None), (("a",), "control")])
+def test_a_connector_does_not_start_with_a_reserved_topic(
+    topics: tuple[str, ...], letters: str | None
+) -> None:
+    """What became reserved after the connector was stored is refused when it starts."""
+    with pytest.raises(ConfigError) as refused:
+        refuse_reserved(topics, letters, frozenset({"control"}))
+    assert refused.value.code == "topic_reserved"
+    refuse_reserved(("a",), None, frozenset({"control"}))
