@@ -17,6 +17,8 @@ from control_schemas.headers import decode_headers
 from control_schemas.legacy import LegacyEvent, legacy_event
 
 SILENCE_MS_MAX = 30_000
+CONTROL_TOPIC_CONFIG = {"cleanup.policy": "delete", "retention.ms": str(7 * 24 * 3600 * 1000)}
+"""What a control topic is created with."""
 OWN_PARTITION = 0
 """Where Icefloe's events of every connector go: a key would move when the topic gets partitions."""
 

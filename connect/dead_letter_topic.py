@@ -23,9 +23,9 @@ from connect.deadletter import Origin, origin
 from connect.errors import ConfigError, DataLost, RetriableError
 from connect.gateways.kafka import LogReader, Message, Stage, TransactionalProducer
 from connect.gateways.kafka_admin import KafkaAdmin
-from connect.herder.layouts import source_partitions
 from connect.layout import TopicPartition
 from connect.records import KafkaRecord
+from connect.source_partitions import source_partitions
 
 GROUPS_MAX: Final = 10_000
 TRANSACTION_RECORDS: Final = 500

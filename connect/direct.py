@@ -16,8 +16,8 @@ from connect.errors import ConfigError
 from connect.gateways.catalog import CatalogGateway, open_catalog
 from connect.gateways.kafka import LogReader, client_properties
 from connect.gateways.kafka_admin import KafkaAdmin
-from connect.herder.layouts import source_partitions
 from connect.layout import TopicPartition
+from connect.source_partitions import source_partitions
 
 
 @dataclass(frozen=True, slots=True)

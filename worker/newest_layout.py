@@ -8,7 +8,7 @@ from __future__ import annotations
 from connect.config.connector import ConnectorConfig
 from connect.errors import Fenced
 from connect.gateways.kafka import client_properties
-from connect.herder.store import read_connector
+from connect.herder.connector_reader import read_connector
 from connect.source_floor import SourceFloor
 from worker.wiring import TaskAssignment, Wiring
 

@@ -23,7 +23,7 @@ from connect.config.declarations import (
     prefix_of,
 )
 from connect.config.iceberg_keys import UNKNOWN_TO_USERS
-from connect.config.keys import Key, invalid, missing, shown, typed
+from connect.config.keys import Key, Raw, invalid, missing, shown, typed
 from connect.config.overrides import override_errors
 from connect.config.placeholders import has_placeholder
 from connect.errors import ConfigError
@@ -33,8 +33,6 @@ from connect.table_names import NameTemplate, topic_map
 from connect.tables.location import check_location
 from connect.tables.partition_spec import parse_terms
 from connect.tables.sort_order import parse_sort_terms
-
-Raw = Mapping[str, "str | None"]
 
 NULL_VALUE = "Null value can not be supplied as the configuration value."
 EITHER_TOPICS = "Must configure one of topics or topics.regex"

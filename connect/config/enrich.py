@@ -8,8 +8,8 @@ from typing import Literal
 
 from connect.config import versions
 from connect.config.bounds import ALIAS_CHARACTERS_MAX, ALIASES_MAX
-from connect.config.check import Checked, Raw, check_keys
-from connect.config.keys import REQUIRED, Key, invalid, list_of
+from connect.config.check import Checked, check_keys
+from connect.config.keys import REQUIRED, Key, Raw, invalid, list_of
 from connect.config.plugins import INTERFACES, Plugin, Plugins
 from connect.transforms.sql import is_sql, misplaced
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from connect.config.check import Checked, Raw, check_framework
+from connect.config.check import Checked, check_framework
+from connect.config.keys import Raw
 from connect.config.overrides import split
 from connect.errors import ConfigError
 from connect.table_names import HOLE, topic_map

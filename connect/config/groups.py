@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connect.config.check import Raw
+from connect.config.keys import Raw
 
 CONTROL = "iceberg.control.group-id"
 CONNECT = "iceberg.connect.group-id"

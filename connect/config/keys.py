@@ -7,7 +7,7 @@ and some parse them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -15,6 +15,8 @@ _JAVA_BLANKS: Final = "".join(map(chr, range(33)))
 """What Java's ``trim`` takes away: control characters too, no-break spaces not."""
 _BLANKS: Final = " \t\n\r\f\v"
 
+Raw = Mapping[str, "str | None"]
+"""A configuration as sent: text, or null, by key."""
 KeyType = Literal[
     "STRING", "INT", "LONG", "SHORT", "DOUBLE", "BOOLEAN", "LIST", "CLASS", "PASSWORD"
 ]

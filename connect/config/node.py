@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from connect.config.invalid_config import InvalidConfigError
 from connect.config.keys import Key, missing, typed
 from connect.config.node_keys import NODE_KEYS
 from connect.config.node_prefixes import NODE_PREFIXES
-from connect.config.parse import InvalidConfigError
 from connect.config.properties_file import parse_properties
 from connect.errors import ConfigError
 

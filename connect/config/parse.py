@@ -8,7 +8,6 @@ from typing import Literal
 
 from connect.config.check import (
     Checked,
-    Raw,
     check_connector,
     check_framework,
     check_nulls,
@@ -30,7 +29,8 @@ from connect.config.declarations import (
 )
 from connect.config.enrich import check_aliases
 from connect.config.groups import named_group
-from connect.config.keys import list_of
+from connect.config.invalid_config import InvalidConfigError
+from connect.config.keys import Raw, list_of
 from connect.config.location_policy import (
     METADATA_PATH,
     PATH_PROPERTIES,
@@ -57,21 +57,6 @@ _LOCATION_KEYS = frozenset({"iceberg.tables.default-location"}) | {
     for kind in ("auto-create", "write")
     for name in (*PATH_PROPERTIES, METADATA_PATH)
 }
-
-
-class InvalidConfigError(ConfigError):
-    """A configuration with everything that is wrong with it.
-
-    Attributes:
-        errors: sentences per key.
-    """
-
-    def __init__(self, connector: str | None, errors: Mapping[str, list[str]]) -> None:
-        lines = [f"{name}: {text}" for name, sentences in errors.items() for text in sentences]
-        super().__init__(
-            f"{len(lines)} error(s) in the configuration: " + "; ".join(lines), connector=connector
-        )
-        self.errors = {name: tuple(sentences) for name, sentences in errors.items()}
 
 
 def parse(

@@ -14,10 +14,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from connect.config.check import Checked, Raw, check_connector, nearest, split_terms
+from connect.config.check import Checked, check_connector, nearest, split_terms
 from connect.config.given import Given, Rule
 from connect.config.iceberg_keys import CONTROL_TOPIC, topic_name
-from connect.config.keys import invalid, missing
+from connect.config.keys import Raw, invalid, missing
 from connect.config.no_effect import no_effect
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import catalog_kind, client_config

@@ -16,13 +16,13 @@ from typing import Any, Literal
 
 from connect.config import groups, versions
 from connect.config.bounds import SENTENCE_CHARACTERS_MAX, check_resolved, check_size
-from connect.config.check import Checked, Raw, check_framework, check_keys, check_nulls
+from connect.config.check import Checked, check_framework, check_keys, check_nulls
 from connect.config.client_keys import CLIENT_KEYS
 from connect.config.client_policy import ClientPolicy
 from connect.config.enrich import check_aliases
 from connect.config.framework_keys import GROUPS
 from connect.config.iceberg_keys import CONTROL_TOPIC
-from connect.config.keys import Key, invalid, typed
+from connect.config.keys import Key, Raw, invalid, typed
 from connect.config.masking import Masker
 from connect.config.overrides import PREFIXES
 from connect.config.plugins import OWN_CONVERTER_KEYS, Plugin, Plugins, PluginType

@@ -128,7 +128,8 @@ def validate(
 
 def _offline(item: Desired) -> list[str]:
     # with every converter and transformation: the commands that ask a node need none of it
-    from connect.config.parse import InvalidConfigError, parse  # noqa: PLC0415 - on use
+    from connect.config.invalid_config import InvalidConfigError  # noqa: PLC0415 - on use
+    from connect.config.parse import parse  # noqa: PLC0415 - on use
     from connect.config.together import check_sink  # noqa: PLC0415 - on use
 
     found: Mapping[str, Iterable[str]] = {}

@@ -23,6 +23,7 @@ from connect.config.node import NodeConfig
 from connect.config.parse import parse
 from connect.config.providers import Providers
 from connect.config.reserved_topics import control_topics, node_topics, refuse_reserved
+from connect.control_log import CONTROL_TOPIC_CONFIG
 from connect.errors import ConfigError, DataLost, RetriableError
 from connect.gateways.kafka import client_properties
 from connect.gateways.kafka_admin import KafkaAdmin
@@ -33,7 +34,6 @@ from connect.herder.fencing import (
 )
 from connect.herder.layouts import (
     next_layout,
-    source_partitions,
     task_count,
     with_deleted_topics,
 )
@@ -45,8 +45,7 @@ from connect.herder.store import ConfigStore
 from connect.layout import Layout, TopicPartition
 from connect.logs import logger
 from connect.metrics import counter
-
-CONTROL_TOPIC_CONFIG = {"cleanup.policy": "delete", "retention.ms": str(7 * 24 * 3600 * 1000)}
+from connect.source_partitions import source_partitions
 
 _log = logger("herder")
 

@@ -14,13 +14,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from connect.clock import Clock, SystemClock
+from connect.clock import Clock
 from connect.config.node import NodeConfig
 from connect.errors import Fenced
-from connect.gateways.kafka import LogReader, client_properties
+from connect.gateways.kafka import client_properties
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.herder import records, state
-from connect.herder.log import CompactedLog, StorageTopic, read_all
+from connect.herder.log import CompactedLog, StorageTopic
 from connect.herder.placement import Places
 from connect.herder.records import LOGGER, Record, TargetState
 from connect.herder.state import ConfigState, ConnectorState, Leader
@@ -234,44 +234,3 @@ class ConfigStore:
             name = self._state.apply(key, decoded)
         if name is not None:
             self._on_change(name)
-
-
-def read_layouts(
-    properties: Mapping[str, str], topic: str, connector: str
-) -> tuple[Layout | None, int | None]:
-    """Read the config topic to its end, for a task's own check at start.
-
-    Args:
-        properties: Java-named client properties.
-        topic: ``config.storage.topic``.
-        connector: connector name.
-
-    Returns:
-        The connector's latest layout (None when it has none or is deleted), and the number of
-        the newest layout that is ready.
-
-    Raises:
-        RetriableError: the broker is away.
-    """
-    found = read_connector(properties, topic, connector)
-    return found.layout, found.ready
-
-
-def read_connector(properties: Mapping[str, str], topic: str, connector: str) -> ConnectorState:
-    """As ``read_layouts``, with everything that is stored of the connector."""
-    fold = ConfigState()
-
-    def on_record(key: str, value: bytes | None) -> None:
-        try:
-            fold.apply(key, records.decode(value))
-        except ValueError:
-            return
-
-    admin = KafkaAdmin(properties)
-    reader = LogReader({**properties, "fetch.max.wait.ms": "10"})
-    try:
-        read_all(admin, reader, topic, on_record, clock=SystemClock())
-    finally:
-        reader.close()
-        admin.close()
-    return fold.get(connector)

@@ -12,13 +12,13 @@ from functools import partial
 
 from connect.config.connector import ConnectorConfig
 from connect.config.groups import group_key
+from connect.control_log import CONTROL_TOPIC_CONFIG
 from connect.errors import IcefloeError, RetriableError
 from connect.gateways.kafka import client_properties
 from connect.gateways.kafka_admin import KafkaAdmin
-from connect.herder.deploy import CONTROL_TOPIC_CONFIG
-from connect.herder.layouts import source_partitions
 from connect.layout import TopicPartition
 from connect.preflight.checks import Check
+from connect.source_partitions import source_partitions
 
 CONTROL = "iceberg.control.topic"
 LETTERS = "errors.deadletterqueue.topic.name"

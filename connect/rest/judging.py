@@ -17,9 +17,10 @@ from connect.config.bounds import ERRORS_CHARACTERS_MAX
 from connect.config.client_policy import ClientPolicy
 from connect.config.groups import group_key, source_group
 from connect.config.iceberg_keys import DEFAULT_CONTROL_TOPIC
+from connect.config.invalid_config import InvalidConfigError
 from connect.config.location_policy import EVERYWHERE, LocationPolicy
 from connect.config.masking import Masker
-from connect.config.parse import InvalidConfigError, granted_tables, parse
+from connect.config.parse import granted_tables, parse
 from connect.config.plugins import Plugin, Plugins
 from connect.config.reserved_topics import control_topics, source_topics
 from connect.config.static_tables_policy import EVERY_STATIC_TABLE, StaticTablesPolicy

@@ -20,7 +20,7 @@ from connect.embedded.verify import committed_records
 from connect.errors import RetriableError
 from connect.gateways.catalog import open_catalog
 from connect.gateways.kafka_admin import KafkaAdmin
-from connect.herder.store import read_layouts
+from connect.herder.connector_reader import read_layouts
 from connect.layout import Layout, TopicPartition
 from tests.faults import checkers
 from tests.faults.checkers import Log

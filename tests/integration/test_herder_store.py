@@ -7,11 +7,12 @@ from connect.clock import SystemClock
 from connect.embedded.broker import Broker
 from connect.errors import ConfigError, Fenced
 from connect.gateways.kafka_admin import KafkaAdmin
+from connect.herder.connector_reader import read_layouts
 from connect.herder.log import StorageTopic
 from connect.herder.state import Leader
 from connect.herder.status_state import NodeWord, Running, Status
 from connect.herder.status_store import StatusStore
-from connect.herder.store import ConfigStore, StoreSettings, read_layouts
+from connect.herder.store import ConfigStore, StoreSettings
 from connect.layout import Layout, TopicPartition, spread
 
 pytestmark = pytest.mark.kafka

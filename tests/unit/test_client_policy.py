@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from connect.config.client_policy import ClientPolicy
+from connect.config.invalid_config import InvalidConfigError
 from connect.config.overrides import PREFIXES
-from connect.config.parse import InvalidConfigError, parse
+from connect.config.parse import parse
 from connect.config.plugins import BUILT_IN
 from connect.config.providers import Providers, resolve
 from connect.config.validate import validate

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from connect.config.check import check_connector
 from connect.config.declarations import CONNECTOR_KEYS, FRAMEWORK_KEYS
-from connect.config.parse import InvalidConfigError, parse
+from connect.config.invalid_config import InvalidConfigError
+from connect.config.parse import parse
 
 GOOD = {
     "name": "orders",

@@ -10,7 +10,6 @@ from connect.errors import ConfigError
 from connect.herder.layouts import (
     layout_for,
     next_layout,
-    source_partitions,
     task_count,
     with_deleted_topics,
 )
@@ -18,6 +17,7 @@ from connect.herder.placement import Places, Unit, place
 from connect.herder.records import layout_records
 from connect.herder.state import ConfigState, ConnectorState
 from connect.layout import Layout, TopicPartition
+from connect.source_partitions import source_partitions
 
 TOPICS = {"a": 2, "b-1": 1, "b-2": 1, "__consumer_offsets": 4, "control-iceberg": 1, "dlq": 1}
 

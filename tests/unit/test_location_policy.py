@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from connect.config.invalid_config import InvalidConfigError
 from connect.config.location_policy import EVERYWHERE, LocationPolicy, grant_of
-from connect.config.parse import InvalidConfigError, parse
+from connect.config.parse import parse
 from tests.unit.test_config_together import GOOD
 
 USERS = {"icefloe.rest.users.file": "users.yaml"}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from connect.config.client_names import ALLOWED, REFUSED
+from connect.config.invalid_config import InvalidConfigError
 from connect.config.overrides import CLIENT_KEYS, PREFIXES, handed_on, is_refused
-from connect.config.parse import InvalidConfigError, parse
+from connect.config.parse import parse
 from connect.config.plugins import BUILT_IN
 from connect.config.validate import validate
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from connect.config.parse import InvalidConfigError, parse
+from connect.config.invalid_config import InvalidConfigError
+from connect.config.parse import parse
 from connect.config.plugins import BUILT_IN
 from connect.config.validate import validate
 from connect.errors import ConfigError, RetriableError, trace_of

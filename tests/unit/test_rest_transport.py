@@ -18,8 +18,8 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from connect.clock import SystemClock
+from connect.config.invalid_config import InvalidConfigError
 from connect.config.node import NodeConfig
-from connect.config.parse import InvalidConfigError
 from connect.errors import ConfigError
 from connect.rest import gate
 from connect.rest.app import create_app
