@@ -39,9 +39,9 @@ def running_browser() -> Iterator[Browser]:
     path = browser_path()
     if path is None:
         pytest.skip(NONE)
-    expect.set_options(timeout=30_000)
+    expect.set_options(timeout=120_000)
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=FLAGS, timeout=60_000)
+        browser = driver.chromium.launch(executable_path=path, args=FLAGS, timeout=180_000)
         yield browser
         browser.close()
 
@@ -68,7 +68,7 @@ class Visit:
         self.page.on("request", lambda r: self.asked.append(f"{r.method} {_path(r.url)}"))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("console", self._heard)
-        self.page.set_default_timeout(30_000)
+        self.page.set_default_timeout(120_000)
 
     def _heard(self, message: Any) -> None:
         if message.type in {"error", "warning"}:

@@ -23,9 +23,9 @@ from connect.embedded import jars
 from connect.embedded.child import ChildProcess, free_port
 from connect.embedded.java import find_java
 
-START_TIMEOUT_MS = 90_000
+START_TIMEOUT_MS = 180_000
 STOP_TIMEOUT_MS = 30_000
-WAIT_S = 90
+WAIT_S = 180
 _LOGGING = """rootLogger.level = WARN
 rootLogger.appenderRef.out.ref = out
 appender.out.type = Console

@@ -6,6 +6,8 @@ Many tests wait for brokers, nodes and tables, and leave a core idle on which ot
 Rules of this file:
 - A lane of the suite is whole folders: what a session shares belongs to one lane, and nothing is
   shared between lanes but the machine.
+- No more than ``AT_A_TIME`` lanes run beside each other. The others wait for a place, in their
+  order: those that wait for brokers and nodes come first.
 - A folder that is not named here is in the lane of those that only compute: none is forgotten.
   That lane takes what processor time the others leave, and slows none of them down.
 - What a lane printed is shown when it ends, a failed lane's last: the end of the output is a
@@ -24,8 +26,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-WAITING = {"whole": {"attack", "e2e"}, "parts": {"contract", "integration"}}
+WAITING = {"whole": {"attack", "e2e"}, "parts": {"integration"}, "contract": {"contract"}}
 REST = "rest"
+AT_A_TIME = 3  # more of them on two cores, and waits within a test become long
 LEFTOVERS = 5  # niceness
 REPORTS = Path("build")
 TOLD_EVERY_S = 60
@@ -49,10 +52,11 @@ class Lane:
     arguments: Sequence[str]
     niceness: int = 0
     process: subprocess.Popen[bytes] = field(init=False)
-    began_s: float = field(init=False, default_factory=time.monotonic)
+    began_s: float = field(init=False)
 
     def start(self) -> None:
         """Start it; what it prints goes to a file."""
+        self.began_s = time.monotonic()
         REPORTS.mkdir(exist_ok=True)
         cache = f"cache_dir=.pytest_cache/{self.name}"
         command = [sys.executable, "-m", "pytest", *self.folders, "-o", cache, *self.arguments]
@@ -110,14 +114,16 @@ def halves(arguments: Sequence[str]) -> list[Lane]:
 
 def run(wanted: Sequence[Lane]) -> int:
     """Run lanes beside each other; the exit status, pytest's own of a lane that failed."""
+    to_start = list(wanted)
     left: list[Lane] = []
     failed: list[Lane] = []
     told_s = time.monotonic()
     try:
-        for lane in wanted:
-            lane.start()
-            left.append(lane)
-        while left:
+        while to_start or left:
+            while to_start and len(left) < AT_A_TIME:
+                lane = to_start.pop(0)
+                lane.start()
+                left.append(lane)
             time.sleep(0.2)
             for lane in [lane for lane in left if lane.process.poll() is not None]:
                 left.remove(lane)

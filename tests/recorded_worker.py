@@ -68,7 +68,7 @@ class FileSink:
         self._tell("STOPPED")
 
     def _commit(self, reader: Consumer) -> None:
-        known = reader.list_topics(timeout=10).topics
+        known = reader.list_topics(timeout=60).topics
         there = [
             p
             for p in self._partitions
@@ -77,8 +77,8 @@ class FileSink:
         if not there:
             return
         moved = []
-        for held in reader.committed(there, timeout=10):
-            end = reader.get_watermark_offsets(held, timeout=10)[1]
+        for held in reader.committed(there, timeout=60):
+            end = reader.get_watermark_offsets(held, timeout=60)[1]
             if end > max(0, held.offset):
                 moved.append(TopicPartition(held.topic, held.partition, end))
         if moved and not self._stopping.is_set():

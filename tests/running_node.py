@@ -13,7 +13,7 @@ from connect.herder.connector_reader import read_layouts
 from tests.command_line import icefloe
 from tests.node_starter import STARTER, NodeProcess
 
-TIMEOUT_S = 90
+TIMEOUT_S = 150
 FOLDER = Path(__file__).parent
 
 

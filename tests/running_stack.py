@@ -26,7 +26,7 @@ from connect.herder.connector_reader import read_layouts
 from tests.command_line import icefloe
 from tests.stack import unique_name
 
-TIMEOUT_S = 150
+TIMEOUT_S = 400  # the default commit interval, and more, on a machine with other work
 POLL_S = 0.2
 INTERVAL_MS = "1000"
 CONFIG_TOPIC = "icefloe-configs"
@@ -246,6 +246,11 @@ class RunningStack:
         (node,) = (process for process in children if file in _arguments(process))
         found = [node, *node.children(recursive=True)]
         return [(process, _arguments(process)) for process in found]
+
+    def node_cpu_s(self) -> float:
+        """Processor time that the node's own process has taken, which holds its API up."""
+        spent = self.processes()[0][0].cpu_times()
+        return float(spent.user + spent.system)
 
     def child(self, name: str) -> psutil.Process:
         """The ``worker`` or the ``coordinator`` process."""

@@ -21,7 +21,7 @@ from connect.embedded.broker import Broker
 from connect.embedded.child import ChildProcess, free_port
 from connect.embedded.java import find_java
 
-START_TIMEOUT_MS = 120_000
+START_TIMEOUT_MS = 180_000
 STOP_TIMEOUT_MS = 10_000
 S3_BUCKET = "warehouse"
 S3_KEY = "testing"
@@ -56,7 +56,7 @@ class Topics:
 
     def _has_leaders(self, name: str, partitions: int) -> bool:
         """Whether the broker tells every client of the topic by now."""
-        found = self._admin.list_topics(name, timeout=10).topics[name].partitions
+        found = self._admin.list_topics(name, timeout=60).topics[name].partitions
         return len(found) == partitions and all(p.leader >= 0 for p in found.values())
 
 

@@ -172,7 +172,7 @@ class Rig:
             yield task
         finally:
             task.stop()
-            thread.join(60)
+            thread.join(150)
         assert not thread.is_alive()
 
     def _run(self, task: ConnectorTask) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.attacked_stack import BOB, AttackedStack
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
-GENEROUS_S = 10.0
+GENEROUS_S = 10.0  # of the node's processor time: what else the machine does does not count
 SLOW = {
     "ambiguous": "((a|a|b-s|o|u|r|c|e|[a-z-])+)+[0-9]x",
     "look-ahead": r"(?!q)(?:(?:[a-z0-9_-]{1,1000}){1,1000}){1,1000}!",
@@ -26,17 +26,17 @@ TOPICS = 40
 def while_others_are_served(attacked: AttackedStack, act: Callable[[], httpx.Response]) -> int:
     """The attack's status; meanwhile health and another tenant get their answers."""
     with ThreadPoolExecutor(1) as pool:
-        started_s = time.monotonic()
+        started_s = attacked.node_cpu_s()
         attack = pool.submit(act)
         while True:
-            asked_s = time.monotonic()
+            asked_s = attacked.node_cpu_s()
             assert attacked.nobody.call("GET", "/health").status_code == 200
             assert attacked.bob.call("GET", f"/connectors/{BOB}/status").status_code == 200
-            assert time.monotonic() - asked_s < GENEROUS_S
+            assert attacked.node_cpu_s() - asked_s < GENEROUS_S
             if attack.done():
                 break
             time.sleep(0.05)
-        assert time.monotonic() - started_s < 2 * GENEROUS_S
+        assert attacked.node_cpu_s() - started_s < 2 * GENEROUS_S
         return attack.result().status_code
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from tests.attacked_stack import AttackedStack
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 ANSWER_BYTES_MAX = 5_000_000
-ANSWER_S_MAX = 15  # on a loaded machine; what this replaces took minutes, or never ended
+ANSWER_S_MAX = 10  # of the node's processor time; what this replaces took minutes, or never ended
 
 
 def test_no_configuration_holds_the_node_up(attacked: AttackedStack) -> None:
@@ -33,9 +31,9 @@ def test_no_configuration_holds_the_node_up(attacked: AttackedStack) -> None:
     ]
     for change in changes:
         config = {**good, **change, "name": "alice-large"}
-        start = time.monotonic()
+        start_s = attacked.node_cpu_s()
         answer = attacked.alice.validate(config, **{"icefloe.remote": "false"})
-        assert time.monotonic() - start < ANSWER_S_MAX, next(iter(change))
+        assert attacked.node_cpu_s() - start_s < ANSWER_S_MAX, next(iter(change))
         assert answer.status_code in {200, 400}
         assert len(answer.content) < ANSWER_BYTES_MAX
         assert attacked.alice.create("alice-large", config).status_code in {201, 400}

@@ -79,7 +79,7 @@ def test_announcements_sent_again_add_no_row(attacked: AttackedStack) -> None:
     attacked.produce(topic, *numbered(0, 10))
     attacked.rows(table, 10, name)
     events = attacked.records(config[CONTROL])
-    (written,) = [r for r in events if isinstance(decode(r.value()).payload, DataWritten)]
+    written = next(r for r in events if isinstance(decode(r.value()).payload, DataWritten))
     event = decode(written.value())
     payload = event.payload
     assert isinstance(payload, DataWritten)

@@ -24,7 +24,7 @@ def topic_names(broker: Broker) -> set[str]:
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
-    return set(admin.list_topics(timeout=20).topics)
+    return set(admin.list_topics(timeout=60).topics)
 
 
 def test_data_and_port_stay_over_stop_and_kill(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_broker_ends_with_its_parent(tmp_path: Path) -> None:
         child = psutil.Process(int(parent.stdout.readline()))
         parent.send_signal(signal.SIGKILL)
         parent.wait(60)
-    gone, alive = psutil.wait_procs([child], timeout=60)
+    gone, alive = psutil.wait_procs([child], timeout=150)
     assert gone or all(process.status() == psutil.STATUS_ZOMBIE for process in alive)
 
 

@@ -13,7 +13,7 @@ from connect.gateways.kafka_admin import KafkaAdmin
 
 pytestmark = pytest.mark.kafka
 
-TIMEOUT_S = 60
+TIMEOUT_S = 150
 CALL_TIMEOUT_S = 2.0
 SETTLED_S = 3.0
 
@@ -30,7 +30,6 @@ def ask_for_members(servers: str, pipe: Connection) -> None:
             pipe.send(e.code)
 
 
-@pytest.mark.timeout(180)
 def test_questions_to_an_absent_coordinator_harm_nothing(own_broker: Broker) -> None:
     """Each is an error in time; back again, the broker is asked and the process lives."""
     ours, theirs = multiprocessing.Pipe()
@@ -44,12 +43,16 @@ def test_questions_to_an_absent_coordinator_harm_nothing(own_broker: Broker) -> 
         assert ours.poll(TIMEOUT_S), f"no answer; exit code {process.exitcode}"
         return str(ours.recv())
 
-    assert answer() == "[]"
+    def until_answered() -> None:
+        """A broker that has just started may not answer within the limit of a call."""
+        while (said := answer()) != "[]":
+            assert said == "broker_unavailable"
+
+    until_answered()
     own_broker.stop()
     assert [answer() for _ in range(2)] == ["broker_unavailable"] * 2
     own_broker.start()
-    while (said := answer()) != "[]":
-        assert said == "broker_unavailable"
+    until_answered()
     process.join(SETTLED_S)  # what was asked before may be answered only now
     assert process.exitcode is None
     ours.send("")

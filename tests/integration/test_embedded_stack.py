@@ -71,14 +71,14 @@ def test_up_ends_when_asked_goes_on_and_dies_as_one(tmp_path: Path) -> None:
         assert caught.value.code == "state_in_use"
         first.send_signal(signal.SIGTERM)
         assert first.wait(120) == 0
-    _, alive = psutil.wait_procs(family, timeout=60)
+    _, alive = psutil.wait_procs(family, timeout=150)
     assert not alive
     with up(folder) as second:
         url, family = ready(second)
         assert httpx.get(f"{url}/connectors", timeout=60).json() == ["orders"]
         second.kill()
         second.wait(60)
-    _, alive = psutil.wait_procs(family, timeout=90)
+    _, alive = psutil.wait_procs(family, timeout=150)
     assert not alive
 
 

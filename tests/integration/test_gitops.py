@@ -193,7 +193,7 @@ def test_nobody_answers(tmp_path: Path) -> None:
     ):
         done = subprocess.run(
             [sys.executable, "-m", "connect.cli", "status", "--server", server],
-            capture_output=True, text=True, check=False, timeout=60,
+            capture_output=True, text=True, check=False, timeout=150,
             env={"ICEFLOE_PROFILES": str(tmp_path / "none.yaml"), "PATH": ""},
             cwd=Path(__file__).parents[2],
         )  # fmt: skip

@@ -26,7 +26,7 @@ from tests.leader_bench import NAME, Leader
 from tests.stack import Topics, unique_name
 
 pytestmark = pytest.mark.kafka
-WAIT_S = 60
+WAIT_S = 150
 FORGETFUL = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "500"}
 
 

@@ -17,7 +17,7 @@ def test_topics_are_created_on_the_broker(topics: Topics, broker: Broker) -> Non
 
     first, second = topics.create("a", partitions=2), topics.create("a", cleanup_policy="compact")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
-    found = admin.list_topics(timeout=10).topics
+    found = admin.list_topics(timeout=60).topics
     assert first != second
     assert len(found[first].partitions) == 2
     assert second in found

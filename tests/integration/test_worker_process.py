@@ -79,10 +79,10 @@ class Worker:
         """Spark's JVM and Python workers."""
         return psutil.Process(self.process.pid).children(recursive=True)
 
-    def end(self, timeout_s: float = 60) -> int:
+    def end(self, timeout_s: float = 150) -> int:
         """Wait for the exit; the status."""
         status = self.process.wait(timeout_s)
-        self._thread.join(60)
+        self._thread.join(150)
         self.channel.close()
         return status
 
@@ -300,7 +300,7 @@ def test_life_of_a_worker(bench: Bench, topics: Topics) -> None:
     worker.process.send_signal(signal.SIGTERM)
     assert worker.end() == 0
     assert worker.states("good")[-1] == "STOPPED"
-    _, alive = psutil.wait_procs(family, timeout=60)
+    _, alive = psutil.wait_procs(family, timeout=150)
     assert not alive
     assert CANARY not in worker.log.read_text()
     assert not list((bench.folder / "state").glob("icefloe-worker-*"))
@@ -320,7 +320,7 @@ def test_what_a_killed_worker_left_is_removed_by_the_next(bench: Bench) -> None:
     left, family = folders(first), first.children()
     os.killpg(first.process.pid, signal.SIGKILL)
     assert first.end() == -signal.SIGKILL
-    psutil.wait_procs(family, timeout=60)
+    psutil.wait_procs(family, timeout=150)
     assert all(folder.exists() for folder in left)
     second = bench.start()
     own = folders(second)
@@ -335,7 +335,7 @@ def test_end_of_the_node_ends_the_worker(bench: Bench) -> None:
     """End of stream on the pipe: the worker drains and ends with 0."""
     worker = bench.start()
     worker.channel.close()
-    assert worker.process.wait(60) == 0
+    assert worker.process.wait(150) == 0
 
 
 def test_newer_layout_keeps_a_task_from_starting(bench: Bench, topics: Topics) -> None:
@@ -363,7 +363,7 @@ def test_killed_worker_is_taken_over_without_loss(bench: Bench, topics: Topics, 
     family = first.children()
     bench.ask("killed")
     assert first.end() == -signal.SIGKILL
-    _, alive = psutil.wait_procs(family, timeout=60)
+    _, alive = psutil.wait_procs(family, timeout=150)
     assert not alive, "Spark's JVM outlived its driver"
     second = bench.start()
     second.channel.send(command)

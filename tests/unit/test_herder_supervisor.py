@@ -97,12 +97,12 @@ def test_a_frozen_child_is_replaced(tmp_path: Path) -> None:
     spec = ChildSpec("worker", command, tmp_path / "worker.log", {}, dict(os.environ))
     policy = BackoffPolicy(first_ms=10, longest_ms=50)
     made = Child(
-        spec, lambda _, event: events.put(event), SystemClock(), policy, silence_ms_max=2_000
+        spec, lambda _, event: events.put(event), SystemClock(), policy, silence_ms_max=5_000
     )
     made.start()
     try:
         first = events.get(timeout=WAIT_S)
-        for _ in range(8):
+        for _ in range(20):
             made.send({"op": "echo", "text": "alive"})
             assert events.get(timeout=WAIT_S)["event"] == "echo"
             time.sleep(0.3)

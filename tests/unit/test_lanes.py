@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lanes import NOTHING_SELECTED, TESTS, Lane, halves, lanes, run
+from tests.lanes import AT_A_TIME, NOTHING_SELECTED, TESTS, Lane, halves, lanes, run
 
 
 def test_every_folder_with_tests_is_in_one_lane() -> None:
@@ -50,6 +50,33 @@ def test_a_lane_without_chosen_tests_is_no_failure(
     chosen = [Lane(name, ["test_good.py"], ["-k", name]) for name in ("test_a", "nothing")]
     assert run(chosen) == 0
     assert run(chosen[1:]) == NOTHING_SELECTED
+
+
+def test_no_more_lanes_than_places_run_beside_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others wait for a place; each is run, and a failure of the last one counts."""
+    _in_bare_folder(tmp_path, monkeypatch)
+    running: set[str] = set()
+    most = 0
+
+    class Counted(Lane):
+        def start(self) -> None:
+            nonlocal most
+            super().start()
+            running.add(self.name)
+            most = max(most, len(running))
+
+        def show(self) -> None:
+            super().show()
+            running.discard(self.name)
+
+    (tmp_path / "test_good.py").write_text("def test_a(): pass\n")
+    (tmp_path / "test_wrong.py").write_text("def test_a(): assert not 'a fault'\n")
+    good = [Counted(f"good-{n}", ["test_good.py"], []) for n in range(AT_A_TIME + 1)]
+    assert run([*good, Counted("wrong", ["test_wrong.py"], [])]) == 1
+    assert most == AT_A_TIME
+    assert not running
 
 
 def _in_bare_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

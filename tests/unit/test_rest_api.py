@@ -87,7 +87,7 @@ def test_a_large_body_is_refused(server: RestServer) -> None:
     over = server.send("POST", "/connectors", b" " * (BODY_BYTES_MAX + 1), headers)
     assert (over.status, over.json()["error_code"]) == (413, 413)
     assert server.send("POST", "/connectors", b" " * BODY_BYTES_MAX, headers).status == 400
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     chunks = iter([b" " * 65536] * 17)
     connection.request("POST", "/connectors", chunks, headers, encode_chunked=True)
     assert connection.getresponse().status == 413
