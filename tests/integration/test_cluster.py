@@ -33,7 +33,7 @@ class Nodes:
                 broker.bootstrap_servers,
                 **{
                     "group.id": folder.name,
-                    "session.timeout.ms": "6000",  # the least that brokers allow
+                    "session.timeout.ms": "12000",  # a busy machine may be silent for seconds
                     "heartbeat.interval.ms": "500",
                     "icefloe.drain.grace.ms": "30000",
                 },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 from confluent_kafka.admin import (
@@ -39,16 +40,18 @@ def control(bench: Bench) -> TopicPartition:
 
 def _stopped(bench: Bench) -> DataLost:
     """How the coordinator ends; rounds are answered with new rows as long as it starts any."""
+    numbers = itertools.count(100)
     with Running(bench.coordinator()) as running:
-        for number in range(100, 140):
-            if running.error is not None:
-                break
+
+        def ended() -> BaseException | None:
             asked = [e.payload for e in bench.read() if isinstance(e.payload, StartCommit)]
             new = [p.commit_id for p in asked if p.commit_id not in bench.answered]
-            if new:
+            if new and running.error is None:
                 bench.answered.update(new)
-                bench.answer(new[-1], number)
-        error = until(lambda: running.error)
+                bench.answer(new[-1], next(numbers))
+            return running.error
+
+        error = until(ended)
     assert isinstance(error, DataLost)
     return error
 

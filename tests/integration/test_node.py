@@ -227,15 +227,22 @@ def test_failures_restart_with_back_off_except_final_ones(
     assert restarted.json()["connector"]["state"] == "RESTARTING"
     node.running("c", tasks=1)
     (node.folder / "fail-c-0").write_text(json.dumps({"code": "fenced", "retriable": False}))
+    before = _starts(node)
     assert node.call("POST", "/connectors/c/tasks/0/restart").status_code == 204
-    node.until(lambda: not (node.folder / "fail-c-0").exists())
-    node.running("c", tasks=1)  # to run it here is safe: its id decides who writes
+    # to run it here again is safe: its id decides who writes
+    node.until(lambda: _starts(node) == before + 2)
+    node.running("c", tasks=1)
     (node.folder / "fail-c-0").write_text(json.dumps(final))
     assert node.call("POST", "/connectors/c/tasks/0/restart").status_code == 204
     node.until(lambda: node.status("c") == ("RUNNING", ["FAILED"]))
     assert node.call("POST", "/connectors/c/tasks/0/restart").status_code == 204
     node.running("c", tasks=1)
     assert node.call("POST", "/connectors/c/tasks/7/restart").status_code == 404
+
+
+def _starts(node: RunningNode) -> int:
+    """How often the worker was told to start the connector's task."""
+    return sum(command["op"] == "start" for command in node.commands("worker", "c"))
 
 
 def test_a_configuration_that_cannot_run_is_shown(node: RunningNode, topics: Topics) -> None:
