@@ -57,7 +57,7 @@ from connect.rest.app import ApiSettings, create_app
 from connect.rest.auth import Users
 from connect.rest.connections import GuardedListener
 from connect.rest.herder_api import Health, NodeInfo
-from connect.rest.loggers import LEVELS, LogLevels
+from connect.rest.log_levels import LEVELS, LogLevels
 from connect.rest.transport import http_server, tls, trust_of_peers
 from connect.signals import on_signals
 from connect.statsd_reporter import StatsdReporter

@@ -7,16 +7,16 @@ strings. What Kafka answers with 500 is 400 here, with the same body shape.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
+from pydantic import BaseModel, RootModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from connect.config.bounds import KEYS_MAX
 from connect.rest.errors import ApiError
+from connect.rest.models import RULE_BROKEN, NumberText
 
-
-class NumberText(str):
-    """A number as it was written."""
-
-    __slots__ = ()
+M = TypeVar("M", bound=BaseModel)
 
 
 def parse_json(body: bytes) -> Any:
@@ -51,45 +51,50 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number in JSON")
 
 
-def as_object(value: Any, what: str, known: Collection[str] | None = None) -> dict[str, Any]:
-    """The value as an object with no other than the known fields.
+def read_model(model: type[M], content: bytes) -> M:
+    """Read a body as a model.
 
     Raises:
-        ApiError: 400, it is something else or has an unknown field.
+        ApiError: 400, it is not JSON, or not valid; says what is wrong with which field.
     """
+    value = parse_json(content)
     if not isinstance(value, dict):
-        raise ApiError(400, f"{what} must be a JSON object, not {_kind(value)}")
-    if known is not None:
-        for field in value:
-            if field not in known:
-                raise ApiError(
-                    400, f'Unrecognized field "{field}" in {what}; known: {", ".join(known)}'
-                )
-    return value
+        raise ApiError(400, f"{_what(model)} must be a JSON object, not {_kind(value)}")
+    if len(value) > KEYS_MAX:
+        raise ApiError(400, f"{_what(model)} has {len(value)} fields, more than {KEYS_MAX}")
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:  # all wrong fields are in it: the models bound them
+        first = error.errors(include_url=False)[0]
+        raise ApiError(400, _sentence(model, first)) from None
 
 
-def as_text(value: Any, what: str) -> str | None:
-    """A scalar as text; null stays None.
-
-    Raises:
-        ApiError: 400, it is an object or a list.
-    """
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return str(value)
-    raise ApiError(400, f"{what} must be a string, not {_kind(value)}")
+_EXPECTED = {
+    "dict_type": "a JSON object",
+    "model_type": "a JSON object",
+    "list_type": "a list",
+    "string_type": "a string",
+    "bool_type": "true or false",
+}
 
 
-def as_config(value: Any, what: str = "the configuration") -> dict[str, str | None]:
-    """An object of scalars as a map of strings; nulls stay.
+def _sentence(model: type[BaseModel], error: ErrorDetails) -> str:
+    if error["type"] == RULE_BROKEN:
+        return error["msg"]
+    place = ".".join(map(str, error["loc"])) or _what(model)
+    if error["type"] == "extra_forbidden":
+        known = ", ".join(model.model_fields)
+        return f'Unrecognized field "{place}" in {_what(model)}; known: {known}'
+    if error["type"] == "missing":
+        return f'"{place}" must be given'
+    expected = _EXPECTED.get(error["type"])
+    if expected is None:
+        return f'"{place}" is not valid: {error["msg"]}'
+    return f'"{place}" must be {expected}, not {_kind(error["input"])}'
 
-    Raises:
-        ApiError: 400, it is something else.
-    """
-    return {name: as_text(item, f'"{name}"') for name, item in as_object(value, what).items()}
+
+def _what(model: type[BaseModel]) -> str:
+    return "the configuration" if issubclass(model, RootModel) else "the request"
 
 
 def _kind(value: Any) -> str:

@@ -16,14 +16,17 @@ import contextlib
 import ipaddress
 import resource
 import socket
+from functools import lru_cache
 from typing import Any, Self
 
 CONNECTIONS_MAX = 1_000
 SOURCE_MAX = 250
 HANDSHAKE_S = 10.0
+SOURCES_KNOWN = 1_000
 _IPV6_NETWORK_BITS = 64  # what one customer of a provider has
 
 
+@lru_cache(maxsize=SOURCES_KNOWN)
 def source_of(host: str) -> str:
     """What counts as one address: an IPv4 address, or the network of an IPv6 address."""
     try:

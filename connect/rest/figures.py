@@ -17,9 +17,9 @@ from typing import Any, Final, TypeAlias
 
 from connect.clock import Clock
 from connect.errors import IcefloeError
+from connect.rest.access import Credentials
 from connect.rest.herder_api import ConnectorStatus, HerderApi, UnavailableError
-from connect.rest.peers import FORWARD, Peers
-from connect.rest.routes import Call
+from connect.rest.peers import Peers
 
 ASK_S: Final = 2.0
 ASKING_MAX: Final = 8
@@ -77,15 +77,22 @@ class ClusterFigures:
         heard = self._herder.figures(tuple(names.values()))
         return {connector: _figures(found) for connector, found in heard.items()}
 
-    def of(self, call: Call, statuses: Sequence[ConnectorStatus]) -> Gathered:
+    def of(
+        self,
+        credentials: Credentials,
+        statuses: Sequence[ConnectorStatus],
+        *,
+        is_alone: bool = False,
+    ) -> Gathered:
         """Figures of connectors.
 
         Args:
-            call: whose credentials go along.
+            credentials: the caller's; they go along.
             statuses: of the connectors; they say which node runs what.
+            is_alone: ask no other node.
         """
         own = self.own()
-        if FORWARD in call.query:
+        if is_alone:
             return Gathered({s.name: own.get(s.name, _NOTHING) for s in statuses}, {})
         urls = self._herder.nodes()
         wanted = {node for status in statuses for node in _nodes(status)}
@@ -93,7 +100,7 @@ class ClusterFigures:
             n: own for n in wanted if urls.get(n, "") is None
         }
         missing: dict[str, str] = {}
-        asked = self._ask(call, {n: urls.get(n) for n in wanted if n not in heard})
+        asked = self._ask(credentials, {n: urls.get(n) for n in wanted if n not in heard})
         for node, answer in asked.items():
             if isinstance(answer, str):
                 missing[node] = answer
@@ -103,7 +110,7 @@ class ClusterFigures:
         return Gathered(by_connector, dict(sorted(missing.items())))
 
     def _ask(
-        self, call: Call, urls: Mapping[str, str | None]
+        self, credentials: Credentials, urls: Mapping[str, str | None]
     ) -> dict[str, Mapping[str, Figures] | str]:
         """Each node's figures, or why there are none."""
         found: dict[str, Mapping[str, Figures] | str] = {}
@@ -114,7 +121,7 @@ class ClusterFigures:
             elif self._is_silent(node):
                 found[node] = f"it did not answer, and is asked again after {SILENT_MS // 1000} s"
             else:
-                asked[node] = self._pool.submit(self._figures_of, url, call)
+                asked[node] = self._pool.submit(self._figures_of, url, credentials)
         wait(asked.values(), timeout=ASK_S)
         for node, future in asked.items():
             if not future.done():
@@ -131,8 +138,9 @@ class ClusterFigures:
                 found[node] = e.message[:REASON_CHARS]
         return found
 
-    def _figures_of(self, url: str, call: Call) -> Mapping[str, Figures]:
-        answer = self._peers.ask("GET", f"{url}{OVERVIEW}?forward=false", call, timeout_s=ASK_S)
+    def _figures_of(self, url: str, credentials: Credentials) -> Mapping[str, Figures]:
+        url = f"{url}{OVERVIEW}?forward=false"
+        answer = self._peers.ask("GET", url, credentials, timeout_s=ASK_S)
         if answer.status_code != 200:
             raise IcefloeError(f"it answered with HTTP {answer.status_code}")
         try:

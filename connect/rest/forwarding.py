@@ -1,34 +1,59 @@
 """Requests that another node of the cluster answers.
 
 Rules of this file:
-- Any node takes any request. Changes are made by the leader, what only the coordinator's node knows
-  is answered by that one, everything else by whoever was asked.
+- Any node takes any request. Changes are made by the leader; what only the coordinator's node knows
+  is answered by that node; everything else by the node that was asked.
 - A request is passed on as it came, once (``peers``).
 - What was changed through this node is visible to the next request to it.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
 from urllib.parse import quote, urlencode
 
-from connect.rest.described import Described
+from fastapi import Response
+
+from connect.rest.access import Credentials
 from connect.rest.herder_api import ConflictError, HerderApi
 from connect.rest.peers import FORWARD, Peers
-from connect.rest.routes import Answer, Call, Endpoint
 
 FORWARD_TIMEOUT_S: Final = 90.0
 READ_TIMEOUT_S: Final = 10.0
-"""For what changes nothing: whoever looks would rather know that the node is silent."""
+"""For what changes nothing: a client would rather know that the node is silent."""
 READ_BACK_S: Final = 5.0
 POSITION: Final = "icefloe-config-offset"
+"""Header of a leader's answer: how far to read until the change is visible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passable:
+    """A request that can be passed on.
+
+    Attributes:
+        method: HTTP method.
+        path: of the path operation, with its parameters in braces.
+        values: path parameters, decoded.
+        query: query parameters in order, values decoded.
+        body: as sent.
+        credentials: the caller's.
+    """
+
+    method: str
+    path: str
+    values: Mapping[str, str]
+    query: tuple[tuple[str, str], ...]
+    body: bytes
+    credentials: Credentials
 
 
 class Forwarding:
     """Passes requests on.
 
     Args:
-        herder: knows who answers what.
+        herder: knows which node answers what.
         peers: the other nodes.
     """
 
@@ -36,46 +61,38 @@ class Forwarding:
         self._herder = herder
         self._peers = peers
 
-    def around(self, described: Described, endpoint: Endpoint) -> Endpoint:
-        """The endpoint, answered where it has to be."""
-        at = described.at
-        if at == "here":
-            return endpoint
+    def answer(self, at: Literal["leader", "coordinator"], asked: Passable) -> Response | None:
+        """Return the answer of the node that has to give it; None where this node does.
 
-        def serve(call: Call) -> Answer:
-            if described.path.startswith("/admin") and "cluster" not in call.values("scope"):
-                return endpoint(call)
-            url = self._herder.where(at, call.path.get("name"))
-            if url is None:
-                answer = endpoint(call)
-                if at == "leader" and FORWARD in call.query:
-                    return answer.with_headers({POSITION: str(self._herder.position())})
-                return answer
-            if FORWARD not in call.query:
-                return self._ask(url, described, call)
-            if at == "leader":
-                raise ConflictError(
-                    "Cannot complete request because of a conflicting operation (e.g. worker "
-                    "rebalance)"
-                )
-            return endpoint(call)  # the placement changes at this moment: say what is known here
+        Raises:
+            ConflictError: the cluster has no leader at this moment.
+            UnavailableError: the node is starting, or the other one does not answer.
+        """
+        is_local = asked.path.startswith("/admin") and ("scope", "cluster") not in asked.query
+        url = None if is_local else self._herder.where(at, asked.values.get("name"))
+        if url is None:
+            return None
+        if FORWARD not in asked.query:
+            return self._ask(url, asked)
+        if at == "leader":
+            raise ConflictError(
+                "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
+            )
+        return None  # the placement changes at this moment: say what is known on this node
 
-        return serve
-
-    def _ask(self, url: str, described: Described, call: Call) -> Answer:
-        path = described.path.format(**{k: quote(v, safe="") for k, v in call.path.items()})
-        query = urlencode([*call.query, FORWARD])
+    def _ask(self, url: str, asked: Passable) -> Response:
+        path = asked.path.format(**{k: quote(v, safe="") for k, v in asked.values.items()})
+        query = urlencode([*asked.query, FORWARD])
         reply = self._peers.ask(
-            described.method,
+            asked.method,
             f"{url}{path}?{query}",
-            call,
-            timeout_s=READ_TIMEOUT_S if described.method == "GET" else FORWARD_TIMEOUT_S,
-            body=call.body,
+            asked.credentials,
+            timeout_s=READ_TIMEOUT_S if asked.method == "GET" else FORWARD_TIMEOUT_S,
+            body=asked.body,
         )
         position = reply.headers.get(POSITION, "")
         if position.isdecimal():
             self._herder.await_position(int(position), READ_BACK_S)
-        kept = {k: v for k, v in reply.headers.items() if k in {"location", "retry-after"}}
-        kind = reply.headers.get("content-type")
-        text = reply.text if reply.content else None
-        return Answer(reply.status_code, headers=kept, text=text, content_type=kind)
+        passed = {"location", "retry-after", "content-type"}
+        kept = {k: v for k, v in reply.headers.items() if k in passed}
+        return Response(reply.content, reply.status_code, kept)

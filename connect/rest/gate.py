@@ -28,6 +28,7 @@ BODY_BYTES_MAX = 1024 * 1024
 BODY_S = 30.0
 REQUESTS_MAX = 500
 _METHOD_ORDER = ("HEAD", "DELETE", "POST", "GET", "OPTIONS", "PUT", "PATCH")
+_CLEAN = re.compile(r"(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+")  # most paths: nothing to do
 _BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
@@ -89,6 +90,8 @@ def clean_path(raw: str) -> str:
     Raises:
         PathError: the path is ambiguous or cannot be decoded.
     """
+    if _CLEAN.fullmatch(raw):
+        return raw
     if _BAD_PERCENT.search(raw) or "%00" in raw:
         raise PathError("Bad Request")
     segments: list[str] = []
@@ -191,7 +194,7 @@ class Gate:
         except PathError as error:
             await _answer(send, 400, error_body(400, str(error)), "application/json")
             return
-        decoded = unquote_to_bytes(path).decode("utf-8")
+        decoded = unquote_to_bytes(path).decode("utf-8") if "%" in path else path
         inner: dict[str, Any] = {**scope, "path": decoded, "raw_path": path.encode()}
         if scope["method"] == "OPTIONS":
             await self._answer_options(send, decoded)

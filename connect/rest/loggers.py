@@ -1,126 +1,57 @@
-"""``/admin/loggers``: levels of the process's loggers by Kafka Connect's names of levels."""
+"""``/admin/loggers``: levels of the process's loggers."""
 
 from __future__ import annotations
 
-import logging
-import threading
-from typing import Any
+from typing import Annotated, Final
 
-from connect.clock import Clock
-from connect.rest.bodies import as_object, as_text
+from fastapi import APIRouter, Query, Response
+
+from connect.rest import models as m
+from connect.rest.access import rule
+from connect.rest.api_route import ApiRoute, errors
+from connect.rest.dependencies import ServicesDep
 from connect.rest.errors import ApiError
-from connect.rest.herder_api import HerderApi
-from connect.rest.routes import Answer, Call
+from connect.rest.log_levels import LEVELS
 
-LEVELS = {
-    "ALL": 1,
-    "TRACE": 5,
-    "DEBUG": logging.DEBUG,
-    "INFO": logging.INFO,
-    "WARN": logging.WARNING,
-    "ERROR": logging.ERROR,
-    "FATAL": logging.CRITICAL,
-    "OFF": logging.CRITICAL + 50,
-}
-SET_LOGGERS_MAX = 1000
-ROOT = "root"
+router = APIRouter(prefix="/admin/loggers", route_class=ApiRoute, tags=["loggers"])
+
+_ADMIN: Final = rule("admin", "node")
 
 
-def _canonical(name: str) -> str:
-    """The root logger has one name, in any case; other names keep theirs."""
-    return ROOT if name.lower() == ROOT else name
+@router.get("", dependencies=[_ADMIN])
+def list_loggers(services: ServicesDep) -> m.LoggerLevels:
+    """List the loggers and their levels."""
+    return m.LoggerLevels.model_validate(services.log_levels.known())
 
 
-class LogLevels:
-    """Levels of the loggers of this process, with the time they were last set."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._modified_ms: dict[str, int] = {}
-
-    def known(self) -> dict[str, dict[str, Any]]:
-        """Level and time of change of every logger that exists or was set, ``root`` included."""
-        with self._lock:
-            names = {ROOT, *self._modified_ms}
-            names.update(
-                name
-                for name, logger in logging.root.manager.loggerDict.items()
-                if isinstance(logger, logging.Logger)
-            )
-            return {name: self._entry(name) for name in sorted(names)}
-
-    def get(self, name: str) -> dict[str, Any] | None:
-        """Level and time of change of one logger, or None when there is no such logger."""
-        return self.known().get(_canonical(name))
-
-    def set(self, namespace: str, level: str) -> list[str]:
-        """Set a logger and all those below it.
-
-        Args:
-            namespace: a logger's name; it need not exist yet.
-            level: a name of ``LEVELS``.
-
-        Returns:
-            The loggers whose level has changed, sorted.
-        """
-        namespace = _canonical(namespace)
-        with self._lock:
-            if namespace not in self._modified_ms and len(self._modified_ms) >= SET_LOGGERS_MAX:
-                raise ApiError(400, f"more than {SET_LOGGERS_MAX} loggers have been set")
-            is_root = namespace == ROOT
-            names = {namespace, *self._modified_ms, *logging.root.manager.loggerDict}
-            chosen = sorted(
-                n for n in names if is_root or n == namespace or n.startswith(namespace + ".")
-            )
-            changed = [n for n in chosen if self._level(n) != level or n not in self._modified_ms]
-            changed = [n for n in changed if n == namespace or self._level(n) != level]
-            now_ms = self._clock.now_ms()
-            for name in changed:
-                logging.getLogger(None if name == ROOT else name).setLevel(LEVELS[level])
-                self._modified_ms[name] = now_ms
-            return changed
-
-    def _entry(self, name: str) -> dict[str, Any]:
-        return {"level": self._level(name), "last_modified": self._modified_ms.get(name)}
-
-    def _level(self, name: str) -> str:
-        number = logging.getLogger(None if name == ROOT else name).getEffectiveLevel()
-        return max(LEVELS, key=lambda level: (LEVELS[level] <= number, LEVELS[level]))
+@router.get("/{logger}", dependencies=[_ADMIN], responses=errors(404))
+def read_logger(logger: str, services: ServicesDep) -> m.LoggerLevel:
+    """Show the level of a logger."""
+    found = services.log_levels.get(logger)
+    if found is None:
+        raise ApiError(404, f"Logger {logger} not found.")
+    return m.LoggerLevel.model_validate(found)
 
 
-class Loggers:
-    """Endpoints of log levels."""
-
-    def __init__(self, levels: LogLevels, herder: HerderApi) -> None:
-        self._levels = levels
-        self._herder = herder
-
-    def list(self, call: Call) -> Answer:
-        """``GET /admin/loggers``."""
-        del call
-        return Answer(200, self._levels.known())
-
-    def read(self, call: Call) -> Answer:
-        """``GET /admin/loggers/<name>``."""
-        name = call.path["logger"]
-        found = self._levels.get(name)
-        if found is None:
-            raise ApiError(404, f"Logger {name} not found.")
-        return Answer(200, found)
-
-    def set(self, call: Call) -> Answer:
-        """``PUT /admin/loggers/<name>``; ``scope=cluster`` goes to every node."""
-        name = call.path["logger"]
-        body = as_object(call.json(), "the request")
-        text = as_text(body.get("level"), '"level"')
-        if text is None:
-            raise ApiError(400, "Desired 'level' parameter was not specified in request.")
-        level = text.upper()
-        if level not in LEVELS:
-            raise ApiError(404 if text else 400, f"invalid log level '{text}'.")
-        scope = (call.values("scope") or ["worker"])[0]
-        if scope.lower() == "cluster":
-            self._herder.publish_log_level(name, level)
-            return Answer(204)
-        return Answer(200, self._levels.set(name, level))
+@router.put(
+    "/{logger}",
+    response_model=m.ChangedLoggers,
+    dependencies=[rule("admin", "node", at="leader")],
+    responses={204: {"description": "Set on every node"}, **errors(404, 503)},
+)
+def set_logger(
+    logger: str,
+    body: m.SetLevel,
+    services: ServicesDep,
+    scope: Annotated[str, Query(description="worker (this node) or cluster")] = "worker",
+) -> m.ChangedLoggers | Response:
+    """Set the level of a logger and those below it, on this node or on every node."""
+    if body.level is None:
+        raise ApiError(400, "Desired 'level' parameter was not specified in request.")
+    level = body.level.upper()
+    if level not in LEVELS:
+        raise ApiError(404 if body.level else 400, f"invalid log level '{body.level}'.")
+    if scope.lower() == "cluster":
+        services.herder.publish_log_level(logger, level)
+        return Response(status_code=204)
+    return m.ChangedLoggers(services.log_levels.set(logger, level))

@@ -1,26 +1,87 @@
-"""Bodies of requests and answers, for the API's own description (``/icefloe/v1/openapi.json``).
+"""Bodies of requests and answers; the OpenAPI document (``/icefloe/v1/openapi.json``) has them all.
 
-Answers are made where they are answered; that they have these shapes and no other field is tested.
-Kafka Connect's bodies are its own; ``/icefloe/v1`` is ours.
+Rules of this file:
+- Bodies outside ``/icefloe/v1`` are Kafka Connect's and have no field that it does not have.
+- A configuration is a map of strings: numbers and booleans of a request become the text they were
+  sent as.
+- What Kafka Connect says about a wrong body is said in its words (``broken``).
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+import re
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    RootModel,
+    StrictBool,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from connect.config.bounds import KEYS_MAX
+from connect.config.iceberg_keys import topic_name
 
 State: TypeAlias = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"]
 Role: TypeAlias = Literal["read", "operate", "admin"]
 ConnectorType: TypeAlias = Literal["sink", "source", "unknown"]
-Scalar: TypeAlias = str | int | float | bool
 Level: TypeAlias = Literal["ALL", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF"]
+
+
+REASON_CHARACTERS_MAX: Final = 500
+RULE_BROKEN: Final = "rule_broken"
+"""Type of an error whose text is the whole message of the answer."""
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
+_LARGEST: Final = {"partition": 2**31 - 1, "offset": 2**63 - 1}
+
+
+class NumberText(str):
+    """A number of a JSON text, as it was written."""
+
+    __slots__ = ()
+
+
+def broken(message: str) -> PydanticCustomError:
+    """Return the error whose text is the whole message of the answer."""
+    return PydanticCustomError(RULE_BROKEN, "{message}", {"message": message})
+
+
+def _text(value: Any) -> Any:
+    """A scalar as text; everything else as it is."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, str) else value
+
+
+def _no_number(value: Any) -> Any:
+    if isinstance(value, NumberText):
+        raise PydanticCustomError("string_type", "not a string")
+    return value
+
+
+_SCALAR: Final = {"type": ["string", "number", "boolean", "null"]}
+Text: TypeAlias = Annotated[str | None, BeforeValidator(_text), WithJsonSchema(_SCALAR)]
+"""A string, or a number or boolean that counts as its text."""
+JsonString: TypeAlias = Annotated[str, BeforeValidator(_no_number)]
 
 
 class Body(BaseModel):
     """A JSON object with no other fields."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+
+class Growing(BaseModel):
+    """An object of ``/icefloe/v1`` that grows: clients pass over fields they do not know."""
+
+    model_config = ConfigDict(extra="allow", hide_input_in_errors=True)
 
 
 class Error(Body):
@@ -96,15 +157,39 @@ class Connectors(RootModel[list[str] | dict[str, Expanded]]):
     """Names, or with ``expand`` an object per name."""
 
 
+InitialState: TypeAlias = Literal["RUNNING", "PAUSED", "STOPPED"]
+
+
+def _bounded(value: Any) -> Any:
+    """Refuse too many keys before each of them can be wrong."""
+    if isinstance(value, dict) and len(value) > KEYS_MAX:
+        raise broken(
+            f"The configuration is too large: it has {len(value)} keys, more than {KEYS_MAX}"
+        )
+    return value
+
+
+Keys: TypeAlias = Annotated[dict[str, Text], BeforeValidator(_bounded)]
+
+
 class CreateConnector(Body):
     """``POST /connectors``; numbers and booleans count as their text."""
 
-    name: str | None = None
-    config: dict[str, Scalar | None]
-    initial_state: Literal["RUNNING", "PAUSED", "STOPPED"] | None = None
+    name: Text = None
+    config: Keys
+    initial_state: InitialState | None = None
+
+    @field_validator("initial_state", mode="before")
+    @classmethod
+    def _in_any_case(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        if value.upper() not in {"RUNNING", "PAUSED", "STOPPED"}:
+            raise broken(f"{value!r} is no initial state; known: RUNNING, PAUSED, STOPPED")
+        return value.upper()
 
 
-class Configuration(RootModel[dict[str, Scalar | None]]):
+class Configuration(RootModel[Keys]):
     """A configuration, or a part of one; in a patch, null removes a key."""
 
 
@@ -157,6 +242,84 @@ class ConnectorOffsets(Body):
     """Committed source offsets."""
 
     offsets: list[ConnectorOffset]
+
+
+class ChangeOfOffsets(Body):
+    """``PATCH /connectors/<name>/offsets``."""
+
+    offsets: list[ConnectorOffset]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _judged(cls, value: Any) -> Any:
+        entries = value.get("offsets")
+        if not entries:
+            raise broken("Partitions / offsets need to be provided for an alter offsets request")
+        if not isinstance(entries, list):
+            raise broken('"offsets" must be a list')
+        return {**value, "offsets": [_entry(entry) for entry in entries]}
+
+
+def _entry(entry: Any) -> Any:
+    """An entry whose numbers are numbers; says what Kafka Connect says about a wrong one."""
+    if not isinstance(entry, dict):
+        raise broken("An entry of offsets must be a JSON object")
+    for field in entry:
+        if field not in {"partition", "offset"}:
+            raise broken(
+                f'Unrecognized field "{field}" in an entry of offsets; known: partition, offset'
+            )
+    return {
+        "partition": _partition(entry.get("partition")),
+        "offset": _offset(entry.get("offset")),
+    }
+
+
+def _partition(value: Any) -> dict[str, Any]:
+    if value is None:
+        raise broken("The partition for a sink connector offset cannot be null or missing")
+    if not isinstance(value, dict):
+        raise broken('"partition" must be a JSON object')
+    if "kafka_topic" not in value or "kafka_partition" not in value:
+        raise broken(
+            "The partition for a sink connector offset must contain the keys 'kafka_topic' and "
+            "'kafka_partition'"
+        )
+    topic, number = value["kafka_topic"], value["kafka_partition"]
+    if not isinstance(topic, str) or isinstance(topic, NumberText):
+        raise broken("Kafka topic names must be valid strings and may not be null")
+    why = topic_name(topic)
+    if why is not None:
+        raise broken(f"{topic!r} is no Kafka topic: {why}")
+    if number is None:
+        raise broken("Kafka partitions must be valid numbers and may not be null")
+    return {"kafka_topic": topic, "kafka_partition": _integer(number, "partition", "Partition")}
+
+
+def _offset(value: Any) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise broken('"offset" must be a JSON object')
+    if "kafka_offset" not in value:
+        raise broken(
+            "The offset for a sink connector should either be null or contain the key "
+            "'kafka_offset'"
+        )
+    return {"kafka_offset": _integer(value["kafka_offset"], "offset", "Offset")}
+
+
+def _integer(value: Any, what: str, title: str) -> int:
+    if not isinstance(value, str) or not _INTEGER.fullmatch(value):
+        shown = "null" if value is None else value
+        raise broken(
+            f"Failed to parse the following Kafka {what} value in the provided offsets: "
+            f"'{shown}'. {title} values for sink connectors need to be integers."
+        )
+    largest = _LARGEST[what]
+    if not 0 <= int(value) <= largest:
+        raise broken(f"A Kafka {what} is a number from 0 to {largest}, not {value}")
+    return int(value)
 
 
 class Message(Body):
@@ -240,15 +403,15 @@ class LoggerLevels(RootModel[dict[str, LoggerLevel]]):
 class SetLevel(BaseModel):
     """The level wanted, in any case."""
 
-    level: str
+    level: Text = None
 
 
 class ChangedLoggers(RootModel[list[str]]):
     """Loggers whose level has changed."""
 
 
-class View(BaseModel):
-    """An object of ``/icefloe/v1`` that grows: clients pass over fields they do not know."""
+class View(Growing):
+    """What Icefloe knows of one connector."""
 
     connector: str
 
@@ -345,7 +508,7 @@ class Audit(View):
     notes: list[str]
 
 
-class ClusterNode(BaseModel):
+class ClusterNode(Growing):
     """A node, by its own word."""
 
     worker_id: str
@@ -355,14 +518,14 @@ class ClusterNode(BaseModel):
     version: str
 
 
-class Placement(BaseModel):
+class Placement(Growing):
     """Nodes of a connector's coordinator and of each of its tasks."""
 
     coordinator: str
     tasks: list[str]
 
 
-class Cluster(BaseModel):
+class Cluster(Growing):
     """Nodes of the cluster, who leads, and what runs where."""
 
     group_id: str
@@ -371,23 +534,33 @@ class Cluster(BaseModel):
     placements: dict[str, Placement]
 
 
-class Decided(BaseModel):
+class Decided(Growing):
     """What the operator's word on a failed table came to."""
 
 
 class AskRebase(Body):
     """``apply`` false, or nothing, only says what would be done."""
 
-    apply: bool = False
-    tables: list[str] = Field(default_factory=list, description="besides those configured")
+    apply: StrictBool = False
+    tables: Annotated[list[JsonString], FailFast()] = Field(
+        default_factory=list, description="besides those configured"
+    )
 
 
-class AskReset(Body):
+class AskReset(AskRebase):
     """``apply`` false, or nothing, only shows what the tables claim."""
 
-    apply: bool = False
-    reason: str = Field(description="one line, kept in the snapshots that take a claim back")
-    tables: list[str] = Field(default_factory=list, description="besides those configured")
+    reason: JsonString = Field(
+        description="one line, kept in the snapshots that take a claim back",
+        max_length=REASON_CHARACTERS_MAX,
+    )
+
+    @field_validator("reason", mode="after")
+    @classmethod
+    def _is_one_line(cls, value: str) -> str:
+        if not value.isprintable() or not value.strip():
+            raise broken(f'"reason" must be one line of at most {REASON_CHARACTERS_MAX} characters')
+        return value
 
 
 class Reset(View):

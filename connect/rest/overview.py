@@ -9,66 +9,80 @@ Rules of this file:
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Final
+from typing import Annotated, Final
 
+from fastapi import APIRouter, Query
+
+from connect.rest import models as m
+from connect.rest.access import rule
+from connect.rest.api_route import ApiRoute, errors
 from connect.rest.auth import Caller
+from connect.rest.dependencies import CallerDep, ConnectorName, CredentialsDep, ServicesDep
 from connect.rest.errors import not_found
-from connect.rest.figures import ClusterFigures, Figures
-from connect.rest.herder_api import ConnectorStatus, HerderApi, UnknownConnectorError
-from connect.rest.routes import Answer, Call
+from connect.rest.figures import Figures
+from connect.rest.herder_api import ConnectorStatus, UnknownConnectorError
 from connect.secret_values import KNOWN
+
+router = APIRouter(prefix="/icefloe/v1", route_class=ApiRoute, tags=["overview"])
 
 REASON_CHARS: Final = 300
 
 
-class Overview:
-    """``GET /icefloe/v1/overview``, and dead letters, whose count is one of its figures.
-
-    Args:
-        herder: whose connectors.
-        figures: of the cluster.
-    """
-
-    def __init__(self, herder: HerderApi, figures: ClusterFigures) -> None:
-        self._herder = herder
-        self._figures = figures
-
-    def show(self, call: Call) -> Answer:
-        """Connectors that the caller may read."""
-        caller = call.caller
-        statuses = []
-        for name in self._herder.connectors():
-            if caller.may("read", name):
-                try:
-                    statuses.append(self._herder.status(name))
-                except UnknownConnectorError:
-                    continue  # deleted meanwhile
-        found = self._figures.of(call, statuses)
-        about = {"name": caller.name, "node_role": caller.role(None)}
-        missing = [{"worker_id": n, "reason": reason} for n, reason in found.missing.items()]
-        shown = [_connector(s, caller, found.by_connector[s.name]) for s in statuses]
-        return Answer(200, {"caller": about, "missing": missing, "connectors": shown})
-
-    def dead_letters(self, call: Call) -> Answer:
-        """``GET /icefloe/v1/connectors/<name>/dead-letters``: the count is of all its tasks."""
-        name = call.path["name"]
-        with not_found(name):
-            found = self._herder.extension(name, "dead-letters")
-            gathered = self._figures.of(call, [self._herder.status(name)])
-        count = gathered.by_connector[name]["dead_letters"]
-        return Answer(200, {**KNOWN.masked(found), "records": count})
+@router.get("/overview", dependencies=[rule("read", "any")], responses=errors(503))
+def read_overview(
+    services: ServicesDep,
+    caller: CallerDep,
+    credentials: CredentialsDep,
+    forward: Annotated[str, Query(description="false asks no other node for figures")] = "true",
+) -> m.Overview:
+    """Show the connectors that the caller may read, with the caller's role for each."""
+    statuses = []
+    for name in services.herder.connectors():
+        if caller.may("read", name):
+            try:
+                statuses.append(services.herder.status(name))
+            except UnknownConnectorError:
+                continue  # deleted meanwhile
+    found = services.figures.of(credentials, statuses, is_alone=forward == "false")
+    return m.Overview(
+        caller=m.OverviewCaller(name=caller.name, node_role=caller.role(None)),
+        missing=[m.OverviewMissing(worker_id=n, reason=why) for n, why in found.missing.items()],
+        connectors=[_connector(s, caller, found.by_connector[s.name]) for s in statuses],
+    )
 
 
-def _connector(status: ConnectorStatus, caller: Caller, figures: Figures) -> dict[str, Any]:
-    return {
-        "name": status.name,
-        "role": caller.role(status.name),
-        "state": status.state,
-        "worker_id": status.worker_id,
-        "tasks": dict(Counter(task.state for task in status.tasks)),
-        "reason": _reason(status),
-        **figures,
-    }
+@router.get(
+    "/connectors/{name}/dead-letters",
+    dependencies=[rule("read", "connector")],
+    responses=errors(404, 503),
+)
+def read_dead_letters(
+    name: ConnectorName,
+    services: ServicesDep,
+    credentials: CredentialsDep,
+    forward: Annotated[str, Query(description="false asks no other node for figures")] = "true",
+) -> m.DeadLetters:
+    """Count the dead letters of all tasks, and show the newest without their content."""
+    with not_found(f"Connector {name} not found"):
+        found = services.herder.extension(name, "dead-letters")
+        status = services.herder.status(name)
+    gathered = services.figures.of(credentials, [status], is_alone=forward == "false")
+    count = gathered.by_connector[name]["dead_letters"]
+    return m.DeadLetters.model_validate({**KNOWN.masked(found), "records": count})
+
+
+def _connector(status: ConnectorStatus, caller: Caller, figures: Figures) -> m.OverviewConnector:
+    return m.OverviewConnector.model_validate(
+        {
+            "name": status.name,
+            "role": caller.role(status.name),
+            "state": status.state,
+            "worker_id": status.worker_id,
+            "tasks": dict(Counter(task.state for task in status.tasks)),
+            "reason": _reason(status),
+            **figures,
+        }
+    )
 
 
 def _reason(status: ConnectorStatus) -> str | None:

@@ -18,8 +18,8 @@ from urllib.parse import quote
 
 import httpx
 
+from connect.rest.access import FOR_CERTIFICATE, Credentials
 from connect.rest.herder_api import ConflictError, UnavailableError
-from connect.rest.routes import FOR_CERTIFICATE, Call
 
 CONNECT_S: Final = 3.0
 FORWARD: Final = ("forward", "false")  # Kafka Connect's own parameter
@@ -45,14 +45,20 @@ class Peers:
         )
 
     def ask(
-        self, method: str, url: str, call: Call, *, timeout_s: float, body: bytes = b""
+        self,
+        method: str,
+        url: str,
+        credentials: Credentials,
+        *,
+        timeout_s: float,
+        body: bytes = b"",
     ) -> httpx.Response:
         """Send a request for a caller.
 
         Args:
             method: HTTP method.
             url: whole, with its query.
-            call: whose credentials go along.
+            credentials: the caller's.
             timeout_s: for connecting, and for each part of the answer.
             body: as the caller sent it.
 
@@ -62,15 +68,15 @@ class Peers:
         """
         if self._is_secure and not url.startswith("https://"):
             raise UnavailableError(f"The node at {_base(url)} does not speak TLS: it is not asked")
-        headers = dict(call.passed_on)
-        if call.certificate is not None:
+        headers = dict(credentials.headers)
+        if credentials.certificate is not None:
             if not self._may_name:
                 raise ConflictError(
                     f"The request has to be answered by {_base(url)}: ask there, or with a "
                     "password or token, as a client certificate is passed on only between nodes "
                     "of icefloe.rest.node.certificates"
                 )
-            headers[FOR_CERTIFICATE] = quote(call.certificate, safe="")
+            headers[FOR_CERTIFICATE] = quote(credentials.certificate, safe="")
         timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_S))
         try:
             return self._client.request(method, url, content=body, headers=headers, timeout=timeout)

@@ -3,63 +3,76 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 
 from connect.config import versions
 from connect.config.keys import Key
-from connect.config.plugins import Plugin, Plugins
+from connect.config.plugins import Plugin
 from connect.config.validate import definition
 from connect.errors import ConfigError
-from connect.rest.bodies import as_config
+from connect.rest import models as m
+from connect.rest.access import rule
+from connect.rest.api_route import ApiRoute, errors
+from connect.rest.dependencies import CallerDep, JavaFlag, ServicesDep
 from connect.rest.errors import ApiError
-from connect.rest.judging import Judge
-from connect.rest.routes import Answer, Call
+from connect.rest.limits import ASKING_OTHERS
 
-REMOTE = "icefloe.remote"
+router = APIRouter(prefix="/connector-plugins", route_class=ApiRoute, tags=["plugins"])
 
 
-class PluginList:
-    """Endpoints of plugins."""
+@router.get("", dependencies=[rule("read", "any")], response_model_exclude_none=True)
+def list_plugins(
+    services: ServicesDep,
+    connectors_only: Annotated[
+        str, Query(alias="connectorsOnly", description="false lists every plugin")
+    ] = "true",
+) -> m.PluginInfos:
+    """List the installed plugins; without ``connectorsOnly=false`` connectors alone."""
+    is_short = connectors_only.lower() in {"", "true"}
+    shown = services.plugins.of("sink", "source") if is_short else services.plugins.all()
+    return m.PluginInfos([_info(plugin) for plugin in shown])
 
-    def __init__(self, plugins: Plugins, judge: Judge) -> None:
-        self._plugins = plugins
-        self._judge = judge
 
-    def list(self, call: Call) -> Answer:
-        """``GET /connector-plugins``; without ``connectorsOnly=false`` connectors alone."""
-        given = call.values("connectorsOnly")
-        is_short = not given or given[0] == "" or given[0].lower() == "true"
-        shown = self._plugins.of("sink", "source") if is_short else self._plugins.all()
-        return Answer(200, [_entry(plugin) for plugin in shown])
+@router.get("/{plugin}/config", dependencies=[rule("read", "any")], responses=errors(404))
+def read_plugin_keys(
+    plugin: str,
+    services: ServicesDep,
+    version: Annotated[str | None, Query(description="the version that is wanted")] = None,
+) -> m.KeyDefinitions:
+    """List the configuration keys of a plugin."""
+    found = services.plugins.find(plugin)
+    if found is None:
+        raise ApiError(404, f"Unknown plugin {plugin}.")
+    if version is not None and found.version is not None:
+        try:
+            why = versions.mismatch(found.class_name, version, found.version)
+        except ConfigError:
+            raise ApiError(400, f"Invalid version specification: {version}") from None
+        if why is not None:
+            raise ApiError(400, why)
+    return m.KeyDefinitions.model_validate([definition(key) for key in _keys(found)])
 
-    def keys(self, call: Call) -> Answer:
-        """``GET /connector-plugins/<class>/config``."""
-        name = call.path["plugin"]
-        plugin = self._plugins.find(name)
-        if plugin is None:
-            raise ApiError(404, f"Unknown plugin {name}.")
-        wanted = call.values("version")
-        if wanted and plugin.version is not None:
-            try:
-                why = versions.mismatch(plugin.class_name, wanted[0], plugin.version)
-            except ConfigError:
-                raise ApiError(400, f"Invalid version specification: {wanted[0]}") from None
-            if why is not None:
-                raise ApiError(400, why)
-        return Answer(200, [definition(key) for key in _keys(plugin)])
 
-    def validate(self, call: Call) -> Answer:
-        """``PUT /connector-plugins/<class>/config/validate``: 200 also with errors."""
-        asked = call.path["plugin"]
-        config = as_config(call.json())
-        given = config.get("connector.class")
-        if given is not None and not _full(given).endswith(_full(asked)):
-            raise ApiError(
-                400, f"Included connector type {given} does not match request type {asked}"
-            )
-        plugin = self._judge.plugin_of(config)
-        is_whole = call.flag(REMOTE, default=True)
-        judge = self._judge.whole if is_whole else self._judge.quick
-        return Answer(200, judge(plugin, config, call.caller).to_json())
+@router.put("/{plugin}/config/validate", dependencies=[rule("admin", "any", turns=ASKING_OTHERS)])
+def validate_config(
+    plugin: str,
+    body: m.Configuration,
+    caller: CallerDep,
+    services: ServicesDep,
+    is_remote: Annotated[
+        JavaFlag,
+        Query(alias="icefloe.remote", description="false asks no broker, catalog or registry"),
+    ] = True,
+) -> m.ValidationResult:
+    """Judge a configuration; the answer is 200 with errors, too."""
+    given = body.root.get("connector.class")
+    if given is not None and not _full(given).endswith(_full(plugin)):
+        raise ApiError(400, f"Included connector type {given} does not match request type {plugin}")
+    found = services.judge.plugin_of(body.root)
+    judge = services.judge.whole if is_remote else services.judge.quick
+    return m.ValidationResult.model_validate(judge(found, body.root, caller).to_json())
 
 
 def _full(name: str) -> str:
@@ -80,6 +93,6 @@ def _keys(plugin: Plugin) -> list[Key]:
     return found
 
 
-def _entry(plugin: Plugin) -> dict[str, str]:
-    entry = {"class": plugin.class_name, "type": plugin.type}
-    return entry if plugin.version is None else {**entry, "version": plugin.version}
+def _info(plugin: Plugin) -> m.PluginInfo:
+    info = {"class": plugin.class_name, "type": plugin.type, "version": plugin.version}
+    return m.PluginInfo.model_validate(info)

@@ -11,11 +11,18 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from typing import Final
 
+from fastapi import APIRouter, Response
+from fastapi.responses import HTMLResponse
+
+from connect.rest.access import open_to_all
+from connect.rest.api_route import ApiRoute, errors
 from connect.rest.errors import ApiError
-from connect.rest.routes import Answer, Call
+
+router = APIRouter(prefix="/ui", route_class=ApiRoute, tags=["status page"])
 
 PAGE: Final = "index.html"
 _TYPES: Final = {
@@ -40,28 +47,36 @@ _HEADERS: Final = {
 }
 
 
-class StatusPage:
-    """Endpoints of the page; its files are read once."""
+class PagePart(Response):
+    """A file of the page, of any media type."""
 
-    def __init__(self) -> None:
-        self._answers: Mapping[str, Answer] = {
-            file.name: Answer(
-                200,
-                headers=_HEADERS,
-                text=file.read_text("utf-8"),
-                content_type=_TYPES[file.name.rpartition(".")[2]],
-            )
-            for file in (files("connect.rest") / "ui").iterdir()
-        }
+    media_type = "*/*"
 
-    def page(self, call: Call) -> Answer:
-        """``GET /ui``."""
-        del call
-        return self._answers[PAGE]
 
-    def file(self, call: Call) -> Answer:
-        """``GET /ui/<file>``."""
-        found = self._answers.get(call.path["file"])
-        if found is None:
-            raise ApiError(404, "HTTP 404 Not Found")
-        return found
+@cache
+def _parts() -> Mapping[str, tuple[str, str]]:
+    """Text and media type of each file."""
+    return {
+        file.name: (file.read_text("utf-8"), _TYPES[file.name.rpartition(".")[2]])
+        for file in (files("connect.rest") / "ui").iterdir()
+    }
+
+
+@router.get("", response_class=HTMLResponse, dependencies=[open_to_all()])
+def read_page() -> Response:
+    """Serve the status page."""
+    return _response(PAGE)
+
+
+@router.get("/{file}", response_class=PagePart, dependencies=[open_to_all()], responses=errors(404))
+def read_page_part(file: str) -> Response:
+    """Serve a file of the status page."""
+    return _response(file)
+
+
+def _response(name: str) -> Response:
+    found = _parts().get(name)
+    if found is None:
+        raise ApiError(404, "HTTP 404 Not Found")
+    text, media_type = found
+    return Response(text, headers=_HEADERS, media_type=media_type)

@@ -20,8 +20,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from connect.config.node import NodeConfig
 from connect.errors import ConfigError
+from connect.rest.access import CERTIFICATE
 from connect.rest.connections import Connections
-from connect.rest.routes import CERTIFICATE
 
 HEAD_S: Final = 10.0
 ANSWER_S: Final = 30.0

@@ -24,7 +24,7 @@ from connect.rest.herder_api import (
     UnknownTaskError,
     View,
 )
-from connect.rest.loggers import LogLevels
+from connect.rest.log_levels import LogLevels
 
 WORKER_ID = "127.0.0.1:8083"
 STOP_FIRST = (

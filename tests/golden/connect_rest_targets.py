@@ -22,7 +22,7 @@ from connect.layout import TopicPartition
 from connect.rest.app import ApiSettings, create_app
 from connect.rest.gate import CrossOrigin
 from connect.rest.herder_api import NodeInfo
-from connect.rest.loggers import LogLevels
+from connect.rest.log_levels import LogLevels
 from tests.fakes.herder import WORKER_ID, FakeHerder
 from tests.fakes.rest_server import Reply, RestServer, send
 from tests.golden.connect_rest_plugins import recorded_plugins

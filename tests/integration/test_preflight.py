@@ -22,7 +22,7 @@ from connect.gateways.catalog import open_catalog
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.rest.app import ApiSettings, create_app
 from connect.rest.herder_api import NodeInfo
-from connect.rest.loggers import LogLevels
+from connect.rest.log_levels import LogLevels
 from tests.fakes.herder import FakeHerder
 from tests.fakes.rest_server import RestServer
 from tests.fakes.schema_registry import SchemaRegistryServer

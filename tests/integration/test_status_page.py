@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Error, expect
 from connect.clock import SystemClock
 from connect.rest.app import create_app
 from connect.rest.herder_api import ConnectorStatus, NodeInfo
-from connect.rest.loggers import LogLevels
+from connect.rest.log_levels import LogLevels
 from tests.browsing import Visit
 from tests.fakes.herder import FakeHerder
 from tests.fakes.rest_server import RestServer

@@ -22,7 +22,7 @@ from connect.errors import ConfigError
 from connect.reach import Reach
 from connect.rest.app import create_app
 from connect.rest.herder_api import NodeInfo
-from connect.rest.loggers import LogLevels
+from connect.rest.log_levels import LogLevels
 from tests.fakes.herder import FakeHerder
 from tests.fakes.rest_server import Reply, RestServer
 

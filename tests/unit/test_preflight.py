@@ -16,7 +16,7 @@ from connect.preflight.checks import Check, run_checks
 from connect.preflight.preflight import AT_A_TIME, Preflight
 from connect.rest.auth import EVERYBODY
 from connect.rest.judging import Judge, NodeFacts
-from connect.rest.loggers import LogLevels
+from connect.rest.log_levels import LogLevels
 from connect.secret_values import MASK
 from tests.fakes.herder import FakeHerder
 

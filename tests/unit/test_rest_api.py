@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import http.client
+import json
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
 
 from connect.clock import SystemClock
 from connect.rest.app import create_app
-from connect.rest.errors import status_of
+from connect.rest.bodies import read_model
+from connect.rest.errors import ApiError, status_of
 from connect.rest.gate import BODY_BYTES_MAX, PathError, allowed_methods, clean_path
 from connect.rest.herder_api import Health, NodeInfo, UnavailableError
-from connect.rest.loggers import LogLevels
+from connect.rest.log_levels import LogLevels
+from connect.rest.models import AskRebase, AskReset, ChangeOfOffsets, Configuration, CreateConnector
 from tests.fakes.herder import FakeHerder
 from tests.fakes.rest_server import RestServer
 
@@ -100,6 +105,27 @@ def test_deep_json_is_bad_input(server: RestServer) -> None:
     reply = server.send("POST", "/connectors", body, {"content-type": "application/json"})
     assert reply.status == 400
     assert reply.json()["message"]
+
+
+@pytest.mark.parametrize(
+    ("model", "body"),
+    [
+        (Configuration, {f"k{n}": [] for n in range(100_000)}),
+        (CreateConnector, {"config": {f"k{n}": [] for n in range(100_000)}}),
+        (CreateConnector, {f"k{n}": [] for n in range(100_000)}),
+        (ChangeOfOffsets, {"offsets": [{f"k{n}": 0 for n in range(100_000)}]}),
+        (ChangeOfOffsets, {"offsets": [[]] * 100_000}),
+        (AskRebase, {"tables": [1] * 100_000}),
+        (AskReset, {"reason": "r", "tables": [{}] * 100_000}),
+    ],
+)
+def test_a_body_with_many_mistakes_is_refused_at_few(model: type[BaseModel], body: Any) -> None:
+    """Nothing is built for each of a hundred thousand: that would hold every other request."""
+    with pytest.raises(ApiError) as refused:
+        read_model(model, json.dumps(body).encode())
+    assert refused.value.status_code == 400
+    broken = refused.value.__context__
+    assert not isinstance(broken, ValidationError) or broken.error_count() <= 2
 
 
 def test_half_a_surrogate_pair_is_bad_input(server: RestServer) -> None:

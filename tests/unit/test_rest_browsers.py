@@ -14,7 +14,7 @@ from connect.rest.app import ApiSettings, create_app
 from connect.rest.browsers import refusal
 from connect.rest.gate import CrossOrigin
 from connect.rest.herder_api import NodeInfo
-from connect.rest.loggers import LogLevels
+from connect.rest.log_levels import LogLevels
 from tests.fakes.herder import FakeHerder
 from tests.fakes.rest_server import RestServer
 

@@ -20,11 +20,11 @@ from starlette.routing import Route
 from connect.clock import SystemClock
 from connect.config.declarations import CONNECTOR_CLASS
 from connect.config.node import NodeConfig
+from connect.rest.access import FOR_CERTIFICATE
 from connect.rest.app import ApiSettings, create_app
 from connect.rest.auth import Users, new_token
 from connect.rest.herder_api import ConnectorStatus, NodeInfo
-from connect.rest.loggers import LogLevels
-from connect.rest.routes import FOR_CERTIFICATE
+from connect.rest.log_levels import LogLevels
 from connect.rest.transport import tls, trust_of_peers
 from tests.certificates import certificate
 from tests.fakes.herder import FakeHerder

@@ -20,7 +20,7 @@ from connect.rest.auth import Caller, Login, Users, hashed_password, new_token
 from connect.rest.errors import TooManyError
 from connect.rest.herder_api import NodeInfo, Offsets
 from connect.rest.limits import ATTEMPT_BACK_MS, ATTEMPTS_MAX, ORDINARY, Attempts
-from connect.rest.loggers import LogLevels
+from connect.rest.log_levels import LogLevels
 from tests.fakes.herder import FakeHerder
 from tests.fakes.rest_server import Reply, RestServer
 

@@ -26,7 +26,7 @@ from connect.rest.app import create_app
 from connect.rest.auth import Users
 from connect.rest.connections import Connections, source_of
 from connect.rest.herder_api import NodeInfo, Offsets
-from connect.rest.loggers import LogLevels
+from connect.rest.log_levels import LogLevels
 from connect.rest.transport import tls
 from tests.certificates import certificate
 from tests.fakes.herder import FakeHerder

@@ -27,7 +27,7 @@ from connect.herder.shown import stored
 from connect.metrics import Registry
 from connect.rest.app import create_app
 from connect.rest.herder_api import ConnectorStatus, NodeInfo
-from connect.rest.loggers import LogLevels
+from connect.rest.log_levels import LogLevels
 from connect.secret_values import KNOWN, MASK, SecretValues
 from tests.fakes.herder import FakeHerder
 from tests.fakes.rest_server import RestServer
