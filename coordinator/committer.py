@@ -60,6 +60,7 @@ from coordinator.floor import (
 )
 from coordinator.held_files import HeldFiles
 from coordinator.landing import Landed, Landing, Manifests, WaitingClock
+from coordinator.prepared_manifests import PreparedManifests
 from coordinator.selection import Selection, select
 from coordinator.snapshots import Content, instant_text, instant_us
 from coordinator.table_checks import (
@@ -95,6 +96,7 @@ class _Memory:
         pending: snapshot id -> control offsets of attempts whose fate is not known.
         manifests: of the head after our last commit.
         held_files: which announced files the table already holds.
+        new_manifests: of announced files that no snapshot lists yet.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -103,6 +105,7 @@ class _Memory:
     pending: dict[int, Mapping[int, int]] = field(default_factory=dict)
     manifests: Manifests | None = None
     held_files: HeldFiles = field(default_factory=HeldFiles)
+    new_manifests: PreparedManifests = field(default_factory=PreparedManifests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +206,14 @@ class Committer:
             log.exception("table failed", table=str(commit.table), code=UNEXPECTED)
             return _failed(commit, _unexpected(error), is_retriable=True)
 
+    def close(self) -> None:
+        """Delete the manifests of announced files that no snapshot can list.
+
+        No commit may be under way. The next session writes them again. A store that does not
+        delete is not asked for the rest: the session's end must not wait for it.
+        """
+        all(memory.new_manifests.discard() for memory in self._memories.values())
+
     def _commit(self, commit: TableCommit) -> CommitOutcome:
         for _ in range(_RESTARTS_MAX):
             try:
@@ -267,6 +278,7 @@ class Committer:
                 announced_twice=selection.duplicates,
                 in_the_table_already=selection.repeated,
             )
+        memory.new_manifests.keep(selection)
         if not selection.steps:
             return TableCommitted(commit.table, commit.commit_id, None)
         offsets = merged(floor, commit.control_offsets)
@@ -285,6 +297,7 @@ class Committer:
             self._content(commit, state, selection, offsets),
             check,
             memory.manifests,
+            memory.new_manifests,
         )
         return Begun(commit, memory, table, state, selection, offsets, landing, started_ms)
 
@@ -332,6 +345,7 @@ class Committer:
             memory.pending.clear()
             memory.manifests = None
             memory.held_files = HeldFiles()
+            memory.new_manifests.discard()
         assert memory.floor is not None
         for snapshot in table.metadata.snapshots if memory.pending else ():
             offsets = memory.pending.pop(snapshot.snapshot_id, None)

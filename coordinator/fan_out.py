@@ -87,6 +87,7 @@ class FanOut:
         """
         self._pool.shutdown(wait=True, cancel_futures=True)  # of a round for all, too
         self._rounds.shutdown(wait=True, cancel_futures=True)
+        self._committer.close()
 
     def commit_together(self, commits: Sequence[TableCommit]) -> list[CommitOutcome]:
         """Commit several tables in one request, and alone what that does not bring in."""

@@ -4,7 +4,9 @@ Rules of this file:
 - The snapshot id is the same in every attempt, so that whichever lands can be recognised.
 - After any error the table is read and the id looked for; a refused request may have been sent
   twice, an unanswered one may have been applied.
-- Of attempts that certainly failed the manifests and lists are deleted; of others nothing is.
+- Of attempts that certainly failed the lists and merged manifests are deleted; of others nothing
+  is. Manifests of the new files are kept for the next attempt, also that of another round.
+- While the table is the same, the same attempt is sent again: nothing is written for it.
 - A catalog that asks for patience (429) is waited for, as long as it says, within a bound.
 - An attempt that is sent together with other tables' says nothing of this table by its answer:
   the table is read, and what it lacks is attempted alone.
@@ -35,7 +37,8 @@ from connect.gateways.catalog import CatalogGateway, TableChange
 from connect.gateways.catalog_errors import THROTTLED
 from connect.gateways.storage import delete_files, storage_errors, verify_written
 from coordinator.floor import FloorKeys, TableState
-from coordinator.snapshots import Added, Content, Staged, add_files, last_sequence_number, stage
+from coordinator.prepared_manifests import Attempt, PreparedManifests
+from coordinator.snapshots import Content, Staged, stage
 
 ATTEMPTS_MAX = 10
 LOOK_MS_MIN = 10_000
@@ -104,6 +107,7 @@ class Landing:
         content: what is added.
         check: reads a reloaded table's state; raises when the commit must not go on.
         manifests: manifests known from the last commit.
+        new_manifests: of the files that are added.
         is_uncertain: an attempt was made that may still land.
     """
 
@@ -114,13 +118,13 @@ class Landing:
     content: Content
     check: Callable[[Table], TableState]
     manifests: Manifests | None = None
+    new_manifests: PreparedManifests = field(default_factory=PreparedManifests)
     is_uncertain: bool = False
-    _added: Added | None = None
-    _added_after: int = -1
-    _added_files: list[str] = field(default_factory=list)
+    _staged: Staged | None = None
+    _staged_for: str = ""
+    _is_staged_in_doubt: bool = False
     _attempt_files: list[str] = field(default_factory=list)
     _failed_files: list[str] = field(default_factory=list)
-    _verified: set[str] = field(default_factory=set)
     _prepared: Staged | None = None
 
     def prepare(self, table: Table, state: TableState) -> TableChange:
@@ -133,6 +137,7 @@ class Landing:
         """
         with self._clearing(table):
             staged = self._prepared = self._stage(table, state, 0)
+        self.new_manifests.is_sent = True
         return TableChange(table, staged.requirements, staged.updates)
 
     def settle(self, answer: CommitError | RetriableError | None, table: Table) -> Landed:
@@ -185,8 +190,7 @@ class Landing:
             yield
         except BaseException:
             if not self.is_uncertain:
-                leftovers = [*self._failed_files, *self._attempt_files, *self._added_files]
-                delete_files(table.io, leftovers)
+                delete_files(table.io, [*self._failed_files, *self._attempt_files])
             raise
 
     def _noted(self, landed: Landed) -> Landed:
@@ -195,6 +199,8 @@ class Landing:
         if not was_uncertain:
             # a snapshot found by its id may be that of any attempt, but of no failed one
             delete_files(landed.table.io, self._failed_files)
+        known = None if was_uncertain or landed.manifests is None else landed.manifests[1]
+        self.new_manifests.landed(known)
         return landed
 
     def _land(self, table: Table, state: TableState, first: int = 0) -> Landed:
@@ -203,6 +209,7 @@ class Landing:
             staged = self._prepared or self._stage(table, state, attempt)
             self._prepared = None
             was_uncertain, self.is_uncertain = self.is_uncertain, True  # until it is answered
+            self.new_manifests.is_sent = True
             try:
                 failpoints.hit_in_flight("C10")
                 after = self.catalog.commit(table, staged.requirements, staged.updates)
@@ -225,31 +232,31 @@ class Landing:
         raise CommitConflict(f"others committed first, {ATTEMPTS_MAX} times in a row")
 
     def _stage(self, table: Table, state: TableState, attempt: int) -> Staged:
+        if self._staged is not None:
+            if table.metadata_location == self._staged_for:
+                return self._staged
+            if not self._is_staged_in_doubt:
+                self._failed_files += self._attempt_files
+        self._staged, self._is_staged_in_doubt = None, False
         self._attempt_files = []
+        content = self.content
+        numbered = Attempt(content.snapshot_id, content.commit_uuid, attempt)
+        added = self.new_manifests.add(table, content.selection, numbered)
         with storage_errors("writing metadata of a snapshot"):
-            after = last_sequence_number(table)
-            is_ordered = self.content.selection.is_row_level
-            if self._added is None or (is_ordered and after != self._added_after):
-                # Steps of a row-level commit carry numbers above the table's last.
-                self._failed_files += self._added_files
-                self._added_files = []
-                self._added = add_files(table, self.content, self._added_files, attempt=attempt)
-                self._added_after = after
             staged = stage(
                 table,
                 state,
                 self.keys,
-                self.content,
-                added=self._added,
+                content,
+                added=added,
                 existing=self._existing(table, state),
                 written=self._attempt_files,
                 attempt=attempt,
                 now_ms=self.clock.now_ms(),
             )
         lengths = {m.manifest_path: m.manifest_length for m in staged.manifests}
-        new = {*self._attempt_files, *self._added_files} - self._verified
-        verify_written(table.io, {path: lengths.get(path) for path in sorted(new)})
-        self._verified |= new
+        verify_written(table.io, {path: lengths.get(path) for path in self._attempt_files})
+        self._staged, self._staged_for = staged, table.metadata_location
         return staged
 
     def _existing(self, table: Table, state: TableState) -> tuple[ManifestFile, ...]:
@@ -279,8 +286,9 @@ class Landing:
             self.clock.sleep_ms(pause_ms)
             pause_ms = min(pause_ms * 2, PAUSE_MAX_MS)
         if is_certain and not self._is_in(table):
-            self.is_uncertain = was_uncertain
-            self._failed_files += self._attempt_files
+            self.is_uncertain = self.new_manifests.is_sent = was_uncertain
+        else:
+            self._is_staged_in_doubt = True
         return table
 
     def _is_in(self, table: Table) -> bool:

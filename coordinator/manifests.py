@@ -2,8 +2,9 @@
 
 Rules of this file:
 - A manifest holds one content (data or deletes) and one partition spec.
-- An added entry leaves its sequence number out, so that it inherits the snapshot's, except in
-  row-level commits, where the batch decides it. No entry's number is above the snapshot's.
+- An added entry leaves its snapshot and its sequence number out, so that it inherits both from the
+  manifest list. In row-level commits the batch decides the number, which is never above the
+  snapshot's. A merged manifest names both.
 - Every file written here is named in ``written``; the caller decides whether it may be deleted.
 
 Source:
@@ -39,7 +40,7 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import TableVersion
 from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
-from connect.tables.properties import is_true, size
+from connect.tables.properties import is_true, location_provider, size
 
 _ENTRIES_PER_BLOCK = 1000
 _ENTRIES_PER_MANIFEST_MAX = 10_000
@@ -160,7 +161,10 @@ class ManifestSet:
     written: list[str] = field(default_factory=list)
 
     def add(self, content: ManifestContent, files: Iterable[NewFile]) -> list[ManifestFile]:
-        """Write manifests for new files, grouped by partition spec and bounded in size."""
+        """Write manifests for new files, grouped by partition spec and bounded in size.
+
+        Entries name no snapshot: they inherit the one that adds the manifest, whichever it is.
+        """
         by_spec: dict[int, list[NewFile]] = defaultdict(list)
         for new in files:
             by_spec[new.data_file.spec_id].append(new)
@@ -169,7 +173,7 @@ class ManifestSet:
             for start in range(0, len(group), _ENTRIES_PER_MANIFEST_MAX):
                 with self._writer(spec_id, content) as writer:
                     for new in group[start : start + _ENTRIES_PER_MANIFEST_MAX]:
-                        writer.add_entry(_added(new, self.snapshot_id))
+                        writer.add_entry(_added(new, None))
                 out.append(writer.to_manifest_file())
         return out
 
@@ -293,7 +297,29 @@ def with_sequence_number(manifest: ManifestFile, sequence_number: int) -> Manife
     return out
 
 
-def _added(new: NewFile, snapshot_id: int) -> ManifestEntry:
+def last_sequence_number(table: Table) -> int:
+    """The table's last sequence number; it counts commits of every branch."""
+    return int(getattr(table.metadata, "last_sequence_number", 0))
+
+
+def manifest_set(table: Table, snapshot_id: int, prefix: str, written: list[str]) -> ManifestSet:
+    """A set whose manifests lie where the table keeps its metadata.
+
+    Args:
+        table: the table.
+        snapshot_id: of the snapshot that adds them.
+        prefix: of their names.
+        written: gets the path of each.
+    """
+    places = location_provider(table.location(), table.properties)
+
+    def new_path() -> str:
+        return places.new_metadata_location(f"{prefix}{len(written)}.avro")
+
+    return ManifestSet(table, snapshot_id, new_path, written)
+
+
+def _added(new: NewFile, snapshot_id: int | None) -> ManifestEntry:
     return ManifestEntry.from_args(
         status=ManifestEntryStatus.ADDED,
         snapshot_id=snapshot_id,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from pyiceberg.manifest import ManifestContent, ManifestFile, write_manifest_list
@@ -21,7 +21,6 @@ from pyiceberg.table.snapshots import (
     Operation,
     Snapshot,
     Summary,
-    UpdateMetrics,
     update_snapshot_summaries,
 )
 from pyiceberg.table.update import (
@@ -37,9 +36,14 @@ from pyiceberg.table.update import (
 from connect import failpoints
 from connect.errors import RetriableError
 from connect.tables.properties import location_provider
-from coordinator.content_files import FileConverter
 from coordinator.floor import FloorKeys, TableState
-from coordinator.manifests import ManifestSet, NewFile, avro_codec, with_sequence_number
+from coordinator.manifests import (
+    avro_codec,
+    last_sequence_number,
+    manifest_set,
+    with_sequence_number,
+)
+from coordinator.prepared_manifests import Added
 from coordinator.selection import Selection
 
 CLOCK_SKEW_MS_MAX = 60_000
@@ -69,20 +73,6 @@ class Content:
     properties: Mapping[str, str]
 
 
-@dataclass(slots=True)
-class Added:
-    """Manifests of the new files, kept for the next attempt.
-
-    They do not depend on the parent, unless the steps need sequence numbers of their own. A
-    manifest in here never has a sequence number: each attempt gives it that of its snapshot.
-    """
-
-    data: list[ManifestFile] = field(default_factory=list)
-    deletes: list[ManifestFile] = field(default_factory=list)
-    metrics: UpdateMetrics = field(default_factory=UpdateMetrics)
-    partitions: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Staged:
     """One attempt.
@@ -98,30 +88,6 @@ class Staged:
     updates: tuple[TableUpdate, ...]
     requirements: tuple[TableRequirement, ...]
     manifests: tuple[ManifestFile, ...]
-
-
-def add_files(table: Table, content: Content, written: list[str], *, attempt: int) -> Added:
-    """Write the manifests of the new files; their paths are appended to ``written``."""
-    metadata = table.metadata
-    convert = FileConverter(metadata.schema(), metadata.specs(), metadata.default_spec_id)
-    base = last_sequence_number(table)
-    is_row_level = content.selection.is_row_level
-    out = Added()
-    partitions = set()
-    new: tuple[list[NewFile], list[NewFile]] = ([], [])
-    for number, step in enumerate(content.selection.steps, start=base + 1):
-        for files, chosen in zip((step.data_files, step.delete_files), new, strict=True):
-            for file in files:
-                data_file = convert.data_file(file)
-                out.metrics.add_file(data_file)
-                partitions.add((data_file.spec_id, data_file.partition))
-                chosen.append(NewFile(data_file, number if is_row_level else None))
-    manifests = _manifest_set(table, content, f"{attempt}-n", written)
-    out.data = manifests.add(ManifestContent.DATA, new[0])
-    out.deletes = manifests.add(ManifestContent.DELETES, new[1])
-    out.partitions = len(partitions)
-    failpoints.hit("C8")
-    return out
 
 
 def stage(
@@ -156,7 +122,8 @@ def stage(
     timestamp_ms = _timestamp_ms(table, now_ms)
     steps = len(content.selection.steps) if content.selection.is_row_level else 1
     sequence_number = last_sequence_number(table) + steps
-    manifests = _manifest_set(table, content, f"{attempt}-m", written)
+    infix = f"{content.commit_uuid}-{attempt}-m"
+    manifests = manifest_set(table, content.snapshot_id, infix, written)
     listed: list[ManifestFile] = []
     for kind, new in ((ManifestContent.DATA, added.data), (ManifestContent.DELETES, added.deletes)):
         live = [m for m in existing if m.content == kind and _is_live(m)]
@@ -210,11 +177,6 @@ def stage(
         ),
         numbered,
     )
-
-
-def last_sequence_number(table: Table) -> int:
-    """The table's last sequence number; it counts commits of every branch."""
-    return int(getattr(table.metadata, "last_sequence_number", 0))
 
 
 def instant_text(microseconds: int) -> str:
@@ -282,15 +244,6 @@ def _ref(table: Table, name: str, kind: SnapshotRefType, snapshot_id: int) -> Se
             "max-ref-age-ms": kept.max_ref_age_ms if kept else None,
         }
     )
-
-
-def _manifest_set(table: Table, content: Content, infix: str, written: list[str]) -> ManifestSet:
-    places = location_provider(table.location(), table.properties)
-
-    def new_path() -> str:
-        return places.new_metadata_location(f"{content.commit_uuid}-{infix}{len(written)}.avro")
-
-    return ManifestSet(table, content.snapshot_id, new_path, written)
 
 
 def _is_live(manifest: ManifestFile) -> bool:

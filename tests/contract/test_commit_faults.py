@@ -86,7 +86,7 @@ def _files(catalog: CatalogGateway, table: Table) -> list[str]:
 def test_a_refusal_is_told_and_leaves_nothing_behind(
     proxy: FaultyProxy, catalog: CatalogGateway, table: Table, what: str
 ) -> None:
-    """The table failed with the catalog's words; manifests of the attempt are gone."""
+    """The table failed with the catalog's words; its manifests wait, and go with the session."""
     committer = _committer(catalog, table)
     proxy.faults.append(f"refused:{what}")
     commit = _round(table, 0)
@@ -94,6 +94,8 @@ def test_a_refusal_is_told_and_leaves_nothing_behind(
     assert isinstance(outcome, TableFailed)
     assert "injected" in outcome.message
     assert outcome.is_retriable == (what == "403")
+    assert len(metadata_files(table)) == 1
+    committer.close()
     assert not metadata_files(table)
     assert isinstance(committer.commit(commit), TableCommitted)
 
@@ -127,7 +129,7 @@ def test_patience_with_a_catalog_ends(
     assert (outcome.code, outcome.is_retriable) == ("catalog_throttled", True)
     assert isinstance(committer.clock, QuickClock)
     assert sum(committer.clock.slept_ms) <= 30_000
-    assert not metadata_files(table)
+    assert len(metadata_files(table)) == 1  # the manifest, for the next round
     proxy.faults.clear()
     assert isinstance(committer.commit(commit), TableCommitted)
 
@@ -239,10 +241,13 @@ def test_a_lost_race_leaves_no_files_behind(
 def test_endless_conflicts_end(proxy: FaultyProxy, catalog: CatalogGateway, table: Table) -> None:
     """A catalog that never lets us win makes the round fail, for the next one to try."""
     proxy.faults.extend(["refused:409"] * 100)
-    outcome = _committer(catalog, table).commit(_round(table, 0))
+    committer = _committer(catalog, table)
+    outcome = committer.commit(_round(table, 0))
     assert isinstance(outcome, TableFailed)
     assert (outcome.code, outcome.is_retriable) == ("commit_conflict", True)
     assert proxy.commits == 10
+    assert len(metadata_files(table)) == 1
+    committer.close()
     assert not metadata_files(table)
 
 
