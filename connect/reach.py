@@ -21,12 +21,11 @@ from urllib.parse import urlparse
 
 from connect.errors import ConfigError
 from connect.foreign_text import hide_foreign_texts
+from connect.local_paths import LOCAL, LOCAL_KEY, USERS_FILE, allowed_roots, place, refusal
 
-USERS_FILE: Final = "icefloe.rest.users.file"
 HOSTS_ALLOWED: Final = "icefloe.hosts.allowed"
-PATHS_ALLOWED: Final = "icefloe.local.paths.allowed"
 AMBIENT_ALLOWED: Final = "icefloe.ambient.credentials.allowed"
-REACH_KEYS: Final = frozenset({USERS_FILE, HOSTS_ALLOWED, PATHS_ALLOWED, AMBIENT_ALLOWED})
+REACH_KEYS: Final = frozenset({USERS_FILE, HOSTS_ALLOWED, LOCAL_KEY, AMBIENT_ALLOWED})
 """Properties of the node that decide."""
 
 Address: TypeAlias = "ipaddress.IPv4Address | ipaddress.IPv6Address"
@@ -68,14 +67,14 @@ class Reach:
     is_guarded: bool = False
     names: frozenset[str] | None = None
     networks: tuple[Network, ...] = field(default=())
-    roots: tuple[Path, ...] | None = None
+    roots: tuple[str, ...] | None = None
     has_ambient: bool = True
 
     @classmethod
     def of(cls, node: Mapping[str, str]) -> Reach:
         """What the node's properties allow."""
         is_guarded = bool(node.get(USERS_FILE))
-        hosts, paths = _listed(node.get(HOSTS_ALLOWED)), _listed(node.get(PATHS_ALLOWED))
+        hosts = _listed(node.get(HOSTS_ALLOWED))
         names, networks = set(), []
         for host in hosts or ():
             try:
@@ -83,12 +82,11 @@ class Reach:
             except ValueError:
                 names.add(host.lower().rstrip("."))
         ambient = node.get(AMBIENT_ALLOWED, str(not is_guarded))
-        roots = None if paths is None and not is_guarded else tuple(map(Path, paths or ()))
         return cls(
             is_guarded,
             None if hosts is None else frozenset(names),
             tuple(networks),
-            roots,
+            allowed_roots(node),
             ambient.strip().lower() == "true",
         )
 
@@ -171,15 +169,7 @@ class Reach:
         Raises:
             ConfigError: ``path_refused``.
         """
-        if self.roots is None:
-            return
-        real = Path(path).resolve()
-        if not any(real.is_relative_to(root.resolve()) for root in self.roots):
-            raise ConfigError(
-                f"the local path {str(path)!r} is not below one that the node's property "
-                f"{PATHS_ALLOWED} lists; use another place, or ask the node's operator",
-                code="path_refused",
-            )
+        self._check_local(str(Path(path).absolute()), str(path))
 
     def check_location(self, location: str, *, resolves: bool = True) -> None:
         """Judge where a table or file lies.
@@ -187,14 +177,19 @@ class Reach:
         Raises:
             ConfigError: ``path_refused``, ``host_refused``.
         """
+        if place(location).scheme == LOCAL:
+            self._check_local(location, location)
+            return
         uri = urlparse(location)
-        scheme = uri.scheme.lower()
-        if scheme == "file":
-            self.check_path(f"{uri.netloc}{uri.path}")
-        elif not scheme:
-            self.check_path(location)
-        elif scheme in _HOST_SCHEMES and uri.netloc:
+        if uri.scheme.lower() in _HOST_SCHEMES and uri.netloc:
             self.check_host(_host_of(uri.netloc), resolves=resolves)
+
+    def _check_local(self, location: str, given: str) -> None:
+        if (why := refusal(location, self.roots)) is not None:
+            raise ConfigError(
+                f"the local path {given!r} {why}; use another place, or ask the node's operator",
+                code="path_refused",
+            )
 
 
 _current = Reach()

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from connect.config.location_policy import Place, place, table_places
+from connect.config.location_policy import table_places
 from connect.errors import CommitRefused
+from connect.local_paths import Place, place
 from control_schemas.events import ContentFile, DataWritten
 from coordinator.effects import Envelope, TableCommit
 

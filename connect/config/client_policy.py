@@ -20,10 +20,10 @@ from connect.config.client_keys import CLIENT_KEYS
 from connect.config.keys import list_of
 from connect.config.overrides import PREFIXES, split
 from connect.gateways.kafka_properties import SECURITY_PREFIXES, servers
+from connect.local_paths import USERS_FILE
 
 POLICY = "connector.client.config.override.policy"
 SERVERS_ALLOWED = "icefloe.kafka.servers.allowed"
-USERS_FILE = "icefloe.rest.users.file"
 EVERY = "*"
 _SERVERS = "bootstrap.servers"
 _SINKS_OWN = "iceberg.kafka."

@@ -31,12 +31,7 @@ from connect.config.enrich import check_aliases
 from connect.config.groups import named_group
 from connect.config.invalid_config import InvalidConfigError
 from connect.config.keys import Raw, list_of
-from connect.config.location_policy import (
-    METADATA_PATH,
-    PATH_PROPERTIES,
-    LocationPolicy,
-    grant_of,
-)
+from connect.config.location_policy import LocationPolicy, grant_of
 from connect.config.overrides import PREFIXES, handed_on, split
 from connect.config.placeholders import has_placeholder
 from connect.config.plugins import BUILT_IN
@@ -45,6 +40,7 @@ from connect.config.static_tables_policy import StaticTablesPolicy
 from connect.errors import ConfigError
 from connect.gateways.catalog_properties import client_config, refuse_places
 from connect.java_regex import compile_java_regex
+from connect.local_paths import TABLE_PATHS
 from connect.reach import Reach
 from connect.table_names import topic_map
 from connect.transforms.sql import STATIC_TABLE, is_sql
@@ -55,7 +51,7 @@ _MULTI_TABLE = "multi-table-commit"
 _LOCATION_KEYS = frozenset({"iceberg.tables.default-location"}) | {
     f"iceberg.tables.{kind}-props.{name}"
     for kind in ("auto-create", "write")
-    for name in (*PATH_PROPERTIES, METADATA_PATH)
+    for name in TABLE_PATHS
 }
 
 

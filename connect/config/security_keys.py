@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from connect.config.keys import Key
-from connect.config.location_policy import LOCAL_KEY
+from connect.local_paths import LOCAL_KEY
 
 _REACH = "What connectors may reach"
 

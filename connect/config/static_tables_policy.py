@@ -17,11 +17,11 @@ from connect.config.keys import list_of
 from connect.config.location_policy import (
     EVERYWHERE,
     STATIC_TABLES_PREFIX,
-    USERS_FILE,
     LocationPolicy,
     grant_of,
 )
 from connect.config.name_pattern import matches
+from connect.local_paths import USERS_FILE
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from connect.embedded.child import (
     writable_dir,
 )
 from connect.errors import IcefloeError, RetriableError
-from connect.reach import PATHS_ALLOWED, USERS_FILE
+from connect.local_paths import LOCAL_KEY, USERS_FILE
 
 NODE_START_TIMEOUT_MS = 90_000
 DRAIN_GRACE_MS = 30_000
@@ -230,9 +230,9 @@ class Stack:
 
     def _reach(self) -> dict[str, str]:
         """Where the API has users, tenants may use the embedded catalog and warehouse alone."""
-        if PATHS_ALLOWED in self._node_properties or USERS_FILE not in self._node_properties:
+        if LOCAL_KEY in self._node_properties or USERS_FILE not in self._node_properties:
             return {}
-        return {PATHS_ALLOWED: f"{self.state_dir / 'warehouse'},{self.state_dir / 'catalog.db'}"}
+        return {LOCAL_KEY: f"{self.state_dir / 'warehouse'},{self.state_dir / 'catalog.db'}"}
 
     def _is_healthy(self) -> bool:
         if self._stopping.is_set():

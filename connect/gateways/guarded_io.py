@@ -8,7 +8,7 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
@@ -16,15 +16,8 @@ from pyiceberg.table import Table
 
 from connect.errors import ConfigError
 from connect.gateways.storage import check_storage, own_credentials, storage_properties
+from connect.local_paths import TABLE_PATHS
 from connect.reach import reach
-
-PLACES: Final = (
-    "write.data.path",
-    "write.metadata.path",
-    "write.folder-storage.path",
-    "write.object-storage.path",
-)
-"""Properties of a table that say where its files lie."""
 
 
 class GuardedFileIO(PyArrowFileIO):
@@ -78,6 +71,6 @@ def table_storage(table: Table, write_properties: Mapping[str, str]) -> dict[str
         ConfigError: as ``check_storage``.
     """
     given = {**table.properties, **write_properties}
-    for place in (table.location(), *filter(None, map(given.get, PLACES))):
+    for place in (table.location(), *filter(None, map(given.get, TABLE_PATHS))):
         check_storage(table.io.properties, place)
     return storage_properties(table.io.properties)
