@@ -28,7 +28,7 @@ from worker.columns import filled
 from worker.descriptors import DeadLetter, SchemaRequest, TableRequest
 from worker.plan import PipelineSpec
 from worker.tables import TableWriter
-from worker.told_errors import LETTERS_FULL
+from worker.told_errors import LETTERS_FULL, REFUSALS
 
 NAME_MAPPING: Final = "schema.name-mapping.default"
 WRITTEN, DROPPED, DEAD = 0, 1, 2
@@ -199,11 +199,10 @@ class RecordPath:
 
     def _ask_for(self, name: str, record: SinkRecord) -> None:
         if (known := self._spec.unusable.get(name)) is not None:
-            raise RecordError(
-                f"the record's table cannot be written: {known.message}",
-                code=known.code,
-                table=name,
-            )
+            text = f"the record's table cannot be written: {known.message}"
+            if known.code in REFUSALS and not self._config.has_refused_letters:
+                raise RetriableError(text, code=known.code, table=name)
+            raise RecordError(text, code=known.code, table=name)
         if name in self._spec.absent:
             raise RecordError("the table does not exist", stage="ROUTE", code=UNMATCHED, table=name)
         if name in self.requests.tables:

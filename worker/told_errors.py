@@ -17,12 +17,15 @@ LARGE_RECORD = "record_not_small"
 NOT_WRITABLE = "table_not_writable"
 """The store does not take files of a table, while it may take those of others."""
 
+REFUSALS = frozenset({NOT_WRITABLE, "forbidden", "unauthorized"})
+"""A table may not be used: the fault of no record, and gone once it is allowed."""
+
 
 def is_told(error: RecordError | RetriableError | ConfigError) -> bool:
     """Whether the driver is told of an error; Spark need not try again what would fail again."""
     return (
         isinstance(error, RecordError)
-        or error.code in {LETTERS_FULL, NOT_WRITABLE}
+        or error.code in {LETTERS_FULL, *REFUSALS}
         or error.code.startswith("registry_")
     )
 

@@ -18,6 +18,7 @@ from connect.config.static_tables_policy import EVERY_STATIC_TABLE, StaticTables
 from connect.java_regex import compile_java_regex
 
 Unmatched = Literal["drop", "dead-letter", "fail"]
+Refused = Literal["wait", "dead-letter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,7 @@ class ConnectorConfig:
     upsert_enabled: bool
     write_properties: Mapping[str, str]
     unmatched: Unmatched
+    refused: Refused
     timestamp_unit: Literal["ms", "us", "s"]
     max_new_columns: int
     max_tables: int
@@ -150,6 +152,11 @@ class ConnectorConfig:
     def is_row_level(self) -> bool:
         """Whether records replace and delete rows by key instead of only adding rows."""
         return self.upsert_enabled or self.cdc_field is not None
+
+    @property
+    def has_refused_letters(self) -> bool:
+        """Whether records of a table that may not be used are dead letters, or wait."""
+        return self.errors.tolerance_all and self.refused == "dead-letter"
 
     @property
     def names_tables_by_record(self) -> bool:

@@ -246,6 +246,15 @@ OWN_KEYS: tuple[Key, ...] = (
         ),
     ),
     Key(
+        "iceberg.tables.refused",
+        "STRING",
+        "What happens to records of a table that the catalog or the object store does not let the "
+        "connector use (401, 403): `wait` until it does, or `dead-letter` with "
+        "errors.tolerance=all.",
+        "wait",
+        choices=("wait", "dead-letter"),
+    ),
+    Key(
         "iceberg.tables.timestamp-unit",
         "STRING",
         "Unit of numbers that go into timestamp columns.",

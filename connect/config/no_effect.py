@@ -53,6 +53,13 @@ def tolerated_records_are_dropped(given: Given) -> Iterator[tuple[str, str]]:
         )
 
 
+def refused_letters_need_tolerance(given: Given) -> Iterator[tuple[str, str]]:
+    """`iceberg.tables.refused=dead-letter` with `errors.tolerance=none`: the task waits."""
+    name = "iceberg.tables.refused"
+    if given[name] == "dead-letter" and given["errors.tolerance"] == "none":
+        yield name, "has no effect: errors.tolerance is none"
+
+
 def headers_need_letters(given: Given) -> Iterator[tuple[str, str]]:
     """Dead letter context headers without a dead letter topic."""
     name = "errors.deadletterqueue.context.headers.enable"
@@ -147,6 +154,7 @@ def java_catalog_keys(given: Given) -> Iterator[tuple[str, str]]:
 RULES: tuple[Rule, ...] = (
     letters_need_tolerance,
     tolerated_records_are_dropped,
+    refused_letters_need_tolerance,
     headers_need_letters,
     routes_need_a_field,
     fields_need_routes,

@@ -321,6 +321,7 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         write_properties=split(raw, "iceberg.tables.write-props."),
         unmatched=v["iceberg.tables.unmatched"]
         or ("dead-letter" if errors.tolerance_all else "fail"),
+        refused=v["iceberg.tables.refused"],
         timestamp_unit=v["iceberg.tables.timestamp-unit"],
         max_new_columns=v["iceberg.tables.max-new-columns"],
         max_tables=v["iceberg.tables.max-tables"],

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from connect.config.invalid_config import InvalidConfigError
-from connect.config.location_policy import LOCAL_KEY, USERS_FILE
 from connect.config.parse import parse
 from connect.config.static_tables_policy import STATIC_TABLES_PREFIX, StaticTablesPolicy
+from connect.local_paths import LOCAL_KEY, USERS_FILE
 
 _USERS = {USERS_FILE: "users.yaml"}
 _LISTED = {
