@@ -122,8 +122,8 @@ def stage(
     timestamp_ms = _timestamp_ms(table, now_ms)
     steps = len(content.selection.steps) if content.selection.is_row_level else 1
     sequence_number = last_sequence_number(table) + steps
-    infix = f"{content.commit_uuid}-{attempt}-m"
-    manifests = manifest_set(table, content.snapshot_id, infix, written)
+    prefix = f"{content.commit_uuid}-{attempt}-m"
+    manifests = manifest_set(table, content.snapshot_id, prefix, written)
     listed: list[ManifestFile] = []
     for kind, new in ((ManifestContent.DATA, added.data), (ManifestContent.DELETES, added.deletes)):
         live = [m for m in existing if m.content == kind and _is_live(m)]
@@ -131,12 +131,11 @@ def stage(
     # The writer fills numbers in where they are missing, and shares values with what it is given:
     # manifests of the new files must stay without one, for another attempt may need another number.
     numbered = tuple(with_sequence_number(m, sequence_number) for m in listed)
-    parent = state.head
     path = location_provider(table.location(), metadata.properties).new_metadata_location(
         f"snap-{content.snapshot_id}-{attempt}-{content.commit_uuid}.avro"
     )
     written.append(path)
-    parent_id = None if parent is None else parent.snapshot_id
+    parent_id = None if state.head is None else state.head.snapshot_id
     with write_manifest_list(
         format_version=2,
         output_file=table.io.new_output(path),
@@ -154,7 +153,7 @@ def stage(
             "manifest-list": path,
             "sequence-number": sequence_number,
             "timestamp-ms": timestamp_ms,
-            "summary": _summary(content, added, parent),
+            "summary": _summary(content, added, state.head),
             "schema-id": metadata.current_schema_id,
         }
     )

@@ -25,6 +25,11 @@ IDLE: list[tuple[str, dict[str, str], str]] = [
         "errors.tolerance is all and no",
     ),
     (
+        "refused_letters_need_tolerance",
+        {"iceberg.tables.refused": "dead-letter"},
+        "iceberg.tables.refused has no effect: errors.tolerance is none",
+    ),
+    (
         "headers_need_letters",
         {"errors.deadletterqueue.context.headers.enable": "true"},
         "errors.deadletterqueue.context.headers.enable has no effect",
