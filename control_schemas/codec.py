@@ -2,8 +2,8 @@
 
 ::
 
-    encode: events -> writer (datum) + schemas (schema text) -> frame
-    decode: frame -> avro (schema tree) -> reader, files, shapes (what is wanted of it) -> events
+    encode: events -> writer (values) -> datum (fastavro) + schemas (schema text) -> frame
+    decode: frame -> avro (schema tree) -> datum (fastavro) -> reader, files, shapes -> events
 
 Rules of this package:
 - What is written is byte for byte what Iceberg's Java classes write for the same event.
@@ -13,11 +13,10 @@ Rules of this package:
 
 from __future__ import annotations
 
-from control_schemas.datum import Cursor
 from control_schemas.errors import MalformedEvent, UnencodableEvent
 from control_schemas.events import Event
 from control_schemas.frame import split_frame
-from control_schemas.limits import FRAME_BYTES_MAX, VALUES_MAX
+from control_schemas.limits import FRAME_BYTES_MAX
 from control_schemas.reader import event_reader
 from control_schemas.writer import write_frame
 
@@ -57,4 +56,4 @@ def decode(frame: bytes) -> Event:
         docs/decisions/0002-control-event-reader.md.
     """
     schema, start = split_frame(frame)
-    return event_reader(schema)(Cursor(frame, start, VALUES_MAX))
+    return event_reader(schema)(frame[start:])

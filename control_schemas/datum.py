@@ -1,221 +1,249 @@
-"""Avro's binary encoding, the part that control events use.
+"""Avro data, written and read by fastavro, with the checks that fastavro leaves out.
 
 Rules of this file:
-- Reading is paid from a budget before anything is allocated; a count or a length in the message
-  is believed only after it was compared with what is there.
-- A cursor that runs off the end raises IndexError; ``codec.decode`` turns it into MalformedEvent.
-
-Own code although fastavro is at hand: fastavro allocates what the message asks for, cannot read
-the schema text as Java writes it, and needs six times as long to write a file list (it judges
-every union branch by validating the value). Tests hold both to the same bytes.
+- fastavro gets the types alone, names resolved: no logical types, so that values stay as they are
+  on the wire; an enum as its number; a boolean as its byte.
+- No list holds items that take no byte, so a datum of n bytes holds at most n items. What these
+  may take of memory is bounded before anything is read.
+- Beyond the end of a datum fastavro stops. It does not refuse numbers of more than 64 bits,
+  negative branches of unions and ints of more than 32 bits: ``_Branches`` and ``_CheckedSource``
+  refuse the first two, whoever takes the values the third.
 """
 
 from __future__ import annotations
 
-import struct
-from typing import NoReturn
+import io
+import re
+from typing import IO, Any, Protocol, cast
 
-from control_schemas.errors import MalformedEvent, UnencodableEvent
-from control_schemas.limits import STRING_BYTES_MAX
+import fastavro
 
-_FLOAT = struct.Struct("<f")
-_DOUBLE = struct.Struct("<d")
-_INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
-_LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
-_VARINT_BITS_MAX = 63
+from control_schemas.avro import Node
+from control_schemas.errors import MalformedEvent
+from control_schemas.limits import VALUES_MAX
+
+BOOLEAN_TAG = "fixed1"
+INT_MIN, INT_MAX = -(2**31), 2**31 - 1
+_LONG_MIN = -(2**63)
+_CONTINUED = b"\x80"
+_LAST_BYTE = 9  # of a number of 64 bits, counted from 0
+_LAST_BYTE_MAX = b"\x01"
+# nine bytes that are continued and one more: text, or a number that may be too long, or the
+# smallest of all, which fastavro takes for an empty list where it counts items
+_DOUBTFUL = re.compile(rb"[\x80-\xff]{9}[\x02-\xff]|\xff{9}\x01")
 
 
-class Cursor:
-    """A position in a frame, and the values that may still be read from it."""
+class Source(Protocol):
+    """What fastavro reads from."""
 
-    __slots__ = ("data", "position", "values_left")
+    def read(self, size: int, /) -> bytes:
+        """The next bytes."""
 
-    def __init__(self, data: bytes, position: int, values_left: int) -> None:
-        self.data = data
-        self.position = position
-        self.values_left = values_left
 
-    def charge(self, values: int) -> None:
-        """Pay for values about to be read.
+def source_of(data: bytes, reads_max: int) -> Source:
+    """What to read a datum from.
+
+    Args:
+        data: the datum, perhaps with bytes behind it.
+        reads_max: see ``Decoder``.
+    """
+    if len(data) <= reads_max and _DOUBTFUL.search(data) is None:
+        return io.BytesIO(data)
+    return _CheckedSource(data, reads_max)
+
+
+class _CheckedSource:
+    """A datum that may hold too long numbers or too many values: both are refused.
+
+    One byte of a text counts as one of the number that follows; in events only counts, branches
+    and keys follow texts, which are short.
+    """
+
+    __slots__ = ("_data", "_position", "_reads_left", "_run", "smallest")
+
+    def __init__(self, data: bytes, reads_max: int) -> None:
+        self._data = data
+        self._position = 0
+        self._reads_left = reads_max
+        self._run = 0  # bytes of the number that is being read
+        self.smallest = 0  # how often the smallest number was read
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes; numbers are read byte by byte."""
+        start = self._position
+        end = start + size
+        if size < 0 or end > len(self._data):
+            raise EOFError
+        self._position = end
+        found = self._data[start:end]
+        if size == 1:
+            if self._run == _LAST_BYTE and found > _LAST_BYTE_MAX:
+                raise MalformedEvent("datum: a number takes more than 64 bits")
+            if found >= _CONTINUED:
+                self._run += 1
+                return found
+            if self._run == _LAST_BYTE and self._data[start - _LAST_BYTE : start] == b"\xff" * 9:
+                self.smallest += 1
+        self._run = 0
+        self._reads_left -= 1
+        if self._reads_left < 0:
+            raise MalformedEvent("datum holds more values than any event")
+        return found
+
+
+class Decoder:
+    """Reads data of one type.
+
+    Attributes:
+        reads_max: numbers, texts and other scalars in a datum so that all values, lists and
+            records included, are at most ``VALUES_MAX``.
+
+    Raises:
+        MalformedEvent: a list whose items may take no byte.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self.reads_max = int(VALUES_MAX / _density(node))
+        schema = wire_schema(node)
+        _guard_unions(schema["fields"][0])
+        self._schema = schema
+
+    def read(self, source: Source) -> Any:
+        """Read one datum.
+
+        Returns:
+            None, int, float, str, bytes, list or dict; a boolean as one byte.
 
         Raises:
-            MalformedEvent: the budget is spent.
+            MalformedEvent: it is cut short, holds text that is not UTF-8, or see above.
         """
-        self.values_left -= values
-        if self.values_left < 0:
+        before = getattr(source, "smallest", 0)
+        try:
+            datum = fastavro.schemaless_reader(cast("IO[bytes]", source), self._schema)
+            value = cast("dict[str, Any]", datum)["value"]
+        except (EOFError, IndexError):
+            raise MalformedEvent("datum is cut short") from None
+        except UnicodeDecodeError:
+            raise MalformedEvent("datum: a string is not UTF-8") from None
+        smallest = getattr(source, "smallest", 0) - before
+        if smallest and smallest != _count_smallest(value):
             raise MalformedEvent("datum holds more values than any event")
+        return value
 
 
-# ---------------------------------------------------------------- reading
+def encoded(schema: Any, value: Any) -> bytes:
+    """A datum of a type.
 
-
-def read_long(cursor: Cursor) -> int:
-    """A zigzag varint of up to 64 bits."""
-    data = cursor.data
-    position = cursor.position
-    byte = data[position]
-    number = byte & 0x7F
-    shift = 7
-    while byte > 0x7F:
-        if shift > _VARINT_BITS_MAX:
-            raise MalformedEvent("datum: a number takes more than 64 bits")
-        position += 1
-        byte = data[position]
-        number |= (byte & 0x7F) << shift
-        shift += 7
-    cursor.position = position + 1
-    if number >> 64:
-        raise MalformedEvent("datum: a number takes more than 64 bits")
-    return (number >> 1) ^ -(number & 1)
-
-
-def read_int(cursor: Cursor) -> int:
-    """A zigzag varint of up to 32 bits."""
-    number = read_long(cursor)
-    if not _INT_MIN <= number <= _INT_MAX:
-        raise MalformedEvent("datum: an int takes more than 32 bits")
-    return number
-
-
-def read_boolean(cursor: Cursor) -> bool:
-    """One byte, 0 or 1."""
-    byte = cursor.data[cursor.position]
-    if byte > 1:
-        raise MalformedEvent(f"datum: a boolean is {byte}")
-    cursor.position += 1
-    return byte == 1
-
-
-def read_exactly(cursor: Cursor, size: int) -> bytes:
-    """The next bytes, all of them.
+    Args:
+        schema: from ``wire_schema``.
+        value: as fastavro takes it; values of unions as pairs with the name of their branch.
 
     Raises:
-        IndexError: fewer are left.
+        OverflowError: an integer of more than 64 bits.
+        UnicodeEncodeError: half a surrogate pair.
     """
-    start = cursor.position
-    end = start + size
-    if end > len(cursor.data):
-        raise IndexError
-    cursor.position = end
-    return cursor.data[start:end]
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, schema, {"value": value})
+    return out.getvalue()
 
 
-def read_bytes(cursor: Cursor) -> bytes:
-    """A length, and as many bytes."""
-    size = read_long(cursor)
-    if not 0 <= size <= STRING_BYTES_MAX:
-        raise MalformedEvent(f"datum: a string of {size} bytes, more than {STRING_BYTES_MAX}")
-    return read_exactly(cursor, size)
+def wire_schema(node: Node) -> Any:
+    """A type as fastavro takes it: a record with the field ``value``."""
+    fields = [{"name": "value", "type": _Plain().schema(node)}]
+    return fastavro.parse_schema({"type": "record", "name": "datum", "fields": fields})
 
 
-def read_string(cursor: Cursor) -> str:
-    """A length, and as many bytes of UTF-8."""
-    try:
-        return read_bytes(cursor).decode()
-    except UnicodeDecodeError:
-        raise MalformedEvent("datum: a string is not UTF-8") from None
+def fixed_tag(size: int) -> str:
+    """The name of a fixed in unions of ``wire_schema``."""
+    return f"fixed{size}"
 
 
-def read_float(cursor: Cursor) -> float:
-    """Four bytes, little-endian."""
-    return float(_FLOAT.unpack(read_exactly(cursor, 4))[0])
+class _Plain:
+    """Types without names of their own: those of one size are one, records are numbered."""
+
+    def __init__(self) -> None:
+        self._sizes: set[int] = set()
+        self._records = 0
+
+    def schema(self, node: Node) -> Any:
+        """The type; the tree bounds the recursion."""
+        if node.kind == "record":
+            self._records += 1
+            name = f"record{self._records}"
+            fields = [{"name": item.name, "type": self.schema(item.type)} for item in node.fields]
+            return {"type": "record", "name": name, "fields": fields}
+        if node.kind == "union":
+            return [self.schema(branch) for branch in node.branches]
+        if node.items is not None:
+            inner = "items" if node.kind == "array" else "values"
+            return {"type": node.kind, inner: self.schema(node.items)}
+        if node.kind in ("fixed", "boolean"):
+            return self._fixed(node.size if node.kind == "fixed" else 1)
+        return "int" if node.kind == "enum" else node.kind
+
+    def _fixed(self, size: int) -> Any:
+        name = fixed_tag(size)
+        if size in self._sizes:
+            return name
+        self._sizes.add(size)
+        return {"type": "fixed", "name": name, "size": size}
 
 
-def read_double(cursor: Cursor) -> float:
-    """Eight bytes, little-endian."""
-    return float(_DOUBLE.unpack(read_exactly(cursor, 8))[0])
+class _Branches(list[Any]):
+    """A union's branches. A negative number is none: fastavro would count it from the end."""
+
+    def __len__(self) -> int:
+        return 0  # added to negative numbers before they arrive
+
+    def __getitem__(self, index: Any) -> Any:
+        count = list.__len__(self)
+        if not 0 <= index < count:
+            raise MalformedEvent(f"datum: branch {index} of a union of {count}")
+        return list.__getitem__(self, index)
 
 
-def read_block_count(cursor: Cursor) -> int:
-    """Items in the next block of an array or map; 0 ends it."""
-    count = read_long(cursor)
-    if count < 0:  # the block's size in bytes follows; the items say the same
-        read_long(cursor)
-        return -count
-    return count
+def _guard_unions(holder: dict[str, Any]) -> None:
+    """Put guarded unions into a parsed schema."""
+    for inner in ("type", "items", "values"):
+        schema = holder.get(inner)
+        if isinstance(schema, list):
+            for branch in schema:
+                if isinstance(branch, dict):
+                    _guard_unions(branch)
+            holder[inner] = _Branches(schema)
+        elif isinstance(schema, dict):
+            _guard_unions(schema)
+    for field in holder.get("fields", ()):
+        _guard_unions(field)
 
 
-# ---------------------------------------------------------------- writing
+# ---------------------------------------------------------------- what data may take
 
 
-def _varint(number: int) -> bytes:
-    number = (number << 1) ^ (number >> 63)
-    out = bytearray()
-    while number > 0x7F:
-        out.append((number & 0x7F) | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
+def _reads(node: Node) -> int:
+    """Scalars in the smallest datum, branches of unions and ends of lists included."""
+    if node.kind == "record":
+        return sum(_reads(item.type) for item in node.fields)
+    if node.kind == "union":
+        return 1 + min(_reads(branch) for branch in node.branches)
+    return 0 if node.kind == "null" or (node.kind == "fixed" and not node.size) else 1
 
 
-# Column ids, counts and sizes are small: one look-up instead of a loop.
-_SMALL = 8192
-_SMALL_VARINTS = tuple(_varint(n) for n in (*range(_SMALL), *range(-_SMALL, 0)))
+def _density(node: Node) -> float:
+    """Values for each scalar that is read, in the list that has most; at least 1."""
+    inner = [*node.branches, *(item.type for item in node.fields)]
+    if node.items is None:
+        return max((_density(part) for part in inner), default=1.0)
+    key = int(node.kind == "map")
+    reads = _reads(node.items) + key
+    if not reads:
+        raise MalformedEvent("schema: items of a list take no byte")
+    return max(1.0, (node.items.weight + key) / reads, _density(node.items))
 
 
-def long_bytes(number: int) -> bytes:
-    """Encode a long.
-
-    Raises:
-        UnencodableEvent: more than 64 bits.
-    """
-    if -_SMALL <= number < _SMALL:
-        return _SMALL_VARINTS[number]
-    if not _LONG_MIN <= number <= _LONG_MAX:
-        _refuse(number, "long")
-    return _varint(number)
-
-
-def int_bytes(number: int) -> bytes:
-    """Encode an int.
-
-    Raises:
-        UnencodableEvent: more than 32 bits.
-    """
-    if not _INT_MIN <= number <= _INT_MAX:
-        _refuse(number, "int")
-    return long_bytes(number)
-
-
-def bytes_bytes(value: bytes) -> bytes:
-    """Encode a byte string.
-
-    Raises:
-        UnencodableEvent: longer than any reader of ours takes.
-    """
-    if len(value) > STRING_BYTES_MAX:
-        raise UnencodableEvent(f"a string of {len(value)} bytes, more than {STRING_BYTES_MAX}")
-    return long_bytes(len(value)) + value
-
-
-def string_bytes(value: str) -> bytes:
-    """Encode a string.
-
-    Raises:
-        UnencodableEvent: too long, or holds half a surrogate pair.
-    """
-    try:
-        return bytes_bytes(value.encode())
-    except UnicodeEncodeError:
-        raise UnencodableEvent("a string holds half a surrogate pair") from None
-
-
-def float_bytes(value: float) -> bytes:
-    """Encode a float.
-
-    Raises:
-        UnencodableEvent: beyond the range of 32 bits.
-    """
-    try:
-        return _FLOAT.pack(value)
-    except OverflowError:
-        _refuse(value, "float")
-
-
-def double_bytes(value: float) -> bytes:
-    """Encode a double."""
-    return _DOUBLE.pack(value)
-
-
-def _refuse(value: float, kind: str) -> NoReturn:
-    raise UnencodableEvent(f"{value} does not fit into {kind}")
+def _count_smallest(value: Any) -> int:
+    if isinstance(value, dict):
+        return sum(_count_smallest(item) for item in value.values())
+    if isinstance(value, list):
+        return sum(_count_smallest(item) for item in value)
+    return int(value == _LONG_MIN and isinstance(value, int))

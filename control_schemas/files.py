@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from control_schemas.avro import Node
-from control_schemas.datum import Cursor, read_exactly
 from control_schemas.errors import MalformedEvent
 from control_schemas.events import ContentFile, FileContent, PartitionField
 from control_schemas.limits import PARTITION_FIELDS_MAX
@@ -13,8 +12,9 @@ from control_schemas.schemas import FILE_FIELDS, FILES_NAMESPACE, REQUIRED_FILE_
 from control_schemas.shapes import (
     UUID_BYTES,
     Column,
-    Read,
+    Make,
     Shape,
+    as_read,
     described,
     int_map,
     list_of,
@@ -29,12 +29,12 @@ FILE_FORMATS = frozenset({"PARQUET", "ORC", "AVRO", "PUFFIN"})
 _DECIMAL_PRECISION_MAX = 38
 
 
-def data_file(node: Node) -> Read:
+def data_file(node: Node) -> Make:
     """The shape of a data file."""
     return record(f"{FILES_NAMESPACE}.GenericDataFile", _COLUMNS, _data_file, extra=null_only)(node)
 
 
-def delete_file(node: Node) -> Read:
+def delete_file(node: Node) -> Make:
     """The shape of a delete file."""
     return record(f"{FILES_NAMESPACE}.GenericDeleteFile", _COLUMNS, _delete_file, extra=null_only)(
         node
@@ -68,7 +68,7 @@ def _content_file(content: FileContent, *values: Any) -> ContentFile:
 # ---------------------------------------------------------------- partition tuples
 
 
-def partition_record(node: Node) -> Read:
+def partition_record(node: Node) -> Make:
     """The shape of a partition tuple: any primitive fields with distinct field ids.
 
     Raises:
@@ -79,24 +79,25 @@ def partition_record(node: Node) -> Read:
     ids = {field.field_id for field in node.fields}
     if None in ids or len(ids) != len(node.fields) or len(ids) > PARTITION_FIELDS_MAX:
         raise MalformedEvent("schema: partition fields without id, with one id, or too many")
-    fields = tuple(
-        (field.field_id, field.name, *_partition_value(field.type)) for field in node.fields
-    )
+    fields = [
+        (field.field_id, field.name, *_partition_value(field.type))
+        for field in node.fields
+        if field.field_id is not None
+    ]
 
-    def read(cursor: Cursor) -> tuple[PartitionField, ...]:
+    def make(datum: dict[str, Any]) -> tuple[PartitionField, ...]:
         return tuple(
             [
-                PartitionField(field_id, name, text, read_value(cursor))
-                for field_id, name, text, read_value in fields
-                if field_id is not None
+                PartitionField(field_id, name, text, make_value(datum[name]))
+                for field_id, name, text, make_value in fields
             ]
         )
 
-    return read
+    return make
 
 
-def _partition_value(node: Node) -> tuple[str, Read]:
-    """Iceberg's type and the reader of a partition field."""
+def _partition_value(node: Node) -> tuple[str, Make]:
+    """Iceberg's type of a partition field, and what makes its value."""
     types = [branch for branch in node.branches or (node,) if branch.kind != "null"]
     if len(types) != 1:
         raise MalformedEvent("schema: a partition field of several types")
@@ -127,21 +128,21 @@ def _fixed_type(node: Node) -> tuple[str, Shape]:
             or size > UUID_BYTES
         ):
             raise MalformedEvent("schema: a decimal of no proper precision, scale or size")
-        return f"decimal({precision}, {scale})", _decimal(size, 10**precision)
+        return f"decimal({precision}, {scale})", _decimal(10**precision)
     if not size:
         raise MalformedEvent("schema: a partition field of no bytes")
     text = "uuid" if node.logical_type == "uuid" and size == UUID_BYTES else f"fixed[{size}]"
-    return text, lambda _node: lambda cursor: read_exactly(cursor, size)
+    return text, lambda _node: as_read
 
 
-def _decimal(size: int, beyond: int) -> Shape:
-    def read(cursor: Cursor) -> int:
-        unscaled = int.from_bytes(read_exactly(cursor, size), signed=True)
+def _decimal(beyond: int) -> Shape:
+    def make(value: bytes) -> int:
+        unscaled = int.from_bytes(value, signed=True)
         if abs(unscaled) >= beyond:
             raise MalformedEvent("datum: a decimal has more digits than its precision")
         return unscaled
 
-    return lambda _node: read
+    return lambda _node: make
 
 
 _TYPES = {

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from control_schemas.avro import Node
+from control_schemas.datum import encoded, wire_schema
 from control_schemas.errors import MalformedEvent
 from control_schemas.frame import split_frame
 
 NAMESPACE = b"io.tabular.iceberg.connect.events"
 _ANNOUNCEMENT = b"CommitResponsePayload"
+_STRING = wire_schema(Node("string"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +37,7 @@ class LegacyEvent:
 
     def is_of(self, group_id: str) -> bool:
         """Whether it is an event of this group: the group is the datum's last field."""
-        text = group_id.encode()
-        return self.datum.endswith(_zigzag(len(text)) + text)
+        return self.datum.endswith(encoded(_STRING, group_id))
 
 
 def legacy_event(frame: bytes) -> LegacyEvent | None:
@@ -47,13 +49,3 @@ def legacy_event(frame: bytes) -> LegacyEvent | None:
     if NAMESPACE not in schema:
         return None
     return LegacyEvent(frame[start:], _ANNOUNCEMENT in schema)
-
-
-def _zigzag(number: int) -> bytes:
-    """Avro's form of a number that is not negative."""
-    left, out = number << 1, bytearray()
-    while left > 0x7F:
-        out.append(left & 0x7F | 0x80)
-        left >>= 7
-    out.append(left)
-    return bytes(out)

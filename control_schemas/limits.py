@@ -28,8 +28,8 @@ SCHEMA_WEIGHT_MAX: Final = 4096
 PARTITION_FIELDS_MAX: Final = 512
 """Fields of a partition tuple."""
 
-VALUES_MAX: Final = 4_000_000
-"""Values in a datum, list items and map entries included: what bounds memory."""
+VALUES_MAX: Final = 6_000_000
+"""Values in a datum, records, list items and map entries included: what bounds memory."""
 
 STRING_BYTES_MAX: Final = 1024 * 1024
 """One string or byte string: a path, a bound, key metadata."""

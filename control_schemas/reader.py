@@ -1,4 +1,4 @@
-"""A schema as written -> a function that reads its datum into an event.
+"""A schema as written -> a function that makes an event of its datum.
 
 Rules of this file:
 - The schema in the frame decides how the bytes are read, the field ids decide what they mean.
@@ -21,7 +21,7 @@ from typing import Any
 from uuid import UUID
 
 from control_schemas.avro import Node, parse_schema
-from control_schemas.datum import Cursor
+from control_schemas.datum import Decoder, source_of
 from control_schemas.errors import MalformedEvent
 from control_schemas.events import (
     CommitComplete,
@@ -40,8 +40,9 @@ from control_schemas.limits import SCHEMA_CACHE_ENTRIES
 from control_schemas.schemas import EVENTS_NAMESPACE
 from control_schemas.shapes import (
     Column,
-    Read,
+    Make,
     Shape,
+    Step,
     list_of,
     record,
     record_steps,
@@ -52,8 +53,8 @@ from control_schemas.shapes import (
 
 
 @lru_cache(maxsize=SCHEMA_CACHE_ENTRIES)
-def event_reader(schema: bytes) -> Callable[[Cursor], Event]:
-    """The reader of a schema; the cursor stands at the beginning of the datum.
+def event_reader(schema: bytes) -> Callable[[bytes], Event]:
+    """The reader of a schema; it takes the bytes of a datum.
 
     Args:
         schema: schema bytes as they stand in the frame.
@@ -62,19 +63,31 @@ def event_reader(schema: bytes) -> Callable[[Cursor], Event]:
         MalformedEvent: no schema of a control event; later, no datum of this schema.
     """
     steps = record_steps(parse_schema(schema_text(schema)), f"{EVENTS_NAMESPACE}.Event", _ENVELOPE)
+    # field by field: a refusal names the group where that was read before
+    fields = [_envelope_field(step) for step in steps]
+    reads_max = min(decoder.reads_max for _, decoder, _ in fields if decoder is not None)
 
-    def read(cursor: Cursor) -> Event:
+    def read(datum: bytes) -> Event:
         values: list[Any] = [None] * (len(_ENVELOPE) + 1)
+        source = source_of(datum, reads_max)
         try:
-            for slot, read_field in steps:
-                values[slot] = read_field(cursor)
+            for slot, decoder, make in fields:
+                values[slot] = make(None if decoder is None else decoder.read(source))
             return _event(*values[: len(_ENVELOPE)])
         except MalformedEvent as error:
             raise MalformedEvent(error.reason, group_id=values[_GROUP_ID]) from None
-        except IndexError:  # the cursor ran off the end
-            raise MalformedEvent("datum is cut short", group_id=values[_GROUP_ID]) from None
 
     return read
+
+
+def _envelope_field(step: Step) -> tuple[int, Decoder | None, Make]:
+    """How a field of the envelope is read; one that cannot be read refuses when its turn comes."""
+    if isinstance(step.make, _Refusal):
+        return step.slot, None, step.make
+    try:
+        return step.slot, Decoder(step.type), step.make
+    except MalformedEvent as error:
+        return step.slot, None, _Refusal(error.reason)
 
 
 def _event(
@@ -85,20 +98,25 @@ def _event(
     return Event(event_id, timestamp_us, group_id, payload)
 
 
-def _payload(node: Node) -> Read:
-    """The payload's reader; one that cannot be had refuses when its turn comes."""
+def _payload(node: Node) -> Make:
+    """What makes the payload; one that cannot be had refuses when its turn comes."""
     shape = _PAYLOADS.get(node.name.removeprefix(f"{EVENTS_NAMESPACE}."))
-    reason = f"schema: payload {node.kind} {node.name[:80]}"
-    if shape is not None:
-        try:
-            return shape(node)
-        except MalformedEvent as error:
-            reason = error.reason
+    if shape is None:
+        return _Refusal(f"schema: payload {node.kind} {node.name[:80]}")
+    try:
+        return shape(node)
+    except MalformedEvent as error:
+        return _Refusal(error.reason)
 
-    def refuse(_cursor: Cursor) -> None:
-        raise MalformedEvent(reason)
 
-    return refuse
+class _Refusal:
+    """Refuses instead of making a value."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def __call__(self, _value: Any) -> None:
+        raise MalformedEvent(self._reason)
 
 
 def _required(name: str, shape: Shape) -> Column:

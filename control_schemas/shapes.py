@@ -1,4 +1,6 @@
-"""Expected types as small functions: a shape takes a written type and gives its reader, or refuses.
+"""Expected types as small functions.
+
+A shape takes a written type and gives what makes a value of what fastavro read, or refuses.
 
 Records are read by field id, in whatever order they were written, optional where the writer says
 so; a field that nobody expects is passed over.
@@ -11,35 +13,14 @@ from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from control_schemas.avro import Node
-from control_schemas.datum import (
-    Cursor,
-    read_block_count,
-    read_boolean,
-    read_bytes,
-    read_double,
-    read_exactly,
-    read_float,
-    read_int,
-    read_long,
-    read_string,
-)
+from control_schemas.datum import INT_MAX, INT_MIN
 from control_schemas.errors import MalformedEvent
+from control_schemas.limits import STRING_BYTES_MAX
 
-Read: TypeAlias = Callable[[Cursor], Any]
-Shape: TypeAlias = Callable[[Node], Read]
-Steps: TypeAlias = tuple[tuple[int, Read], ...]
+Make: TypeAlias = Callable[[Any], Any]
+Shape: TypeAlias = Callable[[Node], Make]
 
 UUID_BYTES = 16
-
-_SCALARS: dict[str, Read] = {
-    "boolean": read_boolean,
-    "int": read_int,
-    "long": read_long,
-    "float": read_float,
-    "double": read_double,
-    "bytes": read_bytes,
-    "string": read_string,
-}
 
 
 class Column(NamedTuple):
@@ -50,13 +31,68 @@ class Column(NamedTuple):
     is_required: bool = False
 
 
+class Step(NamedTuple):
+    """How one field of a record is made.
+
+    Attributes:
+        slot: place of the value among the columns; the one after the last takes what is passed
+            over.
+        type: the type as written.
+        make: makes the value.
+    """
+
+    slot: int
+    type: Node
+    make: Make
+
+
 # ---------------------------------------------------------------- scalars
+
+
+def _int(value: int) -> int:
+    if not INT_MIN <= value <= INT_MAX:
+        raise MalformedEvent("datum: an int takes more than 32 bits")
+    return value
+
+
+def _boolean(value: bytes) -> bool:
+    if value > b"\x01":
+        raise MalformedEvent(f"datum: a boolean is {value[0]}")
+    return value == b"\x01"
+
+
+def _bytes(value: bytes) -> bytes:
+    if len(value) > STRING_BYTES_MAX:
+        raise MalformedEvent(f"datum: a string of {len(value)} bytes, more than {STRING_BYTES_MAX}")
+    return value
+
+
+def _string(value: str) -> str:
+    if len(value) > STRING_BYTES_MAX // 4:  # of bytes there are at most four for a character
+        _bytes(value.encode())
+    return value
+
+
+def as_read(value: Any) -> Any:
+    """The value as fastavro reads it."""
+    return value
+
+
+_SCALARS: dict[str, Make] = {
+    "boolean": _boolean,
+    "int": _int,
+    "long": as_read,
+    "float": as_read,
+    "double": as_read,
+    "bytes": _bytes,
+    "string": _string,
+}
 
 
 def scalar(kind: str) -> Shape:
     """A primitive type, whatever logical type it carries."""
 
-    def shape(node: Node) -> Read:
+    def shape(node: Node) -> Make:
         if node.kind != kind:
             raise MalformedEvent(f"schema: {described(node)} where {kind} is expected")
         return _SCALARS[kind]
@@ -64,18 +100,18 @@ def scalar(kind: str) -> Shape:
     return shape
 
 
-def timestamp(node: Node) -> Read:
+def timestamp(node: Node) -> Make:
     """Microseconds since 1970 UTC; a plain long is taken for them, as Java does."""
     if node.logical_type not in (None, "timestamp-micros"):
         raise MalformedEvent(f"schema: {described(node)} where microseconds are expected")
     return scalar("long")(node)
 
 
-def uuid(node: Node) -> Read:
+def uuid(node: Node) -> Make:
     """Sixteen bytes that say that they are a UUID."""
     if node.kind != "fixed" or node.size != UUID_BYTES or node.logical_type != "uuid":
         raise MalformedEvent(f"schema: {described(node)} where a uuid is expected")
-    return lambda cursor: UUID(bytes=read_exactly(cursor, UUID_BYTES))
+    return lambda value: UUID(bytes=value)
 
 
 # ---------------------------------------------------------------- nulls, lists, maps
@@ -84,69 +120,51 @@ def uuid(node: Node) -> Read:
 def nullable(shape: Shape) -> Shape:
     """A type, or a union of it and null in either order."""
 
-    def reader(node: Node) -> Read:
+    def maker(node: Node) -> Make:
         if node.kind != "union":
             return shape(node)
-        branches = tuple(None if b.kind == "null" else shape(b) for b in node.branches)
+        makes = [shape(branch) for branch in node.branches if branch.kind != "null"]
+        if len(makes) > 1:
+            raise MalformedEvent(f"schema: {described(node)} of several types")
+        make = makes[0] if makes else as_read
+        return lambda value: None if value is None else make(value)
 
-        def read(cursor: Cursor) -> Any:
-            branch = branches[read_branch(cursor, len(branches))]
-            return None if branch is None else branch(cursor)
-
-        return read
-
-    return reader
-
-
-def read_branch(cursor: Cursor, branches: int) -> int:
-    """The index of a union's branch."""
-    index = read_long(cursor)
-    if not 0 <= index < branches:
-        raise MalformedEvent(f"datum: branch {index} of a union of {branches}")
-    return index
+    return maker
 
 
 def list_of(shape: Shape) -> Shape:
     """An array, read into a tuple."""
 
-    def reader(node: Node) -> Read:
-        items = _items(node, "array")
-        read_item = shape(items)
+    def maker(node: Node) -> Make:
+        make = shape(_items(node, "array"))
+        if make is as_read:
+            return tuple
+        return lambda value: tuple([make(item) for item in value])
 
-        def read(cursor: Cursor) -> tuple[Any, ...]:
-            values: list[Any] = []
-            while count := read_block_count(cursor):
-                cursor.charge(count * items.weight)
-                values.extend(read_item(cursor) for _ in range(count))
-            return tuple(values)
-
-        return read
-
-    return reader
+    return maker
 
 
 def int_map(kind: str) -> Shape:
     """Iceberg's map with integer keys: an array of pairs that says it is a map."""
 
-    def reader(node: Node) -> Read:
+    def maker(node: Node) -> Make:
         pair = _items(node, "array")
         names = [(field.name, field.type.kind) for field in pair.fields]
         if node.logical_type != "map" or names != [("key", "int"), ("value", kind)]:
             raise MalformedEvent(f"schema: {described(node)} where a map of {kind} is expected")
-        read_value = _SCALARS[kind]
 
-        def read(cursor: Cursor) -> dict[int, Any]:
-            values: dict[int, Any] = {}
-            while count := read_block_count(cursor):
-                cursor.charge(2 * count)
-                for _ in range(count):
-                    key = read_int(cursor)
-                    values[key] = read_value(cursor)
+        def make(pairs: list[dict[str, Any]]) -> dict[int, Any]:
+            values = {pair["key"]: pair["value"] for pair in pairs}
+            if values:
+                _int(min(values))
+                _int(max(values))
+                if kind == "bytes":
+                    _bytes(max(values.values(), key=len))
             return values
 
-        return read
+        return make
 
-    return reader
+    return maker
 
 
 def _items(node: Node, kind: str) -> Node:
@@ -167,35 +185,32 @@ def record(
 ) -> Shape:
     """A record, read into ``make(*values)``, values in the order of ``columns``."""
 
-    def reader(node: Node) -> Read:
+    def maker(node: Node) -> Make:
         steps = record_steps(node, name, columns, extra=extra)
         size = len(columns)
 
-        def read(cursor: Cursor) -> Any:
+        def made(datum: dict[str, Any]) -> Any:
             values: list[Any] = [None] * (size + 1)
-            for slot, read_field in steps:
-                values[slot] = read_field(cursor)
+            for (slot, _, make_field), value in zip(steps, datum.values(), strict=True):
+                values[slot] = make_field(value)
             del values[size]
             return make(*values)
 
-        return read
+        return made
 
-    return reader
+    return maker
 
 
 def record_steps(
     node: Node, name: str, columns: Mapping[int, Column], *, extra: Shape | None = None
-) -> Steps:
-    """How a record is read, field by field as written.
+) -> tuple[Step, ...]:
+    """How a record is made, field by field as written.
 
     Args:
         node: the type as written.
         name: full name it must have.
         columns: expected fields by field id.
-        extra: reader of fields that nobody expects; passes over them by default.
-
-    Returns:
-        Slot and reader per field; the slot after the last column takes what is passed over.
+        extra: shape of fields that nobody expects; passes over them by default.
 
     Raises:
         MalformedEvent: other name, a field id twice, a required field missing, a wrong type.
@@ -203,7 +218,7 @@ def record_steps(
     if node.kind != "record" or node.name != name:
         raise MalformedEvent(f"schema: {described(node)} where record {name} is expected")
     slots = {field_id: slot for slot, field_id in enumerate(columns)}
-    steps: list[tuple[int, Read]] = []
+    steps: list[Step] = []
     seen: set[int] = set()
     for field in node.fields:
         if field.field_id in seen:
@@ -212,80 +227,46 @@ def record_steps(
             seen.add(field.field_id)
         column = columns.get(field.field_id) if field.field_id is not None else None
         if column is None or field.field_id is None:
-            steps.append((len(columns), (extra or passed_over)(field.type)))
+            steps.append(Step(len(columns), field.type, (extra or passed_over)(field.type)))
             continue
-        read = nullable(column.shape)(field.type)
+        make = nullable(column.shape)(field.type)
         if column.is_required and field.type.kind == "union":
-            read = _never_null(read, f"{name}.{column.name}")
-        steps.append((slots[field.field_id], read))
+            make = _never_null(make, f"{name}.{column.name}")
+        steps.append(Step(slots[field.field_id], field.type, make))
     for field_id, column in columns.items():
         if column.is_required and field_id not in seen:
             raise MalformedEvent(f"schema: {name} lacks {column.name} (field-id {field_id})")
     return tuple(steps)
 
 
-def _never_null(read: Read, where: str) -> Read:
-    def read_value(cursor: Cursor) -> Any:
-        value = read(cursor)
+def _never_null(make: Make, where: str) -> Make:
+    def made(value: Any) -> Any:
         if value is None:
             raise MalformedEvent(f"datum: {where} is null")
-        return value
+        return make(value)
 
-    return read_value
+    return made
 
 
 # ---------------------------------------------------------------- what nobody expects
 
 
-def passed_over(node: Node) -> Read:
-    """Read any type and forget it."""
-    if node.kind == "record":
-        readers = tuple(passed_over(field.type) for field in node.fields)
-        return lambda cursor: _pass_fields(cursor, readers)
-    if node.kind == "union":
-        branches = tuple(passed_over(branch) for branch in node.branches)
-        return lambda cursor: branches[read_branch(cursor, len(branches))](cursor)
-    if node.items is not None:
-        item, weight, is_map = passed_over(node.items), node.items.weight, node.kind == "map"
-        return lambda cursor: _pass_items(cursor, item, weight, is_map=is_map)
-    if node.kind == "fixed":
-        size = node.size
-        return lambda cursor: _forget(read_exactly(cursor, size))
-    if node.kind == "null":
-        return _forget
-    read = _SCALARS["int" if node.kind == "enum" else node.kind]
-    return lambda cursor: _forget(read(cursor))
+def passed_over(_node: Node) -> Make:
+    """Any type; nothing is kept of it."""
+    return as_read
 
 
-def null_only(node: Node) -> Read:
+def null_only(node: Node) -> Make:
     """A type of which only null is accepted."""
     optional = node.branches if node.kind == "union" else (node,)
     if not any(branch.kind == "null" for branch in optional):
         raise MalformedEvent(f"schema: additional required field ({described(node)}) in a file")
 
-    def read(cursor: Cursor) -> None:
-        if node.kind == "union" and optional[read_branch(cursor, len(optional))].kind != "null":
+    def refuse(value: Any) -> None:
+        if value is not None:
             raise MalformedEvent("datum: a file has an additional field with a value")
 
-    return read
-
-
-def _pass_fields(cursor: Cursor, readers: tuple[Read, ...]) -> None:
-    for read in readers:
-        read(cursor)
-
-
-def _pass_items(cursor: Cursor, read_item: Read, weight: int, *, is_map: bool) -> None:
-    while count := read_block_count(cursor):
-        cursor.charge(count * (weight + is_map))
-        for _ in range(count):
-            if is_map:
-                read_bytes(cursor)
-            read_item(cursor)
-
-
-def _forget(_value: Any) -> None:
-    """Nothing is kept of what is passed over."""
+    return refuse
 
 
 def described(node: Node) -> str:

@@ -1,18 +1,23 @@
-"""Events -> datum bytes, in the field order of ``schemas``."""
+"""Events -> values for fastavro, by the field names of ``schemas``.
+
+Values of unions are pairs with the name of their branch: fastavro need not judge which fits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import struct
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from control_schemas.avro import parse_schema
 from control_schemas.datum import (
-    bytes_bytes,
-    double_bytes,
-    float_bytes,
-    int_bytes,
-    long_bytes,
-    string_bytes,
+    BOOLEAN_TAG,
+    INT_MAX,
+    INT_MIN,
+    encoded,
+    fixed_tag,
+    wire_schema,
 )
 from control_schemas.errors import UnencodableEvent
 from control_schemas.events import (
@@ -28,13 +33,17 @@ from control_schemas.events import (
     TopicPartitionOffset,
 )
 from control_schemas.frame import frame_prefix
-from control_schemas.limits import SCHEMA_CACHE_ENTRIES
-from control_schemas.schemas import PartitionType, avro_type, schema_text
+from control_schemas.limits import SCHEMA_CACHE_ENTRIES, STRING_BYTES_MAX
+from control_schemas.schemas import PartitionType, avro_name, avro_type, schema_text
 
-_NULL, _PRESENT, _END = b"\x00", b"\x02", b"\x00"
 _UUID_BYTES = 16
+_LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
+_FLOAT = struct.Struct("<f")
+_NULL = ("null", None)
 
-Encode = Callable[[Any], bytes]
+Tagged = tuple[str, Any]
+Encode = Callable[[Any], Any]
+PartitionEncode = Callable[[PartitionValue], Tagged]
 
 
 def write_frame(event: Event) -> bytes:
@@ -47,28 +56,20 @@ def write_frame(event: Event) -> bytes:
     partition: tuple[PartitionType, ...] = ()
     if isinstance(payload, DataWritten):
         partition = _partition_type(payload)
-    head, encoders = _writer(payload.TYPE, partition)
-    parts = [
-        head,
-        event.id.bytes,
-        int_bytes(event.type),
-        long_bytes(event.timestamp_us),
-        string_bytes(event.group_id),
-        payload.commit_id.bytes,
-    ]
-    if isinstance(payload, DataWritten):
-        _table(parts, payload.table)
-        for files in (payload.data_files, payload.delete_files):
-            _optional_list(parts, files, lambda parts, file: _file(parts, file, encoders))
-    elif isinstance(payload, DataComplete):
-        _optional_list(parts, payload.assignments, _assignment)
-    elif isinstance(payload, CommitToTable):
-        _table(parts, payload.table)
-        _optional(parts, payload.snapshot_id, long_bytes)
-        _optional(parts, payload.valid_through_us, long_bytes)
-    elif isinstance(payload, CommitComplete):
-        _optional(parts, payload.valid_through_us, long_bytes)
-    return b"".join(parts)
+    head, schema, encoders = _writer(payload.TYPE, partition)
+    value = {
+        "id": event.id.bytes,
+        "type": int(event.type),
+        "timestamp": event.timestamp_us,
+        "group_id": _text(event.group_id),
+        "payload": _payload(event, encoders),
+    }
+    try:
+        return head + encoded(schema, value)
+    except OverflowError:
+        raise UnencodableEvent("a number does not fit into long") from None
+    except UnicodeEncodeError:
+        raise UnencodableEvent("a string holds half a surrogate pair") from None
 
 
 def defined_split_offsets(
@@ -85,10 +86,12 @@ def defined_split_offsets(
 @lru_cache(maxsize=SCHEMA_CACHE_ENTRIES)
 def _writer(
     event_type: EventType, partition: tuple[PartitionType, ...]
-) -> tuple[bytes, tuple[Encode, ...]]:
-    """What is the same for all events of a shape: the frame up to the datum, and the encoders."""
-    prefix = frame_prefix(schema_text(event_type, partition))
-    return prefix, tuple(_partition_encoder(item.type) for item in partition)
+) -> tuple[bytes, Any, dict[str, PartitionEncode]]:
+    """What is the same for all events of a shape: frame up to the datum, schema, encoders."""
+    text = schema_text(event_type, partition)
+    prefix = frame_prefix(text)
+    encoders = {avro_name(item.name): _partition_encoder(item.type) for item in partition}
+    return prefix, wire_schema(parse_schema(text)), encoders
 
 
 def _partition_type(payload: DataWritten) -> tuple[PartitionType, ...]:
@@ -106,99 +109,142 @@ def _partition_type(payload: DataWritten) -> tuple[PartitionType, ...]:
 # ---------------------------------------------------------------- pieces
 
 
-def _optional(parts: list[bytes], value: Any, encode: Encode) -> None:
-    if value is None:
-        parts.append(_NULL)
-    else:
-        parts += (_PRESENT, encode(value))
+def _payload(event: Event, encoders: Mapping[str, PartitionEncode]) -> dict[str, Any]:
+    payload = event.payload
+    value: dict[str, Any] = {"commit_id": payload.commit_id.bytes}
+    if isinstance(payload, DataWritten):
+        value["table_reference"] = _table(payload.table)
+        for name, files in (
+            ("data_files", payload.data_files),
+            ("delete_files", payload.delete_files),
+        ):
+            listed = None if files is None else [_file(file, encoders) for file in files]
+            value[name] = _optional("array", listed)
+    elif isinstance(payload, DataComplete):
+        items = payload.assignments
+        value["assignments"] = (
+            _NULL if items is None else ("array", [_assignment(item) for item in items])
+        )
+    elif isinstance(payload, CommitToTable):
+        value["table_reference"] = _table(payload.table)
+        value["snapshot_id"] = _optional("long", payload.snapshot_id)
+        value["valid_through_ts"] = _optional("long", payload.valid_through_us)
+    elif isinstance(payload, CommitComplete):
+        value["valid_through_ts"] = _optional("long", payload.valid_through_us)
+    return value
 
 
-def _optional_list(
-    parts: list[bytes],
-    items: tuple[Any, ...] | None,
-    write: Callable[[list[bytes], Any], None],
-) -> None:
-    if items is None:
-        parts.append(_NULL)
-        return
-    parts.append(_PRESENT)
-    if items:
-        parts.append(long_bytes(len(items)))
-        for item in items:
-            write(parts, item)
-    parts.append(_END)
+def _optional(branch: str, value: Any) -> Tagged:
+    return _NULL if value is None else (branch, value)
 
 
-def _list_bytes(values: Iterable[Any], encode: Encode) -> bytes:
-    items = [encode(value) for value in values]
-    return long_bytes(len(items)) + b"".join(items) + _END if items else _END
+def _optional_int(value: int | None) -> Tagged:
+    return _NULL if value is None else ("int", _int(value))
 
 
-def _map_bytes(values: Mapping[int, Any], encode: Encode) -> bytes:
-    if not values:
-        return _END
-    parts = [long_bytes(len(values))]
-    for key, value in values.items():
-        parts += (int_bytes(key), encode(value))
-    parts.append(_END)
-    return b"".join(parts)
+def _int(value: int) -> int:
+    if not INT_MIN <= value <= INT_MAX:
+        raise UnencodableEvent(f"{value} does not fit into int")
+    return value
 
 
-def _count_map(values: Mapping[int, int]) -> bytes:
-    return _map_bytes(values, long_bytes)
+def _long(value: int) -> int:
+    if not _LONG_MIN <= value <= _LONG_MAX:
+        raise UnencodableEvent(f"{value} does not fit into long")
+    return value
 
 
-def _bound_map(values: Mapping[int, bytes]) -> bytes:
-    return _map_bytes(values, bytes_bytes)
+def _bytes(value: bytes) -> bytes:
+    if len(value) > STRING_BYTES_MAX:
+        raise UnencodableEvent(f"a string of {len(value)} bytes, more than {STRING_BYTES_MAX}")
+    return value
 
 
-def _table(parts: list[bytes], table: TableReference) -> None:
-    parts += (
-        string_bytes(table.catalog),
-        _list_bytes(table.namespace, string_bytes),
-        string_bytes(table.name),
-    )
-    _optional(parts, None if table.table_uuid is None else table.table_uuid.bytes, bytes)
+def _text(value: str) -> str:
+    if len(value) > STRING_BYTES_MAX // 4:  # of bytes there are at most four for a character
+        _bytes(value.encode())
+    return value
 
 
-def _assignment(parts: list[bytes], item: TopicPartitionOffset) -> None:
-    parts += (string_bytes(item.topic), int_bytes(item.partition))
-    _optional(parts, item.offset, long_bytes)
-    _optional(parts, item.timestamp_us, long_bytes)
+def _float(value: float) -> float:
+    try:
+        _FLOAT.pack(value)
+    except OverflowError:
+        raise UnencodableEvent(f"{value} does not fit into float") from None
+    return value
 
 
-def _file(parts: list[bytes], file: ContentFile, encoders: tuple[Encode, ...]) -> None:
-    parts += (
-        _PRESENT,
-        int_bytes(file.content),
-        string_bytes(file.file_path),
-        string_bytes(file.file_format),
-    )
-    _optional(parts, file.spec_id, int_bytes)
-    for field, encode in zip(file.partition, encoders, strict=True):
-        _optional(parts, field.value, encode)
-    parts += (long_bytes(file.record_count), long_bytes(file.file_size_in_bytes))
-    _optional(parts, file.column_sizes, _count_map)
-    _optional(parts, file.value_counts, _count_map)
-    _optional(parts, file.null_value_counts, _count_map)
-    _optional(parts, file.nan_value_counts, _count_map)
-    _optional(parts, file.lower_bounds, _bound_map)
-    _optional(parts, file.upper_bounds, _bound_map)
-    _optional(parts, file.key_metadata, bytes_bytes)
-    offsets = defined_split_offsets(file.split_offsets, file.file_size_in_bytes)
-    _optional(parts, offsets, lambda values: _list_bytes(values, long_bytes))
-    _optional(parts, file.equality_ids, lambda values: _list_bytes(values, int_bytes))
-    _optional(parts, file.sort_order_id, int_bytes)
-    _optional(parts, file.first_row_id, long_bytes)
-    _optional(parts, file.referenced_data_file, string_bytes)
-    _optional(parts, file.content_offset, long_bytes)
-    _optional(parts, file.content_size_in_bytes, long_bytes)
+def _pairs(values: Mapping[int, Any] | None) -> Tagged:
+    if values is None:
+        return _NULL
+    if values:
+        _int(min(values))
+        _int(max(values))
+    return "array", [{"key": key, "value": value} for key, value in values.items()]
+
+
+def _bounds(values: Mapping[int, bytes] | None) -> Tagged:
+    if values:
+        _bytes(max(values.values(), key=len))
+    return _pairs(values)
+
+
+def _table(table: TableReference) -> dict[str, Any]:
+    table_uuid = None if table.table_uuid is None else table.table_uuid.bytes
+    return {
+        "catalog": _text(table.catalog),
+        "namespace": [_text(level) for level in table.namespace],
+        "name": _text(table.name),
+        "table_uuid": _optional(fixed_tag(_UUID_BYTES), table_uuid),
+    }
+
+
+def _assignment(item: TopicPartitionOffset) -> dict[str, Any]:
+    return {
+        "topic": _text(item.topic),
+        "partition": _int(item.partition),
+        "offset": _optional("long", item.offset),
+        "timestamp": _optional("long", item.timestamp_us),
+    }
+
+
+def _file(file: ContentFile, encoders: Mapping[str, PartitionEncode]) -> dict[str, Any]:
+    metadata, referenced = file.key_metadata, file.referenced_data_file
+    ids = file.equality_ids
+    return {
+        "content": ("int", int(file.content)),
+        "file_path": _text(file.file_path),
+        "file_format": _text(file.file_format),
+        "spec_id": _optional_int(file.spec_id),
+        "partition": {
+            name: _NULL if field.value is None else encode(field.value)
+            for field, (name, encode) in zip(file.partition, encoders.items(), strict=True)
+        },
+        "record_count": file.record_count,
+        "file_size_in_bytes": file.file_size_in_bytes,
+        "column_sizes": _pairs(file.column_sizes),
+        "value_counts": _pairs(file.value_counts),
+        "null_value_counts": _pairs(file.null_value_counts),
+        "nan_value_counts": _pairs(file.nan_value_counts),
+        "lower_bounds": _bounds(file.lower_bounds),
+        "upper_bounds": _bounds(file.upper_bounds),
+        "key_metadata": _NULL if metadata is None else ("bytes", _bytes(metadata)),
+        "split_offsets": _optional(
+            "array", defined_split_offsets(file.split_offsets, file.file_size_in_bytes)
+        ),
+        "equality_ids": _NULL if ids is None else ("array", [_int(item) for item in ids]),
+        "sort_order_id": _optional_int(file.sort_order_id),
+        "first_row_id": _optional("long", file.first_row_id),
+        "referenced_data_file": _NULL if referenced is None else ("string", _text(referenced)),
+        "content_offset": _optional("long", file.content_offset),
+        "content_size_in_bytes": _optional("long", file.content_size_in_bytes),
+    }
 
 
 # ---------------------------------------------------------------- partition values
 
 
-def _partition_encoder(text: str) -> Encode:
+def _partition_encoder(text: str) -> PartitionEncode:
     """How values of one partition type are written; each checks that it was given one."""
     schema = avro_type(text)
     kind = schema["type"] if isinstance(schema, dict) else schema
@@ -208,42 +254,42 @@ def _partition_encoder(text: str) -> Encode:
         return _decimal_encoder(text, schema["size"], schema["precision"])
     if kind == "fixed":
         return _fixed_encoder(text, schema["size"])
-    accepted, write = _SCALARS[kind]
+    branch, accepted, checked = _SCALARS[kind]
 
-    def encode(value: PartitionValue) -> bytes:
+    def encode(value: PartitionValue) -> Tagged:
         if type(value) not in accepted:
             raise UnencodableEvent(f"a {type(value).__name__} in a partition of type {text}")
-        return write(value)
+        return branch, checked(value)
 
     return encode
 
 
-_SCALARS: dict[str, tuple[tuple[type, ...], Encode]] = {
-    "boolean": ((bool,), lambda value: b"\x01" if value else b"\x00"),
-    "int": ((int,), int_bytes),
-    "long": ((int,), long_bytes),
-    "float": ((float, int), float_bytes),
-    "double": ((float, int), double_bytes),
-    "string": ((str,), string_bytes),
-    "bytes": ((bytes,), bytes_bytes),
+_SCALARS: dict[str, tuple[str, tuple[type, ...], Encode]] = {
+    "boolean": (BOOLEAN_TAG, (bool,), lambda value: b"\x01" if value else b"\x00"),
+    "int": ("int", (int,), _int),
+    "long": ("long", (int,), _long),
+    "float": ("float", (float, int), _float),
+    "double": ("double", (float, int), float),
+    "string": ("string", (str,), _text),
+    "bytes": ("bytes", (bytes,), _bytes),
 }
 
 
-def _fixed_encoder(text: str, size: int) -> Encode:
-    def encode(value: PartitionValue) -> bytes:
+def _fixed_encoder(text: str, size: int) -> PartitionEncode:
+    def encode(value: PartitionValue) -> Tagged:
         if not isinstance(value, bytes) or len(value) != size:
             raise UnencodableEvent(f"no {size} bytes in a partition of type {text}")
-        return value
+        return fixed_tag(size), value
 
     return encode
 
 
-def _decimal_encoder(text: str, size: int, precision: int) -> Encode:
+def _decimal_encoder(text: str, size: int, precision: int) -> PartitionEncode:
     unscaled_max = 10**precision - 1
 
-    def encode(value: PartitionValue) -> bytes:
+    def encode(value: PartitionValue) -> Tagged:
         if type(value) is not int or abs(value) > unscaled_max:
             raise UnencodableEvent(f"no unscaled integer in a partition of type {text}")
-        return value.to_bytes(size, signed=True)
+        return fixed_tag(size), value.to_bytes(size, signed=True)
 
     return encode

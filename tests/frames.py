@@ -9,8 +9,9 @@ from uuid import UUID
 
 import pytest
 
+from control_schemas.avro import Node
 from control_schemas.codec import MalformedEvent, decode, encode
-from control_schemas.datum import long_bytes
+from control_schemas.datum import encoded, wire_schema
 from control_schemas.events import (
     ContentFile,
     DataWritten,
@@ -27,6 +28,18 @@ FILE = ContentFile(FileContent.DATA, "s3://lake/1.parquet", "PARQUET", 0, (), 3,
 PARTITIONED = replace(FILE, partition=(PartitionField(1000, "p", "int", 1),))
 UUID_TYPE = {"type": "fixed", "name": "u", "size": 16, "logicalType": "uuid"}
 OLD_NAMESPACE = "io.tabular.iceberg.connect.events"
+
+
+def long_bytes(number: int) -> bytes:
+    """A number, or a count or length, in Avro's form."""
+    return encoded(wire_schema(Node("long")), number)
+
+
+def string_bytes(text: str) -> bytes:
+    """A text in Avro's form."""
+    return encoded(wire_schema(Node("string")), text)
+
+
 HUGE = long_bytes(2**62)
 
 

@@ -213,6 +213,10 @@ def test_partition_names_are_rewritten() -> None:
     [
         (partitioned("int", 2**31), "does not fit into int"),
         (partitioned("long", 2**63), "does not fit into long"),
+        (written(replace(FILE, record_count=2**63)), "does not fit into long"),
+        (written(replace(FILE, column_sizes={2**31: 1})), "does not fit into int"),
+        (written(replace(FILE, upper_bounds={1: bytes(STRING_BYTES_MAX + 1)})), "a string of"),
+        (written(replace(FILE, file_path="\ud800")), "half a surrogate pair"),
         (partitioned("float", 1e300), "does not fit into float"),
         (partitioned("int", "1"), "a str in a partition of type int"),
         (partitioned("int", value=True), "a bool in a partition of type int"),

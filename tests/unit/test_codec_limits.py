@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from control_schemas.codec import decode, encode
-from control_schemas.datum import bytes_bytes, int_bytes, long_bytes, string_bytes
 from control_schemas.events import (
     DataComplete,
     Event,
+    PartitionField,
 )
 from control_schemas.frame import MAGIC
 from control_schemas.limits import (
@@ -27,10 +27,12 @@ from tests.frames import (
     PARTITIONED,
     UUID_TYPE,
     frame_of,
+    long_bytes,
     parts,
     payload_fields,
     refusal,
     start,
+    string_bytes,
     written,
 )
 
@@ -163,7 +165,7 @@ def test_every_cut_is_refused() -> None:
 
 def envelope(type_id: int = 0) -> bytes:
     """The datum up to the payload."""
-    return ID.bytes + int_bytes(type_id) + long_bytes(1) + string_bytes("connect-orders")
+    return ID.bytes + long_bytes(type_id) + long_bytes(1) + string_bytes("connect-orders")
 
 
 def complete(assignments: bytes) -> bytes:
@@ -177,17 +179,27 @@ def complete(assignments: bytes) -> bytes:
     [
         (b"\x04", "branch 2 of a union of 2"),
         (b"\x01", "branch -1 of a union of 2"),
-        (b"\x02" + HUGE, "more values than any event"),
-        (b"\x02" + long_bytes(VALUES_MAX), "more values than any event"),
-        (b"\x02" + long_bytes(-(2**63)) + b"\x00", "more values than any event"),
-        (b"\x02\x02" + HUGE, f"more than {STRING_BYTES_MAX}"),
-        (b"\x02\x02\x01", f"more than {STRING_BYTES_MAX}"),
-        (b"\x02\x02" + bytes_bytes(b"\xff"), "not UTF-8"),
-        (b"\x02\x02" + string_bytes("t") + long_bytes(2**31), "more than 32 bits"),
+        (b"\x02" + HUGE, "cut short"),
+        (b"\x02" + long_bytes(VALUES_MAX), "cut short"),
+        (b"\x02" + long_bytes(-(2**63)) + b"\x00", "cut short"),
+        (b"\x02" + long_bytes(-(2**63)) + b"\x00\x00", "more values than any event"),
+        (b"\x02\x02" + HUGE, "cut short"),
+        (b"\x02\x02\x01", "cut short"),
+        (b"\x02\x02\x01" + b"t" * 100, "cut short"),
+        (
+            b"\x02\x02" + string_bytes("t" * (STRING_BYTES_MAX + 1)) + b"\x00\x00\x00\x00",
+            f"more than {STRING_BYTES_MAX}",
+        ),
+        (b"\x02\x02" + b"\x02\xff", "not UTF-8"),
+        (
+            b"\x02\x02" + string_bytes("t") + long_bytes(2**31) + b"\x00\x00\x00",
+            "more than 32 bits",
+        ),
         (b"\x02" + b"\xff" * 10, "more than 64 bits"),
         (b"\x02" + b"\xff" * 9 + b"\x7f", "more than 64 bits"),
+        (b"\x02" + b"\x80" * 9 + b"\x02", "more than 64 bits"),
     ],
-    ids=str,
+    ids=lambda given: repr(given)[:60],
 )
 def test_counts_and_lengths_are_not_believed(assignments: bytes, reason: str) -> None:
     """What the message asks for is compared with a limit before anything is made of it."""
@@ -199,7 +211,7 @@ def test_counts_and_lengths_are_not_believed(assignments: bytes, reason: str) ->
 
 def test_blocks_with_sizes_are_read() -> None:
     """A writer may cut a list into blocks and give their sizes."""
-    item = string_bytes("t") + int_bytes(0) + b"\x00\x00"
+    item = string_bytes("t") + long_bytes(0) + b"\x00\x00"
     frame = complete(
         b"\x02" + long_bytes(-1) + long_bytes(len(item)) + item + b"\x02" + item + b"\0"
     )
@@ -209,8 +221,33 @@ def test_blocks_with_sizes_are_read() -> None:
     assert [item.topic for item in payload.assignments] == ["t", "t"]
 
 
-def test_a_map_entry_costs_two_values() -> None:
-    """The budget is per event, not per list."""
-    frame = encode(written(replace(FILE, value_counts={1: 1})))
-    at = frame.index(b"\x02\x02\x02\x02\x00", len(frame) - 40)
-    assert "more values" in refusal(frame[: at + 1] + HUGE + frame[at + 2 :]).reason
+def test_values_are_counted() -> None:
+    """Items that are mostly nulls are many values for a byte: the budget is that of the event."""
+    nulls = [{"name": f"n{i}", "type": "null"} for i in range(1000)]
+    items = {"type": "record", "name": "R", "fields": [*nulls, {"name": "a", "type": "int"}]}
+    schema, datum = parts(start())
+    payload_fields(schema).append({"name": "x", "type": {"type": "array", "items": items}})
+    fits, beyond = 5_900, VALUES_MAX // 1000
+    frame = frame_of(schema, datum + long_bytes(fits) + bytes(fits) + b"\x00")
+    assert decode(frame) == start()
+    frame = frame_of(schema, datum + long_bytes(beyond) + bytes(beyond) + b"\x00")
+    error = refusal(frame)
+    assert "more values than any event" in error.reason
+    assert error.group_id == "connect-orders"
+
+
+def test_text_is_no_number() -> None:
+    """Bytes that would be too long a number are read where a text or a bound holds them."""
+    doubtful = b"\xff" * 40
+    event = written(
+        replace(FILE, lower_bounds={1: doubtful, 2: b"x"}, file_path="\U0010ffff" * 40),
+        replace(PARTITIONED, partition=()),
+    )
+    assert decode(encode(event)) == event
+
+
+def test_the_smallest_number_is_read() -> None:
+    """The number that fastavro takes for an empty list is one where a number stands."""
+    smallest = PartitionField(1000, "p", "long", -(2**63))
+    event = written(replace(FILE, partition=(smallest,), split_offsets=(-(2**63), 4)))
+    assert decode(encode(event)) == event

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from control_schemas.codec import decode, encode
-from control_schemas.datum import int_bytes
 from control_schemas.events import (
     CommitComplete,
     ContentFile,
@@ -29,6 +28,7 @@ from tests.frames import (
     UUID_TYPE,
     file_fields,
     frame_of,
+    long_bytes,
     parts,
     payload_fields,
     refusal,
@@ -67,6 +67,14 @@ def fixed(**attributes: Any) -> Callable[[Any], Any]:
     return partition_fields([{"name": "p", "type": ["null", kind], "field-id": 1000}])
 
 
+LONG_PAIR = {
+    "type": "record",
+    "name": "k117_v118",
+    "namespace": "",
+    "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": "long"}],
+}
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -82,6 +90,17 @@ def fixed(**attributes: Any) -> Callable[[Any], Any]:
         (lambda s: s["fields"][1].update({"field-id": 10500}), "field-id 10500 twice"),
         (lambda s: s.update(name="Evt"), "Evt where record"),
         (set_type(5, ["null", "int"]), "int where long"),
+        (
+            set_type(
+                7,
+                ["null"]
+                + [
+                    {"type": "array", "items": i, "logicalType": "map"}
+                    for i in (LONG_PAIR, "k117_v118")
+                ],
+            ),
+            "union of several types",
+        ),
         (set_type(7, {"type": "map", "values": "long"}), "map where array"),
         (set_type(14, "long"), "long where array"),
         (
@@ -221,10 +240,18 @@ def test_additional_fields_are_passed_over(kind: Any, datum: bytes, field_id: in
 def test_additional_lists_are_paid_for() -> None:
     """A list of nothing, two to the power of 62 times, is refused at once."""
     schema, rest = parts(start())
-    for kind in ({"type": "array", "items": "null"}, {"type": "map", "values": "null"}):
+    nothing = {"type": "record", "name": "Nothing", "fields": [{"name": "n", "type": "null"}]}
+    for kind, reason in (
+        ({"type": "array", "items": "null"}, "items of a list take no byte"),
+        ({"type": "array", "items": nothing}, "items of a list take no byte"),
+        ({"type": "array", "items": {"type": "array", "items": "null"}}, "take no byte"),
+        ({"type": "map", "values": "null"}, "cut short"),
+    ):
         extra = {"name": "extra", "type": kind}
         schema["fields"][4]["type"]["fields"] = [extra, payload_fields(schema)[-1]]
-        assert "more values" in refusal(frame_of(schema, rest[:-16] + HUGE)).reason
+        error = refusal(frame_of(schema, rest[:-16] + HUGE))
+        assert reason in error.reason
+        assert error.group_id == "connect-orders"
 
 
 def test_additional_fields_of_a_file_must_be_null() -> None:
@@ -258,7 +285,7 @@ def test_an_unknown_payload_names_its_group() -> None:
 def test_a_contradiction_names_its_group() -> None:
     """Type and payload that contradict each other are refused."""
     schema, datum = parts(start())
-    error = refusal(frame_of(schema, datum[:16] + int_bytes(4) + datum[17:]))
+    error = refusal(frame_of(schema, datum[:16] + long_bytes(4) + datum[17:]))
     assert error.reason == "event type 4 with payload StartCommit"
     assert error.group_id == "connect-orders"
 
