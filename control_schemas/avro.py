@@ -1,190 +1,361 @@
-"""Avro schema text -> a finite tree of types, names resolved.
+"""Avro schemas as JSON -> a finite tree of types, names resolved.
 
 Rules of this file:
-- The tree is finite and small: recursive types are refused, depth and weight are bounded.
+- Whoever writes to a topic may choose the schema. A schema that contains itself is refused, so are
+  deep ones and those that become huge when their names are written out: everything behind this
+  file recurses over schemas.
 - Names are resolved as Java's Avro does: in the enclosing namespace, then without one. Iceberg
   defines ``uuid_fixed`` and its like without a namespace and uses them by bare name inside
   others, which libraries that follow the specification to the letter refuse.
-- Types are not judged here; ``reader`` knows which it wants.
+- What Avro ignores (unknown properties, logical types on a wrong base) is ignored here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+from unicodedata import category
 
 from control_schemas import bounded_json
 from control_schemas.errors import MalformedEvent
 from control_schemas.limits import SCHEMA_DEPTH_MAX, SCHEMA_WEIGHT_MAX, STRING_BYTES_MAX
 
-PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+DIGITS_MAX: Final = 1000
+PRECISION_UNTOLD: Final = 64
+"""Confluent's word for a decimal that tells no precision."""
+PRIMITIVES: Final = frozenset(
+    {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
+)
+_NAME_CATEGORIES: Final = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nd"})
+_LAST_CHARACTER: Final = "\uffff"
+"""Avro judges names by units of UTF-16, so no letter lies beyond."""
+_LOGICAL_BASES: Final[Mapping[str, frozenset[str]]] = {
+    "decimal": frozenset({"bytes", "fixed"}),
+    "date": frozenset({"int"}),
+    "time-millis": frozenset({"int"}),
+    "time-micros": frozenset({"long"}),
+    "timestamp-millis": frozenset({"long"}),
+    "timestamp-micros": frozenset({"long"}),
+    "timestamp-nanos": frozenset({"long"}),
+    "local-timestamp-millis": frozenset({"long"}),
+    "local-timestamp-micros": frozenset({"long"}),
+    "local-timestamp-nanos": frozenset({"long"}),
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A field of a record; ``field_id`` is Iceberg's, None where the text has none."""
-
-    name: str
-    field_id: int | None
-    type: Node
+class BadSchema(ValueError):  # noqa: N818 - a verdict about a schema
+    """The schema is not usable: it is malformed, recursive or beyond the bounds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One type.
+class Bounds(NamedTuple):
+    """How much of a schema is believed.
 
     Attributes:
-        kind: a primitive's name, record, fixed, enum, array, map or union.
-        name: full name of a named type.
-        size: bytes of a fixed, symbols of an enum.
-        properties: the attributes in the text (``logicalType``, ``precision`` ...).
-        items: type of array items or map values.
-        branches: types of a union.
-        fields: fields of a record.
-        weight: values in one datum, each list taken for one value.
-        depth: nesting below and including this type.
+        depth_max: nesting of types, names written out.
+        weight_max: number of types, names written out.
+        fixed_bytes_max: size of a fixed.
+        is_strict: refuses empty unions, namespaces that are no text, and two definitions of one
+            name that are equal, as the Avro in Java's sink does.
+    """
+
+    depth_max: int
+    weight_max: int
+    fixed_bytes_max: int
+    is_strict: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AvroField:
+    """A field of a record.
+
+    Attributes:
+        name: its name.
+        type: its type.
+        doc: documentation.
+        default: the default as JSON has it; see ``has_default``.
+        has_default: tells a null default from none.
+        aliases: further names of the field, for resolution.
+        properties: everything the JSON object held.
+    """
+
+    name: str
+    type: AvroType
+    doc: str | None = None
+    default: Any = None
+    has_default: bool = False
+    aliases: tuple[str, ...] = ()
+    properties: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AvroType:
+    """A type, names resolved.
+
+    Attributes:
+        kind: Avro's word: a primitive, ``record``, ``enum``, ``fixed``, ``array``, ``map`` or
+            ``union``.
+        name: full name of a record, enum or fixed.
+        fields: of a record.
+        items: of an array, or the values of a map.
+        branches: of a union.
+        symbols: of an enum.
+        size: bytes of a fixed.
+        logical: logical type, None when there is none or its base is wrong.
+        precision: digits of a decimal.
+        scale: of a decimal.
+        properties: everything the JSON object held.
+        aliases: further full names.
+        depth: levels in this type.
+        weight: nodes of this type with names written out.
     """
 
     kind: str
-    name: str = ""
+    name: str | None = None
+    fields: tuple[AvroField, ...] = ()
+    items: AvroType | None = None
+    branches: tuple[AvroType, ...] = ()
+    symbols: tuple[str, ...] = ()
     size: int = 0
-    properties: Mapping[str, Any] = field(default_factory=dict)
-    items: Node | None = None
-    branches: tuple[Node, ...] = ()
-    fields: tuple[Field, ...] = ()
-    weight: int = 1
+    logical: str | None = None
+    precision: int = 0
+    scale: int = 0
+    properties: Mapping[str, Any] | None = None
+    aliases: tuple[str, ...] = ()
     depth: int = 1
+    weight: int = 1
 
     @property
-    def logical_type(self) -> str | None:
-        """The logical type where it is a text."""
-        value = self.properties.get("logicalType")
-        return value if isinstance(value, str) else None
+    def short_name(self) -> str:
+        """The name without namespace, or the kind."""
+        return self.name.rpartition(".")[2] if self.name else self.kind
 
 
-def parse_schema(text: str) -> Node:
-    """Parse a schema text.
+Named = tuple[str, str, tuple[str, ...]]
+
+
+def _is_name(name: str) -> bool:
+    """Whether a full name is one to Avro: words of letters, digits and ``_``, in any script."""
+    return all(
+        word[:1] != ""
+        and category(word[0]) != "Nd"
+        and all(
+            c == "_" or (c <= _LAST_CHARACTER and category(c) in _NAME_CATEGORIES) for c in word
+        )
+        for word in name.split(".")
+    )
+
+
+def parse_event_schema(text: str) -> AvroType:
+    """Read the schema in the frame of a control event.
 
     Raises:
         MalformedEvent: no JSON, no Avro schema, recursive, or beyond the limits.
     """
     try:
-        document = bounded_json.loads(text)
+        return SchemaParser(_EVENT_BOUNDS).parse(bounded_json.loads(text))
+    except BadSchema as error:
+        raise MalformedEvent(f"schema: {error}") from None
     except ValueError as error:
         raise MalformedEvent(f"schema text is not JSON: {error}") from None
-    return _Resolver().node(document, "")
 
 
-class _Resolver:
-    """Turns JSON into nodes; knows the types named so far."""
+_EVENT_BOUNDS: Final = Bounds(SCHEMA_DEPTH_MAX, SCHEMA_WEIGHT_MAX, STRING_BYTES_MAX, is_strict=True)
 
-    def __init__(self) -> None:
-        self._named: dict[str, Node] = {}
 
-    def node(self, document: Any, namespace: str) -> Node:
-        """One type; JSON nesting bounds the recursion."""
-        if isinstance(document, str):
-            return (
-                Node(document) if document in PRIMITIVES else self._named_type(document, namespace)
+class SchemaParser:
+    """Reads schemas, one after the other; each may use the names of those before."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._names: dict[str, AvroType] = {}
+        self._open: set[str] = set()
+
+    def parse(self, source: Any, namespace: str = "", depth: int = 1) -> AvroType:
+        """Read a type.
+
+        Raises:
+            BadSchema: see there.
+        """
+        if depth > self._bounds.depth_max:
+            raise BadSchema(f"the schema has a depth of more than {self._bounds.depth_max}")
+        if type(source) is str:
+            return self._named(source, namespace)
+        if type(source) is list:
+            return self._union(source, namespace, depth)
+        if type(source) is not dict:
+            raise BadSchema("a type is neither text, list nor object")
+        return self._object(source, namespace, depth)
+
+    def _object(self, source: dict[str, Any], namespace: str, depth: int) -> AvroType:
+        kind = source.get("type")
+        if kind is None:
+            raise BadSchema("a type without 'type' is neither text, list nor object")
+        if type(kind) is not str:
+            return self.parse(kind, namespace, depth + 1)
+        if kind in {"record", "error", "enum", "fixed"}:
+            named = self._name(source, namespace)
+            known = self._names.get(named[0])
+            is_same = known is not None and known.properties == source
+            if known is not None and is_same and not self._bounds.is_strict:
+                return known  # as to Avro: the same definition again is none
+            if known is not None or named[0] in self._open:
+                raise BadSchema(f"the name {named[0][:200]} is defined twice")
+            if kind in {"enum", "fixed"}:
+                return (self._enum if kind == "enum" else self._fixed)(source, named)
+            return self._record(source, named, depth)
+        if kind in {"array", "map"}:
+            items = self.parse(
+                source.get("items" if kind == "array" else "values"), namespace, depth + 1
             )
-        if isinstance(document, list):
-            return self._union(document, namespace)
-        if not isinstance(document, dict):
-            raise MalformedEvent("schema: a type is neither text, list nor object")
-        kind = document.get("type")
-        if kind == "record":
-            return self._record(document, namespace)
-        if kind in ("fixed", "enum"):
-            return self._sized(document, str(kind), namespace)
-        if kind in ("array", "map"):
-            items = self.node(document.get("items" if kind == "array" else "values"), namespace)
-            return _checked(
-                Node(str(kind), properties=document, items=items, depth=items.depth + 1)
-            )
-        if isinstance(kind, str) and kind in PRIMITIVES:
-            return Node(kind, properties=document)
-        return self.node(kind, namespace)
+            return self._checked(AvroType(kind, items=items, properties=source, **_size((items,))))
+        if kind in PRIMITIVES:
+            return AvroType(kind, properties=source, **_logical(source, kind, 0))
+        return self.parse(kind, namespace, depth + 1)
 
-    def _named_type(self, name: str, namespace: str) -> Node:
-        for candidate in (f"{namespace}.{name}", name):
-            if candidate in self._named:
-                return self._named[candidate]
-        raise MalformedEvent(f"schema: type {name[:80]!r} is recursive or defined nowhere")
+    def _named(self, name: str, namespace: str) -> AvroType:
+        if name in PRIMITIVES:
+            return AvroType(name)
+        full = name if "." in name or not namespace else f"{namespace}.{name}"
+        for candidate in (full, name):
+            if candidate in self._open:
+                raise BadSchema(
+                    f"the record {candidate[:200]} contains itself; recursive schemas are refused"
+                )
+            found = self._names.get(candidate)
+            if found is not None:
+                return found
+        raise BadSchema(f"the type {name[:200]!r} is not defined")
 
-    def _union(self, document: list[Any], namespace: str) -> Node:
-        branches = tuple(self.node(branch, namespace) for branch in document)
-        if not branches or any(branch.kind == "union" for branch in branches):
-            raise MalformedEvent("schema: a union is empty or holds a union")
-        return _checked(
-            Node(
-                "union",
-                branches=branches,
-                weight=max(branch.weight for branch in branches),
-                depth=1 + max(branch.depth for branch in branches),
-            )
-        )
-
-    def _record(self, document: dict[str, Any], namespace: str) -> Node:
-        name, inner = _full_name(document, namespace)
-        listed = document.get("fields")
-        if not isinstance(listed, list):
-            raise MalformedEvent(f"schema: record {name[:80]!r} has no fields")
-        fields = tuple(self._field(item, inner) for item in listed)
-        if len({item.name for item in fields}) != len(fields):
-            raise MalformedEvent(f"schema: record {name[:80]!r} has two fields of one name")
-        return self._define(
-            Node(
-                "record",
-                name=name,
-                properties=document,
-                fields=fields,
-                weight=1 + sum(item.type.weight for item in fields),
-                depth=1 + max((item.type.depth for item in fields), default=0),
-            )
-        )
-
-    def _field(self, document: Any, namespace: str) -> Field:
-        name = document.get("name") if isinstance(document, dict) else None
-        if not isinstance(name, str) or not name:
-            raise MalformedEvent("schema: a field is no object with a name")
-        field_id = document.get("field-id")
-        if field_id is not None and type(field_id) is not int:
-            raise MalformedEvent("schema: a field-id is no integer")
-        return Field(name, field_id, self.node(document.get("type"), namespace))
-
-    def _sized(self, document: dict[str, Any], kind: str, namespace: str) -> Node:
-        name, _ = _full_name(document, namespace)
-        if kind == "fixed":
-            size = document.get("size")
+    def _name(self, source: Mapping[str, Any], namespace: str) -> Named:
+        """Full name, namespace for what is inside, full aliases."""
+        name, space = source.get("name"), source.get("namespace")
+        if type(name) is not str or (self._bounds.is_strict and type(space or "") is not str):
+            raise BadSchema("a record, enum or fixed has no proper name")
+        if "." in name:
+            space, _, short = name.rpartition(".")
+            name = name if space else short
         else:
-            symbols = document.get("symbols")
-            size = len(symbols) if isinstance(symbols, list) else None
-        if type(size) is not int or not 0 <= size <= STRING_BYTES_MAX:
-            raise MalformedEvent(f"schema: {kind} {name[:80]!r} has no proper size")
-        return self._define(Node(kind, name=name, size=size, properties=document))
-
-    def _define(self, node: Node) -> Node:
-        if node.name in self._named:
-            raise MalformedEvent(f"schema: type {node.name[:80]!r} is defined twice")
-        self._named[node.name] = _checked(node)
-        return node
-
-
-def _checked(node: Node) -> Node:
-    if node.depth > SCHEMA_DEPTH_MAX or node.weight > SCHEMA_WEIGHT_MAX:
-        raise MalformedEvent(
-            f"schema: depth {node.depth}, weight {node.weight}, more than "
-            f"{SCHEMA_DEPTH_MAX}, {SCHEMA_WEIGHT_MAX}"
+            space = space if type(space) is str else namespace
+            name = f"{space}.{name}" if space else name
+        if not _is_name(name) or name in PRIMITIVES:
+            raise BadSchema(f"{name[:200]!r} is no name for a record, enum or fixed")
+        given = source.get("aliases")
+        aliases = tuple(
+            alias if "." in alias or not space else f"{space}.{alias}"
+            for alias in (given if type(given) is list else ())
+            if type(alias) is str
         )
-    return node
+        return name, space, aliases
+
+    def _record(self, source: Mapping[str, Any], named: Named, depth: int) -> AvroType:
+        name, space, aliases = named
+        self._open.add(name)
+        listed = source.get("fields")
+        if type(listed) is not list:
+            raise BadSchema(f"the record {name[:200]} has no fields")
+        fields: dict[str, AvroField] = {}
+        for field in listed:
+            if type(field) is not dict or type(field.get("name")) is not str:
+                raise BadSchema(f"a field of {name[:200]} is no object with a name")
+            if field["name"] in fields:
+                raise BadSchema(f"the record {name[:200]} has two fields of one name")
+            fields[field["name"]] = self._field(field, space, depth)
+        self._open.discard(name)
+        types = [field.type for field in fields.values()]
+        found = AvroType(
+            "record",
+            name,
+            tuple(fields.values()),
+            properties=source,
+            aliases=aliases,
+            **_size(types),
+        )
+        self._names[name] = self._checked(found)
+        return found
+
+    def _field(self, source: Mapping[str, Any], namespace: str, depth: int) -> AvroField:
+        aliases = source.get("aliases")
+        doc = source.get("doc")
+        return AvroField(
+            source["name"],
+            self.parse(source.get("type"), namespace, depth + 1),
+            doc if type(doc) is str else None,
+            source.get("default"),
+            "default" in source,
+            tuple(a for a in aliases if type(a) is str) if type(aliases) is list else (),
+            source,
+        )
+
+    def _enum(self, source: Mapping[str, Any], named: Named) -> AvroType:
+        name, _, aliases = named
+        symbols = source.get("symbols")
+        if type(symbols) is not list or not all(type(s) is str for s in symbols):
+            raise BadSchema(f"the enum {name[:200]} has no symbols and so no proper size")
+        if len(set(symbols)) != len(symbols):
+            raise BadSchema(f"the enum {name[:200]} has a symbol twice")
+        found = AvroType("enum", name, symbols=tuple(symbols), properties=source, aliases=aliases)
+        self._names[name] = found
+        return found
+
+    def _fixed(self, source: Mapping[str, Any], named: Named) -> AvroType:
+        name, _, aliases = named
+        size = source.get("size")
+        size_max = self._bounds.fixed_bytes_max
+        if type(size) is not int or not 0 <= size <= size_max:
+            raise BadSchema(f"the fixed {name[:200]} has no proper size: from 0 to {size_max}")
+        found = AvroType(
+            "fixed",
+            name,
+            size=size,
+            properties=source,
+            aliases=aliases,
+            **_logical(source, "fixed", size),
+        )
+        self._names[name] = found
+        return found
+
+    def _union(self, source: list[Any], namespace: str, depth: int) -> AvroType:
+        branches = tuple(self.parse(branch, namespace, depth + 1) for branch in source)
+        if self._bounds.is_strict and not branches:
+            raise BadSchema("a union is empty")
+        kinds = [branch.name or branch.kind for branch in branches]
+        if any(branch.kind == "union" for branch in branches) or len(set(kinds)) != len(kinds):
+            raise BadSchema("a union holds a union, or one type twice")
+        return self._checked(AvroType("union", branches=branches, **_size(branches)))
+
+    def _checked(self, found: AvroType) -> AvroType:
+        bounds = self._bounds
+        if found.depth > bounds.depth_max:
+            raise BadSchema(f"the schema has a depth of more than {bounds.depth_max}")
+        if found.weight > bounds.weight_max:
+            raise BadSchema(
+                f"the schema has a weight of more than {bounds.weight_max} types when its names "
+                "are written out"
+            )
+        return found
 
 
-def _full_name(document: dict[str, Any], enclosing: str) -> tuple[str, str]:
-    """Full name of a named type, and the namespace inside it."""
-    name, namespace = document.get("name"), document.get("namespace", enclosing)
-    if not isinstance(name, str) or not name or not isinstance(namespace, str):
-        raise MalformedEvent("schema: a named type has no proper name")
-    if "." in name:
-        return name, name.rpartition(".")[0]
-    return (f"{namespace}.{name}" if namespace else name), namespace
+def _size(parts: Sequence[AvroType]) -> dict[str, Any]:
+    return {
+        "depth": 1 + max((part.depth for part in parts), default=0),
+        "weight": 1 + sum(part.weight for part in parts),
+    }
+
+
+def _logical(source: Mapping[str, Any], kind: str, size: int) -> dict[str, Any]:
+    logical = source.get("logicalType")
+    if type(logical) is not str:
+        return {}
+    logical = logical.lower()
+    if kind not in _LOGICAL_BASES.get(logical, ()):
+        return {}
+    if logical != "decimal":
+        return {"logical": logical}
+    # to Avro a decimal of odd precision or scale is its base type, to Connect a decimal
+    precision, scale = source.get("precision", PRECISION_UNTOLD), source.get("scale", 0)
+    if type(precision) is not int or type(scale) is not int:
+        return {}
+    if max(abs(precision), abs(scale)) > DIGITS_MAX or (kind == "fixed" and not size):
+        return {}
+    return {"logical": logical, "precision": precision, "scale": scale}

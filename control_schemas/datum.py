@@ -18,7 +18,7 @@ from typing import IO, Any, Protocol, cast
 
 import fastavro
 
-from control_schemas.avro import Node
+from control_schemas.avro import AvroType
 from control_schemas.errors import MalformedEvent
 from control_schemas.limits import VALUES_MAX
 
@@ -102,7 +102,7 @@ class Decoder:
         MalformedEvent: a list whose items may take no byte.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: AvroType) -> None:
         self.reads_max = int(VALUES_MAX / _density(node))
         schema = wire_schema(node)
         _guard_unions(schema["fields"][0])
@@ -147,7 +147,7 @@ def encoded(schema: Any, value: Any) -> bytes:
     return out.getvalue()
 
 
-def wire_schema(node: Node) -> Any:
+def wire_schema(node: AvroType) -> Any:
     """A type as fastavro takes it: a record with the field ``value``."""
     fields = [{"name": "value", "type": _Plain().schema(node)}]
     return fastavro.parse_schema({"type": "record", "name": "datum", "fields": fields})
@@ -165,7 +165,7 @@ class _Plain:
         self._sizes: set[int] = set()
         self._records = 0
 
-    def schema(self, node: Node) -> Any:
+    def schema(self, node: AvroType) -> Any:
         """The type; the tree bounds the recursion."""
         if node.kind == "record":
             self._records += 1
@@ -220,7 +220,7 @@ def _guard_unions(holder: dict[str, Any]) -> None:
 # ---------------------------------------------------------------- what data may take
 
 
-def _reads(node: Node) -> int:
+def _reads(node: AvroType) -> int:
     """Scalars in the smallest datum, branches of unions and ends of lists included."""
     if node.kind == "record":
         return sum(_reads(item.type) for item in node.fields)
@@ -229,7 +229,14 @@ def _reads(node: Node) -> int:
     return 0 if node.kind == "null" or (node.kind == "fixed" and not node.size) else 1
 
 
-def _density(node: Node) -> float:
+def _values(node: AvroType) -> int:
+    """Values in the largest datum, each list taken for one."""
+    if node.kind == "union":
+        return max(_values(branch) for branch in node.branches)
+    return 1 + sum(_values(item.type) for item in node.fields)
+
+
+def _density(node: AvroType) -> float:
     """Values for each scalar that is read, in the list that has most; at least 1."""
     inner = [*node.branches, *(item.type for item in node.fields)]
     if node.items is None:
@@ -238,7 +245,7 @@ def _density(node: Node) -> float:
     reads = _reads(node.items) + key
     if not reads:
         raise MalformedEvent("schema: items of a list take no byte")
-    return max(1.0, (node.items.weight + key) / reads, _density(node.items))
+    return max(1.0, (_values(node.items) + key) / reads, _density(node.items))
 
 
 def _count_smallest(value: Any) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from control_schemas.avro import Node
+from control_schemas.avro import AvroType
 from control_schemas.errors import MalformedEvent
 from control_schemas.events import ContentFile, FileContent, PartitionField
 from control_schemas.limits import PARTITION_FIELDS_MAX
@@ -16,8 +16,10 @@ from control_schemas.shapes import (
     Shape,
     as_read,
     described,
+    field_ids,
     int_map,
     list_of,
+    logical_type,
     null_only,
     nullable,
     record,
@@ -29,12 +31,12 @@ FILE_FORMATS = frozenset({"PARQUET", "ORC", "AVRO", "PUFFIN"})
 _DECIMAL_PRECISION_MAX = 38
 
 
-def data_file(node: Node) -> Make:
+def data_file(node: AvroType) -> Make:
     """The shape of a data file."""
     return record(f"{FILES_NAMESPACE}.GenericDataFile", _COLUMNS, _data_file, extra=null_only)(node)
 
 
-def delete_file(node: Node) -> Make:
+def delete_file(node: AvroType) -> Make:
     """The shape of a delete file."""
     return record(f"{FILES_NAMESPACE}.GenericDeleteFile", _COLUMNS, _delete_file, extra=null_only)(
         node
@@ -68,7 +70,7 @@ def _content_file(content: FileContent, *values: Any) -> ContentFile:
 # ---------------------------------------------------------------- partition tuples
 
 
-def partition_record(node: Node) -> Make:
+def partition_record(node: AvroType) -> Make:
     """The shape of a partition tuple: any primitive fields with distinct field ids.
 
     Raises:
@@ -76,13 +78,13 @@ def partition_record(node: Node) -> Make:
     """
     if node.kind != "record" or node.name != f"{FILES_NAMESPACE}.PartitionData":
         raise MalformedEvent(f"schema: {described(node)} where PartitionData is expected")
-    ids = {field.field_id for field in node.fields}
+    ids = set(field_ids(node))
     if None in ids or len(ids) != len(node.fields) or len(ids) > PARTITION_FIELDS_MAX:
         raise MalformedEvent("schema: partition fields without id, with one id, or too many")
     fields = [
-        (field.field_id, field.name, *_partition_value(field.type))
-        for field in node.fields
-        if field.field_id is not None
+        (field_id, field.name, *_partition_value(field.type))
+        for field, field_id in zip(node.fields, field_ids(node), strict=True)
+        if field_id is not None
     ]
 
     def make(datum: dict[str, Any]) -> tuple[PartitionField, ...]:
@@ -96,7 +98,7 @@ def partition_record(node: Node) -> Make:
     return make
 
 
-def _partition_value(node: Node) -> tuple[str, Make]:
+def _partition_value(node: AvroType) -> tuple[str, Make]:
     """Iceberg's type of a partition field, and what makes its value."""
     types = [branch for branch in node.branches or (node,) if branch.kind != "null"]
     if len(types) != 1:
@@ -105,21 +107,22 @@ def _partition_value(node: Node) -> tuple[str, Make]:
     return text, nullable(shape)(node)
 
 
-def _partition_type(node: Node) -> tuple[str, Shape]:
+def _partition_type(node: AvroType) -> tuple[str, Shape]:
     if node.kind == "fixed":
         return _fixed_type(node)
-    text = _TYPES.get((node.kind, node.logical_type))
+    text = _TYPES.get((node.kind, logical_type(node)))
     if text is None:
         raise MalformedEvent(f"schema: a partition field of type {node.kind}")
-    if text.startswith("timestamp") and node.properties.get("adjust-to-utc") is True:
+    if text.startswith("timestamp") and (node.properties or {}).get("adjust-to-utc") is True:
         text = text.replace("timestamp", "timestamptz")
     return text, scalar(node.kind)
 
 
-def _fixed_type(node: Node) -> tuple[str, Shape]:
+def _fixed_type(node: AvroType) -> tuple[str, Shape]:
     size = node.size
-    if node.logical_type == "decimal":
-        precision, scale = node.properties.get("precision"), node.properties.get("scale", 0)
+    if logical_type(node) == "decimal":
+        properties = node.properties or {}
+        precision, scale = properties.get("precision"), properties.get("scale", 0)
         if (
             type(precision) is not int
             or type(scale) is not int
@@ -131,7 +134,7 @@ def _fixed_type(node: Node) -> tuple[str, Shape]:
         return f"decimal({precision}, {scale})", _decimal(10**precision)
     if not size:
         raise MalformedEvent("schema: a partition field of no bytes")
-    text = "uuid" if node.logical_type == "uuid" and size == UUID_BYTES else f"fixed[{size}]"
+    text = "uuid" if logical_type(node) == "uuid" and size == UUID_BYTES else f"fixed[{size}]"
     return text, lambda _node: as_read
 
 

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from control_schemas.avro import Node
+from control_schemas.avro import AvroType
 from control_schemas.datum import encoded, wire_schema
 from control_schemas.errors import MalformedEvent
 from control_schemas.frame import split_frame
 
 NAMESPACE = b"io.tabular.iceberg.connect.events"
 _ANNOUNCEMENT = b"CommitResponsePayload"
-_STRING = wire_schema(Node("string"))
+_STRING = wire_schema(AvroType("string"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ SCHEMA_DEPTH_MAX: Final = 24
 """Nesting of types once names are resolved; Java's deepest schema has 8."""
 
 SCHEMA_WEIGHT_MAX: Final = 4096
-"""Values in one datum when every list holds one item, once names are resolved."""
+"""Types in a schema, once names are resolved."""
 
 PARTITION_FIELDS_MAX: Final = 512
 """Fields of a partition tuple."""

@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from control_schemas.avro import Node, parse_schema
+from control_schemas.avro import AvroType, parse_event_schema
 from control_schemas.datum import Decoder, source_of
 from control_schemas.errors import MalformedEvent
 from control_schemas.events import (
@@ -43,6 +43,7 @@ from control_schemas.shapes import (
     Make,
     Shape,
     Step,
+    described,
     list_of,
     record,
     record_steps,
@@ -62,7 +63,9 @@ def event_reader(schema: bytes) -> Callable[[bytes], Event]:
     Raises:
         MalformedEvent: no schema of a control event; later, no datum of this schema.
     """
-    steps = record_steps(parse_schema(schema_text(schema)), f"{EVENTS_NAMESPACE}.Event", _ENVELOPE)
+    steps = record_steps(
+        parse_event_schema(schema_text(schema)), f"{EVENTS_NAMESPACE}.Event", _ENVELOPE
+    )
     # field by field: a refusal names the group where that was read before
     fields = [_envelope_field(step) for step in steps]
     reads_max = min(decoder.reads_max for _, decoder, _ in fields if decoder is not None)
@@ -98,11 +101,11 @@ def _event(
     return Event(event_id, timestamp_us, group_id, payload)
 
 
-def _payload(node: Node) -> Make:
+def _payload(node: AvroType) -> Make:
     """What makes the payload; one that cannot be had refuses when its turn comes."""
-    shape = _PAYLOADS.get(node.name.removeprefix(f"{EVENTS_NAMESPACE}."))
+    shape = _PAYLOADS.get((node.name or "").removeprefix(f"{EVENTS_NAMESPACE}."))
     if shape is None:
-        return _Refusal(f"schema: payload {node.kind} {node.name[:80]}")
+        return _Refusal(f"schema: payload {described(node)}")
     try:
         return shape(node)
     except MalformedEvent as error:

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
-from control_schemas.avro import Node
+from control_schemas.avro import AvroType
 from control_schemas.datum import INT_MAX, INT_MIN
 from control_schemas.errors import MalformedEvent
 from control_schemas.limits import STRING_BYTES_MAX
 
 Make: TypeAlias = Callable[[Any], Any]
-Shape: TypeAlias = Callable[[Node], Make]
+Shape: TypeAlias = Callable[[AvroType], Make]
 
 UUID_BYTES = 16
 
@@ -42,7 +42,7 @@ class Step(NamedTuple):
     """
 
     slot: int
-    type: Node
+    type: AvroType
     make: Make
 
 
@@ -92,7 +92,7 @@ _SCALARS: dict[str, Make] = {
 def scalar(kind: str) -> Shape:
     """A primitive type, whatever logical type it carries."""
 
-    def shape(node: Node) -> Make:
+    def shape(node: AvroType) -> Make:
         if node.kind != kind:
             raise MalformedEvent(f"schema: {described(node)} where {kind} is expected")
         return _SCALARS[kind]
@@ -100,16 +100,16 @@ def scalar(kind: str) -> Shape:
     return shape
 
 
-def timestamp(node: Node) -> Make:
+def timestamp(node: AvroType) -> Make:
     """Microseconds since 1970 UTC; a plain long is taken for them, as Java does."""
-    if node.logical_type not in (None, "timestamp-micros"):
+    if logical_type(node) not in (None, "timestamp-micros"):
         raise MalformedEvent(f"schema: {described(node)} where microseconds are expected")
     return scalar("long")(node)
 
 
-def uuid(node: Node) -> Make:
+def uuid(node: AvroType) -> Make:
     """Sixteen bytes that say that they are a UUID."""
-    if node.kind != "fixed" or node.size != UUID_BYTES or node.logical_type != "uuid":
+    if node.kind != "fixed" or node.size != UUID_BYTES or logical_type(node) != "uuid":
         raise MalformedEvent(f"schema: {described(node)} where a uuid is expected")
     return lambda value: UUID(bytes=value)
 
@@ -120,7 +120,7 @@ def uuid(node: Node) -> Make:
 def nullable(shape: Shape) -> Shape:
     """A type, or a union of it and null in either order."""
 
-    def maker(node: Node) -> Make:
+    def maker(node: AvroType) -> Make:
         if node.kind != "union":
             return shape(node)
         makes = [shape(branch) for branch in node.branches if branch.kind != "null"]
@@ -135,7 +135,7 @@ def nullable(shape: Shape) -> Shape:
 def list_of(shape: Shape) -> Shape:
     """An array, read into a tuple."""
 
-    def maker(node: Node) -> Make:
+    def maker(node: AvroType) -> Make:
         make = shape(_items(node, "array"))
         if make is as_read:
             return tuple
@@ -147,10 +147,10 @@ def list_of(shape: Shape) -> Shape:
 def int_map(kind: str) -> Shape:
     """Iceberg's map with integer keys: an array of pairs that says it is a map."""
 
-    def maker(node: Node) -> Make:
+    def maker(node: AvroType) -> Make:
         pair = _items(node, "array")
         names = [(field.name, field.type.kind) for field in pair.fields]
-        if node.logical_type != "map" or names != [("key", "int"), ("value", kind)]:
+        if logical_type(node) != "map" or names != [("key", "int"), ("value", kind)]:
             raise MalformedEvent(f"schema: {described(node)} where a map of {kind} is expected")
 
         def make(pairs: list[dict[str, Any]]) -> dict[int, Any]:
@@ -167,7 +167,7 @@ def int_map(kind: str) -> Shape:
     return maker
 
 
-def _items(node: Node, kind: str) -> Node:
+def _items(node: AvroType, kind: str) -> AvroType:
     if node.kind != kind or node.items is None:
         raise MalformedEvent(f"schema: {described(node)} where {kind} is expected")
     return node.items
@@ -185,7 +185,7 @@ def record(
 ) -> Shape:
     """A record, read into ``make(*values)``, values in the order of ``columns``."""
 
-    def maker(node: Node) -> Make:
+    def maker(node: AvroType) -> Make:
         steps = record_steps(node, name, columns, extra=extra)
         size = len(columns)
 
@@ -202,7 +202,7 @@ def record(
 
 
 def record_steps(
-    node: Node, name: str, columns: Mapping[int, Column], *, extra: Shape | None = None
+    node: AvroType, name: str, columns: Mapping[int, Column], *, extra: Shape | None = None
 ) -> tuple[Step, ...]:
     """How a record is made, field by field as written.
 
@@ -215,24 +215,25 @@ def record_steps(
     Raises:
         MalformedEvent: other name, a field id twice, a required field missing, a wrong type.
     """
+    ids = field_ids(node)
     if node.kind != "record" or node.name != name:
         raise MalformedEvent(f"schema: {described(node)} where record {name} is expected")
     slots = {field_id: slot for slot, field_id in enumerate(columns)}
     steps: list[Step] = []
     seen: set[int] = set()
-    for field in node.fields:
-        if field.field_id in seen:
-            raise MalformedEvent(f"schema: {name} has field-id {field.field_id} twice")
-        if field.field_id is not None:
-            seen.add(field.field_id)
-        column = columns.get(field.field_id) if field.field_id is not None else None
-        if column is None or field.field_id is None:
+    for field, field_id in zip(node.fields, ids, strict=True):
+        if field_id in seen:
+            raise MalformedEvent(f"schema: {name} has field-id {field_id} twice")
+        if field_id is not None:
+            seen.add(field_id)
+        column = columns.get(field_id) if field_id is not None else None
+        if column is None or field_id is None:
             steps.append(Step(len(columns), field.type, (extra or passed_over)(field.type)))
             continue
         make = nullable(column.shape)(field.type)
         if column.is_required and field.type.kind == "union":
             make = _never_null(make, f"{name}.{column.name}")
-        steps.append(Step(slots[field.field_id], field.type, make))
+        steps.append(Step(slots[field_id], field.type, make))
     for field_id, column in columns.items():
         if column.is_required and field_id not in seen:
             raise MalformedEvent(f"schema: {name} lacks {column.name} (field-id {field_id})")
@@ -251,12 +252,12 @@ def _never_null(make: Make, where: str) -> Make:
 # ---------------------------------------------------------------- what nobody expects
 
 
-def passed_over(_node: Node) -> Make:
+def passed_over(_node: AvroType) -> Make:
     """Any type; nothing is kept of it."""
     return as_read
 
 
-def null_only(node: Node) -> Make:
+def null_only(node: AvroType) -> Make:
     """A type of which only null is accepted."""
     optional = node.branches if node.kind == "union" else (node,)
     if not any(branch.kind == "null" for branch in optional):
@@ -269,7 +270,26 @@ def null_only(node: Node) -> Make:
     return refuse
 
 
-def described(node: Node) -> str:
+def described(node: AvroType) -> str:
     """A written type in a few words, for a refusal."""
-    logical = f" ({node.logical_type[:40]})" if node.logical_type else ""
-    return f"{node.kind} {node.name[:80]}".rstrip() + logical
+    logical = logical_type(node)
+    shown = f" ({logical[:40]})" if logical else ""
+    return f"{node.kind} {(node.name or '')[:80]}".rstrip() + shown
+
+
+def logical_type(node: AvroType) -> str | None:
+    """The logical type as written, where it is a text."""
+    value = (node.properties or {}).get("logicalType")
+    return value if isinstance(value, str) else None
+
+
+def field_ids(node: AvroType) -> list[int | None]:
+    """Iceberg's id of each field of a record; None where the text has none.
+
+    Raises:
+        MalformedEvent: an id is no integer.
+    """
+    ids = [(field.properties or {}).get("field-id") for field in node.fields]
+    if any(found is not None and type(found) is not int for found in ids):
+        raise MalformedEvent("schema: a field-id is no integer")
+    return ids

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from control_schemas.avro import parse_schema
+from control_schemas.avro import parse_event_schema
 from control_schemas.datum import (
     BOOLEAN_TAG,
     INT_MAX,
@@ -91,7 +91,7 @@ def _writer(
     text = schema_text(event_type, partition)
     prefix = frame_prefix(text)
     encoders = {avro_name(item.name): _partition_encoder(item.type) for item in partition}
-    return prefix, wire_schema(parse_schema(text)), encoders
+    return prefix, wire_schema(parse_event_schema(text)), encoders
 
 
 def _partition_type(payload: DataWritten) -> tuple[PartitionType, ...]:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from control_schemas.avro import Node
+from control_schemas.avro import AvroType
 from control_schemas.codec import MalformedEvent, decode, encode
 from control_schemas.datum import encoded, wire_schema
 from control_schemas.events import (
@@ -32,12 +32,12 @@ OLD_NAMESPACE = "io.tabular.iceberg.connect.events"
 
 def long_bytes(number: int) -> bytes:
     """A number, or a count or length, in Avro's form."""
-    return encoded(wire_schema(Node("long")), number)
+    return encoded(wire_schema(AvroType("long")), number)
 
 
 def string_bytes(text: str) -> bytes:
     """A text in Avro's form."""
-    return encoded(wire_schema(Node("string")), text)
+    return encoded(wire_schema(AvroType("string")), text)
 
 
 HUGE = long_bytes(2**62)

@@ -139,8 +139,9 @@ LAUGHS = [
             {"name": f"l{i}", "type": kind} for i, kind in enumerate(LAUGHS)]},
         {"type": "fixed", "name": "F", "size": 2**40},
         {"type": "array"},
+        {"type": {"type": {"kind": "int"}}},
     ],
-    ids=["recursive", "deep", "very deep", "laughs", "fixed", "no items"],
+    ids=["recursive", "deep", "very deep", "laughs", "fixed", "no items", "no type"],
 )  # fmt: skip
 def test_schema_bombs(schema: Any) -> None:
     """Schemas that contain themselves, are deep or grow without bound are refused with a reason."""

@@ -86,8 +86,8 @@ def test_writing_is_stable(given_event: Event) -> None:
     assert encode(given_event) == encode(given_event)
 
 
-def test_fastavro_reads_the_same_datum() -> None:
-    """An Avro library that shares no code with ours reads what we write."""
+def test_the_schema_of_the_frame_reads_its_datum() -> None:
+    """Fastavro alone, with the schema of the frame, reads what we write."""
     file = replace(
         FILE,
         partition=(PartitionField(1000, "ratio", "double", 0.5),),
