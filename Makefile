@@ -25,7 +25,7 @@ FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
   $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
   && echo $$p && break; done
 
-.PHONY: help setup clients jars demo test unit attack bench bench-peer golden java-records sim faults lint fmt lock sbom audit-dependencies docs clean
+.PHONY: help setup clients jars demo test unit attack bench bench-peer golden java-records sim faults lint fmt lock sbom audit-dependencies docs site clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -57,7 +57,7 @@ jars: $(STAMP)
 demo: setup ## a million payments through broker, Spark and catalog into checked tables
 	@$(BIN)/icefloe demo --records $(RECORDS) $(DEMO_ARGS)
 
-lint: $(STAMP) ## style, types, import directions, spelling
+lint: $(STAMP) site ## style, types, import directions, spelling, links of the documentation
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
@@ -89,18 +89,18 @@ sim: $(STAMP) ## the deterministic simulation; SEEDS=1000000, or FIRST_SEED=7 SE
 faults: setup ## every failpoint, kills, freezes, layouts on real processes; FAULT_SEEDS=10 for a night
 	@$(BIN)/pytest $(FAULT_TESTS) -m faults $(PYTEST_ARGS)
 
-bench: setup ## the figures of docs/performance, as a table and JSON
+bench: setup ## the figures of docs/evidence/performance.md, as a table and JSON
 	@$(BIN)/pytest tests/bench -m bench -s $(PYTEST_ARGS)
 
 bench-peer: setup ## formats x shapes x modes x tables beside the Java sink, an hour; PEER_ARGS chooses
 	@$(BIN)/python -m tests.bench.peer $(PEER_ARGS)
 
 docs: $(STAMP) ## write the generated pages anew
-	@$(BIN)/python -m connect.config.docs docs/configuration.md
-	@$(BIN)/python -m connect.config.converter_pages docs/converters
-	@$(BIN)/python -m connect.config.json_schema > docs/connector.schema.json
-	@$(BIN)/python -m connect.transforms.docs docs/transforms
-	@$(BIN)/python -m connect.metrics_docs > docs/metrics.md
+	@$(BIN)/python -m connect.config.docs docs/reference/configuration.md
+	@$(BIN)/python -m connect.config.converter_pages docs/reference/converters
+	@$(BIN)/python -m connect.config.json_schema > docs/reference/connector.schema.json
+	@$(BIN)/python -m connect.transforms.docs docs/reference/transforms
+	@$(BIN)/python -m connect.metrics_docs > docs/reference/metrics.md
 
 lock: ## resolve dependencies and jars anew, with check sums
 	@$(UV) pip compile pyproject.toml --quiet --generate-hashes --no-header \
@@ -119,6 +119,10 @@ sbom: $(STAMP) ## packages and jars of a node as CycloneDX, from the lock files:
 
 audit-dependencies: sbom ## known vulnerabilities of those packages; says so when nobody can be asked
 	@$(BIN)/python .ci/dependencies.py audit
+
+site: $(STAMP) ## the documentation as a site, in build/site; a dead link is an error
+	@mkdir -p build
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict > build/site.log 2>&1 || { cat build/site.log; exit 1; }
 
 clean: ## remove what was built; the jar cache stays
 	@rm -rf $(VENV) $(CLIENTS) .venv-audit build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -2,7 +2,7 @@
 
 Rules of this file:
 - A metric that is not in ``CATALOGUE`` cannot be counted; its labels are exactly those declared.
-  ``docs/metrics.md`` is made from the catalogue (``metrics_docs``).
+  ``docs/reference/metrics.md`` is made from the catalogue (``metrics_docs``).
 - Labels hold no secret that the process has resolved, but for names of connectors and tasks.
 - A metric has at most ``SERIES_MAX`` label sets: what is beyond is counted under ``other``, so a
   route to ten thousand tables does not drown the exposition.

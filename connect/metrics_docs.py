@@ -1,4 +1,4 @@
-"""``docs/metrics.md`` from the catalogues: ``python -m connect.metrics_docs``."""
+"""``docs/reference/metrics.md`` from the catalogues: ``python -m connect.metrics_docs``."""
 
 from __future__ import annotations
 

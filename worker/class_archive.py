@@ -11,7 +11,7 @@ Rules of this file:
 
 Source:
     JDK 17, ``java`` tool reference: application class data sharing. Figures in
-    docs/performance.md.
+    docs/evidence/performance.md.
 """
 
 from __future__ import annotations

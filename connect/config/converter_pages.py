@@ -1,4 +1,4 @@
-"""``docs/converters/*.md`` from declarations.
+"""``docs/reference/converters/*.md`` from declarations.
 
 ``python -m connect.config.converter_pages [FOLDER]`` writes them.
 
@@ -18,7 +18,7 @@ from typing import Any, Final
 from connect.config.docs import key_table
 from connect.config.plugins import BUILT_IN, OWN_CONVERTER_KEYS
 
-DEFAULT_FOLDER: Final = Path("docs/converters")
+DEFAULT_FOLDER: Final = Path("docs/reference/converters")
 _REGISTRY: Final = {"schema.registry.url": "http://registry:8081"}
 
 

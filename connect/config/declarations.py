@@ -1,7 +1,7 @@
 """Every key of a connector's configuration in one table.
 
-From here come the REST answers, docs/configuration.md, parsing, and the tests that every key is
-documented and used.
+The REST answers, docs/reference/configuration.md and parsing come from it, and so do the tests
+that every key is documented and used.
 """
 
 from __future__ import annotations

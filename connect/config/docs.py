@@ -1,4 +1,7 @@
-"""``docs/configuration.md`` from the declarations: ``python -m connect.config.docs [FILE]``."""
+"""Writes ``docs/reference/configuration.md`` from the declarations.
+
+``python -m connect.config.docs [FILE]``
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from connect.config.plugins import (
     REGISTRY_CONVERTERS,
 )
 
-DEFAULT_PATH = Path("docs/configuration.md")
+DEFAULT_PATH = Path("docs/reference/configuration.md")
 _HEAD = """\
 # Configuration
 

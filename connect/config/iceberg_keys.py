@@ -168,7 +168,7 @@ JAVA_KEYS: tuple[Key, ...] = (
         "1",
         unit="rounds",
         check=where_read(at_least(1)),
-        java_only="failed commits follow the outcome table of docs/guarantees.md",
+        java_only="failed commits follow the outcome table of docs/explanation/guarantees.md",
     ),
 )
 

@@ -1,4 +1,6 @@
-"""``docs/connector.schema.json`` from the declarations: ``python -m connect.config.json_schema``.
+"""Writes ``docs/reference/connector.schema.json`` from the declarations.
+
+``python -m connect.config.json_schema``
 
 For editors: names, types, choices, defaults and meanings of a connector's keys, in both of Kafka
 Connect's shapes (the configuration alone, or ``name`` and ``config``). It says less than validation

@@ -51,7 +51,7 @@ class Key:
     Attributes:
         name: full name, or the name behind the prefix for keys of plugins.
         type: Kafka's type name.
-        doc: one line; ends up in the REST answers and in docs/configuration.md.
+        doc: one line; ends up in the REST answers and in docs/reference/configuration.md.
         default: as text; None is Kafka's null; ``REQUIRED`` when there is none.
         importance: Kafka's word.
         group: heading in user interfaces; None for none.

@@ -104,7 +104,7 @@ NODE_KEYS: tuple[Key, ...] = (
         "icefloe.rest.node.certificates",
         "LIST",
         "Common names of the nodes' own certificates: what a caller known by a client certificate "
-        "asks of one node, it may pass on to another (docs/security.md).",
+        "asks of one node, it may pass on to another (docs/how-to/security.md).",
         "",
         "MEDIUM",
         _REST,

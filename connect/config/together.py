@@ -6,7 +6,7 @@ Rules of this file:
 - What cannot work, or would damage data, is an error here. What has no effect is a warning in
   ``no_effect``: a Java sink with the same keys runs, and so does ours.
 - A value that still holds a placeholder is not judged.
-- docs/configuration.md is written from ``RULES``.
+- docs/reference/configuration.md is written from ``RULES``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The REST API put together; see ``docs/rest-differences.md`` for what differs from Kafka's."""
+"""The REST API; ``docs/reference/rest-differences.md`` lists what differs from Kafka's."""
 
 from __future__ import annotations
 

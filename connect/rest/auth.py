@@ -121,7 +121,7 @@ class Users:
     """The users of a users file, which is read again when it changes. Thread-safe.
 
     Args:
-        file: YAML or JSON; its form is in docs/security.md.
+        file: YAML or JSON; its form is in docs/how-to/security.md.
         clock: for how often the file is read, and how long a password is known.
 
     Raises:

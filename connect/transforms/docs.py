@@ -1,4 +1,4 @@
-"""``docs/transforms``, a page each: ``python -m connect.transforms.docs [FOLDER]``."""
+"""``docs/reference/transforms``, a page each: ``python -m connect.transforms.docs [FOLDER]``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from connect.transforms.base import Declaration
 from connect.transforms.predicates import PREDICATES
 from connect.transforms.registry import DECLARATIONS
 
-DEFAULT_PATH: Final = Path("docs/transforms")
+DEFAULT_PATH: Final = Path("docs/reference/transforms")
 _WRITTEN: Final = (
     "Written by `python -m connect.transforms.docs` from the declarations; do not edit.\n"
 )
@@ -32,7 +32,7 @@ What a transformation drops is read and counted as dropped. What it refuses has 
 Class names of Kafka, of the Iceberg sink (`org.apache.iceberg...` and `io.tabular...`) and our own
 are taken as existing configurations write them. Those marked *columns* change whole blocks of
 records at once, Spark runs those marked *Spark*; the others go record by record, which is slower:
-see [performance](../performance.md). [Your own](custom.md) are Python functions.
+see [performance](../../evidence/performance.md). [Your own](custom.md) are Python functions.
 """
 
 

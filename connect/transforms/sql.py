@@ -155,9 +155,9 @@ _TABLES_DOC: Final = (
     "after `tables.refresh.ms`, between batches: all records of a batch meet one state of it, "
     "those read again after a failure perhaps a newer one.\n\n"
     "What the query computes with is handed from Python to Spark and back, row by row, which costs "
-    "CPU: see [performance](../performance.md). Columns that it selects as they are go past Spark "
-    "and cost next to nothing. Prefer [Jmespath](Jmespath.md) where no table is joined and "
-    "no SQL needed. Tombstones are dropped."
+    "CPU: see [performance](../../evidence/performance.md). Columns that it selects as they are go "
+    "past Spark and cost next to nothing. Prefer [Jmespath](Jmespath.md) where no table is joined "
+    "and no SQL needed. Tombstones are dropped."
 )
 
 DECLARATION: Final = Declaration(

@@ -178,8 +178,8 @@ def refuse_function(name: str) -> None:
     """Raise ``ConfigError`` for a function that the allowlist does not name."""
     if name.lower() not in FUNCTIONS:
         refuse(
-            f"the function {name} is not allowed in a query; docs/transforms/Sql.md lists those "
-            "that are"
+            f"the function {name} is not allowed in a query; docs/reference/transforms/Sql.md "
+            "lists those that are"
         )
 
 

@@ -269,7 +269,7 @@ class Matrix:
         }
 
 
-# what won on two cores, see docs/performance.md
+# what won on two cores, see docs/evidence/performance.md
 _JAVA_TUNING = {
     "tasks.max": "2",
     "iceberg.catalog.io-impl": "org.apache.iceberg.hadoop.HadoopFileIO",

@@ -1,4 +1,6 @@
-"""The figures of docs/performance.md. They are reported, never asserted: machines are noisy.
+"""The figures of docs/evidence/performance.md.
+
+They are reported, never asserted: machines are noisy.
 
 ``make bench`` prints them and writes ``build/bench.json``. ``BENCH_RECORDS`` bounds the long run.
 """

@@ -16,7 +16,7 @@ from connect.converters import converter
 from connect.records import Struct
 from tests.fakes.schema_registry import SchemaRegistryServer
 
-FOLDER = Path(__file__).parents[2] / "docs" / "converters"
+FOLDER = Path(__file__).parents[2] / "docs/reference/converters"
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.page)

@@ -1,4 +1,4 @@
-"""Rows of the tables of docs/records-differences.md, tried: what a record becomes.
+"""Rows of the tables of docs/reference/records-differences.md, tried: what a record becomes.
 
 Those about formats and transformations are in two modules of their own, where a row that is
 tried nowhere fails.
@@ -47,7 +47,7 @@ from connect.tables.schema_changes import apply_changes, common_type, merge
 from tests.differential.support import config, plan, run_batches, source
 from worker.task_tables import TaskTables
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "records-differences.md"
+PAGE: Final = Path(__file__).parents[2] / "docs/reference/records-differences.md"
 EVOLVES: Final = {"iceberg.tables.evolve-schema-enabled": "true"}
 ENVELOPE: Final = {"value.converter.schemas.enable": "true"}
 Trial = Callable[[Path], None]

@@ -1,4 +1,4 @@
-"""Rows of docs/records-differences.md about formats."""
+"""Rows of docs/reference/records-differences.md about formats."""
 
 from __future__ import annotations
 

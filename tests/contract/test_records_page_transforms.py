@@ -1,4 +1,4 @@
-"""Rows of docs/records-differences.md about transformations; and that all rows are tried."""
+"""Rows of docs/reference/records-differences.md about transformations; all rows are tried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Where our answers differ from the recorded ones on purpose; docs/rest-differences.md says why.
+"""Where our answers differ from the recorded ones on purpose.
+
+docs/reference/rest-differences.md says why.
 
 A rule is about a kind of answer, never about one recorded case.
 """

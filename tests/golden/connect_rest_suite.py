@@ -2,7 +2,7 @@
 
 ``run()`` is used by ``make golden`` and by ``test_connect_rest.py``; ``GOLDEN_REST_DIR`` names
 another folder of recordings of the same form. What differs on purpose is in
-``connect_rest_rules.py``, explained in docs/rest-differences.md.
+``connect_rest_rules.py``, explained in docs/reference/rest-differences.md.
 """
 
 from __future__ import annotations

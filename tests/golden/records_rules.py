@@ -1,6 +1,6 @@
 """Where Icefloe differs from the recorded Java sink on purpose: by kind of loss, never by name.
 
-The list is explained in ``docs/records-differences.md``.
+The list is explained in ``docs/reference/records-differences.md``.
 """
 
 from __future__ import annotations

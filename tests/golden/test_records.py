@@ -13,7 +13,7 @@ FILES = list(suite.files())
 
 @pytest.mark.parametrize("path", FILES, ids=map(suite.title, FILES))
 def test_recordings(path: suite.Path) -> None:
-    """Every recording is met, or differs by a rule of docs/records-differences.md."""
+    """Every recording is met, or differs by a rule of docs/reference/records-differences.md."""
     compare = suite.comparison(path)
     results = [suite.judged(compare, case) for case in suite.cases_of(path)]
     failing = [result for result in results if result.verdict == "failing"]

@@ -253,7 +253,7 @@ KINDS: dict[str, tuple[int, int]] = {
     "VTTS repeated for new partitions": (script.LAYOUT | script.HEAL, 0),
 }
 
-# What holds a promise together with something else, see the table in docs/guarantees.md.
+# What holds a promise together with something else: see docs/explanation/guarantees.md.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("no precondition on the branch",),
     ("moved floor unnoticed",),

@@ -28,13 +28,13 @@ def sources() -> str:
 
 
 def test_the_page_is_current() -> None:
-    """``docs/configuration.md`` is what ``python -m connect.config.docs`` writes."""
-    assert (ROOT / "docs/configuration.md").read_text() == render()
+    """``docs/reference/configuration.md`` is what ``python -m connect.config.docs`` writes."""
+    assert (ROOT / "docs/reference/configuration.md").read_text() == render()
 
 
 def test_the_schema_for_editors_is_current() -> None:
-    """``docs/connector.schema.json`` is what ``python -m connect.config.json_schema`` writes."""
-    assert (ROOT / "docs/connector.schema.json").read_text() == json_schema.render()
+    """``docs/reference/connector.schema.json`` is what ``connect.config.json_schema`` writes."""
+    assert (ROOT / "docs/reference/connector.schema.json").read_text() == json_schema.render()
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from connect.transforms.custom import GROUP, declaration, installed
 from tests.differential.support import config, plan, rows_of, run_batches, source
 
 INSTANT = pa.timestamp("us", "UTC")
-PAGE = Path(__file__).parents[2] / "docs/transforms/custom.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/transforms/custom.md"
 
 
 def made(value: str, **options: str) -> Apply:

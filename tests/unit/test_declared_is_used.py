@@ -97,7 +97,7 @@ def test_a_key_without_effect_says_so() -> None:
     plugin = BUILT_IN.connector("org.apache.iceberg.connect.IcebergSinkConnector")
     assert plugin is not None
     found = validate(plugin, {"name": "a", "connector.class": plugin.class_name, **given}, BUILT_IN)
-    page = (ROOT / "docs/configuration.md").read_text("utf-8")
+    page = (ROOT / "docs/reference/configuration.md").read_text("utf-8")
     for name in given:
         [entry] = [info for info in found.configs if info.name == name]
         assert entry.definition is not None

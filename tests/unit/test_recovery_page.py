@@ -1,4 +1,4 @@
-"""docs/recovery.md and the codes of errors that stop something."""
+"""docs/how-to/recovery.md and the codes of errors that stop something."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "recovery.md"
+PAGE = ROOT / "docs/how-to/recovery.md"
 STOPPING = {
     "CommitConflict", "CommitError", "CommitRefused", "CommitStateUnknown", "ConfigError",
     "DataLost", "Fenced", "IcefloeError", "InvariantViolation", "LayoutSuperseded",

@@ -13,7 +13,7 @@ from connect.rest import figures, forwarding, peers
 from worker.source import FETCH
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/time-limits.md"
+PAGE = ROOT / "docs/reference/time-limits.md"
 CLIENTS = re.compile(
     r"\bhttpx\.(?:Client|AsyncClient|get|post|put|delete|request|stream)\(|\brequests\.\w+\("
     r"|\bHTTPAdapter\(|(?<!Transactional)(?<!Bulk)\b(?:Producer|Consumer|AdminClient)\("

@@ -109,8 +109,8 @@ def test_every_name_is_a_plugin(declared: Declaration) -> None:
 
 
 def test_pages_are_up_to_date() -> None:
-    """``docs/transforms`` is what ``python -m connect.transforms.docs`` writes."""
-    folder = ROOT / "docs/transforms"
+    """``docs/reference/transforms`` is what ``python -m connect.transforms.docs`` writes."""
+    folder = ROOT / "docs/reference/transforms"
     assert {name: (folder / name).read_text("utf-8") for name in pages()} == pages()
 
 

@@ -1,0 +1,88 @@
+"""Every tutorial, as a reader runs it: its commands in one folder, its output compared."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from connect.embedded.stack import Stack
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
+TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
+OUTPUT_TIMEOUT_S = 150
+PAUSE_S = 1
+_BLOCK = re.compile(r"^```(bash|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One block of commands.
+
+    Attributes:
+        commands: a script for bash.
+        output: the lines that it must print, or None where the page shows none.
+    """
+
+    commands: str
+    output: str | None
+
+
+def steps(page: Path) -> list[Step]:
+    """The blocks of commands of a page, in order, each with the output shown after it."""
+    found: list[Step] = []
+    for kind, text in _BLOCK.findall(page.read_text("utf-8")):
+        if kind == "bash":
+            found.append(Step(text, None))
+        else:
+            found[-1] = Step(found[-1].commands, text)
+    return found
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[Stack]:
+    """What ``icefloe up`` starts, in the folder where the reader starts it, on free ports."""
+    with Stack(tmp_path / "icefloe-state", broker_port=0, rest_port=0) as running:
+        yield running
+
+
+@pytest.mark.parametrize("page", sorted(TUTORIALS.glob("*.md")), ids=lambda page: page.stem)
+def test_a_tutorial_does_what_it_shows(page: Path, stack: Stack, tmp_path: Path) -> None:
+    """Each command succeeds and prints what the page shows, at the latest after a while."""
+    environ = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "ICEFLOE_SERVER": stack.rest_url,
+    }
+    for step in steps(page):
+        script = step.commands.replace("127.0.0.1:9092", stack.bootstrap_servers)
+        deadline_s = time.monotonic() + OUTPUT_TIMEOUT_S
+        done, missing = run(script, step.output or "", tmp_path, environ)
+        while step.output and (done.returncode or missing) and time.monotonic() < deadline_s:
+            time.sleep(PAUSE_S)
+            done, missing = run(script, step.output, tmp_path, environ)
+        assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+        assert not missing, f"{script}\nprinted\n{done.stdout}\nnot\n{missing}"
+
+
+def run(
+    script: str, output: str, folder: Path, environ: Mapping[str, str]
+) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    """Run a script; what it did, and the lines of the output that it did not print."""
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    return done, [line for line in output.splitlines() if line not in done.stdout]
