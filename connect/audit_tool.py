@@ -1,20 +1,20 @@
-"""``icefloe audit CONNECTOR``: rows in = tables + dead letters + dropped, or where not."""
+"""``icefloe audit CONNECTOR``: rows in = tables + dead letters + dropped, or the first range."""
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from connect.audit import auditor
 from connect.clock import SystemClock
 from connect.direct import opened, read_properties
-from connect.errors import ConfigError
+from connect.errors import ConfigError, ExitStatus
 from connect.gitops.files import read_one
+from connect.gitops.output import Output, emit
 from connect.rest_client import DEFAULT_URL, Url, ask
 from connect.terminal import echo
 
@@ -28,7 +28,9 @@ def audit(
     *,
     file: Annotated[
         Path | None,
-        typer.Option("--file", "-f", help="The connector's JSON or YAML: ask broker and catalog."),
+        typer.Option(
+            "--file", "-f", help="The connector's JSON or YAML: no node, ask broker and catalog."
+        ),
     ] = None,
     bootstrap_server: Annotated[
         str | None, typer.Option("--bootstrap-server", help="With --file: host:port of a broker.")
@@ -36,14 +38,15 @@ def audit(
     properties: Annotated[
         Path | None, typer.Option("--properties", "-p", help="With --file: node properties.")
     ] = None,
-    output: Annotated[Literal["table", "json"], typer.Option("--output", "-o")] = "table",
+    output: Output = "table",
     strict: Annotated[
-        bool, typer.Option("--strict", help="Rows that others added or removed are a mismatch.")
+        bool,
+        typer.Option("--strict", help="Rows that other writers added or removed are a mismatch."),
     ] = False,
 ) -> None:
     """Prove that rows in are tables, dead letters and dropped; name the first range where not.
 
-    Exit status: 0 it adds up, 1 it does not, or could not be asked.
+    Status 0 when everything adds up, 1 when it does not.
     """
     if file is None:
         if bootstrap_server or properties:
@@ -54,17 +57,18 @@ def audit(
         node = read_properties(properties, bootstrap_server)
         with opened(raw, node, os.environ) as direct:
             found = auditor.audit(direct, SystemClock()).as_json()
-    if output == "json":
-        echo(json.dumps(found, ensure_ascii=False, indent=1))
-    else:
+
+    def as_table() -> None:
         for line in lines(found):
             echo(line)
+
+    emit(output, found, names=[connector], as_table=as_table)
     if not found["sound"] or (strict and found["changed_by_others"]):
-        raise typer.Exit(1)
+        raise typer.Exit(ExitStatus.NO)
 
 
 def lines(found: dict[str, Any]) -> Iterator[str]:
-    """An audit, to be read: the first mismatch comes last but one."""
+    """An audit as text: the first mismatch comes last but one."""
     yield from _columns(
         ["source", "offsets", *_SOURCE],
         [
@@ -96,7 +100,7 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
     if found["sound"]:
         yield "everything that can be proved adds up"
     else:
-        yield f"{len(found['mismatches'])} places do not add up; look at the first"
+        yield f"{len(found['mismatches'])} places do not add up; begin with the first"
 
 
 def _columns(head: list[str], rows: list[list[str]]) -> Iterator[str]:

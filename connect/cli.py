@@ -1,6 +1,9 @@
 """The command line: ``icefloe``.
 
-Commands import what they need when they run, so that ``icefloe --help`` answers at once.
+Rules of this file:
+- Commands import what they need when they run, so that ``icefloe --help`` answers at once.
+- Every command ends with a status of ``ExitStatus``, whatever happens; a signal ends it with 128
+  plus its number.
 """
 
 from __future__ import annotations
@@ -11,48 +14,80 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version as installed_version
 from pathlib import Path
+from types import TracebackType
 from typing import Annotated
 
 import typer
 
-from connect.errors import IcefloeError
+from connect.errors import ExitStatus, IcefloeError
 from connect.terminal import echo, error
 
 app = typer.Typer(
     name="icefloe",
-    help="Kafka topics into Apache Iceberg tables, exactly once.",
+    help="Kafka topics into Apache Iceberg tables, exactly once.\n\n"
+    "Every command ends with status 0 (done), 1 (the answer is no), 2 (wrong usage) or 3 (no "
+    "answer).",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 _GROUPS = {
-    "catalog": ("connect.catalog_tool", "Ask a catalog what it does."),
-    "control": ("connect.control_tool", "Look into the control topic."),
-    "dlq": ("connect.dlq_tool", "Dead letters: count them, look at one, put them back."),
+    "catalog": ("connect.catalog_tool", "Test what a catalog guarantees."),
+    "control": ("connect.control_tool", "Decode control events; repair control offsets."),
+    "dlq": ("connect.dlq_tool", "Dead letters: count, show and replay them."),
     "migrate": ("connect.migrate_tool", "Take a connector over from another sink."),
-    "tables": ("connect.tables_tool", "Tables whose files wait for a commit."),
+    "tables": ("connect.tables_tool", "Tables of a connector and their last commits."),
     "user": ("connect.rest.user_tool", "Entries of a node's users file."),
-    "offsets": ("connect.gitops.connectors", "Source offsets of a connector."),
+    "offsets": ("connect.gitops.offsets_commands", "Source offsets of a connector."),
 }
 _COMMANDS = {
+    "get": ("connect.gitops.connectors", "List connectors, or print their configuration."),
+    "list": ("connect.gitops.connectors", "List connectors; the same as get."),
+    "describe": ("connect.gitops.describe", "Show all about one connector."),
+    "status": ("connect.gitops.connectors", "Show states of connectors and tasks."),
+    "lag": ("connect.gitops.connectors", "Show records that are not in tables yet."),
+    "patch": ("connect.gitops.connectors", "Change keys of a connector's configuration."),
+    "delete": ("connect.gitops.connectors", "Delete connectors."),
+    "pause": ("connect.gitops.connectors", "Pause connectors."),
+    "resume": ("connect.gitops.connectors", "Resume paused or stopped connectors."),
+    "stop": ("connect.gitops.connectors", "Stop connectors and end their tasks."),
+    "restart": ("connect.gitops.connectors", "Restart connectors or their tasks."),
     "audit": ("connect.audit_tool", "Prove that every record is accounted for."),
-    "diff": ("connect.gitops.commands", "Show what apply would change."),
-    "apply": ("connect.gitops.commands", "Make a node run what files say."),
     "validate": ("connect.gitops.commands", "Check connectors in files."),
-    "get": ("connect.gitops.connectors", "Show connectors and their configuration."),
-    "status": ("connect.gitops.connectors", "Show how connectors and their tasks are."),
-    "lag": ("connect.gitops.connectors", "Show what is not in tables yet."),
-    "pause": ("connect.gitops.connectors", "Let connectors rest."),
-    "resume": ("connect.gitops.connectors", "Let paused or stopped connectors go on."),
-    "stop": ("connect.gitops.connectors", "End the tasks of connectors."),
-    "restart": ("connect.gitops.connectors", "Start connectors again, or their tasks."),
+    "diff": ("connect.gitops.commands", "Show what apply would change."),
+    "apply": ("connect.gitops.commands", "Create, change and prune connectors from files."),
+    "cluster": ("connect.gitops.node_commands", "Show nodes, leader, versions and placement."),
+    "plugins": ("connect.gitops.node_commands", "List plugins, or the keys of one."),
+    "loggers": ("connect.gitops.node_commands", "Show or set log levels of a node."),
+    "logs": ("connect.gitops.node_commands", "Print log files of a node on this machine."),
 }
+_FUNCTIONS = {"list": "get"}
+"""Commands whose function has another name."""
 BrokerPort = Annotated[
     int, typer.Option(min=0, max=65535, help="Kafka's port; 0 takes a free one.")
 ]
 RestPort = Annotated[int, typer.Option(min=0, max=65535, help="REST port; 0 takes a free one.")]
-StateDir = Annotated[Path, typer.Option("--state-dir", help="Folder of everything that lasts.")]
+StateDir = Annotated[Path, typer.Option("--state-dir", help="Folder of data, state and logs.")]
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        echo(installed_version("icefloe"))
+        raise typer.Exit
+
+
+@app.callback()
+def icefloe(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_print_version, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Options of the program itself; its help text is that of ``app``."""
+    del version
 
 
 @app.command()
@@ -64,7 +99,7 @@ def node(
     """Run one node: REST API, worker and coordinator."""
     from connect.node import run_node  # noqa: PLC0415 - on use
 
-    _exit_now(run_node(properties))
+    _exit_now(ExitStatus.NOT_ASKED if run_node(properties) else ExitStatus.DONE)
 
 
 @app.command()
@@ -89,7 +124,7 @@ def demo(
     broker_port: BrokerPort = 0,
     rest_port: RestPort = 0,
 ) -> None:
-    """Produce payments, land them in Iceberg tables and check them record by record."""
+    """Produce payments, write them to Iceberg tables and check them record by record."""
     from connect.embedded.demo import run_demo  # noqa: PLC0415 - on use
 
     status = run_demo(
@@ -108,37 +143,52 @@ def version() -> None:
     echo(installed_version("icefloe"))
 
 
-def _add_commands(arguments: Sequence[str]) -> None:
-    """What lives in modules of its own; one is loaded only when it is asked for."""
-    is_completing = "_ICEFLOE_COMPLETE" in os.environ
+def add_commands(arguments: Sequence[str], *, is_every: bool = False) -> None:
+    """Add the commands of other modules; load only the one that is called.
+
+    Args:
+        arguments: of the command line.
+        is_every: load all of them.
+    """
+    is_every = is_every or "_ICEFLOE_COMPLETE" in os.environ
+    app.registered_groups.clear()
+    app.registered_commands[:] = [c for c in app.registered_commands if c.name not in _COMMANDS]
     for name, (module, text) in _COMMANDS.items():
-        if is_completing or arguments[:1] == [name]:
-            app.command(name)(getattr(importlib.import_module(module), name))
+        if is_every or arguments[:1] == [name]:
+            app.command(name)(getattr(importlib.import_module(module), _FUNCTIONS.get(name, name)))
         else:
             app.command(name, help=text)(lambda: None)
     for name, (module, text) in _GROUPS.items():
-        if is_completing or arguments[:1] == [name]:
+        if is_every or arguments[:1] == [name]:
             group: typer.Typer = getattr(importlib.import_module(module), f"{name}_app")
         else:
             group = typer.Typer(help=text)
         app.add_typer(group, name=name)
 
 
-def _exit_now(status: int) -> None:
-    """End although a thread may still wait for a broker that is away."""
+def _exit_now(status: ExitStatus) -> None:
+    """End although a thread may still wait for a broker that does not answer."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
 
 
+def _crashed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """A bug: print the stack; Python's own status 1 would say that the answer is no."""
+    sys.__excepthook__(kind, error, trace)
+    _exit_now(ExitStatus.NOT_ASKED)
+
+
 def main() -> None:
-    """Entry point: one clear line for what we know to go wrong, status 1."""
-    _add_commands(sys.argv[1:])
+    """Entry point: one line and a status for every known error."""
+    add_commands(sys.argv[1:])
     try:
         app()
     except IcefloeError as e:
         error(str(e))
-        sys.exit(1)
+        sys.exit(e.exit_status)
+    finally:
+        sys.excepthook = _crashed  # typer has set its own, which ends with status 1
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ from uuid import UUID
 
 import typer
 
+from connect.errors import ExitStatus
+from connect.gitops.output import Output, Yes, confirm, emit
 from connect.iso_time import (
     date_days,
     date_text,
@@ -46,7 +48,9 @@ from control_schemas.events import (
     TopicPartitionOffset,
 )
 
-control_app = typer.Typer(name="control", help="Look into the control topic.", no_args_is_help=True)
+control_app = typer.Typer(
+    name="control", help="Decode control events; repair control offsets.", no_args_is_help=True
+)
 
 vtts_app = typer.Typer(name="vtts", help="The valid-through time.", no_args_is_help=True)
 control_app.add_typer(vtts_app)
@@ -80,25 +84,34 @@ def decode_file(path: Path) -> dict[str, Any]:
 
 @control_app.callback()
 def control() -> None:
-    """Look into the control topic."""  # keeps ``decode`` a subcommand while it is the only one
+    """Decode control events; repair control offsets."""
 
 
 @control_app.command("decode")
 def decode_command(
     files: Annotated[list[Path], typer.Argument(help="Record values, one event each.")],
+    output: Output = "table",
 ) -> None:
-    """Print control events as JSON, one line each: {"file", "event"} or {"file", "error"}."""
-    has_failed = False
+    """Print control events as JSON, one line each: {"file", "event"} or {"file", "error"}.
+
+    -o json prints one list. Status 1 when a file holds no control event.
+    """
+    decoded: list[dict[str, Any]] = []
     for path in files:
         line: dict[str, Any] = {"file": path.name}
         try:
             line["event"] = decode_file(path)
         except (MalformedEvent, OSError) as error:
             line["error"] = str(error)
-            has_failed = True
-        echo(json.dumps(line, ensure_ascii=False))
-    if has_failed:
-        raise typer.Exit(1)
+        decoded.append(line)
+
+    def as_table() -> None:
+        for line in decoded:
+            echo(json.dumps(line, ensure_ascii=False))
+
+    emit(output, decoded, names=[line["file"] for line in decoded], as_table=as_table)
+    if any("error" in line for line in decoded):
+        raise typer.Exit(ExitStatus.NO)
 
 
 @control_app.command("rebase")
@@ -106,28 +119,37 @@ def rebase_command(
     connector: Annotated[str, typer.Argument(help="Name of the connector; it must be stopped.")],
     tables: Annotated[
         list[str] | None,
-        typer.Option("--table", help="A table to look at that the configuration does not name."),
+        typer.Option("--table", help="A table that the configuration does not name."),
     ] = None,
-    url: Url = DEFAULT_URL,
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; else it is only said.")] = False,
+    url: Url = DEFAULT_URL,
+    output: Output = "table",
+    yes: Yes = False,
 ) -> None:
-    """Let a stopped connector go on without what its control topic, or a table, has lost."""
-    asked = {"apply": yes, "tables": tables or []}
-    answer = ask(url, "POST", connector, "control", "rebase", json=asked)
+    """Let a stopped connector continue without what its control topic, or a table, has lost."""
+
+    def rebase(*, is_applied: bool) -> None:
+        body = {"apply": is_applied, "tables": tables or []}
+        answer = ask(url, "POST", connector, "control", "rebase", json=body)
+        emit(output, answer, names=[connector], as_table=lambda: _print_rebase(answer))
+
+    if not yes:
+        rebase(is_applied=False)
+        confirm(f"rebase {connector}?", yes=yes)
+    rebase(is_applied=True)
+    echo(f"done; resume {connector} when you are ready", err=True)
+
+
+def _print_rebase(answer: Mapping[str, Any]) -> None:
     for sentence in answer["says"]:
         echo(f"- {sentence}")
     for topic, partition, offset in answer["control_offsets"]:
         echo(f"- control offset of {topic}-{partition}: {offset}")
     for table in answer["tables"]:
         if table["code"] is not None:
-            mended = ": the group's control offsets are its floor now" if table["mended"] else ""
-            echo(f"- table {table['table']}: {table['code']}: {table['message']}{mended}")
+            repaired = ": the group's control offsets are its floor now" if table["mended"] else ""
+            echo(f"- table {table['table']}: {table['code']}: {table['message']}{repaired}")
     echo(answer["then"])
-    if not yes:
-        echo("nothing was changed; say --yes to do it")
-        raise typer.Exit(2)
-    echo(f"done; resume {connector} when you are ready")
 
 
 @vtts_app.callback()
@@ -143,13 +165,29 @@ def reset_command(
         list[str] | None,
         typer.Option("--table", help="A table that the configuration does not name."),
     ] = None,
-    url: Url = DEFAULT_URL,
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; else claims are only shown.")] = False,
+    url: Url = DEFAULT_URL,
+    output: Output = "table",
+    yes: Yes = False,
 ) -> None:
     """Take back a valid-through time that was wrong, such as one of a record dated 2100."""
-    asked = {"apply": yes, "reason": reason, "tables": tables or []}
-    answer = ask(url, "POST", connector, "control", "vtts", "reset", json=asked)
+
+    def reset(*, is_applied: bool) -> bool:
+        body = {"apply": is_applied, "reason": reason, "tables": tables or []}
+        answer = ask(url, "POST", connector, "control", "vtts", "reset", json=body)
+        emit(output, answer, names=[connector], as_table=lambda: _print_reset(answer))
+        return bool(answer["applied"])
+
+    if not yes:
+        reset(is_applied=False)
+        confirm(f"take back the valid-through times of {connector}?", yes=yes)
+    if not reset(is_applied=True):
+        echo("not done: repair what is named above, then repeat the command", err=True)
+        raise typer.Exit(ExitStatus.NO)
+    echo(f"done; resume {connector} when you are ready", err=True)
+
+
+def _print_reset(answer: Mapping[str, Any]) -> None:
     for table in answer["tables"]:
         claims = ", ".join(table["claims"]) or "nothing"
         line = f"- table {table['table']} claims {claims}"
@@ -160,11 +198,6 @@ def reset_command(
         echo(line)
     if answer["error"] is not None:
         echo(f"- the tables could not be read: {answer['error']}")
-    if answer["applied"]:
-        echo(f"done; resume {connector} when you are ready")
-        return
-    echo("say --yes to do it" if not yes else "not done; repair what is named, then repeat")
-    raise typer.Exit(2)
 
 
 # ---------------------------------------------------------------- event -> JSON

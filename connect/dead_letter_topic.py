@@ -20,7 +20,7 @@ from connect import failpoints
 from connect.config.connector import ConnectorConfig
 from connect.config.reserved_topics import WHY
 from connect.deadletter import Origin, origin
-from connect.errors import ConfigError, DataLost, RetriableError
+from connect.errors import ConfigError, DataLost, ExitStatus, RetriableError
 from connect.gateways.kafka import LogReader, Message, Stage, TransactionalProducer
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.layout import TopicPartition
@@ -36,6 +36,13 @@ _TOO_MANY: Final = "(others)"
 
 Offsets = Mapping[TopicPartition, int]
 Verdict = Literal["replay", "other connector", "filtered", "unknown origin"]
+
+
+class DeadLetterError(ConfigError):
+    """There is no such topic or record, or a record has no topic to be replayed to."""
+
+    default_code = "dead_letter"
+    exit_status = ExitStatus.NO
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +149,11 @@ class DeadLetters:
         """Name of the topic.
 
         Raises:
-            ConfigError: the connector has none.
+            DeadLetterError: the connector has none.
         """
         topic = self.config.errors.dead_letter_topic
         if topic is None:
-            raise ConfigError(
+            raise DeadLetterError(
                 f"connector {self.config.name} has no dead letter topic: set "
                 "errors.deadletterqueue.topic.name (rows of a dead letter table are read as those "
                 "of any table)",
@@ -163,11 +170,11 @@ class DeadLetters:
         """First offset and end of each partition now.
 
         Raises:
-            ConfigError: the topic does not exist.
+            DeadLetterError: the topic does not exist.
         """
         count = self.admin.topics().get(self.topic, 0)
         if not count:
-            raise ConfigError(
+            raise DeadLetterError(
                 f"there is no topic {self.topic}: no dead letter was ever written, or this is "
                 "another cluster",
                 code="dead_letter_topic_missing",
@@ -191,7 +198,7 @@ class DeadLetters:
         """The dead letter at a place.
 
         Raises:
-            ConfigError: there is none.
+            DeadLetterError: there is none.
         """
         tp = TopicPartition(self.topic, partition)
         start, end = self.marks().get(tp, (0, 0))
@@ -200,8 +207,8 @@ class DeadLetters:
                 for record in records:
                     if record.offset == offset:
                         return record
-        raise ConfigError(
-            f"topic {self.topic} has no record at partition {partition}, offset {offset}: the "
+        raise DeadLetterError(
+            f"topic {self.topic} has no dead letter at partition {partition}, offset {offset}: the "
             f"partition holds [{start}, {end})",
             code="no_such_dead_letter",
         )
@@ -234,7 +241,7 @@ class DeadLetters:
         """What a replay of this range would do.
 
         Raises:
-            ConfigError: a record has nowhere to go.
+            DeadLetterError: a record has nowhere to go.
         """
         topics = self.admin.topics()
         sources = set(source_partitions(self.config, topics, excluded=self.excluded))
@@ -340,8 +347,8 @@ def _message(record: KafkaRecord, found: Origin, choice: Choice) -> Message:
     )
 
 
-def _unplaced(record: KafkaRecord, why: str) -> ConfigError:
-    return ConfigError(
+def _unplaced(record: KafkaRecord, why: str) -> DeadLetterError:
+    return DeadLetterError(
         f"the dead letter at partition {record.partition}, offset {record.offset} {why}; nothing "
         "was replayed",
         code="dead_letter_unplaced",

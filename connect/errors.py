@@ -15,16 +15,34 @@
     `- InvariantViolation   a bug: crash loudly with the state
 
 Every error has a bounded ``code`` (also its metric label) and carries coordinates. Foreign
-exceptions are mapped once, in the gateway that met them.
+exceptions are mapped once, in the gateway that met them. A command that ends with an error exits
+with the error's ``exit_status``.
 """
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator
+from enum import IntEnum
 from typing import Any, ClassVar
 
 from connect.foreign_text import is_hidden
+
+
+class ExitStatus(IntEnum):
+    """How every command ends; docs/reference/command-line.md has the table.
+
+    Attributes:
+        DONE: done, or the answer is yes.
+        NO: the answer is no: refused, not found, not sound, something would change.
+        USAGE: arguments, files or the environment are wrong, or ``--yes`` is missing.
+        NOT_ASKED: no answer: unreachable, not authenticated, failed on the other side, a bug.
+    """
+
+    DONE = 0
+    NO = 1
+    USAGE = 2
+    NOT_ASKED = 3
 
 
 class IcefloeError(Exception):
@@ -37,6 +55,7 @@ class IcefloeError(Exception):
     """
 
     default_code: ClassVar[str] = "error"
+    exit_status: ExitStatus = ExitStatus.NOT_ASKED
 
     def __init__(self, message: str, *, code: str | None = None, **coordinates: Any) -> None:
         super().__init__(message)
@@ -61,6 +80,7 @@ class ConfigError(IcefloeError):
     """Fix the configuration; never retried."""
 
     default_code = "config"
+    exit_status = ExitStatus.USAGE
 
 
 class RecordError(IcefloeError):

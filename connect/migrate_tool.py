@@ -1,26 +1,24 @@
-"""``icefloe migrate --check``: what another sink left of a connector, in words or as JSON."""
+"""``icefloe migrate --check``: what another sink left of a connector."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from connect.clock import SystemClock
 from connect.control_offsets import offsets_text
 from connect.direct import opened, read_properties
-from connect.errors import ConfigError
+from connect.errors import ConfigError, ExitStatus
 from connect.gitops.files import read_one
+from connect.gitops.output import Output, emit
 from connect.migration.inspector import Inspector
 from connect.migration.report import Report
 from connect.terminal import echo
-
-STATUS_UNSAFE = 2
 
 migrate_app = typer.Typer(name="migrate", help="Take a connector over from another sink.")
 
@@ -28,7 +26,7 @@ migrate_app = typer.Typer(name="migrate", help="Take a connector over from anoth
 @migrate_app.callback(invoke_without_command=True, no_args_is_help=True)
 def migrate(
     file: Annotated[Path, typer.Option("--file", "-f", help="The connector's JSON or YAML.")],
-    check: Annotated[bool, typer.Option("--check", help="Look, and change nothing.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Report, and change nothing.")] = False,
     bootstrap_server: Annotated[
         str | None, typer.Option("--bootstrap-server", help="The broker, as host:port.")
     ] = None,
@@ -36,15 +34,15 @@ def migrate(
         Path | None,
         typer.Option("--properties", "-p", help="Node properties: broker, security, providers."),
     ] = None,
-    output: Annotated[Literal["text", "json"], typer.Option("--output", "-o")] = "text",
+    output: Output = "table",
 ) -> None:
-    """Say what another sink left of a connector, where Icefloe starts, and what is not safe.
+    """Show what another sink left of a connector, where Icefloe starts, and what is not safe.
 
-    Exit status: 0 safe to start, 2 not safe, 1 it could not look.
+    Status 0 when it is safe to start, 1 when it is not.
     """
     if not check:
         raise ConfigError(
-            "say --check: there is nothing else to do, starting the connector takes it over",
+            "add --check; there is no other command: the start of the connector takes it over",
             code="usage",
         )
     raw = read_one(file).config
@@ -53,13 +51,14 @@ def migrate(
             direct.config, direct.admin, direct.reader, direct.catalog, SystemClock()
         )
         report = inspector.look(direct.partitions)
-    if output == "json":
-        echo(json.dumps(as_json(report), ensure_ascii=False, indent=1))
-    else:
+
+    def as_table() -> None:
         for line in lines(report):
             echo(line)
+
+    emit(output, as_json(report), names=[report.connector], as_table=as_table)
     if not report.is_safe:
-        raise typer.Exit(STATUS_UNSAFE)
+        raise typer.Exit(ExitStatus.NO)
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -92,7 +91,7 @@ def as_json(report: Report) -> dict[str, Any]:
 
 
 def lines(report: Report) -> Iterator[str]:
-    """The report, to be read."""
+    """The report as text."""
     yield f"connector {report.connector}, goes on with group {report.group}"
     for group in report.groups:
         control = offsets_text(group.control_offsets) if group.control_offsets else "none"

@@ -1,8 +1,8 @@
-"""A node's REST API, as the command line asks it.
+"""A client of a node's REST API, for the command line.
 
 Rules of this file:
-- Passwords and tokens come from files and environment variables, never from arguments: those are
-  seen by everybody on the machine.
+- Passwords and tokens come from files and environment variables, never from arguments: every user
+  of the machine can list the arguments of a process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import httpx
 import typer
 import yaml
 
-from connect.errors import ConfigError, IcefloeError, RetriableError
+from connect.errors import ConfigError, ExitStatus, IcefloeError, RetriableError
 
 TIMEOUT_S = 90.0
 DEFAULT_URL = "http://127.0.0.1:8083"
@@ -30,16 +30,21 @@ _PROFILE_KEYS = frozenset(
 Url = Annotated[
     str,
     typer.Option(
-        "--server", envvar="ICEFLOE_SERVER", help="Where a node answers, or the name of a profile."
+        "--server", envvar="ICEFLOE_SERVER", help="URL of a node, or the name of a profile."
     ),
 ]
 
 
+_SIGN_IN = "(sign in to {url} with ICEFLOE_TOKEN, ICEFLOE_USER and ICEFLOE_PASSWORD, or a profile)"
+_NO_VERDICT = frozenset({401, 408, 429})
+"""Refusals that say nothing about the request: not authenticated, too slow, too many requests."""
+
+
 class RefusedError(IcefloeError):
-    """The node refuses, with its words.
+    """The node answered with an HTTP error; the message is the node's.
 
     Attributes:
-        status: HTTP's.
+        status: of HTTP; 0 for an answer that is not a node's.
     """
 
     default_code = "refused"
@@ -47,11 +52,13 @@ class RefusedError(IcefloeError):
     def __init__(self, message: str, *, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
+        is_verdict = 400 <= status < 500 and status not in _NO_VERDICT
+        self.exit_status = ExitStatus.NO if is_verdict else ExitStatus.NOT_ASKED
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Server:
-    """Where a node answers, and as whom it is asked; never shown."""
+    """Address of a node and the caller's credentials; never shown."""
 
     url: str
     auth: tuple[str, str] | None = None
@@ -85,10 +92,10 @@ class Server:
 
 
 class NodeClient:
-    """Asks one node.
+    """Sends requests to one node.
 
     Args:
-        server: which, and as whom.
+        server: its address and the caller's credentials.
     """
 
     def __init__(self, server: Server) -> None:
@@ -104,32 +111,36 @@ class NodeClient:
                 timeout=TIMEOUT_S,
             )
         except (httpx.UnsupportedProtocol, httpx.InvalidURL, OSError) as e:
-            raise ConfigError(f"{server.url} cannot be asked: {e}", code="server") from e
+            raise ConfigError(
+                f"no client for {server.url} (--server, ICEFLOE_SERVER): {e}", code="server"
+            ) from e
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._client.close()
 
     def ask(self, method: str, *path: str, json: object = None, **parameters: object) -> Any:
-        """Ask and return the JSON answer; None where there is no body.
+        """Send a request and return the JSON answer; None when the answer has no body.
 
         Args:
-            method: HTTP's.
+            method: of HTTP.
             path: parts of the path, not yet quoted.
             json: the body.
             parameters: of the query.
 
         Raises:
-            RefusedError: the node says no, with its message.
-            ConfigError: the address is none.
-            RetriableError: ``node_unavailable``: nobody answers there.
+            RefusedError: the node answered with an error.
+            ConfigError: the address is not a URL.
+            RetriableError: ``node_unavailable``: no node answers at the address.
         """
         url = "/" + "/".join(quote(part, safe="") for part in path)
         query = cast("dict[str, str]", parameters) or None
         try:
             answer = self._client.request(method, url, json=json, params=query)
         except (httpx.UnsupportedProtocol, httpx.InvalidURL) as e:
-            raise ConfigError(f"{self._url} is no address of a node: {e}", code="server") from e
+            raise ConfigError(
+                f"{self._url} (--server, ICEFLOE_SERVER) is no URL of a node: {e}", code="server"
+            ) from e
         except httpx.TransportError as e:
             raise RetriableError(
                 f"no node answers at {self._url} (--server, ICEFLOE_SERVER): {e}",
@@ -145,17 +156,20 @@ class NodeClient:
             body = answer.json()
         except ValueError:
             raise RefusedError(
-                f"{self._url} answered {answer.status_code} without JSON: no node?",
-                status=answer.status_code,
+                f"{self._url} answered HTTP {answer.status_code} without JSON: it is not a node, "
+                "check --server",
             ) from None
         if is_bad:
             message = body.get("message") if isinstance(body, dict) else None
-            raise RefusedError(str(message or answer.status_code), status=answer.status_code)
+            text = str(message or f"HTTP {answer.status_code}")
+            if answer.status_code == httpx.codes.UNAUTHORIZED:
+                text += f" {_SIGN_IN.format(url=self._url)}"
+            raise RefusedError(text, status=answer.status_code)
         return body
 
 
 def ask(url: str, method: str, connector: str, *path: str, json: object = None) -> dict[str, Any]:
-    """Ask ``/icefloe/v1/connectors/<connector>/<path>`` and return the JSON object.
+    """Request ``/icefloe/v1/connectors/<connector>/<path>`` and return the JSON object.
 
     Raises:
         RefusedError, ConfigError, RetriableError: as ``NodeClient.ask``.
@@ -166,7 +180,7 @@ def ask(url: str, method: str, connector: str, *path: str, json: object = None) 
     finally:
         client.close()
     if not isinstance(body, dict):
-        raise RefusedError(f"{url} answered without a JSON object: no node?")
+        raise RefusedError(f"{url} answered without a JSON object: it is not a node")
     return body
 
 
@@ -176,7 +190,7 @@ def _profile(name: str) -> Mapping[str, str]:
         content = yaml.safe_load(file.read_text("utf-8"))
     except OSError:
         raise ConfigError(
-            f"{name!r} is no address (http://…), and there is no file of profiles {file}",
+            f"{name!r} is no URL (http://…), and there is no file of profiles {file}",
             code="profile",
         ) from None
     except yaml.YAMLError as e:

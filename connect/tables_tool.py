@@ -1,4 +1,4 @@
-"""``icefloe tables``: tables of a connector that cannot be committed, and the operator's word."""
+"""``icefloe tables``: last commits of tables, and decisions on those that cannot be committed."""
 
 from __future__ import annotations
 
@@ -7,33 +7,46 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from connect.errors import ExitStatus
+from connect.gitops.output import Output, Yes, confirm, emit
 from connect.rest_client import DEFAULT_URL, Url, ask
 from connect.terminal import echo
 
 tables_app = typer.Typer(
-    name="tables", help="Tables whose files wait for a commit.", no_args_is_help=True
+    name="tables", help="Tables of a connector and their last commits.", no_args_is_help=True
 )
 
 DAY_MS: Final = 86_400_000
 Connector = Annotated[str, typer.Argument(help="Name of the connector.")]
-Table = Annotated[str, typer.Argument(help="The table, as the list names it.")]
+Table = Annotated[str, typer.Argument(help="Name of the table, as in the list.")]
 
 
 @tables_app.command("list")
-def list_tables(connector: Connector, url: Url = DEFAULT_URL) -> None:
-    """Say of each table whether it is committed, and what waits where it is not."""
+def list_tables(connector: Connector, url: Url = DEFAULT_URL, output: Output = "table") -> None:
+    """Show whether each table is committed, and what waits for a commit."""
     tables = ask(url, "GET", connector, "tables")["tables"]
-    for table in tables:
-        echo(_line(table))
-    if not tables:
-        echo("no round has ended yet")
+
+    def as_table() -> None:
+        for table in tables:
+            echo(_line(table))
+        if not tables:
+            echo("no round has ended yet")
+
+    emit(output, tables, names=[table["table"] for table in tables], as_table=as_table)
 
 
 @tables_app.command()
-def retry(connector: Connector, table: Table, url: Url = DEFAULT_URL) -> None:
-    """Try a table again now, e.g. after it was restored; the list shows what came of it."""
+def retry(
+    connector: Connector, table: Table, url: Url = DEFAULT_URL, output: Output = "table"
+) -> None:
+    """Commit a failed table again now, e.g. after it was restored; the list shows the outcome."""
     answer = ask(url, "POST", connector, "tables", table, "retry")
-    echo(f"{table} is tried again now: {_amount(answer['waiting'])} wait")
+    emit(
+        output,
+        answer,
+        names=[table],
+        as_table=lambda: echo(f"{table} is tried again now: {_amount(answer['waiting'])} wait"),
+    )
 
 
 @tables_app.command()
@@ -41,33 +54,40 @@ def skip(
     connector: Connector,
     table: Table,
     url: Url = DEFAULT_URL,
-    *,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; else it is only said.")] = False,
+    output: Output = "table",
+    yes: Yes = False,
 ) -> None:
     """Give up the files that wait for a table: they stay in storage, but in no table."""
     if not yes:
         found = {t["table"]: t for t in ask(url, "GET", connector, "tables")["tables"]}
         failed = found.get(table)
         if failed is None or failed["state"] != "FAILED":
-            echo(f"nothing of {table} waits for a decision", err=True)
-            raise typer.Exit(1)
-        echo(_line(failed))
-        echo(
-            f"{_amount(failed)} would be given up: in storage, but in no table, and not read "
-            "again; say --yes to do it (after a replacement, files written for the table that is "
-            "there now stay)"
-        )
-        raise typer.Exit(2)
+            echo(f"no files of {table} wait for a decision", err=True)
+            raise typer.Exit(ExitStatus.NO)
+        emit(output, failed, names=[table], as_table=lambda: _show_skip(failed))
+        confirm(f"give up {_amount(failed)}?", yes=yes)
     answer = ask(url, "POST", connector, "tables", table, "skip")
     given_up = answer["skipped"]
-    for path in given_up["paths"]:
-        echo(path)
+
+    def as_table() -> None:
+        for path in given_up["paths"]:
+            echo(path)
+
+    emit(output, answer, names=[table], as_table=as_table)
     left = given_up["files"] - len(given_up["paths"])
     if left:
         echo(f"and {left} more: the coordinator's log has all of them", err=True)
     echo(
         f"{_amount(given_up)} given up, {_amount(answer['waiting'])} wait for the present table",
         err=True,
+    )
+
+
+def _show_skip(failed: dict[str, Any]) -> None:
+    echo(_line(failed))
+    echo(
+        f"{_amount(failed)} would be given up: in storage, but in no table, and not read again "
+        "(after a replacement, files written for the present table stay)"
     )
 
 
@@ -79,29 +99,33 @@ def orphan_age(
         typer.Option("--older-than-days", min=0, help="An age to check, for remove_orphan_files."),
     ] = None,
     url: Url = DEFAULT_URL,
+    output: Output = "table",
 ) -> None:
     """Print the age in days from which remove_orphan_files is safe beside the connector.
 
-    Exit status: 0 an age is printed, or the given one is safe; 1 it is not, or none is known.
+    Status 0 when an age is printed, or the given one is safe; 1 when it is not, or none is known.
     """
     found = ask(url, "GET", connector, "orphan-age")
+    if output != "table":
+        emit(output, found, names=[connector], as_table=lambda: None)
     if found["safe_age_ms"] is None:
         echo(
             "an announcement in the old event format waits and has no date: commit it before "
             "orphan files are removed",
             err=True,
         )
-        raise typer.Exit(1)
+        raise typer.Exit(ExitStatus.NO)
     safe_days = math.ceil(found["safe_age_ms"] / DAY_MS)
     if older_than_days is None:
-        echo(str(safe_days))
+        if output == "table":
+            echo(str(safe_days))
     elif older_than_days < safe_days:
         echo(
             f"{older_than_days:g} days is not safe: files that wait for a commit would be "
             f"deleted; use {safe_days} days or more",
             err=True,
         )
-        raise typer.Exit(1)
+        raise typer.Exit(ExitStatus.NO)
 
 
 def _line(table: dict[str, Any]) -> str:

@@ -60,6 +60,14 @@ def error(text: str) -> None:
     echo(text, err=True)
 
 
+def clear() -> bool:
+    """Clear the screen; return whether there is one."""
+    console = Console()
+    if console.is_terminal:
+        console.clear()
+    return console.is_terminal
+
+
 def lines(styled: Iterable[tuple[str, str | None]]) -> None:
     """Print lines, each in a style of rich's."""
     console = Console(highlight=False, soft_wrap=True)

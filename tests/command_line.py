@@ -18,18 +18,25 @@ class Said(NamedTuple):
     stdout: str
     stderr: str
 
+    @property
+    def output(self) -> str:
+        """Both streams."""
+        return self.stdout + self.stderr
+
 
 def icefloe(*arguments: str) -> Said:
-    """Run a command; its error becomes status 1 and a line, as ``connect.cli.main`` does it.
+    """Run a command; its error becomes a status and a line, as in ``connect.cli.main``.
 
     Raises:
         Exception: a bug, as the command raised it.
     """
-    cli._add_commands([*arguments])
+    cli.add_commands([*arguments])
     done = CliRunner().invoke(cli.app, arguments)
     stderr = done.stderr
+    status = done.exit_code
     if isinstance(done.exception, IcefloeError):
         stderr += f"error: {plain(str(done.exception))}\n"
+        status = done.exception.exit_status
     elif done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
-    return Said(done.exit_code, done.stdout, stderr)
+    return Said(status, done.stdout, stderr)

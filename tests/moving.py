@@ -23,7 +23,7 @@ NUMBERED = Schema(
     NestedField(2, "sequence", LongType()),
 )
 Row = tuple[int, int]
-UNSAFE = 2
+UNSAFE = 1
 
 
 class Source:

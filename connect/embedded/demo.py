@@ -30,7 +30,7 @@ from connect.clock import SystemClock
 from connect.embedded import payments
 from connect.embedded.stack import Stack, stop_signals, watch
 from connect.embedded.verify import Verdict, committed_records, newest_valid_through, verify
-from connect.errors import IcefloeError, RetriableError
+from connect.errors import ExitStatus, IcefloeError, RetriableError
 from connect.gateways.catalog import CatalogGateway, open_catalog
 from connect.gateways.kafka_admin import KafkaAdmin
 from connect.layout import TopicPartition
@@ -133,7 +133,7 @@ def run_demo(
     rest_port: int = 0,
     console: Console | None = None,
 ) -> int:
-    """Run the demo; return 0 when every record is in its table exactly once, else 1.
+    """Run the demo; return 0 when every record is in its table exactly once, else another status.
 
     Args:
         records: how many payments to produce.
@@ -145,7 +145,7 @@ def run_demo(
     """
     console = console or Console()
     folder = state_dir or Path(tempfile.mkdtemp(prefix="icefloe-demo-"))
-    status = 1
+    status = int(ExitStatus.NOT_ASKED)  # until the demo has an answer
     with stop_signals() as stopping:
         stack = Stack(folder, broker_port=broker_port, rest_port=rest_port, stopping=stopping)
         try:
@@ -158,6 +158,7 @@ def run_demo(
             console.print("interrupted")
         except IcefloeError as error:
             console.print(f"{error.code}: {error}", style="red", markup=False, soft_wrap=True)
+            status = error.exit_status
         finally:
             stack.stop()
     if status == 0 and state_dir is None:

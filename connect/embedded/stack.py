@@ -314,7 +314,7 @@ def run_up(
         except IcefloeError as error:
             console.print(f"[red]{error.code}[/red]: ", end="")
             console.print(str(error), markup=False, highlight=False, soft_wrap=True)
-            return 1
+            return error.exit_status
         finally:
             stack.stop()
     return 0

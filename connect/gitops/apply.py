@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from connect.clock import SystemClock
-from connect.errors import IcefloeError, RetriableError
+from connect.errors import ExitStatus, IcefloeError, RetriableError
 from connect.gitops.files import Desired
 from connect.gitops.plan import Action, Plan, config_to_send, make_plan
 from connect.rest_client import NodeClient, RefusedError
@@ -22,12 +22,15 @@ TRY_PAUSE_MS = 1_000
 LOOK_MS = 500
 _CONFLICT = 409
 _NOT_FOUND = 404
+_NOT_VALID = frozenset({400, _NOT_FOUND})
+"""What a node answers to a configuration that it cannot check."""
 
 
 class NotReadyError(IcefloeError):
     """Connectors that do not run as they should."""
 
     default_code = "not_ready"
+    exit_status = ExitStatus.NO
 
 
 def actual(client: NodeClient) -> dict[str, Mapping[str, str]]:
@@ -48,6 +51,9 @@ def problems(client: NodeClient, desired: Iterable[Desired], *, is_remote: bool)
         client: of the node.
         desired: connectors.
         is_remote: whether it asks brokers and catalogs, too.
+
+    Raises:
+        RefusedError: the node does not check configurations for this caller, or not now.
     """
     found = []
     query = {"icefloe.remote": str(is_remote).lower()}
@@ -57,6 +63,8 @@ def problems(client: NodeClient, desired: Iterable[Desired], *, is_remote: bool)
             path = ("connector-plugins", plugin, "config", "validate")
             answer = client.ask("PUT", *path, json=dict(item.config), **query)
         except RefusedError as e:
+            if e.status not in _NOT_VALID:
+                raise
             found.append(f"{item.source}: {item.name}: {e.message}")
             continue
         for entry in answer["configs"]:

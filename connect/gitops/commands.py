@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from connect.clock import SystemClock
-from connect.errors import IcefloeError
+from connect.errors import ExitStatus, IcefloeError
 from connect.gitops.apply import (
     carry_out,
     compare,
@@ -21,26 +21,22 @@ from connect.gitops.apply import (
     wait_until_running,
 )
 from connect.gitops.files import Desired, read
-from connect.gitops.plan import Action, Plan, shown
+from connect.gitops.output import Output, emit
+from connect.gitops.plan import Action, KeyChange, Plan, shown
 from connect.rest_client import DEFAULT_URL, NodeClient, Server, Url
 from connect.terminal import echo, lines
 
-PENDING = 2
-WRONG = 1
 _MARKS = {"create": ("+", "green"), "update": ("~", "yellow"), "prune": ("-", "red")}
 
 Files = Annotated[
     list[Path],
-    typer.Option("--file", "-f", help="File or folder of connectors; more than once if need be."),
+    typer.Option("--file", "-f", help="File or folder of connectors; may be repeated."),
 ]
 Owner = Annotated[
-    str, typer.Option(help="Who applies; told in the connectors, so that --prune knows its own.")
+    str, typer.Option(help="Written into applied connectors; --prune deletes only those of it.")
 ]
 Prune = Annotated[
     bool, typer.Option("--prune", help="Delete connectors of this owner that no file has.")
-]
-Output = Annotated[
-    Literal["text", "json"], typer.Option("--output", "-o", help="For people or for scripts.")
 ]
 DEFAULT_OWNER = "apply"
 
@@ -60,13 +56,13 @@ def diff(
     server: Url = DEFAULT_URL,
     owner: Owner = DEFAULT_OWNER,
     prune: Prune = False,
-    output: Output = "text",
+    output: Output = "table",
 ) -> None:
-    """Show what apply would change: status 0 nothing, 2 something, 1 an error."""
+    """Show what apply would change: status 0 nothing, 1 something, 2 a file is wrong."""
     with node(server) as client:
         plan = _checked(client, read(files), owner, output, prune=prune)
         _show(plan, output)
-    raise typer.Exit(PENDING if plan.pending else 0)
+    raise typer.Exit(ExitStatus.NO if plan.pending else ExitStatus.DONE)
 
 
 def apply(  # noqa: PLR0917 - the options of a command
@@ -79,17 +75,22 @@ def apply(  # noqa: PLR0917 - the options of a command
     ] = False,
     wait_s: Annotated[
         int,
-        typer.Option("--wait", min=0, help="Seconds to wait until all of them run; 0: do not."),
+        typer.Option(
+            "--wait", min=0, help="Seconds to wait until all of them run; 0: do not wait."
+        ),
     ] = 0,
-    output: Output = "text",
+    output: Output = "table",
 ) -> None:
-    """Make a node run what the files say; all of them are validated first."""
+    """Create, change and prune connectors so that a node runs what the files say.
+
+    All files are validated first: status 2 when one is wrong, and nothing is changed.
+    """
     desired = read(files)
     with node(server) as client:
         plan = _checked(client, desired, owner, output, prune=prune)
         _show(plan, output)
         if dry_run:
-            raise typer.Exit(PENDING if plan.pending else 0)
+            raise typer.Exit(ExitStatus.NO if plan.pending else ExitStatus.DONE)
         clock = SystemClock()
         with _progress("applied", len(plan.pending), output) as step:
             carry_out(client, plan, clock, owner=owner, told=step)
@@ -108,12 +109,15 @@ def validate(
     files: Files,
     server: Annotated[
         str | None,
-        typer.Option(envvar="ICEFLOE_SERVER", help="Let this node judge; without one: no network."),
+        typer.Option(
+            envvar="ICEFLOE_SERVER", help="Node that checks; without a node no network is used."
+        ),
     ] = None,
     remote: Annotated[
         bool,
-        typer.Option(help="Let the node ask brokers, catalog and registries, within seconds."),
+        typer.Option(help="The node also asks brokers, catalog and registries, within seconds."),
     ] = True,
+    output: Output = "table",
 ) -> None:
     """Check connectors in files: status 0 all are right, 1 something is wrong."""
     desired = read(files)
@@ -122,8 +126,15 @@ def validate(
     else:
         with node(server) as client:
             found = problems(client, desired, is_remote=remote)
-    _refuse(found)
-    echo(f"{len(desired)} connector(s) are right")
+    emit(
+        output,
+        {"valid": not found, "connectors": [item.name for item in desired], "errors": found},
+        names=[item.name for item in desired],
+        as_table=lambda: None if found else echo(f"{len(desired)} connector(s) are right"),
+    )
+    if found:
+        _print_errors(found)
+        raise typer.Exit(ExitStatus.NO)
 
 
 def _offline(item: Desired) -> list[str]:
@@ -152,38 +163,48 @@ def _offline(item: Desired) -> list[str]:
 def _checked(
     client: NodeClient, desired: Sequence[Desired], owner: str, output: str, *, prune: bool
 ) -> Plan:
-    _refuse(problems(client, desired, is_remote=False), output)
+    """The plan, after every file was found right; else the command ends with status 2."""
+    found = problems(client, desired, is_remote=False)
+    if found:
+        if output in {"json", "yaml"}:
+            emit(output, {"errors": found}, names=(), as_table=lambda: None)
+        _print_errors(found)
+        echo("nothing was changed", err=True)
+        raise typer.Exit(ExitStatus.USAGE)
     return compare(client, desired, owner=owner, prune=prune)
 
 
-def _refuse(found: Sequence[str], output: str = "text") -> None:
-    """End with status 1 when something is wrong."""
-    if not found:
-        return
+def _print_errors(found: Sequence[str]) -> None:
     for sentence in found:
         echo(sentence, err=True)
-    echo(f"{len(found)} error(s); nothing was changed", err=True)
-    if output == "json":
-        echo(json.dumps({"errors": list(found)}))
-    raise typer.Exit(WRONG)
+    echo(f"{len(found)} error(s)", err=True)
 
 
 def _show(plan: Plan, output: str) -> None:
-    if output == "json":
-        echo(json.dumps({"actions": [action.to_json() for action in plan.actions]}, indent=2))
-        return
-    lines(line for action in plan.actions for line in _lines(action))
-    counts = dict.fromkeys(("create", "update", "prune", "unchanged"), 0)
-    for action in plan.actions:
-        counts[action.kind] += 1
-    echo(", ".join(f"{count} to {kind}" for kind, count in list(counts.items())[:3])
-         + f", {counts['unchanged']} unchanged")  # fmt: skip
+    def as_table() -> None:
+        lines(line for action in plan.actions for line in _lines(action))
+        counts = Counter(action.kind for action in plan.actions)
+        pending = ", ".join(f"{counts[kind]} to {kind}" for kind in ("create", "update", "prune"))
+        echo(f"{pending}, {counts['unchanged']} unchanged")
+
+    emit(
+        output,
+        {"actions": [action.to_json() for action in plan.actions]},
+        names=[action.name for action in plan.pending],
+        as_table=as_table,
+    )
 
 
 def _lines(action: Action) -> Iterator[tuple[str, str]]:
     mark, color = _MARKS.get(action.kind, (" ", "dim"))
     yield f"{mark} {action.name}", color
-    for change in action.changes if action.kind == "update" else ():
+    if action.kind == "update":
+        yield from change_lines(action.changes)
+
+
+def change_lines(changes: Iterable[KeyChange]) -> Iterator[tuple[str, str]]:
+    """A styled line for each key that changes, values that may be secrets masked."""
+    for change in changes:
         before, after = shown(change.key, change.before), shown(change.key, change.after)
         if change.before is None:
             yield f"    + {change.key}: {after}", "green"
@@ -196,12 +217,15 @@ def _lines(action: Action) -> Iterator[tuple[str, str]]:
 
 @contextlib.contextmanager
 def _progress(what: str, total: int, output: str) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, nothing elsewhere; gives what takes the count so far."""
+    """A progress bar on a terminal; gives the function that takes the count so far."""
     console = Console(stderr=True)
     bar = Progress(
-        TextColumn(what), BarColumn(), MofNCompleteColumn(), console=console,
-        disable=output == "json" or not console.is_terminal or not total,
-    )  # fmt: skip
+        TextColumn(what),
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=console,
+        disable=output != "table" or not console.is_terminal or not total,
+    )
     with bar:
         task = bar.add_task(what, total=total)
         yield lambda count: bar.update(task, completed=count)

@@ -98,6 +98,21 @@ def read_one(file: Path, name: str | None = None, *, unnamed: str | None = None)
     return chosen[0]
 
 
+def read_keys(file: Path) -> dict[str, str | None]:
+    """Read some keys of a configuration: one JSON or YAML object, null for a key to remove.
+
+    Raises:
+        FileError: the file is not such an object.
+    """
+    documents = _documents(file)
+    if len(documents) != 1 or not isinstance(documents[0], dict):
+        raise FileError(f"{file} has to hold one object with the keys to change")
+    return {
+        key: None if value is None else _text(value, key, str(file))
+        for key, value in documents[0].items()
+    }
+
+
 def _files(path: Path) -> Iterator[Path]:
     if path.is_dir():
         for file in sorted(path.rglob("*")):

@@ -14,13 +14,20 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from connect.config.masking import may_be_secret, without_logins
-from connect.errors import ConfigError
+from connect.errors import ConfigError, ExitStatus
 from connect.gitops.files import Desired
 from connect.secret_values import MASK
 
 OWNER = "icefloe.owner"
 Kind = Literal["create", "update", "unchanged", "prune"]
 _REFERENCE = re.compile(r"(?:\$\{[^}]*\})+")
+
+
+class OwnedError(ConfigError):
+    """A connector that another owner applies."""
+
+    default_code = "owned"
+    exit_status = ExitStatus.NO
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +90,7 @@ def make_plan(
         prune: whether to delete what the owner applied and no file has.
 
     Raises:
-        ConfigError: ``owned``, a connector of another owner.
+        OwnedError: a connector of another owner.
     """
     actions = []
     names = set()
@@ -97,10 +104,9 @@ def make_plan(
             continue
         other = there.get(OWNER, owner)
         if other != owner:
-            raise ConfigError(
+            raise OwnedError(
                 f"{item.name!r} in {item.source} is applied by {other!r}, not by {owner!r}: "
-                f"take it out of one of the two, or say --owner {other}",
-                code="owned",
+                f"remove it from the files of one of them, or use --owner {other}",
             )
         changes = tuple(
             KeyChange(key, there.get(key), wanted.get(key))

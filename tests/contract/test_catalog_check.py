@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from connect.catalog_check import CatalogCheck
-from connect.catalog_tool import catalog_app
 from connect.clock import SystemClock
 from connect.gateways.catalog import CatalogGateway, open_catalog
+from tests.command_line import Said, icefloe
 from tests.fakes.rest_catalog import MemoryCatalogServer
 from tests.faulty_http import FaultyProxy
 from tests.stack import RestCatalog
@@ -30,7 +29,7 @@ def memory(tmp_path: Path) -> Iterator[MemoryCatalogServer]:
     server.close()
 
 
-def _check(tmp_path: Path, catalog: dict[str, str], *more: str) -> Result:
+def _check(tmp_path: Path, catalog: dict[str, str], *more: str) -> Said:
     config = {
         "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
         "topics": "t",
@@ -39,7 +38,7 @@ def _check(tmp_path: Path, catalog: dict[str, str], *more: str) -> Result:
     }
     file = tmp_path / "connector.json"
     file.write_text(json.dumps({"name": "c", "config": config}))
-    return CliRunner().invoke(catalog_app, ["check", "-f", str(file), "--races", str(RACES), *more])
+    return icefloe("catalog", "check", "-f", str(file), "--races", str(RACES), *more)
 
 
 def _namespaces(catalog: dict[str, str]) -> list[Any]:
@@ -52,7 +51,7 @@ def _namespaces(catalog: dict[str, str]) -> list[Any]:
 def test_iceberg_s_own_server_is_found_out(tmp_path: Path, rest_catalog: RestCatalog) -> None:
     """It commits table after table: single commits are atomic, several tables are not."""
     result = _check(tmp_path, rest_catalog.properties)
-    assert result.exit_code == 1, result.output
+    assert result.status == 1, result.output
     assert "one table: ATOMIC; several tables: NOT ATOMIC" in result.output
     assert "landed in" in result.output
     assert not _namespaces(rest_catalog.properties)
@@ -62,7 +61,7 @@ def test_iceberg_s_own_server_is_found_out(tmp_path: Path, rest_catalog: RestCat
 def test_an_atomic_catalog_passes(tmp_path: Path, memory: MemoryCatalogServer) -> None:
     """Exit 0, and nothing of the check is left."""
     result = _check(tmp_path, memory.properties)
-    assert result.exit_code == 0, result.output
+    assert result.status == 0, result.output
     assert "several tables: ATOMIC in every race" in result.output
     assert not memory.catalog.namespaces
     assert not memory.catalog.tables
@@ -74,7 +73,7 @@ def test_a_catalog_for_single_tables_is_told_so(
 ) -> None:
     """SQL catalogs have no multi-table commit; one table is atomic with them."""
     result = _check(tmp_path, sql_catalog_properties)
-    assert result.exit_code == 1, result.output
+    assert result.status == 1, result.output
     assert "one table: ATOMIC; several tables: the catalog does not offer it" in result.output
 
 
@@ -83,10 +82,10 @@ def test_a_namespace_of_the_operator_s_is_left_alone(
 ) -> None:
     """Only the scratch tables in it come and go; one that is not there is not made."""
     missing = _check(tmp_path, memory.properties, "--namespace", "sandbox")
-    assert missing.exit_code == 2
+    assert missing.status == 2
     assert "namespace sandbox does not exist" in missing.output
     memory.catalog.namespaces.add("sandbox")
-    assert _check(tmp_path, memory.properties, "--namespace", "sandbox").exit_code == 0
+    assert _check(tmp_path, memory.properties, "--namespace", "sandbox").status == 0
     assert memory.catalog.namespaces == {"sandbox"}
     assert not memory.catalog.tables
 
@@ -100,9 +99,9 @@ def test_a_namespace_of_the_operator_s_is_left_alone(
     ],
 )
 def test_no_answer_is_no_verdict(tmp_path: Path, catalog: dict[str, str], words: str) -> None:
-    """Exit 2 and the reason."""
+    """Status 3, or 2 where the configuration is wrong, and the reason."""
     result = _check(tmp_path, catalog)
-    assert result.exit_code == 2, result.output
+    assert result.status == (3 if "uri" in catalog else 2), result.output
     assert words in result.output
 
 
@@ -110,12 +109,12 @@ def test_no_answer_is_no_verdict(tmp_path: Path, catalog: dict[str, str], words:
 def test_a_catalog_that_takes_no_commit_shows_nothing(
     tmp_path: Path, memory: MemoryCatalogServer, status: str
 ) -> None:
-    """Exit 2 with the last answer, and the tables are removed."""
+    """Status 3 with the last answer, and the tables are removed."""
     proxy = FaultyProxy(memory.properties["uri"])
     proxy.faults.extend([f"refused:{status}"] * 1000)
     result = _check(tmp_path, {**memory.properties, "uri": proxy.uri})
     proxy.close()
-    assert result.exit_code == 2, result.output
+    assert result.status == 3, result.output
     assert "no commit landed" in result.output
     assert "injected" in result.output
     assert not memory.catalog.tables
@@ -123,14 +122,14 @@ def test_a_catalog_that_takes_no_commit_shows_nothing(
 
 @pytest.mark.parametrize("text", ["", "[]", '{"config": 3}', '{"name": "x"}'])
 def test_a_file_that_is_no_connector_is_refused(tmp_path: Path, text: str) -> None:
-    """Exit 2 and what is wrong, as a sentence."""
+    """Status 2 and what is wrong, as a sentence."""
     file = tmp_path / "x.json"
     file.write_text(text)
-    result = CliRunner().invoke(catalog_app, ["check", "-f", str(file)])
-    assert result.exit_code == 2
-    assert "could not be asked" in result.output
-    gone = CliRunner().invoke(catalog_app, ["check", "-f", str(tmp_path / "none.json")])
-    assert gone.exit_code == 2
+    refused = icefloe("catalog", "check", "-f", str(file))
+    assert refused.status == 2
+    assert "error: " in refused.stderr
+    gone = icefloe("catalog", "check", "-f", str(tmp_path / "none.json"))
+    assert gone.status == 2
 
 
 class _Careless(CatalogGateway):

@@ -42,8 +42,8 @@ def icefloe(folder: Path, *arguments: str, **environment: str) -> subprocess.Com
 
 
 def complaint(done: subprocess.CompletedProcess[str]) -> str:
-    """The one line of a command that refused to go on."""
-    assert done.returncode == 1, done
+    """The one line of a command whose arguments, files or environment are wrong."""
+    assert done.returncode == 2, done
     lines = [*done.stdout.splitlines(), *done.stderr.splitlines()]
     told = [line for line in lines if not line.startswith(("{", "state and logs:"))]
     assert len(told) == 1, lines

@@ -68,7 +68,7 @@ def test_control_commands_are_there_when_asked_for() -> None:
 
 
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
-    """A wrong properties file: one clear line, status 1, no traceback."""
+    """A wrong properties file: one clear line, status 2, no traceback."""
     needed = "bootstrap.servers=127.0.0.1:1\ngroup.id=g\nconfig.storage.topic=c\n"
     wrong = {
         "missing": (None, "cannot read node properties"),
@@ -83,18 +83,18 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
         f"for name in {list(wrong)!r}:\n"
         "    sys.argv = ['icefloe', 'node', '--properties', name]\n"
         "    try: cli.main()\n"
-        "    except SystemExit as e: print('status', e.code, file=sys.stderr)\n"
+        "    except SystemExit as e: print('status', int(e.code), file=sys.stderr)\n"
         "cli.main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path,
         check=False,
     )  # fmt: skip
-    assert done.returncode == 1  # the last one, as the command itself ends
+    assert done.returncode == 2  # the last one, as the command itself ends
     lines = [line for line in done.stderr.splitlines() if not line.startswith("{")]
     said = dict(zip(wrong, zip(lines[::2], lines[1::2], strict=False), strict=True))
     for name, (_, words) in wrong.items():
         assert words in said[name][0]
-        assert said[name][1] == "status 1"
+        assert said[name][1] == "status 2"
     assert lines[6:] == lines[4:5]
     assert "Traceback" not in done.stderr
