@@ -82,7 +82,7 @@ def carry_out(
     clock: SystemClock,
     *,
     owner: str,
-    told: Callable[[int], None],
+    on_progress: Callable[[int], None],
 ) -> None:
     """Do what a plan says, in its order.
 
@@ -91,7 +91,7 @@ def carry_out(
         plan: what to do.
         clock: to wait while the node is busy.
         owner: written into what is applied.
-        told: told how many actions are done.
+        on_progress: receives how many actions are done.
 
     Raises:
         RefusedError: the node refuses one; those before it are done, those after it are not.
@@ -107,7 +107,7 @@ def carry_out(
                 clock.sleep_ms(TRY_PAUSE_MS)  # another change of it is under way
             else:
                 break
-        told(number)
+        on_progress(number)
 
 
 def _do(client: NodeClient, action: Action, owner: str) -> None:
@@ -133,7 +133,7 @@ def wait_until_running(
     clock: SystemClock,
     *,
     timeout_ms: int,
-    told: Callable[[int], None],
+    on_progress: Callable[[int], None],
 ) -> None:
     """Wait until connectors and all their tasks are in their state.
 
@@ -142,7 +142,7 @@ def wait_until_running(
         names: connectors with the state they were created in, None for running.
         clock: to wait.
         timeout_ms: for all of them together.
-        told: told how many are there.
+        on_progress: receives how many are running.
 
     Raises:
         NotReadyError: one failed, or the time is over; names each with its cause.
@@ -150,7 +150,7 @@ def wait_until_running(
     deadline_ms = clock.monotonic_ms() + timeout_ms
     while True:
         states = {name: _state(client, name, target) for name, target in names.items()}
-        told(sum(state is None for state in states.values()))
+        on_progress(sum(state is None for state in states.values()))
         waiting = {name: state for name, state in states.items() if state is not None}
         if not waiting:
             return

@@ -93,7 +93,7 @@ def apply(  # noqa: PLR0917 - the options of a command
             raise typer.Exit(ExitStatus.NO if plan.pending else ExitStatus.DONE)
         clock = SystemClock()
         with _progress("applied", len(plan.pending), output) as step:
-            carry_out(client, plan, clock, owner=owner, told=step)
+            carry_out(client, plan, clock, owner=owner, on_progress=step)
         if wait_s:
             with _progress("running", len(desired), output) as step:
                 wait_until_running(
@@ -101,7 +101,7 @@ def apply(  # noqa: PLR0917 - the options of a command
                     {item.name: item.initial_state for item in desired},
                     clock,
                     timeout_ms=wait_s * 1000,
-                    told=step,
+                    on_progress=step,
                 )
 
 

@@ -83,7 +83,7 @@ def test_up_ends_when_asked_goes_on_and_dies_as_one(tmp_path: Path) -> None:
 
 
 def test_up_says_which_port_is_taken(tmp_path: Path) -> None:
-    """No traceback: the code and a sentence with the port, exit status 1."""
+    """No traceback: the code and a sentence with the port, exit status 2."""
     import socket
 
     told = io.StringIO()
@@ -92,6 +92,6 @@ def test_up_says_which_port_is_taken(tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         status = run_up(tmp_path, broker_port=0, rest_port=port, console=Console(file=told))
-    assert status == 1
+    assert status == 2
     assert "port_in_use" in told.getvalue()
     assert str(port) in told.getvalue()
