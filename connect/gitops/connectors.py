@@ -67,7 +67,7 @@ def get(
             ],
         )
 
-    is_one = names is not None and len(names) == len(made) == 1
+    is_one = names == list(chosen) and len(made) == 1
     emit(output, made[0] if is_one else made, names=chosen, as_table=as_table)
 
 

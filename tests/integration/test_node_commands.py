@@ -118,6 +118,8 @@ def test_delete_and_names(node: RunningNode, connector: str) -> None:
     for listing in (("get",), ("list",), ("get", "connectors"), ("status",), ("lag",)):
         code, text = node.icefloe(*listing, "-o", "name")
         assert (code, connector in text.splitlines()) == (0, True)
+    assert isinstance(parsed(node, "get", "connectors"), list)
+    assert parsed(node, "get", connector) == parsed(node, "get", "connectors", connector)[0]
     assert node.icefloe("delete", connector) == (0, f"{connector} deleted\n")
     code, text = node.icefloe("delete", connector)
     assert (code, "not found" in text) == (1, True)
