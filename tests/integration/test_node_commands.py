@@ -156,23 +156,22 @@ def test_cluster_plugins_and_loggers(node: RunningNode, connector: str) -> None:
 def test_watch_prints_each_change(node: RunningNode, connector: str) -> None:
     """Rows that change, until Ctrl-C."""
     command = [sys.executable, "-m", "connect.cli", "status", "--watch", "--interval", "0.1"]
-    watching = subprocess.Popen(
+    with subprocess.Popen(
         [*command, connector, "--server", node.url],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-    )
-    try:
-        assert watching.stdout is not None
-        lines = watching.stdout
-        assert [lines.readline().split("\t")[:3] for _ in range(2)] == [
-            [connector, "", "RUNNING"],
-            [connector, "0", "RUNNING"],
-        ]
-        assert node.icefloe("pause", connector)[0] == 0
-        assert lines.readline().split("\t")[:3] == [connector, "", "PAUSED"]
-        watching.send_signal(signal.SIGINT)
-        assert watching.wait(TIMEOUT_S) == 128 + signal.SIGINT
-    finally:
-        watching.kill()
-        watching.wait()
+    ) as watching:
+        try:
+            assert watching.stdout is not None
+            lines = watching.stdout
+            assert [lines.readline().split("\t")[:3] for _ in range(2)] == [
+                [connector, "", "RUNNING"],
+                [connector, "0", "RUNNING"],
+            ]
+            assert node.icefloe("pause", connector)[0] == 0
+            assert lines.readline().split("\t")[:3] == [connector, "", "PAUSED"]
+            watching.send_signal(signal.SIGINT)
+            assert watching.wait(TIMEOUT_S) == 128 + signal.SIGINT
+        finally:
+            watching.kill()
