@@ -5,7 +5,8 @@ Rules of this file:
   To start again from ``auto.offset.reset`` would write records twice, or pass records by.
 - A connector without any offset is new, unless a table or the control topic holds something of it.
 - A partition without an offset is new, unless the config topic says that it was read before
-  (``SourceFloor``) or, where that says nothing of the connector, the control topic does.
+  (``SourceFloor``) or the control topic does. The floor may begin after an offset was lost: the
+  config topic is a new one, or the Java sink's offsets expired before the move.
 - An operator who resets or sets source offsets takes both back: the floor is cleared, and the
   control topic has an event that names the partitions (``OffsetMoves``).
 - No offset is guessed: an offset that is too low writes rows twice. An operator sets it.
@@ -13,7 +14,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from connect.clock import Clock
@@ -79,16 +80,12 @@ class LostOffsets:
             DataLost: ``offsets_lost``, with the partitions and the ranges that were not read.
             RetriableError: broker or catalog cannot be asked.
         """
-        ends = floor.of(missing, topic_ids)
-        if not floor.offsets:
-            announced = self._announced()
-            if not self._has_offsets():
-                self._refuse_connector(announced)
-            ends = {tp: at for tp, at in announced.ends.items() if tp in missing}
+        announced = self._announced()
+        if not floor.offsets and not self._has_offsets():
+            self._refuse_connector(announced)
+        ends = read_before(missing, floor, announced.ends, topic_ids)
         if not ends:
             return
-        if floor.offsets:  # it is behind by as much as was announced since it was written
-            ends |= {tp: at for tp, at in self._announced().ends.items() if tp in ends}
         shown = ", ".join(
             f"{tp.topic}-{tp.partition} {at} (its log holds {missing[tp][0]}..{missing[tp][1] - 1})"
             for tp, at in sorted(ends.items())[:PLACES_SHOWN_MAX]
@@ -147,6 +144,27 @@ class LostOffsets:
         finally:
             reader.close()
         return found
+
+
+def read_before(
+    missing: Collection[TopicPartition],
+    floor: SourceFloor,
+    announced: Mapping[TopicPartition, int],
+    topic_ids: Mapping[str, str],
+) -> dict[TopicPartition, int]:
+    """Return which of these partitions were read before, with their last known ends.
+
+    Args:
+        missing: partitions without a committed offset.
+        floor: the partitions that were read before, by the config topic. It is behind by as much
+            as was announced since it was written.
+        announced: last announced ends, by the control topic. They do not count where the floor
+            knows that the topic was another one.
+        topic_ids: identities of the source topics now.
+    """
+    known = floor.of(missing, topic_ids)
+    others = floor.offsets.keys() - known.keys()
+    return known | {tp: at for tp, at in announced.items() if tp in missing and tp not in others}
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from connect.control_log import ControlRecord
 from connect.layout import TopicPartition
-from connect.lost_offsets import Announced
+from connect.lost_offsets import Announced, read_before
 from connect.source_floor import SourceFloor
 from control_schemas.events import (
     CommitComplete,
@@ -46,6 +46,21 @@ def test_a_floor_forgets_topics_that_are_gone_or_others() -> None:
     again = floor.seen({}, {"a": "i1", "b": "other"})
     assert again == SourceFloor({A: 3}, {"a": "i1"})
     assert floor.without([A]) == SourceFloor({B: 4}, {"b": "i2"})
+
+
+def test_announcements_count_beside_a_floor_that_lacks_the_partition() -> None:
+    """A floor that begins after an offset was lost does not make its partition new."""
+    floor = SourceFloor({A: 3}, {"a": "i1"})
+    assert read_before([B], floor, {A: 5, B: 7}, {"a": "i1", "b": "i2"}) == {B: 7}
+    assert read_before([A, B], floor, {A: 5}, {"a": "i1", "b": "i2"}) == {A: 5}
+    assert read_before([A], floor, {}, {"a": "i1"}) == {A: 3}
+    assert read_before([B], floor, {A: 5}, {"a": "i1", "b": "i2"}) == {}
+
+
+def test_announcements_of_a_topic_that_was_another_do_not_count() -> None:
+    """Its partitions are new, as the floor knows the identity of the former topic."""
+    floor = SourceFloor({A: 3}, {"a": "i1"})
+    assert read_before([A], floor, {A: 5}, {"a": "other"}) == {}
 
 
 def test_the_last_announced_end_counts() -> None:
