@@ -142,14 +142,14 @@ class Kernel:
         """
         if self.phase is Phase.STOPPED:
             return []
-        match given:
+        match given:  # the most frequent first
+            case Tick():
+                return self._on_tick(given, now_ms)
             case EnvelopeRead(envelope):
                 return self._on_envelope(envelope)
             case Advanced() | LogFound() | LogEndSeen():
                 self._on_log(given)
                 return []
-            case Tick():
-                return self._on_tick(given, now_ms)
             case LayoutChanged(layout):
                 return self._on_layout(layout, now_ms)
             case Finish(commit_id):
@@ -174,10 +174,12 @@ class Kernel:
                 self._announcements.advance(self._positions)
 
     def _advance(self, positions: Mapping[int, int]) -> None:
+        known = self._positions
         for partition, next_offset in positions.items():
-            self._positions[partition] = max(self._positions.get(partition, 0), next_offset)
+            if next_offset > known.get(partition, -1):
+                known[partition] = next_offset
         if self._announcements.is_open:
-            self._announcements.advance(self._positions)
+            self._announcements.advance(known)
 
     def _on_envelope(self, envelope: Envelope) -> list[Effect]:
         if envelope.offset < self._positions.get(envelope.partition, 0):
@@ -187,7 +189,9 @@ class Kernel:
                 control_partition=envelope.partition,
                 control_offset=envelope.offset,
             )
-        self._advance({envelope.partition: envelope.offset + 1})
+        self._positions[envelope.partition] = envelope.offset + 1
+        if self._announcements.is_open:
+            self._announcements.advance(self._positions)
         if envelope.headers.moved is not None:
             self._ledger.moved(TopicPartition(*at) for at in envelope.headers.moved)
         if envelope.headers.is_reset:
@@ -221,7 +225,7 @@ class Kernel:
             return []
         current.ranges.extend(headers.ranges or ())
         if headers.layout is None or self._is_current(headers.layout):
-            current.completions.append(completion)
+            current.add(completion)
         if self.phase is Phase.COLLECTING and self._is_covered(current):
             return self._close(current, is_partial=False)
         return []
@@ -235,7 +239,7 @@ class Kernel:
             return False  # tasks already run a layout that we have not been told of
         if self._announcements.is_open:
             return False  # a task that started over answers again: its answer is not read yet
-        return self._expected <= valid_through.timestamps(current.completions).keys()
+        return self._expected <= current.answered
 
     # ------------------------------------------------------------------ rounds
 

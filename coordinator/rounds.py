@@ -39,12 +39,16 @@ class KernelSettings:
 
 @dataclass(slots=True)
 class Round:
-    """One round from its StartCommit to its completion; times of a monotonic clock."""
+    """One round from its StartCommit to its completion; times of a monotonic clock.
+
+    ``answered``: the partitions that ``completions`` cover.
+    """
 
     commit_id: UUID
     started_ms: int
     repeated_ms: int
     completions: list[DataComplete] = field(default_factory=list)
+    answered: set[TopicPartition] = field(default_factory=set)
     ranges: list[SourceRange] = field(default_factory=list)
     closed_at: Mapping[int, int] = field(default_factory=dict)
     is_partial: bool = False
@@ -53,3 +57,10 @@ class Round:
     expected: frozenset[TopicPartition] = frozenset()
     in_flight: dict[Identifier, TableCommit] = field(default_factory=dict)
     outcomes: list[TableCommitted | TableFailed] = field(default_factory=list)
+
+    def add(self, completion: DataComplete) -> None:
+        """Take an answer of this round."""
+        self.completions.append(completion)
+        self.answered.update(
+            TopicPartition(a.topic, a.partition) for a in completion.assignments or ()
+        )

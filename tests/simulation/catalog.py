@@ -9,6 +9,8 @@ Rules of this file:
 
 from __future__ import annotations
 
+from functools import cache
+
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
 from coordinator.floor import VALID_THROUGH_PROPERTY, FloorKeys
@@ -78,6 +80,11 @@ class Ref:
         self.snapshot_ref_type = kind
 
 
+@cache
+def _keys(branch: str, *, has_history: bool) -> FloorKeys:
+    return FloorKeys(SUMMARY, MIRROR, VALID_THROUGH_MIRROR, TAG, branch, has_history=has_history)
+
+
 class Table:
     """A table's metadata as far as the protocol looks at it.
 
@@ -93,10 +100,8 @@ class Table:
         self.uuid = uuid
         self.branch = branch
         self.is_upsert = is_upsert
-        self.keys = FloorKeys(SUMMARY, MIRROR, VALID_THROUGH_MIRROR, TAG, branch)
-        self.fresh_keys = FloorKeys(
-            SUMMARY, MIRROR, VALID_THROUGH_MIRROR, TAG, branch, has_history=False
-        )
+        self.keys = _keys(branch, has_history=True)
+        self.fresh_keys = _keys(branch, has_history=False)
         self.last_sequence_number = 0
         self.claimed_us = 0  # the highest VTTS that anybody could see in the branch
         self.refs: dict[str, Ref] = {}

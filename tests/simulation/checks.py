@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from connect import control_offsets
 from connect.errors import CommitRefused
 from control_schemas.events import DataWritten
-from coordinator.floor import merged, parse_offsets, table_state
+from coordinator.floor import merged, table_state
 from tests.simulation.catalog import CATALOG_AWAY, MIRROR, SUMMARY, TAG, Snapshot, Table
 from tests.simulation.kafka import COMMITTED, CONTROL_GROUP, GROUP
 from tests.simulation.task import UNCOMMITTED_ROUNDS_MAX
@@ -20,6 +22,8 @@ from tests.simulation.task import UNCOMMITTED_ROUNDS_MAX
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+# a pure function of a text that every check reads again
+parse_offsets = lru_cache(maxsize=10_000)(control_offsets.parse_offsets)
 RESET_FAILURE = "table failed: control_log_reset"
 
 

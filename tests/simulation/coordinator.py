@@ -8,7 +8,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from connect.errors import DataLost
@@ -25,6 +25,7 @@ from coordinator.effects import (
     CommitTables,
     CompletionSent,
     Decided,
+    Finish,
     LayoutChanged,
     LogEndSeen,
     LogFound,
@@ -43,12 +44,13 @@ from coordinator.rounds import KernelSettings
 from tests.simulation import checks, script
 from tests.simulation.committer import Committer
 from tests.simulation.kafka import CONTROL_GROUP, CONTROL_TOPIC, OutOfRangeError
-from tests.simulation.task import Actor
+from tests.simulation.task import FUTURE_MAX_MS, Actor
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 NO_HEADERS = EventHeaders()
+END_TURNS_MAX = 20
 
 
 class Coordinator(Actor):
@@ -65,7 +67,11 @@ class Coordinator(Actor):
         self.commits: list[Iterator[Any]] = []
         self.epoch = 0
         self.slow = world.pick(4)
+        self.is_ending = self.is_finished = False
+        self.end_seen: dict[int, int] | None = None
+        self.turns_left = 0
         self.closed: tuple[Any, frozenset[int]] = (None, frozenset())
+        is_credulous = "tasks are believed beyond the clock" in world.bugs
         self.kernel = world.kernel_class(
             KernelSettings(
                 "c-0",
@@ -74,6 +80,7 @@ class Coordinator(Actor):
                 repeat_start_ms=5,
                 repeat_quickly_ms=2,
                 new_layout_ms=30,
+                future_max_ms=None if is_credulous else FUTURE_MAX_MS,
             )
         )
 
@@ -92,7 +99,7 @@ class Coordinator(Actor):
         found, has_history = start_offsets(log, CONTROL_TOPIC, CONTROL_GROUP)  # type: ignore[arg-type] # the log answers as the admin client does
         return {tp.partition: offset for tp, offset in found.items()}, has_history
 
-    def _run(self) -> Iterator[bool]:
+    def _run(self) -> Generator[bool, None, None]:  # noqa: C901, PLR0912 - one loop, as the shell's
         world, log = self.world, self.world.log
         self.epoch = log.init(self.transactional_id)
         yield False
@@ -102,33 +109,75 @@ class Coordinator(Actor):
             world.stop(e.code)
             return
         committer = Committer(world, log.topic_id, has_history=has_history)
-        kernel = self.kernel
+        kernel, given, commits = self.kernel, self.given, self.commits
         if "old announcements need not be read" not in world.bugs:
             is_mistaken = "stable offset taken for the log's end" in world.bugs
-            self.given.append(LogFound(self._ends(is_stable=is_mistaken)))
+            given.append(LogFound(self._ends(is_stable=is_mistaken)))
         yield False
+        ticked_ms = 0
         while True:
             is_idle = True
-            if not self.commits or world.pick(2):
-                is_idle = not (yield from self._listen(positions, committer))
-            self._look_at_ends()
-            while self.given:
+            if not commits or world.pick(2):
+                polled = self._poll(positions, committer.topic_id)
+                if polled is not None:
+                    is_idle = False
+                    for item in polled:
+                        for effect in kernel.receive(item, world.now_ms):
+                            yield from self._act(effect, committer)
+                    if polled and world.flags & script.DELAY and not world.pick(20):
+                        world.count("slow poll")
+                        world.now_ms += world.pick(world.timeout_ms)
+            if kernel.kept and not world.pick(6):
+                is_mistaken = "stable offset taken for an answer's end" in world.bugs
+                given.append(LogEndSeen(self._ends(is_stable=is_mistaken)))
+            while given:
                 is_idle = False
-                yield from self._take(self.given.pop(0), committer)
-            if self.commits:
+                item = given.pop(0)
+                if isinstance(item, LayoutChanged):
+                    self.layout = max(self.layout, item.layout, key=lambda x: x.number)
+                for effect in kernel.receive(item, world.now_ms):
+                    yield from self._act(effect, committer)
+            if commits:
                 is_idle = False
                 self._advance_a_commit()
-            if kernel.phase is Phase.IDLE or kernel.phase is Phase.COLLECTING:
-                world.ids += 1
-                tick = Tick(world.ids, 0)  # type: ignore[arg-type] # any identity will do
-                for effect in kernel.receive(tick, world.now_ms):
+            if self.is_ending:
+                if (yield from self._finish(positions, committer)):
+                    return
+                is_idle = False
+                continue
+            # a second tick of the same instant, with nothing received in between, says nothing new
+            is_repeated = is_idle and world.now_ms == ticked_ms
+            phase = kernel.phase
+            if not is_repeated and (phase is Phase.COLLECTING or phase is Phase.IDLE):
+                ticked_ms = world.now_ms
+                for effect in kernel.receive(Tick(world.new_id(), ticked_ms * 1000), ticked_ms):  # type: ignore[arg-type] # any identity will do
                     yield from self._act(effect, committer)
             yield is_idle
 
-    def _look_at_ends(self) -> None:
-        if self.kernel.kept and not self.world.pick(6):
-            is_mistaken = "stable offset taken for an answer's end" in self.world.bugs
-            self.given.append(LogEndSeen(self._ends(is_stable=is_mistaken)))
+    def _finish(
+        self, positions: dict[int, int], committer: Committer
+    ) -> Generator[bool, None, bool]:
+        """A turn of the end, as the shell's: read to the end, commit, read, store offsets.
+
+        Returns:
+            Whether it has ended.
+        """
+        kernel = self.kernel
+        yield False
+        if self.end_seen is None:
+            self.end_seen, self.turns_left = self._ends(is_stable=False), END_TURNS_MAX
+        self.turns_left -= 1  # a transaction that hangs hides the end
+        is_read = all(positions[p] >= end for p, end in self.end_seen.items())
+        if self.given or kernel.phase is Phase.COMMITTING or (self.turns_left > 0 and not is_read):
+            return False
+        if not self.is_finished:
+            self.is_finished, self.end_seen = True, None
+            self.world.count("last commit")
+            for effect in kernel.receive(Finish(self.world.new_id()), self.world.now_ms):  # type: ignore[arg-type] # any identity will do
+                yield from self._act(effect, committer)
+            return False
+        yield from self._send([], kernel.resumes_at)
+        return True
 
     def _ends(self, *, is_stable: bool) -> dict[int, int]:
         """How far each control partition goes, or how far it can be read."""
@@ -137,35 +186,27 @@ class Coordinator(Actor):
             return {p: log.stable_end(p) for p in range(len(log.entries))}
         return dict(enumerate(map(len, log.entries)))
 
-    def _listen(self, positions: dict[int, int], committer: Committer) -> Iterator[bool]:
+    def _poll(self, positions: dict[int, int], topic_id: int) -> list[Any] | None:
+        """The events of one poll and how far it read; None when there was nothing to read."""
         world, log = self.world, self.world.log
-        if committer.topic_id != log.topic_id:
+        if topic_id != log.topic_id:
             raise OutOfRangeError  # the client notices the new topic id
-        unread = [p for p, at in positions.items() if at != len(log.entries[p])]
+        entries = log.entries
+        unread = [p for p, at in positions.items() if at != len(entries[p])]
         if not unread:
-            return False
+            return None
         partition = unread[world.pick(len(unread))] if len(unread) > 1 else unread[0]
-        if partition == self.slow and world.pick(8) and not world.is_healing:
-            return True  # its broker is slow
+        is_slow = partition == self.slow
+        if is_slow and world.pick(8) and not world.is_healing:
+            return []  # its broker is slow
         before = positions[partition]
-        limit = world.pick(2 if partition == self.slow else 8) + 1
-        records, positions[partition] = log.read(partition, before, limit)
-        for read in records:
-            for effect in self.kernel.receive(read, world.now_ms):
-                yield from self._act(effect, committer)
-        has_read = positions[partition] > before
-        if has_read:
-            yield from self._take(Advanced(dict(positions)), committer)
-            if world.flags & script.DELAY and not world.pick(20):
-                world.count("slow poll")
-                world.now_ms += world.pick(world.timeout_ms)
-        return has_read
-
-    def _take(self, given: Any, committer: Committer) -> Iterator[bool]:
-        if isinstance(given, LayoutChanged):
-            self.layout = max(self.layout, given.layout, key=lambda x: x.number)
-        for effect in self.kernel.receive(given, self.world.now_ms):
-            yield from self._act(effect, committer)
+        polled: list[Any]
+        polled, after = log.read(partition, before, world.pick(2 if is_slow else 8) + 1)
+        if after == before:
+            return None
+        positions[partition] = after
+        polled.append(Advanced(dict(positions)))
+        return polled
 
     def _act(self, effect: Any, committer: Committer) -> Iterator[bool]:
         world = self.world

@@ -21,7 +21,7 @@ from coordinator.kernel import Phase
 from tests.simulation import checks, script, table_faults
 from tests.simulation.catalog import TOPIC_ID
 from tests.simulation.kafka import COMMITTED, CONTROL_GROUP, GROUP, Transaction
-from tests.simulation.task import TOPIC, Leader
+from tests.simulation.task import TOPIC, Actor, Keeper, Leader
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -89,7 +89,7 @@ def crash(world: World) -> None:
         ending = [c for c in world.coordinators if c in actors and c.kernel.phase in _COMMITTING]
         victim = ending[0] if ending and world.pick(2) else actors[world.pick(len(actors))]
         world.count("crash", victim)
-        victim.is_alive = False
+        victim.end()
 
 
 def freeze(world: World) -> None:
@@ -105,11 +105,17 @@ def freeze(world: World) -> None:
 
 def thaw(world: World) -> None:
     """A frozen one goes on where it was."""
-    frozen = [a for a in (*world.tasks, *world.coordinators) if a.is_paused and a.is_alive]
+    everyone: list[Actor] = [*world.tasks, *world.coordinators]
+    if world.keeper is not None:
+        everyone.append(world.keeper)
+    frozen = [a for a in everyone if a.is_paused and a.is_alive]
     if frozen:
         zombie = frozen[world.pick(len(frozen))]
         world.count("zombie", zombie)
         zombie.is_paused = False
+        if zombie is world.keeper and world.pick(2):  # and frozen again
+            zombie.step(world.pick(3) + 1)
+            zombie.is_paused = True
 
 
 def restart_task(world: World) -> None:
@@ -117,7 +123,7 @@ def restart_task(world: World) -> None:
     answered = [t for t in world.tasks if t.is_alive and not t.is_paused and t.answered is not None]
     if answered:
         world.count("restart after an answer")
-        answered[world.pick(len(answered))].is_alive = False
+        answered[world.pick(len(answered))].end()
         world.supervise()
 
 
@@ -139,18 +145,76 @@ def crash_leader(world: World) -> None:
     """The leader dies between any two of its steps."""
     if world.leader is not None and world.leader.is_alive:
         world.count("crash", world.leader)
-        world.leader.is_alive = False
+        world.leader.end()
 
 
 def finish_layout(world: World) -> None:
     """The node ends what a dead leader began."""
     newest = world.config_log[-1]
-    is_whole = newest.number == world.ready_layout and len(newest.partitions) == len(world.source)
+    is_whole = newest is world.ready and len(newest.partitions) == len(world.source)
     if not is_whole and (world.leader is None or not world.leader.is_alive):
         world.leader = Leader(world)
 
 
+def finish(world: World) -> None:
+    """A coordinator is stopped in order: it reads to the end, commits once more, and ends."""
+    running = [c for c in world.coordinators if c.is_alive and not c.is_paused and not c.is_ending]
+    if running:
+        world.count("last commit asked for")
+        running[world.pick(len(running))].is_ending = True
+
+
+def keep_offsets(world: World) -> None:
+    """The leader stores offsets again that no task stores."""
+    if world.keeper is not None and world.keeper.is_alive:
+        return
+    layout = world.ready
+    number = world.pick(len(layout.tasks))
+    for task in world.tasks:
+        if task.number == number and task.is_alive and not task.is_paused:
+            if world.pick(2):
+                return
+            world.count("task failed")
+            task.end()
+    world.note_read()
+    world.keeper = Keeper(world, layout, number)
+    world.keeper.step((0, 0, 0, 1, 2, 3)[world.pick(6)])
+    world.keeper.is_paused = world.pick(2) == 0  # its node is frozen
+    if world.pick(2):
+        world.supervise()  # an operator starts the task again
+
+
 # ------------------------------------------------------------------ control topic, source
+
+
+def lose_config_topic(world: World) -> None:
+    """Every node is down and the config topic is lost; the connector is created again."""
+    for actor in (*world.tasks, *world.coordinators, world.leader, world.keeper):
+        if actor is not None:
+            actor.end()
+    world.count("config topic lost")
+    is_blind = "layout numbers of the config topic alone" in world.bugs
+    layout = world.new_layout(1 if is_blind else world.log.newest_layout() + 1)
+    for number in range(4):  # partitions at most, so tasks of any layout
+        world.log.init(f"g-c-{number}")
+    world.config_log, world.ready, world.source_floor = [layout], layout, set()
+    world.note_read()
+
+
+def expire_source_offset(world: World) -> None:
+    """The broker forgets the source offset of a partition that nobody commits."""
+    stored = world.log.groups[GROUP]
+    partition = world.pick(len(world.source))
+    reading = {tp.partition for t in world.tasks if t.is_alive for tp in t.layout.tasks[t.number]}
+    if partition not in stored or partition in reading:
+        return
+    if partition not in world.source_floor and world.pick(4):
+        world.note_read()  # the leader does so long before an offset expires, if it runs
+    elif partition not in world.log.announced_partitions():
+        return  # nobody can know of it
+    world.count("source offset expired")
+    world.happened.add("offsets_lost")
+    del stored[partition]
 
 
 def time_out_transaction(world: World) -> None:
@@ -264,6 +328,10 @@ MOVES: dict[str, Callable[[World], None]] = {
         create_topic_again,
         expire_offsets,
         lose_source_records,
+        finish,
+        keep_offsets,
+        lose_config_topic,
+        expire_source_offset,
         table_faults.foreign_commit,
         table_faults.expire,
         table_faults.go_missing,

@@ -9,11 +9,11 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from connect.layout import TopicPartition
-from control_schemas.events import EventHeaders
+from control_schemas.events import DataComplete, EventHeaders
 from coordinator.effects import Envelope, EnvelopeRead
 
 CONTROL_TOPIC = "control"
@@ -115,8 +115,10 @@ class Log:
             raise FencedError
         where = self.home if partition is None else partition
         log = self.entries[where]
-        transaction.first.setdefault(where, len(log))
-        envelope = Envelope(FakeEvent(payload), headers, where, len(log))  # type: ignore[arg-type] # see FakeEvent
+        offset = len(log)
+        if where not in transaction.first:
+            transaction.first[where] = offset
+        envelope = Envelope(FakeEvent(payload), headers, where, offset)  # type: ignore[arg-type] # see FakeEvent
         log.append((transaction, EnvelopeRead(envelope)))
 
     def commit(
@@ -171,12 +173,33 @@ class Log:
             raise OutOfRangeError
         out: list[EnvelopeRead] = []
         end = self.stable_end(partition) if self.open else len(log)
-        while position < end and len(out) < limit:
-            transaction, read = log[position]
+        for at in range(position, end):
+            transaction, read = log[at]
             if read is not None and transaction.state == COMMITTED:
                 out.append(read)
-            position += 1
-        return out, position
+                if len(out) == limit:
+                    return out, at + 1
+        return out, max(position, end)
+
+    def kept_events(self) -> Iterator[EnvelopeRead]:
+        """Every committed event that retention has left."""
+        for partition, entries in enumerate(self.entries):
+            for transaction, read in entries[self.starts[partition] :]:
+                if read is not None and transaction.state == COMMITTED:
+                    yield read
+
+    def announced_partitions(self) -> set[int]:
+        """Source partitions of which the control topic still has announcements."""
+        return {
+            at.partition
+            for read in self.kept_events()
+            if isinstance(read.envelope.event.payload, DataComplete)
+            for at in read.envelope.event.payload.assignments or ()
+        }
+
+    def newest_layout(self) -> int:
+        """The highest layout number of the announcements that the control topic still has."""
+        return max((r.envelope.headers.layout or 0 for r in self.kept_events()), default=0)
 
     # ------------------------------------------------------------------ what start_offsets asks
 

@@ -45,7 +45,7 @@ class OtherRoundsCompletions(Kernel):
         out = super()._on_data_complete(completion, envelope)
         current = self._round
         if current is not None and completion.commit_id != current.commit_id:
-            current.completions.append(completion)
+            current.add(completion)
         return out
 
     def _close(self, current: Any, *, is_partial: bool) -> list[Effect]:
@@ -185,7 +185,16 @@ class ForgetsClaims(Kernel):
         return super()._on_envelope(envelope)
 
 
+class LastOffsetsPassKept(Kernel):
+    """At its end stores how far it read, whatever waits for its table."""
+
+    @property
+    def resumes_at(self) -> dict[int, int]:
+        return dict(self._positions)
+
+
 KERNELS: dict[str, type[Kernel]] = {
+    "last offsets pass kept announcements": LastOffsetsPassKept,
     "readiness by count": ReadyByCount,
     "VTTS over other rounds' completions": OtherRoundsCompletions,
     "buffer cleared for events read in flight": BufferClearedInFlight,
@@ -235,11 +244,43 @@ PLANTED: dict[str, tuple[str, ...]] = {
         "replaced table taken for the old one",
         "batches numbered from nought",
         "no floor",
+        "last offsets pass kept announcements",
+        "layout numbers of the config topic alone",
+        "lost source offsets start from the policy",
+        "a floor makes announcements count no more",
+        "offset keeper does not look at the layout",
+        "kept offsets are read before the fence",
+        "tasks are believed beyond the clock",
     )
-} | {"VTTS goes back": ("VTTS below the table's last", "claims of before the restart forgotten")}
+} | {
+    "VTTS goes back": ("VTTS below the table's last", "claims of before the restart forgotten"),
+    "VTTS of the future": (
+        "records of the future move the claim",
+        "tasks are believed beyond the clock",
+    ),
+}
 
 # Kinds of faults that a rare bug needs, and those that hide it: on and off in each of its seeds.
 KINDS: dict[str, tuple[int, int]] = {
+    "last offsets pass kept announcements": (script.FINISH | script.MISSING, 0),
+    "layout numbers of the config topic alone": (
+        script.CONFIG_LOST | script.UPSERT | script.LAYOUT | script.DELAY | script.FOREIGN_GROUP,
+        script.JAVA,
+    ),
+    "lost source offsets start from the policy": (script.SOURCE_OFFSETS, 0),
+    "a floor makes announcements count no more": (script.SOURCE_OFFSETS | script.JAVA, 0),
+    "offset keeper does not look at the layout": (
+        script.KEEPER | script.LAYOUT | script.FREEZE | script.HEAL,
+        script.MISSING | script.CRASH | script.CONFIG_LOST,
+    ),
+    "kept offsets are read before the fence": (script.KEEPER | script.FREEZE, 0),
+    "no mirror of the floor": (
+        script.EXPIRY | script.FOREIGN | script.CRASH,
+        script.MISSING | script.APART,
+    ),
+    "VTTS below the table's last": (script.CONFIG_LOST, script.MISSING | script.UNKNOWN),
+    "tasks are believed beyond the clock": (script.FUTURE, 0),
+    "records of the future move the claim": (script.FUTURE, 0),
     "every completion counts as a commit": (
         script.MISSING,
         script.CRASH | script.FREEZE | script.RESTLESS | script.TRANSACTIONS | script.LAYOUT,
@@ -249,8 +290,19 @@ KINDS: dict[str, tuple[int, int]] = {
     "retry hides a failed table": (script.OPERATOR | script.MISSING, 0),
     "round commits past its offsets": (script.DELAY | script.FREEZE | script.CRASH, 0),
     "stable offset taken for an answer's end": (script.DELAY | script.FOREIGN_GROUP, 0),
-    "task does not look at the layout": (script.LAYOUT | script.FREEZE, script.MISSING),
-    "VTTS repeated for new partitions": (script.LAYOUT | script.HEAL, 0),
+    "task does not look at the layout": (
+        script.LAYOUT | script.FREEZE,
+        script.MISSING | script.UNKNOWN | script.TRANSACTIONS | script.RARE | script.APART,
+    ),
+    "VTTS repeated for new partitions": (
+        script.LAYOUT | script.HEAL,
+        script.MISSING
+        | script.UNKNOWN
+        | script.TRANSACTIONS
+        | script.FREEZE
+        | script.RARE
+        | script.APART,
+    ),
 }
 
 # What holds a promise together with something else: see docs/explanation/guarantees.md.

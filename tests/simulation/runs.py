@@ -71,20 +71,19 @@ def run(first_seed: int, seeds: int, summary: Summary) -> None:
 
 
 @contextlib.contextmanager
-def _collected_afterwards() -> Iterator[None]:
-    """Worlds are circles and short-lived: freeing them together takes a fifth less CPU."""
+def _uncollected() -> Iterator[None]:
+    """A world breaks its circles at its end: the collector finds nothing and costs a tenth."""
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
-        gc.collect()
 
 
 def _run_chunk(first_seed: int, seeds: int) -> Summary:
     """Run seeds one after the other."""
     summary = Summary()
-    with _collected_afterwards():
+    with _uncollected():
         for seed in range(first_seed, first_seed + seeds):
             world = World(script.script_of(seed))
             try:

@@ -39,7 +39,14 @@ TOPIC_AGAIN = 1 << 20
 BARE_TABLE = 1 << 21
 FOREIGN_GROUP = 1 << 22
 DELAY = 1 << 23
-_RARE = DATA_LOSS | TOPIC_AGAIN | ROLLBACK | REPLACE | BARE_TABLE
+FINISH = 1 << 24
+CONFIG_LOST = 1 << 25
+SOURCE_OFFSETS = 1 << 26
+KEEPER = 1 << 27
+FUTURE = 1 << 28
+KINDS_BITS = 29
+APART = FINISH | CONFIG_LOST | SOURCE_OFFSETS | KEEPER | FUTURE
+RARE = DATA_LOSS | TOPIC_AGAIN | ROLLBACK | REPLACE | BARE_TABLE | SOURCE_OFFSETS
 
 # (name, of 256, the kind it needs)
 _WEIGHTS: tuple[tuple[str, int, int], ...] = (
@@ -69,9 +76,14 @@ _WEIGHTS: tuple[tuple[str, int, int], ...] = (
     ("lose_control_events", 6, DATA_LOSS),
     ("lose_source_records", 3, DATA_LOSS),
     ("create_topic_again", 4, TOPIC_AGAIN),
+    ("finish", 5, FINISH),
+    ("lose_config_topic", 3, CONFIG_LOST),
+    ("expire_source_offset", 3, SOURCE_OFFSETS),
+    ("keep_offsets", 7, KEEPER),
 )
-_BY_BYTE: list[tuple[str, int]] = [(n, kind) for n, weight, kind in _WEIGHTS for _ in range(weight)]
-_BY_BYTE += [("step", 0)] * (256 - len(_BY_BYTE))
+BY_BYTE: list[tuple[str, int]] = [(n, kind) for n, weight, kind in _WEIGHTS for _ in range(weight)]
+BY_BYTE += [("step", 0)] * (256 - len(BY_BYTE))
+"""What each low byte of a move asks for; a step where its kind of faults is off."""
 Script = Sequence[int]
 
 
@@ -80,21 +92,18 @@ def script_of(seed: int, kinds: int = 0, without: int = 0) -> Script:
     rng = random.Random(seed)
     words = array("Q", rng.randbytes(8 * (MOVES + 1)))
     flags = words[0]
-    if flags >> 40 & 3:  # three of four runs keep all their data
-        flags &= ~_RARE
+    if flags >> 56 & 3:  # three of four runs keep all their data
+        flags &= ~RARE
+    if flags >> 58 & 1:  # half of the runs leave the others their room
+        flags &= ~APART
     if flags & BARE_TABLE:  # nobody can know a floor that every memory has lost
         flags &= ~OFFSETS_EXPIRE
     if flags & JAVA:  # its sink only appends
         flags &= ~UPSERT
     words[0] = (
-        kinds | flags & 0xFFFFFFFFFF
+        kinds | flags & (1 << 56) - 1
     ) & ~without  # what is above the kinds of faults is chance
     return words
-
-
-def moves_of(flags: int) -> list[str]:
-    """What each of the 256 low bytes asks for, given the kinds of faults there are."""
-    return [name if not kind or flags & kind else "step" for name, kind in _BY_BYTE]
 
 
 def smallest(script: Script, fails: Callable[[Script], bool]) -> Script:
@@ -116,7 +125,7 @@ def smallest(script: Script, fails: Callable[[Script], bool]) -> Script:
     while is_smaller:
         before = list(current)
         current = _without_moves(current, try_it)
-        for bit in range(28):
+        for bit in range(KINDS_BITS):
             without = [current[0] & ~(1 << bit), *current[1:]]
             if without != current and try_it(without):
                 current = without

@@ -9,10 +9,10 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
-from connect.layout import Layout, TopicPartition
+from connect.layout import Layout
 from control_schemas.events import (
     CommitComplete,
     DataComplete,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 TOPIC = "s"
 UNCOMMITTED_ROUNDS_MAX = 1
+FUTURE_MAX_MS = 1
 SILENCE_MS_MAX = 10_000_000
 Files = tuple[TableReference, tuple[Any, ...], tuple[Any, ...]]  # data and delete files, in small
 
@@ -40,6 +41,7 @@ class Actor:
     """Something that runs, dies, freezes."""
 
     kind = "actor"
+    is_quick = True  # several of its effects may come before another actor's
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -47,14 +49,20 @@ class Actor:
         self.is_paused = False
         self.program = self._run()
 
-    def _run(self) -> Iterator[bool]:
+    def _run(self) -> Generator[bool, None, None]:
         raise NotImplementedError
+
+    def end(self) -> None:
+        """It is killed, or the run is over; what it held can be freed without a collector."""
+        self.is_alive = False
+        self.program.close()
 
     def step(self, effects: int) -> int:
         """Do up to ``effects`` things; returns how many were done before it fell idle."""
+        program = self.program
         try:
             for done in range(effects):
-                if next(self.program):
+                if next(program):
                     return done
         except (FencedError, LostAnswerError) as e:
             self.world.count("fenced" if isinstance(e, FencedError) else "answer lost", self)
@@ -81,15 +89,17 @@ class Task(Actor):
         self.batch = 0
         self.files: list[tuple[int, Files]] = []
         self.answered: Any = None
+        is_ahead = world.flags & script.FUTURE and not world.pick(4)
+        self.clock_ahead_us = 10**9 if is_ahead else 0  # of its node
         self.backlog = Backlog(rounds_max=UNCOMMITTED_ROUNDS_MAX, silence_ms_max=SILENCE_MS_MAX)
 
-    def _run(self) -> Iterator[bool]:  # noqa: C901 - one loop, a yield after each effect
+    def _run(self) -> Generator[bool, None, None]:  # noqa: C901 - one loop, a yield after each effect
         world, log = self.world, self.world.log
         epoch = log.init(self.transactional_id)
         yield False
         if "task does not look at the layout" not in world.bugs and (
             world.config_log[-1].number != self.layout.number
-            or world.ready_layout != self.layout.number
+            or world.ready.number != self.layout.number
         ):
             return
         if not self._take_positions():
@@ -126,6 +136,9 @@ class Task(Actor):
         world = self.world
         offsets = world.log.groups[GROUP]
         for tp in self.layout.tasks[self.number]:
+            if tp.partition not in offsets and world.was_read(tp.partition):
+                world.stop("offsets_lost")
+                return False
             at = self.position[tp.partition] = offsets.get(tp.partition, 0)
             if at < world.source_starts[tp.partition]:
                 world.stop("source_data_lost")
@@ -143,21 +156,27 @@ class Task(Actor):
             if start < world.source_starts[partition]:
                 world.stop("source_data_lost")
                 raise OutOfRangeError
-            end = len(records) if limit is None else min(len(records), start + limit)
+            end = len(records)
+            if start == end:
+                continue
+            if limit is not None and start + limit < end:
+                end = start + limit
             if partition == world.slow_partition and not world.is_healing:
                 end = min(end, start + (limit is None))
             for _, bit, table in records[start:end]:
                 rows.setdefault(table, []).append(bit)
             self.position[partition] = end
+        if not rows:
+            return False
         for table, bits in rows.items():
             self.files += [(self.batch, event) for event in world.write_step(table, bits)]
-        self.batch += bool(rows)
-        return bool(rows)
+        self.batch += 1
+        return True
 
     def _answer(self, epoch: int, commit_id: Any) -> Iterator[bool]:
         world, log, tid = self.world, self.world.log, self.transactional_id
         is_held_back = self.backlog.is_full(0, has_pending=False)
-        asked_at_us = world.now_us
+        asked_at_us = world.now_us + self.clock_ahead_us
         ends = [len(records) for records in world.source]
         yield False
         if not is_held_back:  # a last read to the end; not all of it when it is interrupted
@@ -175,8 +194,10 @@ class Task(Actor):
         first = 0 if "batches numbered from nought" in world.bugs else sum(self.announced.values())
         transaction = log.begin(tid, epoch)
         yield False
+        number, headers = self.layout.number, EventHeaders()
         for batch, (table, data_files, delete_files) in self.files:
-            headers = EventHeaders(layout=self.layout.number, batch=first + batch, task=self.number)
+            if headers.batch != first + batch:
+                headers = EventHeaders(layout=number, batch=first + batch, task=self.number)
             written = DataWritten(commit_id, table, data_files, delete_files)
             log.produce(tid, epoch, transaction, written, headers)
             if world.flags & script.FOREIGN_GROUP and not world.pick(32) and not world.is_healing:
@@ -198,8 +219,11 @@ class Task(Actor):
         world = self.world
         known = self.claims[partition]
         start, end = self.announced[partition], self.position[partition]
+        until_us = world.now_us + self.clock_ahead_us + FUTURE_MAX_MS * 1000
+        if "records of the future move the claim" in world.bugs:
+            until_us *= 10**9
         for at_us, _, _ in world.source[partition][start:end]:
-            if known is None or at_us - world.disorder_us > known:
+            if at_us <= until_us and (known is None or at_us - world.disorder_us > known):
                 known = at_us - world.disorder_us
         if end_seen_us is not None and (known is None or end_seen_us - world.disorder_us > known):
             known = end_seen_us - world.disorder_us
@@ -211,14 +235,12 @@ class Leader(Actor):
     """Changes layouts in three steps: write, fence, ready."""
 
     kind = "leader"
+    is_quick = False
 
-    def _run(self) -> Iterator[bool]:
+    def _run(self) -> Generator[bool, None, None]:
         world = self.world
         old = world.config_log[-1]
-        partitions = [TopicPartition(TOPIC, p) for p in range(len(world.source))]
-        count = len(partitions) - world.pick(len(partitions)) * world.pick(2)
-        tasks = tuple(tuple(partitions[i::count]) for i in range(count))
-        layout = Layout("c", old.number + 1, tasks)
+        layout = world.new_layout(old.number + 1)
         world.config_log.append(layout)
         yield False
         if "layout change fences no task" not in world.bugs:
@@ -230,4 +252,47 @@ class Leader(Actor):
             for number in range(max(len(x.tasks) for x in known)):
                 world.log.init(f"g-c-{number}")
                 yield False
-        world.ready_layout = layout.number
+        world.note_read()
+        world.ready = layout
+
+
+class Keeper(Actor):
+    """Stores the offsets of a task that does not run again, as ``herder.offset_keeper`` does.
+
+    It writes under the task's id: what starts the task, or changes the layout, fences it.
+    """
+
+    kind = "keeper"
+    is_quick = False
+
+    def __init__(self, world: World, layout: Layout, number: int) -> None:
+        super().__init__(world)
+        self.layout = layout
+        self.number = number
+
+    def _run(self) -> Generator[bool, None, None]:
+        world, log, tid = self.world, self.world.log, f"g-c-{self.number}"
+        found: dict[int, int] = {}
+        if "kept offsets are read before the fence" in world.bugs:
+            found = self._committed()
+            yield False
+        epoch = log.init(tid)
+        yield False
+        if "offset keeper does not look at the layout" not in world.bugs and (
+            world.config_log[-1] is not self.layout or world.ready is not self.layout
+        ):
+            return
+        found = found or self._committed()
+        yield False
+        transaction = log.begin(tid, epoch)
+        yield False
+        stored = dict(log.groups[GROUP])
+        log.commit(tid, epoch, transaction, GROUP, found)
+        world.counts["offsets kept"] += 1
+        if any(stored.get(partition, at) > at for partition, at in found.items()):
+            world.violation(f"source offsets went back {stored} -> {found}")
+
+    def _committed(self) -> dict[int, int]:
+        stored = self.world.log.groups[GROUP]
+        own = [tp.partition for tp in self.layout.tasks[self.number]]
+        return {partition: stored[partition] for partition in own if partition in stored}

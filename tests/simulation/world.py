@@ -19,10 +19,11 @@ from coordinator.kernel import Kernel
 from tests.simulation import checks, faults, script, table_faults
 from tests.simulation.catalog import Base, ConflictError, Snapshot, Table, UnknownError
 from tests.simulation.coordinator import Coordinator
-from tests.simulation.kafka import Log, LostAnswerError
-from tests.simulation.task import TOPIC, Actor, Leader, Task
+from tests.simulation.kafka import GROUP, Log, LostAnswerError
+from tests.simulation.task import TOPIC, Actor, Keeper, Leader, Task
 
 HEAL_TURNS_MAX = 400
+FUTURE_US = 10**12
 TABLES = ("a", "b", "c")
 _A, _C, _MASK = 6364136223846793005, 1442695040888963407, (1 << 64) - 1
 
@@ -51,7 +52,7 @@ class World:
     ) -> None:
         self.moves = moves
         self.flags = flags = moves[0]
-        self.state = flags >> 24
+        self.state = flags >> script.KINDS_BITS
         self.bugs = bugs
         self.kernel_class = kernel_class
         self.counts: Counter[str] = Counter()
@@ -71,7 +72,6 @@ class World:
         self.slow_partition = self.pick(5) if self.pick(2) else len(self.source)
         self.incarnations: Counter[int] = Counter()  # of tasks by number
         self.sessions = 0  # of coordinators
-        self.bits = 0
         self.place_of_bit: list[tuple[int, int]] = []
         self.routed = [0, 0, 0]
         self.key_bits: dict[int, int] = {}
@@ -98,14 +98,19 @@ class World:
             for n, t in self.tables.items()
         }
         self.late: list[tuple[int, Table, int, int | None, int, Any]] = []
-        self.config_log = [self._layout(1)]
-        self.ready_layout = self.told_layout = 1
+        self.config_log = [self.new_layout(1)]
+        self.ready = self.config_log[0]
+        self.told_layout = 1
+        self.source_floor: set[int] = set()  # partitions that were read, by the config topic
         self.tasks: list[Task] = []
         self.coordinators: list[Coordinator] = []
         self.leader: Leader | None = None
+        self.keeper: Keeper | None = None
         faults.set_up(self)
+        self.note_read()
 
-    def _layout(self, number: int) -> Layout:
+    def new_layout(self, number: int) -> Layout:
+        """The partitions as they are, dealt to a number of tasks."""
         partitions = tuple(TopicPartition(TOPIC, p) for p in range(len(self.source)))
         count = len(partitions) - self.pick(len(partitions)) * self.pick(2)
         return Layout("c", number, tuple(partitions[i::count] for i in range(count)))
@@ -119,8 +124,8 @@ class World:
 
     def pick(self, count: int) -> int:
         """A number below ``count``, from the chance of the current move."""
-        self.state = (self.state * _A + _C) & _MASK
-        return (self.state >> 33) % count
+        self.state = state = self.state * _A + _C & _MASK
+        return (state >> 33) % count
 
     def new_id(self) -> int:
         """A fresh identity."""
@@ -129,12 +134,15 @@ class World:
 
     def produce(self, partition: int) -> None:
         """One source record; it may be a little older than those before it."""
-        at_us = self.now_us - (self.pick(self.disorder_us) if self.disorder_us else 0)
+        at_us = self.now_us - self.pick(self.disorder_us)
+        if self.flags & script.FUTURE and not self.pick(8):
+            self.counts["record of the future"] += 1
+            at_us += FUTURE_US
         table = self.pick(3)
-        bit = 1 << self.bits
-        self.bits += 1
-        self.place_of_bit.append((partition, len(self.source[partition])))
-        self.source[partition].append((at_us, bit, table))
+        bit = 1 << len(self.place_of_bit)
+        records = self.source[partition]
+        self.place_of_bit.append((partition, len(records)))
+        records.append((at_us, bit, table))
         self.routed[table] |= bit
         if self.tables[TABLES[table]].is_upsert:
             key = partition * 2 + self.pick(2)
@@ -264,7 +272,8 @@ class World:
         checks.check_commit(self, table, parent, snapshot, content)
         table.put_own(snapshot, content.offsets_text, content.topic_id)
         self.counts["commits"] += 1
-        self.say(f"commit of {table.name}: {self.named(snapshot.added)}")
+        if self.trace is not None:
+            self.say(f"commit of {table.name}: {self.named(snapshot.added)}")
 
     def check_claim(self, vtts: int, partitions: frozenset[int]) -> None:
         """A CommitComplete claims a VTTS for all tables."""
@@ -287,6 +296,20 @@ class World:
             for _, added, _ in envelope.event.payload.data_files:  # type: ignore[union-attr] # DataWritten
                 self.given_up[name] |= added
 
+    def note_read(self) -> None:
+        """The leader writes into the config topic which partitions have source offsets."""
+        self.source_floor |= self.log.groups[GROUP].keys()
+
+    def was_read(self, partition: int) -> bool:
+        """Whether a partition without an offset may not start from the reset policy."""
+        if "lost source offsets start from the policy" in self.bugs:
+            return False
+        if partition in self.source_floor:
+            return True
+        if self.source_floor and "a floor makes announcements count no more" in self.bugs:
+            return False
+        return partition in self.log.announced_partitions()
+
     # ------------------------------------------------------------------ schedule
 
     def run(self) -> None:
@@ -296,12 +319,13 @@ class World:
             ViolationError: a promise was broken.
         """
         try:
-            names = script.moves_of(self.flags)
-            moves = faults.MOVES
+            moves, flags, by_byte = faults.MOVES, self.flags, script.BY_BYTE
             for number in self.moves[1:]:
                 self.state = number
                 self.now_ms += number >> 56 & 7
-                name = names[number & 255]
+                name, kind = by_byte[number & 255]
+                if kind and not flags & kind:
+                    name = "step"
                 if self.trace is not None:
                     self.say(f"-- {name}")
                 if name == "step":
@@ -319,21 +343,36 @@ class World:
             self.stopped = e.code
             self.count("stopped: invariant, for control events are gone")
         checks.check_end(self)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Break the circles, so that a run is freed at once: a collector costs a fifth."""
+        for actor in (*self.tasks, *self.coordinators):
+            actor.end()
+        for one in (self.leader, self.keeper):
+            if one is not None:
+                one.end()
+        self.leader = self.keeper = None
+        self.tasks, self.coordinators, self.late = [], [], []
 
     def _step(self, effects: int, who: int) -> None:
         actors = self.actors()
         if actors:
             actor = actors[who % len(actors)]
-            actor.step(effects if actor is not self.leader else 1)
+            actor.step(effects if actor.is_quick else 1)
         else:
             self.supervise()
 
     def actors(self) -> list[Actor]:
         """Who can do something."""
-        everyone: list[Actor] = [*self.tasks, *self.coordinators]
-        if self.leader is not None:
-            everyone.append(self.leader)
-        return [a for a in everyone if a.is_alive and not a.is_paused]
+        found: list[Actor] = [
+            a for a in (*self.tasks, *self.coordinators) if a.is_alive and not a.is_paused
+        ]
+        if self.leader is not None and self.leader.is_alive:
+            found.append(self.leader)
+        if self.keeper is not None and self.keeper.is_alive and not self.keeper.is_paused:
+            found.append(self.keeper)
+        return found
 
     def supervise(self) -> None:
         """Start what should run and does not; what is paused counts as gone."""
@@ -342,7 +381,7 @@ class World:
             return
         self.tasks = [t for t in self.tasks if t.is_alive]
         self.coordinators = [c for c in self.coordinators if c.is_alive]
-        ready = self.config_log[self.ready_layout - 1]
+        ready = self.ready
         running = {
             t.number for t in self.tasks if not t.is_paused and t.layout.number == ready.number
         }
@@ -363,11 +402,13 @@ class World:
         table_faults.mend_all(self)
         for zombie in (*self.tasks, *self.coordinators):
             zombie.is_paused = False
+        if self.keeper is not None:
+            self.keeper.is_paused = False
         for turn in range(HEAL_TURNS_MAX):
             self.now_ms += 4
             self.state = turn
             for actor in self.actors():
-                actor.step(40)
+                actor.step(40 if actor.is_quick else 1)
             faults.finish_layout(self)
             if not turn % 4:
                 self.log.time_out()
