@@ -243,7 +243,8 @@ def retain(world: World) -> None:
     """Retention deletes control events that the group has passed."""
     partition = world.pick(len(world.log.entries))
     offset = world.log.groups[CONTROL_GROUP].get(partition, 0)
-    if offset > world.log.starts[partition]:
+    # a partition may be known by its announcements alone
+    if offset > world.log.starts[partition] and "offsets_lost" not in world.happened:
         world.count("control events deleted, done with")
         world.log.truncate(partition, offset)
 
@@ -255,7 +256,7 @@ def lose_control_events(world: World) -> None:
     stored = log.groups[CONTROL_GROUP].get(partition)
     end = log.stable_end(partition)
     low = max(stored or 0, log.starts[partition])
-    if end <= low or world.pick(3):
+    if end <= low or world.pick(3) or "offsets_lost" in world.happened:
         return
     before = checks.waiting(world)
     log.truncate(partition, low + 1 + world.pick(end - low))
@@ -270,7 +271,7 @@ def lose_control_events(world: World) -> None:
 
 def create_topic_again(world: World) -> None:
     """The control topic is deleted and made anew."""
-    if "control_log_reset" in world.happened or world.pick(2):
+    if world.happened & {"control_log_reset", "offsets_lost"} or world.pick(2):
         return
     for name, announced in checks.waiting(world).items():
         world.gone[name] |= announced
