@@ -27,7 +27,7 @@ def test_a_frozen_server_does_not_hold_us_for_ever(
     name = unique_name("frozen")
     separator = "&" if "?" in postgres else "?"
     uri = f"{postgres}{separator}{urlencode({'application_name': name})}"
-    limits = {"rest.client.socket-timeout-ms": "1000"}
+    limits = {"rest.client.socket-timeout-ms": "5000"}
     gateway = open_catalog("iceberg", {**sql_catalog_properties, **limits, "uri": uri})
     table = gateway.create(("db", name), SCHEMA).name()
     backends = _backends(postgres, name)

@@ -141,7 +141,9 @@ def test_what_a_regex_brought_in_and_went_begins_anew(
     node.running("c", 1)
     node.until(lambda: node.layouts("c")[0].partitions == {(first, 0), (gone, 0)})
     node.end()
+    before = len(node.commands("worker", "c"))
     node.start(*dies)
+    node.until(lambda: len(node.commands("worker", "c")) > before)  # it has looked at the topics
     admin.delete_topic(gone)
     if dies:
         assert node.process.wait(TIMEOUT_S) == -signal.SIGKILL
