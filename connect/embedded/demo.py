@@ -37,7 +37,7 @@ from connect.layout import TopicPartition
 
 CONNECTOR_FILE = "payments-fanout.json"
 PARTITIONS = 4
-STALL_TIMEOUT_MS = 120_000  # Spark's first start is the longest time in which nothing moves
+STALL_TIMEOUT_MS = 300_000  # Spark's first start is the longest time in which nothing moves
 POLL_INTERVAL_S = 0.5
 REQUEST_TIMEOUT_S = 30
 LEADER_TRIES = 50

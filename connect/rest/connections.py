@@ -113,6 +113,10 @@ class Connections:
         elif not idle:
             del self._idle[found.source]
 
+    def holds(self, number: int) -> bool:
+        """Whether a connection, by its file number, has not been given up."""
+        return number in self._by_number
+
     def leave(self, gone: AcceptedSocket) -> None:
         """Forget a connection; one that is not registered changes nothing."""
         number = gone.fileno()

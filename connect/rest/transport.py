@@ -61,7 +61,14 @@ class GuardedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came: watch a head that has begun, until it is whole."""
+        """Bytes came: watch a head that has begun, until it is whole.
+
+        What arrived on a connection before it was given up is not served: else one address that
+        sends many requests at once would use up the places of all callers.
+        """
+        if not self.open_connections.holds(self._number):
+            self._cut_off()
+            return
         super().data_received(data)
         self._watch()
 

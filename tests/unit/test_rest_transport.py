@@ -213,6 +213,35 @@ def test_a_client_that_reads_nothing_is_cut_off() -> None:
         ended.set()
 
 
+def test_what_was_given_up_is_not_served() -> None:
+    """Requests on connections that made room for newer ones take no place among those served."""
+    is_blocked, may_go = threading.Event(), threading.Event()
+    served: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        del receive
+        if scope["path"] == "/block":  # nobody is accepted meanwhile
+            is_blocked.set()
+            may_go.wait(60)
+        served.append(scope["path"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    get = "GET /{} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    with (
+        RestServer(app, is_guarded=True, connections=Connections(of_source=3)) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=60) as blocking,
+    ):
+        blocking.sendall(get.format("block").encode())
+        assert is_blocked.wait(60)
+        with held(server, 8, "127.0.0.2") as crowd:
+            for number, one in enumerate(crowd):
+                one.sendall(get.format(number).encode())
+            may_go.set()
+            wait_for(lambda: len(served) >= 4 and len(server.connections) == 0)
+    assert sorted(served) == ["/5", "/6", "/7", "/block"]
+
+
 @contextmanager
 def held(server: RestServer, count: int, source: str) -> Iterator[list[socket.socket]]:
     """Connections from an address that send nothing."""
