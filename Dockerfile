@@ -23,6 +23,8 @@ USER icefloe
 ENV ICEFLOE_CACHE_DIR=/var/lib/icefloe/cache PYTHONUNBUFFERED=1
 # what the worker puts beside Spark's own jars, checked against the lock file
 RUN python -m connect.embedded.jars resolve spark-kafka iceberg-spark
+# a worker that was killed is back in half the time
+RUN python -m worker.archiving
 WORKDIR /var/lib/icefloe
 VOLUME /var/lib/icefloe/state
 STOPSIGNAL SIGTERM

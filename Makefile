@@ -25,12 +25,12 @@ FIND_PYTHON := for p in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
   $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
   && echo $$p && break; done
 
-.PHONY: help setup clients jars demo test unit attack bench bench-peer golden java-records sim faults lint fmt lock sbom audit-dependencies docs site clean
+.PHONY: help setup clients jars classes demo test unit attack bench bench-peer golden java-records sim faults lint fmt lock sbom audit-dependencies docs site clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: $(STAMP) jars ## environment from the lock file, this package, the jars; nothing when complete
+setup: $(STAMP) jars classes ## environment from the lock file, this package, the jars; nothing when complete
 
 $(STAMP): requirements/dev.lock pyproject.toml
 	@python="$$($(FIND_PYTHON) || true)"; \
@@ -53,6 +53,11 @@ $(CLIENTS)/.complete: requirements/clients.lock | $(STAMP)
 
 jars: $(STAMP)
 	@$(BIN)/python -m connect.embedded.jars resolve > /dev/null
+
+# Workers start without it as well, only slower.
+classes: jars
+	@$(BIN)/python -m worker.archiving --missing > /dev/null \
+	  || echo "setup: no archive of Spark's classes could be made; workers start slower" >&2
 
 demo: setup ## a million payments through broker, Spark and catalog into checked tables
 	@$(BIN)/icefloe demo --records $(RECORDS) $(DEMO_ARGS)

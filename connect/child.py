@@ -31,7 +31,6 @@ from connect.reach import Reach, install
 from connect.secret_values import KNOWN
 from connect.signals import on_signals
 
-DESCRIPTOR_VARIABLE = "ICEFLOE_IPC_FD"
 TRACE_CHARACTERS_MAX = 16_384
 _FINAL = (ConfigError, DataLost, Fenced, InvariantViolation)
 
@@ -65,18 +64,17 @@ class Child:
         self.channel = channel
 
     @classmethod
-    def from_environment(cls) -> Child:
-        """The pipe whose descriptor the node put into the environment.
+    def of(cls, channel: Channel | None) -> Child:
+        """The child at this end of the pipe.
 
         Raises:
-            ConfigError: not started by a node.
+            ConfigError: None: not started by a node.
         """
-        descriptor = os.environ.pop(DESCRIPTOR_VARIABLE, None)
-        if descriptor is None:
+        if channel is None:
             raise ConfigError(
                 "this process is started by a node (icefloe node), not by hand", code="not_a_child"
             )
-        return cls(Channel.inherited(int(descriptor)))
+        return cls(channel)
 
     def ready(self) -> None:
         """Say that commands can be taken."""
@@ -121,17 +119,18 @@ class Serving:
     stopping: threading.Event
 
 
-def begin(process: str) -> Serving | None:
+def begin(process: str, channel: Channel | None) -> Serving | None:
     """Logs, pipe, signals and configuration of a child; None when it was ended before it began.
 
     Args:
         process: ``worker`` or ``coordinator``, for its logs.
+        channel: the pipe to the node; None where the process was not started by one.
 
     Raises:
         ConfigError: not started by a node, or the node speaks otherwise than expected.
     """
     logs.configure(process)
-    child = Child.from_environment()
+    child = Child.of(channel)
     stopping = threading.Event()
 
     def on_signal() -> None:

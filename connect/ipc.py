@@ -40,11 +40,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+DESCRIPTOR_VARIABLE = "ICEFLOE_IPC_FD"
 LINE_BYTES_MAX = 16 * 1024 * 1024
 
 
@@ -55,6 +57,13 @@ class Channel:
         self._socket = end
         self._reader = end.makefile("rb")
         self._lock = threading.Lock()
+        self._first: dict[str, Any] | None = None
+
+    @classmethod
+    def from_node(cls) -> Channel | None:
+        """The pipe whose descriptor the node put into the environment; None when there is none."""
+        descriptor = os.environ.pop(DESCRIPTOR_VARIABLE, None)
+        return None if descriptor is None else cls.inherited(int(descriptor))
 
     @classmethod
     def inherited(cls, descriptor: int) -> Channel:
@@ -71,8 +80,16 @@ class Channel:
             return False
         return True
 
+    def first(self) -> dict[str, Any]:
+        """The first message, which ``receive`` gives again; empty when the other side is gone."""
+        self._first = next(self.receive(), None)
+        return self._first or {}
+
     def receive(self) -> Iterator[dict[str, Any]]:
         """Messages until the other side is gone."""
+        if self._first is not None:
+            first, self._first = self._first, None
+            yield first
         while True:
             try:
                 line = self._reader.readline(LINE_BYTES_MAX)

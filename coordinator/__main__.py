@@ -10,12 +10,13 @@ import sys
 from connect import metrics
 from connect.child import begin
 from connect.clock import SystemClock
+from connect.ipc import Channel
 from coordinator.hosting import Host
 
 
 def main() -> int:
     """Serve the node until it says so, goes away, or SIGTERM comes."""
-    serving = begin("coordinator")
+    serving = begin("coordinator", Channel.from_node())
     if serving is None:
         return 0
     host = Host(serving.child, serving.node, serving.providers, SystemClock())

@@ -7,7 +7,9 @@ Rules of this file:
   one that does not fit its class path.
 - A JVM ends in a crash where an archive is cut off, so its length is in its name, too: one that
   has another length is not used.
-- None is made unasked: that takes a minute and 150 MB. See ``worker.archiving``.
+- ``make setup`` and the image's build make one, see ``worker.archiving``. A worker never does: that
+  takes a minute and 200 MB.
+- A session without one starts as well, only slower.
 
 Source:
     JDK 17, ``java`` tool reference: application class data sharing. Figures in
@@ -17,12 +19,15 @@ Source:
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import pyspark
 
-from connect.embedded.jars import cache_dir, pyspark_jars_dir
+from connect.embedded.jars import cache_dir, pyspark_jars_dir, read_lock
 from connect.embedded.java import find_java
+
+_CONTENT = "2"  # another number where the archive is to hold other classes
 
 
 def archive_dir(cache: Path | None = None) -> Path:
@@ -31,8 +36,10 @@ def archive_dir(cache: Path | None = None) -> Path:
 
 
 def archive_stem() -> str:
-    """Begin of an archive's name: says for which Java and which Spark."""
-    parts = (str(find_java().resolve()), pyspark.__version__, str(pyspark_jars_dir()))
+    """Begin of an archive's name: says for which Java, Spark and Kafka source."""
+    source = json.dumps(read_lock()["spark-kafka"], sort_keys=True)
+    java, spark = str(find_java().resolve()), pyspark.__version__
+    parts = (java, spark, str(pyspark_jars_dir()), source, _CONTENT)
     return f"spark-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}"
 
 

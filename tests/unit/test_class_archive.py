@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from worker.class_archive import archive_dir, archive_options, archive_stem, find_archive, keep
@@ -13,6 +14,14 @@ def put(cache: Path, name: str, size: int = 10) -> Path:
     file = archive_dir(cache) / name
     file.write_bytes(b"x" * size)
     return file
+
+
+def test_setup_and_image_make_an_archive() -> None:
+    """A worker never makes one itself, so it must be there before the first starts."""
+    makefile, dockerfile = (Path(name).read_text() for name in ("Makefile", "Dockerfile"))
+    assert re.search(r"^setup: .*\bclasses\b", makefile, re.MULTILINE)
+    assert "-m worker.archiving --missing" in makefile
+    assert "\nRUN python -m worker.archiving\n" in dockerfile
 
 
 def test_without_an_archive_nothing_is_asked_of_the_jvm(tmp_path: Path) -> None:

@@ -237,6 +237,34 @@ def test_java_options_of_a_node_leave_temporary_files_where_they_are_removed(
     assert default.endswith(" -Db=2")
 
 
+def test_a_local_session_has_the_kafka_source_on_its_class_path(tmp_path: Path) -> None:
+    """There an archive of classes may hold it; a remote master gets it by ``spark.jars``."""
+    jars = [Path("/j/a.jar"), Path("/j/b.jar")]
+
+    def made(**node: str) -> dict[str, str]:
+        return settings(node, folder=tmp_path, scratch=tmp_path, jars=jars, cores=1)
+
+    local = made()
+    assert local["spark.driver.extraClassPath"] == "/j/a.jar:/j/b.jar"
+    assert "spark.jars" not in local
+    own = made(**{"spark.driver.extraClassPath": "/own/*", "spark.jars": "/own/c.jar"})
+    assert own["spark.driver.extraClassPath"] == "/own/*:/j/a.jar:/j/b.jar"
+    assert own["spark.jars"] == "/own/c.jar"
+    remote = made(**{"spark.master": "spark://h:7077", "spark.authenticate": "false"})
+    assert remote["spark.jars"] == "/j/a.jar,/j/b.jar"
+    assert "spark.driver.extraClassPath" not in remote
+
+
+def test_java_options_of_a_node_keep_the_archive_of_classes(tmp_path: Path) -> None:
+    """The archive's options stand where the node's own do not replace them."""
+    given = {"spark.driver.extraJavaOptions": "-Da=1", "spark.driver.defaultJavaOptions": "-Db=2"}
+    options = ["-XX:SharedArchiveFile=/a.jsa"]
+    made = settings(
+        given, folder=tmp_path, scratch=tmp_path, jars=[], cores=1, java_options=options
+    )
+    assert made["spark.driver.defaultJavaOptions"].endswith("-XX:SharedArchiveFile=/a.jsa -Db=2")
+
+
 def test_archives_leave_the_module_path() -> None:
     """Spark's archives go, the standard library's stays."""
     path = ["", "/x/pyspark.zip", "/x/py4j-src.zip", "/x/a.jar", "/lib/python311.zip", "/lib/y"]

@@ -1,0 +1,92 @@
+"""A worker process at work: one Spark session and the tasks of many connectors."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import structlog
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from connect import metrics
+from connect.child import begin
+from connect.clock import SystemClock
+from connect.ipc import Channel
+from worker.hosting import Host
+from worker.opening import Opening
+from worker.runner import make_runner
+from worker.session import Session
+from worker.warm_up import warm_up
+from worker.wiring import Wiring
+
+METRICS_INTERVAL_S = 1
+EXIT_SPARK_DIED = 70
+
+log = structlog.get_logger("worker")
+
+
+def serve(channel: Channel | None, opening: Opening | None) -> int:
+    """Serve the node until it says so, goes away, or SIGTERM comes; return the exit status.
+
+    Args:
+        channel: the pipe to the node; None where the process was not started by one.
+        opening: the session that is being opened; None opens it now.
+
+    Raises:
+        ConfigError: not started by a node, or as ``open_session``.
+        RetriableError: as ``open_session``.
+    """
+    serving = begin("worker", channel)
+    if serving is None:
+        if opening is not None:
+            opening.result().close()
+        return 0
+    child, node, providers = serving.child, serving.node, serving.providers
+    if opening is None:
+        opening = Opening(providers.resolve_all(node.spark_properties), node.state_dir)
+    session = opening.result()
+    wiring = Wiring(
+        node=providers.resolve_all(node.properties),
+        node_group_id=node.group_id,
+        config_topic=node.config_topic,
+        session=session,
+        clock=SystemClock(),
+        runner=make_runner,
+        report=lambda _state, _error: None,
+    )
+    host = Host(child, node, providers, wiring)
+    threading.Thread(target=_watch, args=(session, serving.stopping), daemon=True).start()
+    metrics.start_reporting(child.channel)
+    threading.Thread(target=_measure, args=(host, serving.stopping), daemon=True).start()
+    child.ready()
+    threading.Thread(target=_warm_up, args=(session, serving.stopping), daemon=True).start()
+    host.units.start_inventory()
+    for command in serving.commands:
+        host.handle(command)
+    if not host.shutdown(node.drain_grace_ms):
+        log.warning("tasks did not end within the grace", grace_ms=node.drain_grace_ms)
+    session.close()
+    return 0
+
+
+def _warm_up(session: Session, stopping: threading.Event) -> None:
+    """Do the first batch's work beside the tasks, which open meanwhile."""
+    try:
+        warm_up(session.of_rows)
+    except (PySparkException, Py4JError) as e:
+        if not stopping.is_set():
+            log.warning("warm-up failed, the first batch takes longer", error=str(e))
+
+
+def _watch(session: Session, stopping: threading.Event) -> None:
+    """End the process when Spark's JVM is gone: no task can work, and the node starts us anew."""
+    session.wait_for_jvm()
+    if not stopping.is_set():
+        log.error("the JVM of Spark ended")
+        os._exit(EXIT_SPARK_DIED)
+
+
+def _measure(host: Host, stopping: threading.Event) -> None:
+    while not stopping.wait(METRICS_INTERVAL_S):
+        host.measure()
