@@ -22,9 +22,9 @@ RUN useradd --create-home --uid 10001 icefloe && install -d -o icefloe /var/lib/
 USER icefloe
 ENV ICEFLOE_CACHE_DIR=/var/lib/icefloe/cache PYTHONUNBUFFERED=1
 # what the worker puts beside Spark's own jars, checked against the lock file
-RUN python -m connect.embedded.jars resolve spark-kafka iceberg-spark
+RUN python -m connect.jvm.jars resolve spark-kafka iceberg-spark
 # a worker that was killed is back in half the time
-RUN python -m worker.archiving
+RUN python -m worker.spark.archiving
 WORKDIR /var/lib/icefloe
 VOLUME /var/lib/icefloe/state
 STOPSIGNAL SIGTERM

@@ -52,11 +52,11 @@ $(CLIENTS)/.complete: requirements/clients.lock | $(STAMP)
 	@touch $@
 
 jars: $(STAMP)
-	@$(BIN)/python -m connect.embedded.jars resolve > /dev/null
+	@$(BIN)/python -m connect.jvm.jars resolve > /dev/null
 
 # Workers start without it as well, only slower.
 classes: jars
-	@$(BIN)/python -m worker.archiving --missing > /dev/null \
+	@$(BIN)/python -m worker.spark.archiving --missing > /dev/null \
 	  || echo "setup: no archive of Spark's classes could be made; workers start slower" >&2
 
 demo: setup ## a million payments through broker, Spark and catalog into checked tables
@@ -101,11 +101,11 @@ bench-peer: setup ## formats x shapes x modes x tables beside the Java sink, an 
 	@$(BIN)/python -m tests.bench.peer $(PEER_ARGS)
 
 docs: $(STAMP) ## write the generated pages anew
-	@$(BIN)/python -m connect.config.docs docs/reference/configuration.md
-	@$(BIN)/python -m connect.config.converter_pages docs/reference/converters
-	@$(BIN)/python -m connect.config.json_schema > docs/reference/connector.schema.json
-	@$(BIN)/python -m connect.transforms.docs docs/reference/transforms
-	@$(BIN)/python -m connect.metrics_docs > docs/reference/metrics.md
+	@$(BIN)/python -m connect.generated_docs.configuration_page docs/reference/configuration.md
+	@$(BIN)/python -m connect.generated_docs.converter_pages docs/reference/converters
+	@$(BIN)/python -m connect.generated_docs.connector_schema > docs/reference/connector.schema.json
+	@$(BIN)/python -m connect.generated_docs.transform_pages docs/reference/transforms
+	@$(BIN)/python -m connect.generated_docs.metrics_page > docs/reference/metrics.md
 
 lock: ## resolve dependencies and jars anew, with check sums
 	@$(UV) pip compile pyproject.toml --quiet --generate-hashes --no-header \
@@ -117,7 +117,7 @@ lock: ## resolve dependencies and jars anew, with check sums
 	@$(UV) pip compile requirements/audit.in --quiet --generate-hashes --no-header \
 	  --python-version 3.11 -o requirements/audit.lock
 	@$(MAKE) setup
-	@$(BIN)/python -m connect.embedded.jars lock
+	@$(BIN)/python -m connect.jvm.jars lock
 
 sbom: $(STAMP) ## packages and jars of a node as CycloneDX, from the lock files: build/sbom.cdx.json
 	@$(BIN)/python .ci/dependencies.py sbom

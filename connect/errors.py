@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any, ClassVar
 
-from connect.foreign_text import is_hidden
+from connect.redaction.foreign_text import is_hidden
 
 
 class ExitStatus(IntEnum):

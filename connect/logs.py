@@ -3,7 +3,7 @@
 Rules of this file:
 - A line is one JSON object; control characters of values are escaped (JSON does that for C0,
   ``ensure_ascii`` for the rest), so a record producer cannot forge a line or colour a terminal.
-- Secrets that the process has resolved are masked (``connect.secret_values``).
+- Secrets that the process has resolved are masked (``connect.redaction.secret_values``).
 - Record content is never logged above DEBUG, and not by this module's defaults at all.
 - Levels are the standard library's, per logger name; ``/admin/loggers`` changes them at run time.
 """
@@ -20,7 +20,7 @@ from typing import IO, Any, TextIO, cast
 
 import structlog
 
-from connect.secret_values import KNOWN
+from connect.redaction.secret_values import KNOWN
 
 _NUMBERS = {
     "debug": logging.DEBUG,

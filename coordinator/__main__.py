@@ -1,17 +1,17 @@
 """``python -m coordinator``: the coordinators of many connectors in one process.
 
-Started by a node over a private pipe; see ``connect.ipc`` for the messages.
+Started by a node over a private pipe; see ``connect.processes.ipc`` for the messages.
 """
 
 from __future__ import annotations
 
 import sys
 
-from connect import metrics
-from connect.child import begin
 from connect.clock import SystemClock
-from connect.ipc import Channel
-from coordinator.hosting import Host
+from connect.metrics import process_metrics
+from connect.processes.child_main import begin
+from connect.processes.ipc import Channel
+from coordinator.host import Host
 
 
 def main() -> int:
@@ -20,7 +20,7 @@ def main() -> int:
     if serving is None:
         return 0
     host = Host(serving.child, serving.node, serving.providers, SystemClock())
-    metrics.start_reporting(serving.child.channel)
+    process_metrics.start_reporting(serving.child.channel)
     serving.child.ready()
     host.units.start_inventory()
     for command in serving.commands:

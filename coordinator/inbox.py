@@ -15,16 +15,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from connect.errors import DataLost, RetriableError
-from connect.gateways.kafka import LogReader
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import TopicPartition
-from connect.records import KafkaRecord
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_clients import LogReader
+from connect.model.layout import TopicPartition
+from connect.model.records import KafkaRecord
 from control_schemas.codec import decode
 from control_schemas.errors import MalformedEvent
 from control_schemas.headers import decode_headers
 from control_schemas.legacy import legacy_event
-from coordinator.effects import Advanced, Envelope, EnvelopeRead
-from coordinator.waiting import records_in
+from coordinator.kernel.effects import Advanced, Envelope, EnvelopeRead
+from coordinator.uncommitted_report import records_in
 
 
 def start_offsets(

@@ -20,7 +20,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from connect.embedded.stack import Stack
-from connect.rest.auth import hashed_password, new_token
+from connect.node.rest.auth import hashed_password, new_token
 from tests.running_stack import RunningStack
 
 CANARIES = {

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from typer.testing import CliRunner
 
-from connect import cli
+from connect.cli import main
+from connect.cli.terminal import plain
 from connect.errors import IcefloeError
-from connect.terminal import plain
 
 
 class Said(NamedTuple):
@@ -25,13 +25,13 @@ class Said(NamedTuple):
 
 
 def icefloe(*arguments: str) -> Said:
-    """Run a command; its error becomes a status and a line, as in ``connect.cli.main``.
+    """Run a command; its error becomes a status and a line, as in ``connect.cli.main.main``.
 
     Raises:
         Exception: a bug, as the command raised it.
     """
-    cli.add_commands([*arguments])
-    done = CliRunner().invoke(cli.app, arguments)
+    main.add_commands([*arguments])
+    done = CliRunner().invoke(main.app, arguments)
     stderr = done.stderr
     status = done.exit_code
     if isinstance(done.exception, IcefloeError):

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from connect.embedded import jars
 from connect.embedded.broker import Broker
-from connect.secret_values import KNOWN
+from connect.jvm import jars
+from connect.redaction.secret_values import KNOWN
 from tests.stack import RestCatalog, S3Server, Topics, postgres_server
 
 # how long an example takes says something of the machine, nothing of the code
@@ -20,7 +20,7 @@ settings.register_profile("icefloe", deadline=None, suppress_health_check=[Healt
 settings.load_profile("icefloe")
 
 if TYPE_CHECKING:  # importing it takes pyspark, which most tests do not need
-    from worker.session import Session
+    from worker.spark.session import Session
 
 
 def pytest_collection_finish() -> None:
@@ -102,7 +102,7 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]
 
     It also has Iceberg's runtime, for tests that read tables with it.
     """
-    from worker.session import open_session
+    from worker.spark.session import open_session
 
     libraries = [*jars.resolve("spark-kafka"), *jars.resolve("iceberg-spark")]
     properties = {

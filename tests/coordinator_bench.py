@@ -15,10 +15,10 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
 
 from connect.clock import SystemClock
-from connect.control_log import OWN_PARTITION
-from connect.gateways.catalog import CatalogGateway, open_catalog
-from connect.gateways.kafka import LogReader, Message, TransactionalProducer
-from connect.layout import Layout, TopicPartition
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.gateways.kafka.kafka_clients import LogReader, Message, TransactionalProducer
+from connect.model.layout import Layout, TopicPartition
+from connect.protocol.control_topic import OWN_PARTITION
 from control_schemas.codec import decode, encode
 from control_schemas.events import (
     DataComplete,
@@ -30,8 +30,8 @@ from control_schemas.events import (
     TopicPartitionOffset,
 )
 from control_schemas.headers import encode_headers
-from coordinator.effects import RoundEnded
-from coordinator.shell import ConnectorCoordinator, Wiring
+from coordinator.coordinator import ConnectorCoordinator, Wiring
+from coordinator.kernel.effects import RoundEnded
 from tests.stack import unique_name
 from tests.tables import connector, reference, written_file
 

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Producer
 
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import TopicPartition
-from worker.drain import Drain, as_arrow
-from worker.rounds import Slice
-from worker.session import Session
-from worker.source import source_options
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import TopicPartition
+from worker.spark.session import Session
+from worker.spark.source_options import source_options
+from worker.task.read_ledger import Slice
+from worker.task.source_reader import Drain, as_arrow
 
 COLUMNS = ("partition", "offset", "value")
 _ids = itertools.count()

@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from connect.child import Child
 from connect.errors import Fenced, RetriableError
-from connect.herder.backoff import BackoffPolicy
-from connect.herder.handover import Handover
-from connect.herder.reconciliation import Reconciliation
-from connect.herder.runs import Run, Unit, Wanted
-from connect.hosted import INVENTORY_INTERVAL_S, HostedUnit, HostedUnits
-from connect.layout import TopicPartition, spread
+from connect.model.layout import TopicPartition, spread
+from connect.node.herder.child_assignments import Handover
+from connect.node.herder.reconciliation import Reconciliation
+from connect.node.herder.units import Run, Unit, Wanted
+from connect.processes.backoff import BackoffPolicy
+from connect.processes.child_main import Child
+from connect.processes.hosted_units import INVENTORY_INTERVAL_S, HostedUnit, HostedUnits
 
 CONNECTORS = ("a", "b", "c")
 STEP_MS = 100

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from connect.embedded import jars
-from connect.embedded.java import find_java
+from connect.jvm import jars
+from connect.jvm.java import find_java
 from tests.golden.records_rules import Case
 
 SOURCES = Path(__file__).parent / "java" / "records"

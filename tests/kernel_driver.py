@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from connect.layout import Layout, TopicPartition
+from connect.model.layout import Layout, TopicPartition
 from control_schemas.events import (
     DataComplete,
     DataWritten,
@@ -14,7 +14,8 @@ from control_schemas.events import (
     TableReference,
     TopicPartitionOffset,
 )
-from coordinator.effects import (
+from coordinator.kernel.commit_round import KernelSettings
+from coordinator.kernel.effects import (
     CompletionSent,
     Effect,
     Envelope,
@@ -27,8 +28,7 @@ from coordinator.effects import (
     TableFailed,
     Tick,
 )
-from coordinator.kernel import Kernel
-from coordinator.rounds import KernelSettings
+from coordinator.kernel.kernel import Kernel
 
 T1 = TableReference("iceberg", ("db",), "t1", UUID(int=101))
 T2 = TableReference("iceberg", ("db",), "t2", UUID(int=102))

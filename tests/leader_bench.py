@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from connect.clock import SystemClock
-from connect.config.node import NodeConfig
-from connect.config.providers import Providers
-from connect.gateways.kafka import TransactionalProducer
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.herder.deploy import Deployer
-from connect.herder.fencing import task_transactional_id
-from connect.herder.log import StorageTopic
-from connect.herder.offset_changes import OffsetChanges
-from connect.herder.store import ConfigStore, StoreSettings
-from connect.layout import TopicPartition
+from connect.config.node.node_config import NodeConfig
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_clients import TransactionalProducer
+from connect.model.layout import TopicPartition
+from connect.node.herder.deployer import Deployer
+from connect.node.herder.offset_changes import OffsetChanges
+from connect.protocol.fencing import task_transactional_id
+from connect.state.compacted_topic import StorageTopic
+from connect.state.config_store import ConfigStore, StoreSettings
+from connect.validation.providers import Providers
 
 GROUP = "g"
 NAME = "c"

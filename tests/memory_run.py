@@ -33,8 +33,8 @@ from pyiceberg.types import (
 )
 
 from tests.differential.support import config, plan, source
-from worker.descriptors import collect
-from worker.pipeline import PipelineSpec, run
+from worker.batch.descriptors import collect
+from worker.pipeline.pipeline import PipelineSpec, run
 
 COLUMNS = 500
 JSON_LEVELS = 1_000

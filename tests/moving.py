@@ -11,8 +11,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 from typer.testing import CliRunner
 
+from connect.cli.migrate_command import migrate_app
 from connect.errors import IcefloeError
-from connect.migrate_tool import migrate_app
 from control_schemas.codec import decode
 from control_schemas.events import DataWritten
 from tests.running_stack import INTERVAL_MS, RunningStack

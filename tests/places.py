@@ -10,8 +10,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import AssertTableUUID
 from pyiceberg.types import LongType, NestedField, StringType
 
-from connect.gateways.catalog import CatalogGateway
-from coordinator.committer import Committer
+from connect.gateways.catalog.catalog import CatalogGateway
+from coordinator.commit.committer import Committer
 from tests.tables import QuickClock, announced, connector, made_up_file, reference, table_commit
 
 SCHEMA = Schema(

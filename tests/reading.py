@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from connect.gateways.kafka import LogReader
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import TopicPartition
-from connect.records import KafkaRecord
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_clients import LogReader
+from connect.model.layout import TopicPartition
+from connect.model.records import KafkaRecord
 
 
 def committed_records(

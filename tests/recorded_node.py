@@ -13,15 +13,16 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from connect import logs, node
+from connect import logs
 from connect.config.connector import ConnectorConfig
-from connect.config.declarations import CONNECTOR_CLASS
-from connect.config.node import NodeConfig
-from connect.config.plugins import BUILT_IN
-from connect.herder.deploy import Deployer
-from connect.herder.state import ConnectorState
-from connect.layout import TopicPartition
-from connect.signals import on_signals
+from connect.config.keys.connector_keys import CONNECTOR_CLASS
+from connect.config.node.node_config import NodeConfig
+from connect.model.layout import TopicPartition
+from connect.node import main as node
+from connect.node.herder.deployer import Deployer
+from connect.processes.signals import on_signals
+from connect.state.connector_state import ConnectorState
+from connect.validation.plugins import BUILT_IN
 from tests.golden.connect_rest_plugins import recorded_plugins
 from tests.stub_node import STUB
 

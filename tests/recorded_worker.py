@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from connect.ipc import Channel
+from connect.processes.ipc import Channel
 
 PAUSE_S = 0.2
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import httpx
 
-from connect.herder.connector_reader import read_layouts
+from connect.state.connector_reader import read_layouts
 from tests.command_line import icefloe
 from tests.node_starter import STARTER, NodeProcess
 

@@ -22,7 +22,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 
 from connect.embedded.stack import Stack
-from connect.herder.connector_reader import read_layouts
+from connect.state.connector_reader import read_layouts
 from tests.command_line import icefloe
 from tests.stack import unique_name
 

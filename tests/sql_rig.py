@@ -12,14 +12,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from connect.clock import SystemClock
-from connect.gateways.catalog import CatalogGateway
-from connect.layout import TopicPartition
+from connect.gateways.catalog.catalog import CatalogGateway
+from connect.model.layout import TopicPartition
 from tests.differential.support import config, plan, source
-from worker.descriptors import BatchResult, Progress, collect
-from worker.plan import PipelineLimits, PipelineSpec
-from worker.session import Session
-from worker.sql_query import SparkQuery, sql_plan
-from worker.sql_tables import StaticTables
+from worker.batch.descriptors import BatchResult, Progress, collect
+from worker.batch.pipeline_spec import PipelineLimits, PipelineSpec
+from worker.spark.session import Session
+from worker.sql.sql_batches import SparkQuery, sql_plan
+from worker.sql.static_tables import StaticTables
 
 MARKS = [
     pytest.mark.spark,

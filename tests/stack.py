@@ -16,10 +16,10 @@ from pathlib import Path
 
 import httpx
 
-from connect.embedded import jars
 from connect.embedded.broker import Broker
-from connect.embedded.child import ChildProcess, free_port
-from connect.embedded.java import find_java
+from connect.jvm import jars
+from connect.jvm.java import find_java
+from connect.processes.child_process import ChildProcess, free_port
 
 START_TIMEOUT_MS = 180_000
 STOP_TIMEOUT_MS = 10_000

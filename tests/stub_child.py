@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from connect.ipc import Channel
+from connect.processes.ipc import Channel
 
 process = sys.argv[1]
 folder = Path(os.environ["STUB_DIR"])

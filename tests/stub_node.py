@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from connect import logs
-from connect.config.node import NodeConfig
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.herder import deploy
-from connect.herder.store import ConfigStore
-from connect.node import Node
-from connect.signals import on_signals
+from connect.config.node.node_config import NodeConfig
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.node.herder import deployer
+from connect.node.main import Node
+from connect.processes.signals import on_signals
+from connect.state.config_store import ConfigStore
 
 STUB = str(Path(__file__).with_name("stub_child.py"))
 COMMANDS = {name: (sys.executable, STUB, name) for name in ("worker", "coordinator")}
@@ -42,7 +42,7 @@ def main() -> None:
         case ["layout"]:
             ConfigStore.put_layout = dying_after(ConfigStore.put_layout)  # type: ignore[method-assign]
         case ["fence"]:
-            deploy.take_over = dying_after(deploy.take_over)
+            deployer.take_over = dying_after(deployer.take_over)
         case ["offsets"]:
             KafkaAdmin.delete_group = dying_after(KafkaAdmin.delete_group)  # type: ignore[method-assign]
     logs.configure("node")

@@ -22,7 +22,7 @@ from pyiceberg.table import Table
 
 from connect.clock import SystemClock
 from connect.config.connector import ConnectorConfig
-from connect.config.parse import parse
+from connect.validation.parse import parse
 from control_schemas.events import (
     ContentFile,
     DataWritten,
@@ -32,7 +32,7 @@ from control_schemas.events import (
     PartitionField,
     TableReference,
 )
-from coordinator.effects import Envelope, TableCommit
+from coordinator.kernel.effects import Envelope, TableCommit
 
 _paths = itertools.count(1)
 

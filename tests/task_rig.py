@@ -13,12 +13,12 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame
 
 from connect.clock import SystemClock
-from connect.config.parse import parse
 from connect.errors import RecordError, RetriableError
-from connect.gateways.kafka import LogReader, Message
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import TopicPartition
-from connect.records import KafkaRecord
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_clients import LogReader, Message
+from connect.model.layout import TopicPartition
+from connect.model.records import KafkaRecord
+from connect.validation.parse import parse
 from control_schemas.codec import decode, encode
 from control_schemas.events import (
     CommitComplete,
@@ -33,13 +33,13 @@ from control_schemas.events import (
     TableReference,
 )
 from control_schemas.headers import decode_headers
-from worker.descriptors import DeadLetter, Progress
-from worker.drain import as_arrow
-from worker.rounds import Slice, WrittenBatch
-from worker.session import Session
-from worker.task import ConnectorTask
-from worker.told_errors import LETTERS_FULL
-from worker.wiring import TaskAssignment, Wiring
+from worker.batch.descriptors import DeadLetter, Progress
+from worker.batch.error_rows import LETTERS_FULL
+from worker.spark.session import Session
+from worker.task.read_ledger import Slice, WrittenBatch
+from worker.task.source_reader import as_arrow
+from worker.task.task import ConnectorTask
+from worker.task.task_context import TaskAssignment, Wiring
 
 TABLE = TableReference("local", ("db",), "t", UUID(int=7))
 

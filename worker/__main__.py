@@ -1,6 +1,6 @@
 """``python -m worker``: one Spark session and the tasks of many connectors.
 
-Started by a node over a private pipe; see ``connect.ipc`` for the messages.
+Started by a node over a private pipe; see ``connect.processes.ipc`` for the messages.
 
 Rules of this file:
 - Spark starts first, and most modules are imported while its JVM does: each takes seconds, of
@@ -12,8 +12,8 @@ from __future__ import annotations
 import importlib
 import sys
 
-from connect.ipc import Channel
-from worker.opening import Opening
+from connect.processes.ipc import Channel
+from worker.spark.opening import Opening
 
 
 def main() -> int:

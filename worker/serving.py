@@ -9,16 +9,16 @@ import structlog
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from connect import metrics
-from connect.child import begin
 from connect.clock import SystemClock
-from connect.ipc import Channel
-from worker.hosting import Host
-from worker.opening import Opening
-from worker.runner import make_runner
-from worker.session import Session
-from worker.warm_up import warm_up
-from worker.wiring import Wiring
+from connect.metrics import process_metrics
+from connect.processes.child_main import begin
+from connect.processes.ipc import Channel
+from worker.host import Host
+from worker.spark.opening import Opening
+from worker.spark.session import Session
+from worker.spark.warm_up import warm_up
+from worker.task.batch_runner import make_runner
+from worker.task.task_context import Wiring
 
 METRICS_INTERVAL_S = 1
 EXIT_SPARK_DIED = 70
@@ -57,7 +57,7 @@ def serve(channel: Channel | None, opening: Opening | None) -> int:
     )
     host = Host(child, node, providers, wiring)
     threading.Thread(target=_watch, args=(session, serving.stopping), daemon=True).start()
-    metrics.start_reporting(child.channel)
+    process_metrics.start_reporting(child.channel)
     threading.Thread(target=_measure, args=(host, serving.stopping), daemon=True).start()
     child.ready()
     threading.Thread(target=_warm_up, args=(session, serving.stopping), daemon=True).start()

@@ -1,1 +1,1 @@
-"""Declarations of every key, and what is built from them."""
+"""What a configuration may say: keys, typed configuration, policies of the operator."""

@@ -15,7 +15,7 @@ from typing import Literal
 
 from connect.config.location_policy import EVERYWHERE, LocationPolicy
 from connect.config.static_tables_policy import EVERY_STATIC_TABLE, StaticTablesPolicy
-from connect.java_regex import compile_java_regex
+from connect.java_compat.java_regex import compile_java_regex
 
 Unmatched = Literal["drop", "dead-letter", "fail"]
 Refused = Literal["wait", "dead-letter"]

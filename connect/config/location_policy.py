@@ -13,10 +13,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from connect import local_paths
-from connect.config.keys import list_of
+from connect.config import local_paths
+from connect.config.key import list_of
+from connect.config.local_paths import (
+    DATA_PATHS,
+    LOCAL,
+    LOCAL_KEY,
+    USERS_FILE,
+    followed,
+    is_below,
+    place,
+)
 from connect.config.name_pattern import matches
-from connect.local_paths import DATA_PATHS, LOCAL, LOCAL_KEY, USERS_FILE, followed, is_below, place
 
 LOCATIONS_PREFIX: Final = "icefloe.locations."
 STATIC_TABLES_PREFIX: Final = "icefloe.static.tables."

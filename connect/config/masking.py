@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from connect.config.declarations import KEYS, prefix_of
+from connect.config.keys.connector_keys import KEYS, prefix_of
 from connect.config.placeholders import has_placeholder, is_placeholder, placeholders
 from connect.errors import ConfigError
-from connect.secret_values import KNOWN, MASK, SecretValues
+from connect.redaction.secret_values import KNOWN, MASK, SecretValues
 
 _SECRET = re.compile(
     r"password|passwd|secret|token|credential|jaas|private|api[._-]?key|access[._-]?key|user\.info",
@@ -45,7 +45,7 @@ class Masker:
     """Puts what was sent in place of what it resolves to, the longest values first.
 
     Every resolved value counts here, however short: the texts are about this configuration. What
-    else the process knows (``connect.secret_values``) is masked, too.
+    else the process knows (``connect.redaction.secret_values``) is masked, too.
 
     Args:
         sent: the configuration, placeholders unresolved.

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from connect.config.iceberg_keys import CONTROL_TOPIC, DEFAULT_CONTROL_TOPIC
+from connect.config.keys.iceberg_keys import CONTROL_TOPIC, DEFAULT_CONTROL_TOPIC
 from connect.errors import ConfigError
 
 INTERNAL_TOPICS: Final = frozenset(

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from connect.config.keys import list_of
+from connect.config.key import list_of
+from connect.config.local_paths import USERS_FILE
 from connect.config.location_policy import (
     EVERYWHERE,
     STATIC_TABLES_PREFIX,
@@ -21,7 +22,6 @@ from connect.config.location_policy import (
     grant_of,
 )
 from connect.config.name_pattern import matches
-from connect.local_paths import USERS_FILE
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,16 @@ from typing import Self
 from uuid import UUID
 
 from connect.clock import SystemClock
-from connect.embedded import jars
-from connect.embedded.child import ChildProcess, DirLock, free_port, require_free_port, writable_dir
-from connect.embedded.java import find_java
 from connect.errors import RetriableError
+from connect.jvm import jars
+from connect.jvm.java import find_java
+from connect.processes.child_process import (
+    ChildProcess,
+    DirLock,
+    free_port,
+    require_free_port,
+    writable_dir,
+)
 
 START_TIMEOUT_MS = 60_000
 STOP_TIMEOUT_MS = 20_000

@@ -31,9 +31,9 @@ from connect.embedded import payments
 from connect.embedded.stack import Stack, stop_signals, watch
 from connect.embedded.verify import Verdict, committed_records, newest_valid_through, verify
 from connect.errors import ExitStatus, IcefloeError, RetriableError
-from connect.gateways.catalog import CatalogGateway, open_catalog
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import TopicPartition
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import TopicPartition
 
 CONNECTOR_FILE = "payments-fanout.json"
 PARTITIONS = 4

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from connect.clock import SystemClock
-from connect.gateways.kafka_bulk import BulkProducer
-from connect.iso_time import instant_text
+from connect.gateways.kafka.bulk_producer import BulkProducer
+from connect.java_compat.iso_time import instant_text
 
 KINDS = ("payment", "refund", "chargeback")
 CURRENCIES = ("EUR", "USD", "GBP", "CHF", "SEK", "NOK", "PLN", "JPY")

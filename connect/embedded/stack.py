@@ -22,16 +22,16 @@ import httpx
 from rich.console import Console
 
 from connect.clock import SystemClock
+from connect.config.local_paths import LOCAL_KEY, USERS_FILE
 from connect.embedded.broker import Broker
-from connect.embedded.child import (
+from connect.errors import IcefloeError, RetriableError
+from connect.processes.child_process import (
     ChildProcess,
     DirLock,
     free_port,
     require_free_port,
     writable_dir,
 )
-from connect.errors import IcefloeError, RetriableError
-from connect.local_paths import LOCAL_KEY, USERS_FILE
 
 NODE_START_TIMEOUT_MS = 90_000
 DRAIN_GRACE_MS = 30_000

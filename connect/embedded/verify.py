@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from connect.embedded.payments import KINDS, kind_codes
 from connect.errors import CommitRefused
-from connect.gateways.catalog import CatalogGateway
+from connect.gateways.catalog.catalog import CatalogGateway
 
 VALID_THROUGH_PROPERTY = "kafka.connect.valid-through-ts"
 

@@ -20,7 +20,7 @@ from requests.adapters import BaseAdapter, HTTPAdapter
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
-from connect.reach import reach
+from connect.gateways.reach import reach
 
 
 class RedirectError(RequestException):

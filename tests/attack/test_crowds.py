@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from connect.rest.limits import ATTEMPT_BACK_MS, ATTEMPTS_MAX
+from connect.node.rest.limits import ATTEMPT_BACK_MS, ATTEMPTS_MAX
 from tests.attacked_stack import BOB, PASSWORDS, VALIDATE, AttackedStack
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

@@ -15,7 +15,7 @@ import httpx
 import pytest
 import yaml
 
-from connect.rest.auth import hashed_password, new_token
+from connect.node.rest.auth import hashed_password, new_token
 from tests.attacked_stack import AttackedStack
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

@@ -23,12 +23,12 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
 
 from connect.clock import SystemClock
-from connect.embedded.child import ChildProcess, free_port
-from connect.gateways.catalog import CatalogGateway, open_catalog
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.processes.child_process import ChildProcess, free_port
 from control_schemas.events import ContentFile
-from coordinator.committer import Committer
-from coordinator.effects import TableCommit, TableCommitted
-from coordinator.fan_out import FanOut
+from coordinator.commit.committer import Committer
+from coordinator.commit.multi_table_commit import FanOut
+from coordinator.kernel.effects import TableCommit, TableCommitted
 from tests.stack import RestCatalog, answers
 from tests.tables import announced, connector, made_up_file, reference, table_commit
 

@@ -32,9 +32,9 @@ from tests.bench.choice import matrix_parser
 from tests.bench.shapes import PARTITIONS, SHAPES, TABLES_MAX, Shape, encoded, keys_of, schemas
 from tests.differential.support import config, plan, source
 from tests.fakes.schema_registry import SchemaRegistryServer
-from worker.descriptors import BatchResult, collect
-from worker.pipeline import PipelineSpec, run
-from worker.plan import ChangePlan, TablePlan
+from worker.batch.descriptors import BatchResult, collect
+from worker.batch.pipeline_spec import ChangePlan, TablePlan
+from worker.pipeline.pipeline import PipelineSpec, run
 
 FORMATS = ("json", "envelope", "json-schema", "avro", "protobuf")
 _CONFLUENT = "io.confluent.connect."

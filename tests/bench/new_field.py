@@ -18,13 +18,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from connect.clock import SystemClock
-from connect.config.parse import parse
-from connect.gateways.catalog import open_catalog
+from connect.gateways.catalog.catalog import open_catalog
+from connect.validation.parse import parse
 from tests.bench.pipeline import BATCH_ROWS, SCHEMA, payment
 from tests.differential.support import BASE, source
-from worker.descriptors import collect
-from worker.pipeline import run
-from worker.task_tables import TaskTables
+from worker.batch.descriptors import collect
+from worker.pipeline.pipeline import run
+from worker.task.task_tables import TaskTables
 
 PLACES = {"none": None, "first record": 0.0, "middle": 0.5, "last record": 1.0}
 

@@ -31,7 +31,7 @@ from typing import Any
 import httpx
 from pyiceberg.catalog import Catalog, load_catalog
 
-from connect.gateways.kafka_bulk import BulkProducer
+from connect.gateways.kafka.bulk_producer import BulkProducer
 from tests.bench.choice import matrix_parser
 from tests.bench.peer_api import LIMIT_S, check_tasks, create, wait_for_lag
 from tests.bench.peer_report import JAVA, OURS, table_of, with_ratios

@@ -28,8 +28,8 @@ from pyiceberg.types import (
 )
 
 from tests.differential.support import config, plan, source
-from worker.descriptors import collect
-from worker.pipeline import PipelineSpec, run
+from worker.batch.descriptors import collect
+from worker.pipeline.pipeline import PipelineSpec, run
 
 BATCH_ROWS = 10_000
 SCHEMA = Schema(

@@ -14,9 +14,9 @@ import httpx
 import psutil
 
 from connect.embedded.stack import Stack
-from connect.gateways.catalog import CatalogGateway, open_catalog
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import TopicPartition
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import TopicPartition
 
 WAIT_S = 600.0
 PARTITIONS = 4

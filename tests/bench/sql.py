@@ -20,14 +20,14 @@ from pyiceberg.types import DoubleType, ListType, LongType, NestedField, StringT
 from connect.clock import SystemClock
 from connect.config.connector import ConnectorConfig
 from connect.embedded.payments import COUNTRIES, chunk, variant_tails
-from connect.gateways.catalog import open_catalog
+from connect.gateways.catalog.catalog import open_catalog
 from tests.bench.task import cpu
 from tests.differential.support import config, plan, source
-from worker.descriptors import DESCRIPTOR_DDL, collect
-from worker.pipeline import PipelineSpec, run
-from worker.session import Session, open_session
-from worker.sql_query import SparkQuery, sql_plan
-from worker.sql_tables import StaticTables
+from worker.batch.descriptors import DESCRIPTOR_DDL, collect
+from worker.pipeline.pipeline import PipelineSpec, run
+from worker.spark.session import Session, open_session
+from worker.sql.sql_batches import SparkQuery, sql_plan
+from worker.sql.static_tables import StaticTables
 
 TEXTS = ("at", "kind", "account", "currency", "merchant", "country")
 COLUMNS = f"sequence BIGINT, amount DOUBLE, {', '.join(f'{name} STRING' for name in TEXTS)}"

@@ -17,15 +17,15 @@ from uuid import uuid4
 import psutil
 
 from connect.clock import SystemClock
-from connect.config.parse import parse
 from connect.embedded.broker import Broker
 from connect.embedded.payments import produce, ranges
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import TopicPartition
-from worker.runner import make_runner
-from worker.session import Session, open_session
-from worker.task import ConnectorTask
-from worker.wiring import TaskAssignment, Wiring
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import TopicPartition
+from connect.validation.parse import parse
+from worker.spark.session import Session, open_session
+from worker.task.batch_runner import make_runner
+from worker.task.task import ConnectorTask
+from worker.task.task_context import TaskAssignment, Wiring
 
 PARTITIONS = 4
 
@@ -40,7 +40,7 @@ def cpu() -> dict[str, float]:
             times = child.cpu_times()
         except psutil.Error:
             continue
-        if "worker.daemon" in line:
+        if "worker.spark.daemon" in line:
             out["python"] += sum(times[:4])
         elif "org.apache.spark.deploy.SparkSubmit" in line:
             out["java"] += sum(times[:2])
@@ -55,7 +55,7 @@ def rss() -> dict[str, int]:
             line, size = child.cmdline(), child.memory_info().rss >> 20
         except psutil.Error:
             continue
-        if "worker.daemon" in line:
+        if "worker.spark.daemon" in line:
             out["python"] += size
         elif "org.apache.spark.deploy.SparkSubmit" in line:
             out["java"] += size

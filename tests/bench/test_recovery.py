@@ -19,7 +19,7 @@ import httpx
 import psutil
 import pytest
 
-from connect.gateways.kafka_bulk import BulkProducer
+from connect.gateways.kafka.bulk_producer import BulkProducer
 from tests.bench.running import Running, connector, running_stack, wait
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3_600)]

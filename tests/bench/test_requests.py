@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from connect.embedded.payments import produce, ranges
-from connect.gateways.kafka_bulk import BulkProducer
+from connect.gateways.kafka.bulk_producer import BulkProducer
 from tests.bench.running import PARTITIONS, Running, connector, running_stack, wait
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3_600)]

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from connect.gateways.catalog import CatalogGateway, open_catalog
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from tests.places import SCHEMA, Place
 from tests.stack import RestCatalog, S3Server, unique_name
 

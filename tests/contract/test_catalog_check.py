@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from connect.catalog_check import CatalogCheck
 from connect.clock import SystemClock
-from connect.gateways.catalog import CatalogGateway, open_catalog
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.operations.catalog_check import CatalogCheck
 from tests.command_line import Said, icefloe
 from tests.fakes.rest_catalog import MemoryCatalogServer
 from tests.faulty_http import FaultyProxy

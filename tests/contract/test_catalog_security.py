@@ -15,10 +15,10 @@ import httpx
 import pytest
 
 from connect.errors import CommitRefused, RetriableError
-from connect.gateways.catalog import open_catalog
-from connect.gateways.storage import storage_properties
-from coordinator.committer import Committer
-from coordinator.effects import TableFailed
+from connect.gateways.catalog.catalog import open_catalog
+from connect.gateways.storage.object_store import storage_properties
+from coordinator.commit.committer import Committer
+from coordinator.kernel.effects import TableFailed
 from tests.places import SCHEMA, Place
 from tests.stack import RestCatalog
 from tests.tables import QuickClock, connector

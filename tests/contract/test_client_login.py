@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from connect.errors import IcefloeError
-from connect.gateways.kafka import client_properties
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.gateways.kafka_properties import overridden
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_clients import client_properties
+from connect.gateways.kafka.kafka_properties import overridden
 from tests.fakes.kafka_listener import KafkaListener
 
 CANARY = "canary-of-the-node"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from connect.config.client_names import ALLOWED, REFUSED
-from connect.embedded import jars
-from connect.embedded.java import find_java
+from connect.config.keys.client_names import ALLOWED, REFUSED
+from connect.jvm import jars
+from connect.jvm.java import find_java
 
 pytestmark = pytest.mark.java
 SOURCE = Path(__file__).parents[1] / "java" / "ClientNames.java"

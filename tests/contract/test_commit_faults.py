@@ -10,9 +10,9 @@ from pyiceberg.table import Table
 
 from connect import failpoints
 from connect.errors import CommitConflict, CommitRefused, CommitStateUnknown, RetriableError
-from connect.gateways.catalog import CatalogGateway, open_catalog
-from coordinator.committer import Committer
-from coordinator.effects import CoordinatorFenced, TableCommit, TableCommitted, TableFailed
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from coordinator.commit.committer import Committer
+from coordinator.kernel.effects import CoordinatorFenced, TableCommit, TableCommitted, TableFailed
 from tests.faulty_http import FaultyProxy
 from tests.places import SCHEMA
 from tests.stack import RestCatalog, unique_name

@@ -15,10 +15,10 @@ import pytest
 from pyiceberg.table import Table
 
 from connect import failpoints
-from connect.gateways.catalog import CatalogGateway, open_catalog
-from coordinator.committer import Committer
-from coordinator.effects import CommitOutcome, TableCommit, TableCommitted, TableFailed
-from coordinator.fan_out import FanOut
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from coordinator.commit.committer import Committer
+from coordinator.commit.multi_table_commit import FanOut
+from coordinator.kernel.effects import CommitOutcome, TableCommit, TableCommitted, TableFailed
 from tests.faulty_http import FaultyProxy
 from tests.places import SCHEMA
 from tests.stack import RestCatalog, unique_name

@@ -19,11 +19,11 @@ from pyiceberg.table.update import SetPropertiesUpdate, SetSnapshotRefUpdate
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 
-from connect.gateways.catalog import CatalogGateway, open_catalog
-from connect.gateways.storage import delete_files, open_storage
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.gateways.storage.object_store import delete_files, open_storage
 from control_schemas.events import PartitionField
-from coordinator.committer import Committer
-from coordinator.effects import CoordinatorFenced, TableCommit, TableCommitted, TableFailed
+from coordinator.commit.committer import Committer
+from coordinator.kernel.effects import CoordinatorFenced, TableCommit, TableCommitted, TableFailed
 from tests.places import MIRROR, SCHEMA, Place, paths_of
 from tests.tables import announced, made_up_file, metadata_files, reference, table_commit
 

@@ -20,8 +20,8 @@ from pyiceberg.types import LongType
 
 from connect.errors import CommitConflict, CommitRefused
 from control_schemas.events import FileContent
-from coordinator.committer import Committer
-from coordinator.effects import CoordinatorFenced, TableCommit, TableCommitted, TableFailed
+from coordinator.commit.committer import Committer
+from coordinator.kernel.effects import CoordinatorFenced, TableCommit, TableCommitted, TableFailed
 from tests.places import MIRROR, SCHEMA, Place, Racing, paths_of, stale_numbers
 from tests.stack import unique_name
 from tests.tables import QuickClock, announced, made_up_file, reference, table_commit

@@ -15,12 +15,12 @@ import pytest
 CHILD = """
 import base64, json, random, sys
 from connect.config.connector import ConverterConfig
-from connect.converters import converter
+from connect.records.converters import converter
 from connect.errors import RecordError
 
-from connect.converters.avro_input import Malformed
-from connect.converters.protobuf_data import ProtobufOptions, message_at, protobuf_reader
-from connect.converters.protobuf_schema import pool_of
+from connect.records.converters.avro_input import Malformed
+from connect.records.converters.protobuf_data import ProtobufOptions, message_at, protobuf_reader
+from connect.records.converters.protobuf_schema import pool_of
 
 job = json.loads(sys.stdin.readline())
 if "proto" in job["options"]:
@@ -145,7 +145,7 @@ LAUGHS = [
 )  # fmt: skip
 def test_schema_bombs(schema: Any) -> None:
     """Schemas that contain themselves, are deep or grow without bound are refused with a reason."""
-    from connect.converters.avro_schema import BadSchema, parse_avro
+    from connect.records.converters.avro_schema import BadSchema, parse_avro
 
     sys.setrecursionlimit(100_000)
     try:
@@ -235,9 +235,13 @@ def laughing_proto() -> str:
 )
 def test_protobuf_schema_bombs(text: str, references: dict[str, str]) -> None:
     """Schemas that contain themselves, are deep or grow without bound are refused with a reason."""
-    from connect.converters.avro_schema import BadSchema
-    from connect.converters.protobuf_data import ProtobufOptions, message_at, protobuf_reader
-    from connect.converters.protobuf_schema import pool_of
+    from connect.records.converters.avro_schema import BadSchema
+    from connect.records.converters.protobuf_data import (
+        ProtobufOptions,
+        message_at,
+        protobuf_reader,
+    )
+    from connect.records.converters.protobuf_schema import pool_of
 
     with pytest.raises(BadSchema):
         protobuf_reader(message_at(pool_of(text, references)[1], (0,)), ProtobufOptions())

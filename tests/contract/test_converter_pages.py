@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from connect.config.connector import ConverterConfig
-from connect.config.converter_pages import EXAMPLES, Example, render
-from connect.config.plugins import REGISTRY_CONVERTERS
-from connect.converters import converter
-from connect.records import Struct
+from connect.generated_docs.converter_pages import EXAMPLES, Example, render
+from connect.model.records import Struct
+from connect.records.converters import converter
+from connect.validation.plugins import REGISTRY_CONVERTERS
 from tests.fakes.schema_registry import SchemaRegistryServer
 
 FOLDER = Path(__file__).parents[2] / "docs/reference/converters"

@@ -17,10 +17,10 @@ from pyiceberg.table.update import (
     SetSnapshotRefUpdate,
 )
 
-from connect.gateways.catalog import CatalogGateway
-from coordinator.effects import TableCommitted, TableFailed
-from coordinator.floor import FloorKeys, table_state
-from coordinator.snapshots import instant_us
+from connect.gateways.catalog.catalog import CatalogGateway
+from coordinator.commit.floor import FloorKeys, table_state
+from coordinator.commit.snapshots import instant_us
+from coordinator.kernel.effects import TableCommitted, TableFailed
 from tests.places import MIRROR, Place, paths_of
 from tests.tables import announced, reference, table_commit
 

@@ -13,8 +13,8 @@ import psycopg2
 import pytest
 
 from connect.errors import RetriableError
-from connect.gateways import postgres_wait
-from connect.gateways.catalog import open_catalog
+from connect.gateways.catalog import postgres_wait
+from connect.gateways.catalog.catalog import open_catalog
 from tests.places import SCHEMA
 from tests.stack import unique_name
 

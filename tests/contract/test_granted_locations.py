@@ -10,9 +10,9 @@ from sqlalchemy import create_engine, text
 
 from connect.config.location_policy import LocationPolicy
 from connect.errors import CommitRefused, ConfigError
-from connect.gateways.catalog import open_catalog
-from coordinator.committer import Committer
-from coordinator.effects import TableFailed
+from connect.gateways.catalog.catalog import open_catalog
+from coordinator.commit.committer import Committer
+from coordinator.kernel.effects import TableFailed
 from tests.places import SCHEMA, Place
 from tests.stack import RestCatalog
 from tests.tables import QuickClock, connector

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from connect.control_tool import event_from_json, event_to_json
-from connect.embedded import jars
-from connect.embedded.java import find_java
+from connect.cli.control_command import event_from_json, event_to_json
+from connect.jvm import jars
+from connect.jvm.java import find_java
 from control_schemas.codec import decode, encode
 from control_schemas.events import ContentFile, DataWritten, Event, FileContent
 from tests.event_strategies import as_read, events

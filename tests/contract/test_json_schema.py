@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from connect.config.connector import ConverterConfig
-from connect.converters import converter
 from connect.errors import ConfigError, RecordError
-from connect.records import Date, Struct, Timestamp
+from connect.model.records import Date, Struct, Timestamp
+from connect.records.converters import converter
 from tests.fakes.schema_registry import SchemaRegistryServer
 
 JSON_SCHEMA = "io.confluent.connect.json.JsonSchemaConverter"

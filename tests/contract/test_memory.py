@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from worker.told_errors import LETTERS_FULL
+from worker.batch.error_rows import LETTERS_FULL
 
 LIMITS_MB = {
     "wide json": 450,

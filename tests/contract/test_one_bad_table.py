@@ -12,11 +12,11 @@ import pytest
 from pyiceberg.exceptions import ForbiddenError
 from pyiceberg.table import Table
 
-from connect.gateways.catalog import CatalogGateway, open_catalog
-from connect.gateways.catalog_errors import request_error
-from coordinator.committer import Committer
-from coordinator.effects import CommitOutcome, TableCommit, TableCommitted, TableFailed
-from coordinator.fan_out import FanOut
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.gateways.catalog.catalog_errors import request_error
+from coordinator.commit.committer import Committer
+from coordinator.commit.multi_table_commit import FanOut
+from coordinator.kernel.effects import CommitOutcome, TableCommit, TableCommitted, TableFailed
 from tests.places import SCHEMA, Place, paths_of
 from tests.tables import QuickClock, announced, connector, metadata_files, reference, table_commit
 

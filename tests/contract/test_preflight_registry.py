@@ -9,9 +9,9 @@ import pytest
 from starlette.applications import Starlette
 
 from connect.clock import SystemClock
-from connect.config.parse import parse
-from connect.preflight.checks import run_checks
-from connect.preflight.registry import NO_SCHEMA, registry_checks
+from connect.validation.parse import parse
+from connect.validation.preflight.live_checks import run_checks
+from connect.validation.preflight.registry_checks import NO_SCHEMA, registry_checks
 from tests.fakes.rest_server import RestServer
 from tests.fakes.schema_registry import SchemaRegistryServer
 

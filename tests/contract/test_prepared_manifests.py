@@ -10,10 +10,10 @@ from pyiceberg.io.pyarrow import PyArrowFile
 from pyiceberg.table import Table
 
 from connect.errors import CommitConflict, CommitRefused, CommitStateUnknown, IcefloeError
-from connect.gateways.catalog import CatalogGateway, open_catalog
-from connect.gateways.guarded_io import GuardedFileIO
-from coordinator.committer import Committer
-from coordinator.effects import Envelope, TableCommitted, TableFailed
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.gateways.storage.guarded_io import GuardedFileIO
+from coordinator.commit.committer import Committer
+from coordinator.kernel.effects import Envelope, TableCommitted, TableFailed
 from tests.places import SCHEMA, Place, paths_of, stale_numbers
 from tests.tables import announced, equality_delete, metadata_files, reference, table_commit
 

@@ -10,10 +10,10 @@ import pytest
 from google.protobuf import message_factory
 
 from connect.config.connector import ConverterConfig
-from connect.converters import converter
-from connect.converters.protobuf_schema import pool_of
 from connect.errors import RecordError
-from connect.records import Date, Struct, Time, Timestamp
+from connect.model.records import Date, Struct, Time, Timestamp
+from connect.records.converters import converter
+from connect.records.converters.protobuf_schema import pool_of
 from tests.fakes.schema_registry import SchemaRegistryServer
 
 PROTOBUF = "io.confluent.connect.protobuf.ProtobufConverter"

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from connect import reach as reach_module
 from connect.errors import IcefloeError, trace_of
-from connect.gateways.catalog import open_catalog
-from connect.gateways.guarded_io import GuardedFileIO
-from connect.gateways.schema_registry import SchemaNotFound, SchemaRegistry
-from connect.reach import Reach, install
+from connect.gateways import reach as reach_module
+from connect.gateways.catalog.catalog import open_catalog
+from connect.gateways.reach import Reach, install
+from connect.gateways.schema_registry.registry_client import SchemaNotFound, SchemaRegistry
+from connect.gateways.storage.guarded_io import GuardedFileIO
 
 BODY = "canary-of-a-body"
 USERS = {"icefloe.rest.users.file": "users.yaml"}

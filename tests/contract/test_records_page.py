@@ -37,15 +37,15 @@ from pyiceberg.types import (
 from connect.clock import SystemClock
 from connect.config.connector import ConnectorConfig
 from connect.errors import CommitRefused, ConfigError, RecordError
-from connect.gateways.catalog import open_catalog
-from connect.records import KafkaRecord, SinkRecord, Time, Timestamp
-from connect.reference import ReferencePath
-from connect.routing import UNMATCHED
-from connect.tables.evolution import changes
-from connect.tables.partition_spec import spec_for
-from connect.tables.schema_changes import apply_changes, common_type, merge
+from connect.gateways.catalog.catalog import open_catalog
+from connect.model.records import KafkaRecord, SinkRecord, Time, Timestamp
+from connect.records.record_path import ReferencePath
+from connect.records.routing import UNMATCHED
+from connect.records.tables.partition_spec import spec_for
+from connect.records.tables.schema_changes import apply_changes, common_type, merge
+from connect.records.tables.schema_evolution import changes
 from tests.differential.support import config, plan, run_batches, source
-from worker.task_tables import TaskTables
+from worker.task.task_tables import TaskTables
 
 PAGE: Final = Path(__file__).parents[2] / "docs/reference/records-differences.md"
 EVOLVES: Final = {"iceberg.tables.evolve-schema-enabled": "true"}

@@ -14,8 +14,8 @@ import pytest
 from pyiceberg.types import DecimalType, TimestamptzType, TimeType
 
 from connect.errors import RecordError, RetriableError
-from connect.records import SinkRecord
-from connect.reference import ReferencePath
+from connect.model.records import SinkRecord
+from connect.records.record_path import ReferencePath
 from tests.contract import test_records_page as page
 from tests.contract.test_records_page import Trial, into, micros, read, table
 from tests.differential.support import config

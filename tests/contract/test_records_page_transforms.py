@@ -10,8 +10,8 @@ import pytest
 from pyiceberg.types import DecimalType
 
 from connect.errors import ConfigError, RecordError
-from connect.reference import ReferencePath
-from connect.transforms.extended_json import document_of
+from connect.records.record_path import ReferencePath
+from connect.records.transforms.extended_json import document_of
 from tests.contract import test_records_page as page
 from tests.contract import test_records_page_formats as formats
 from tests.contract.test_records_page import Trial, read, refused

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from connect.errors import RetriableError
-from connect.gateways.catalog import open_catalog
+from connect.gateways.catalog.catalog import open_catalog
 from tests.faulty_store import FaultyStore
 from tests.stack import S3Server
 from tests.unit.test_unusable_tables import (

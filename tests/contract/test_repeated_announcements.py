@@ -9,9 +9,9 @@ import pytest
 from pyiceberg.table.update import SetPropertiesUpdate
 
 from control_schemas.events import ContentFile
-from coordinator.committer import Committer
-from coordinator.effects import TableCommitted, TableFailed
-from coordinator.held_files import COMMITTED_MAX, HeldFiles, created_ms
+from coordinator.commit.committer import Committer
+from coordinator.commit.held_files import COMMITTED_MAX, HeldFiles, created_ms
+from coordinator.kernel.effects import TableCommitted, TableFailed
 from tests.places import Place, paths_of
 from tests.tables import QuickClock, announced, reference, table_commit
 

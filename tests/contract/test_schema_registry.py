@@ -17,9 +17,9 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from connect.clock import SystemClock
 from connect.config.connector import ConverterConfig
-from connect.converters import converter
 from connect.errors import ConfigError, RecordError, RetriableError
-from connect.gateways.schema_registry import SchemaNotFound, SchemaRegistry
+from connect.gateways.schema_registry.registry_client import SchemaNotFound, SchemaRegistry
+from connect.records.converters import converter
 from tests.differential.support import config, plan, rows_of, run_batches, source
 from tests.fakes.schema_registry import SchemaRegistryServer
 

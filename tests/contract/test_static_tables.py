@@ -15,10 +15,10 @@ from connect.clock import SystemClock
 from connect.config.location_policy import LocationPolicy
 from connect.config.static_tables_policy import StaticTablesPolicy
 from connect.errors import ConfigError, trace_of
-from connect.gateways.catalog import CatalogGateway, open_catalog
-from connect.transforms.base import typed_options
-from connect.transforms.sql import DECLARATION, SqlPlan
-from worker.sql_tables import StaticTables
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.records.transforms.sql.sql_transform import DECLARATION, SqlPlan
+from connect.records.transforms.transform import typed_options
+from worker.sql.static_tables import StaticTables
 
 _CANARY = "canary-51aa07"
 _ROWS = pa.table({"device": [_CANARY]})

@@ -12,14 +12,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from connect.errors import RetriableError
-from connect.gateways.catalog import CatalogGateway, open_catalog
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from control_schemas.events import ContentFile
-from coordinator.effects import TableCommitted, TableFailed
+from coordinator.kernel.effects import TableCommitted, TableFailed
 from tests.differential.support import config, plan, run_batches, source
 from tests.faulty_store import FaultyStore
 from tests.places import SCHEMA, Place, paths_of
 from tests.stack import S3Server, unique_name
-from worker.descriptors import BatchResult
+from worker.batch.descriptors import BatchResult
 
 ROWS = Schema(NestedField(1, "id", LongType(), required=False))
 Fault = tuple[str, str, int]  # operation, fault, how often

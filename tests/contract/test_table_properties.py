@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connect.gateways.catalog import CatalogGateway, open_catalog
-from coordinator.effects import TableCommitted, TableFailed
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from coordinator.kernel.effects import TableCommitted, TableFailed
 from tests.places import MIRROR, SCHEMA, Place, paths_of
 from tests.property_values import DECIDING, NASTY, TUNING, VALUES
 

@@ -12,9 +12,9 @@ from pyiceberg.types import LongType, NestedField
 
 from connect.clock import SystemClock
 from connect.errors import CommitRefused
-from connect.gateways.catalog import CatalogGateway, open_catalog
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from tests.tables import connector
-from worker.task_tables import REFRESH_MS, TaskTables
+from worker.task.task_tables import REFRESH_MS, TaskTables
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 

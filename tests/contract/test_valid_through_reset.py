@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from connect.gateways.catalog import CatalogGateway, open_catalog
-from coordinator.effects import TableCommitted
-from coordinator.valid_through_reset import reset_claims
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from coordinator.commit.valid_through_reset import reset_claims
+from coordinator.kernel.effects import TableCommitted
 from tests.places import SCHEMA, Place, paths_of
 from tests.tables import QuickClock, connector
 

@@ -13,17 +13,17 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 
 from connect.config.connector import ConnectorConfig
-from connect.config.parse import parse
-from connect.reference import ReferencePath
+from connect.records.record_path import ReferencePath
+from connect.validation.parse import parse
 from control_schemas.events import TableReference
-from worker.blocks import Block
-from worker.decoded import Columns
-from worker.descriptors import BatchResult, collect
-from worker.forms import ColumnForm
-from worker.operations import ColumnOperations
-from worker.pipeline import PipelineLimits, PipelineSpec, TablePlan, run
-from worker.routes import ColumnRouter
-from worker.tables import TableWriter
+from worker.batch.blocks import Block
+from worker.batch.descriptors import BatchResult, collect
+from worker.decode.decoded_rows import Columns
+from worker.pipeline.column_path import ColumnForm
+from worker.pipeline.pipeline import PipelineLimits, PipelineSpec, TablePlan, run
+from worker.write.operations import ColumnOperations
+from worker.write.routes import ColumnRouter
+from worker.write.table_writer import TableWriter
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
 BASE = {

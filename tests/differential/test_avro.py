@@ -13,12 +13,12 @@ import pytest
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.types import LongType, NestedField, StringType, StructType, TimestamptzType
 
-from connect.converters.avro_data import avro_reader
-from connect.converters.avro_input import Malformed
-from connect.converters.avro_schema import BadSchema, parse_avro
 from connect.errors import RecordError
-from connect.tables.creation import check_type
-from connect.tables.inference import type_of
+from connect.records.converters.avro_data import avro_reader
+from connect.records.converters.avro_input import Malformed
+from connect.records.converters.avro_schema import BadSchema, parse_avro
+from connect.records.tables.table_creation import check_type
+from connect.records.tables.type_inference import type_of
 from tests.differential.avro_cases import Maker, encode, plain
 from tests.differential.support import config, plan, source
 from tests.differential.test_paths import ALL, both

@@ -16,12 +16,12 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
 from connect.errors import ConfigError
-from connect.layout import TopicPartition
+from connect.model.layout import TopicPartition
 from control_schemas.events import FileContent
 from tests.differential.support import config, plan, run_batches, source
-from worker.descriptors import BatchResult, Progress
-from worker.pipeline import PipelineLimits
-from worker.plan import ChangePlan, TablePlan
+from worker.batch.descriptors import BatchResult, Progress
+from worker.batch.pipeline_spec import ChangePlan, TablePlan
+from worker.pipeline.pipeline import PipelineLimits
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),
@@ -216,7 +216,7 @@ def test_counts(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_columns_that_cannot_be_keys(names: tuple[str, ...], what: str) -> None:
     """Id columns that are missing or floating are named, with the key to set."""
-    from connect.changes import key_columns
+    from connect.records.row_operations import key_columns
 
     with pytest.raises(ConfigError, match=what) as refused:
         key_columns(SCHEMA, names, table="db.t1")

@@ -11,12 +11,12 @@ import pytest
 
 from connect.config.connector import ConnectorConfig
 from connect.errors import ConfigError, RecordError
-from connect.reference import ReferencePath
-from connect.tables.creation import table_for
+from connect.records.record_path import ReferencePath
+from connect.records.tables.table_creation import table_for
 from tests.differential.support import config, plan, source
 from tests.differential.test_golden import text_of
 from tests.differential.test_paths import ALL, both
-from worker.steps.chain import COLUMN_STEPS, steps_for
+from worker.transforms.step_chain import COLUMN_STEPS, steps_for
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -70,7 +70,7 @@ def test_recorded_transformations(path: Path, tmp_path: Path) -> None:
 
 def _read(connector: ConnectorConfig, records: list[bytes]) -> Iterator[Any]:
     """What the reference makes of the records."""
-    from connect.records import KafkaRecord
+    from connect.model.records import KafkaRecord
 
     reference = ReferencePath(connector)
     for text in records:

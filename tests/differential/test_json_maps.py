@@ -23,7 +23,7 @@ from pyiceberg.types import (
 
 from tests.differential.support import config, decoded_by_columns, plan, source
 from tests.differential.test_paths import ALL, both
-from worker.json_maps import KEYS_MAX, MapDecoder
+from worker.decode.json_maps import KEYS_MAX, MapDecoder
 
 TEXTS = MapType(11, StringType(), 12, StringType(), value_required=False)
 COLUMNS: dict[str, IcebergType] = {

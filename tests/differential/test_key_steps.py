@@ -15,7 +15,7 @@ from pyiceberg.types import IcebergType, LongType, NestedField, StringType, Stru
 from tests.differential.support import config, decoded_by_columns, plan, run_batches, source
 from tests.differential.test_paths import both
 from tests.differential.test_transforms import EVOLVE, ICEBERG, chain, value
-from worker.steps.chain import steps_for
+from worker.transforms.step_chain import steps_for
 
 ALL = {"errors.tolerance": "all"}
 JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -192,7 +192,7 @@ def test_plain_keys_stay_in_columns(name: str, column: IcebergType | None, tmp_p
 
 def test_rows_replaced_by_a_key_made_of_the_value(tmp_path: Path) -> None:
     """The key columns of a table without any are those of the key that the chain makes."""
-    from worker.plan import ChangePlan
+    from worker.batch.pipeline_spec import ChangePlan
 
     connector = config(
         **chain({"type": "ValueToKey", "fields": "id"}),

@@ -27,10 +27,10 @@ from tests.differential.support import config, plan, source
 from tests.differential.test_paths import ALL, both
 from tests.differential.test_steps import own, table
 from tests.differential.test_transforms import EVOLVE, ICEBERG, KAFKA, chain, value
-from worker.scanned_json import ScannedJson, json_decoder
-from worker.scans import escapes
-from worker.shapes import guessed_fields
-from worker.steps.chain import planned, steps_for
+from worker.decode.byte_prefilters import escapes
+from worker.decode.json_types import guessed_fields
+from worker.decode.scanned_json import ScannedJson, json_decoder
+from worker.transforms.step_chain import planned, steps_for
 
 INNER = StructType(
     NestedField(31, "n", LongType(), required=False),

@@ -19,9 +19,10 @@ from pyiceberg.types import NestedField
 from connect.config.connector import ConnectorConfig
 from tests.differential.cases import PLAIN, RECORDS, TYPES, VALUES
 from tests.differential.support import config, plan, rows_of, run_batches, source
-from worker import decode, scalars, texts
-from worker.descriptors import BatchResult
-from worker.pipeline import PipelineLimits, TablePlan
+from worker.batch.descriptors import BatchResult
+from worker.convert import scalars, texts
+from worker.decode import json_decoder
+from worker.pipeline.pipeline import PipelineLimits, TablePlan
 
 ALL = {"errors.tolerance": "all"}
 
@@ -233,7 +234,7 @@ def _any_shape(column: Any, _shape: Any, kind: Any) -> Any:
 _PLANTED = {
     "large and negative zero": ("double", scalars, "double_doubt", _no_doubt),
     "any shape of timestamp": ("timestamptz", texts, "_cast", _any_shape),
-    "tiny numbers are zero": ("double", decode, "zero_doubt", lambda *_: None),
+    "tiny numbers are zero": ("double", json_decoder, "zero_doubt", lambda *_: None),
     "doubt forgotten": ("wide decimal", scalars, "some", lambda _: None),
     "overflow forgotten": ("int", scalars, "some", lambda _: None),
 }

@@ -19,9 +19,9 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from connect.converters.protobuf_data import ProtobufOptions, protobuf_reader
-from connect.converters.protobuf_schema import pool_of
-from connect.tables.inference import type_of
+from connect.records.converters.protobuf_data import ProtobufOptions, protobuf_reader
+from connect.records.converters.protobuf_schema import pool_of
+from connect.records.tables.type_inference import type_of
 from tests.differential.support import config, plan, source
 from tests.differential.test_avro import mutated
 from tests.differential.test_paths import ALL, both

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from worker.decode import Decoded, JsonDecoder
-from worker.scanned_json import ScannedJson, json_decoder
+from worker.decode.json_decoder import Decoded, JsonDecoder
+from worker.decode.scanned_json import ScannedJson, json_decoder
 
 POINT = pa.struct([("x", pa.int64()), ("y", pa.float64()), ("label", pa.string())])
 FIELDS: dict[str, pa.DataType] = {

@@ -26,7 +26,7 @@ from tests.differential.cases import TEXTS
 from tests.differential.support import config, decoded_by_columns, plan, source
 from tests.differential.test_paths import both
 from tests.differential.test_transforms import EVOLVE, chain, value
-from worker.steps.chain import steps_for
+from worker.transforms.step_chain import steps_for
 
 ALL = {"errors.tolerance": "all"}
 ENVELOPES = {"value.converter.schemas.enable": "true"}

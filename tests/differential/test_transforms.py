@@ -28,7 +28,7 @@ from pyiceberg.types import (
 from tests.differential.cases import NUMBERS, OTHERS, TEXTS
 from tests.differential.support import config, decoded_by_columns, plan, run_batches, source
 from tests.differential.test_paths import both
-from worker.steps.chain import steps_for
+from worker.transforms.step_chain import steps_for
 
 ALL = {"errors.tolerance": "all"}
 KAFKA = "org.apache.kafka.connect.transforms."

@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
-from connect.tables.inference import type_of
+from connect.records.tables.type_inference import type_of
 from tests.differential.cases import RECORDS, VALUES
 from tests.differential.support import config, plan, source
 from tests.differential.test_paths import ALL, both

@@ -13,7 +13,7 @@ import typer
 from pyiceberg.table import Table
 from typer.testing import CliRunner
 
-from connect.audit_tool import audit
+from connect.cli.audit_command import audit
 from tests.running_stack import RunningStack
 from tests.stack import unique_name
 

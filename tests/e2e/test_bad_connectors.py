@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from connect.embedded.child import free_port
+from connect.processes.child_process import free_port
 from tests.running_stack import RunningStack
 from tests.stack import unique_name
 

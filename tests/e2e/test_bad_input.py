@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from connect.embedded.child import free_port
+from connect.processes.child_process import free_port
 
 ICEFLOE = str(Path(sys.executable).with_name("icefloe"))
 TIMEOUT_S = 120

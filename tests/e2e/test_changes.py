@@ -20,7 +20,7 @@ from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
 from tests.running_stack import RunningStack, duckdb_rows
 from tests.stack import unique_name
-from worker.session import Session
+from worker.spark.session import Session
 
 pytestmark = [
     pytest.mark.kafka,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import TopicPartition
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import TopicPartition
 from tests.running_stack import RunningStack, numbered
 from tests.stack import unique_name
 

@@ -17,8 +17,8 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 from connect.embedded.stack import Stack
 from connect.errors import RetriableError
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import TopicPartition
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import TopicPartition
 from control_schemas.codec import decode
 from control_schemas.events import DataComplete, DataWritten
 from tests.java_connect import JavaConnect

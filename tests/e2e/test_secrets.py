@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from connect.rest.herder_api import VIEWS
+from connect.node.herder_api import VIEWS
 from tests.e2e.conftest import CANARIES
 from tests.running_stack import RunningStack
 from tests.stack import RestCatalog, S3Server, unique_name

@@ -12,9 +12,9 @@ import psutil
 import pyspark
 import pytest
 
-from connect.embedded.child import ChildProcess, free_port
-from connect.embedded.java import find_java
 from connect.embedded.stack import Stack
+from connect.jvm.java import find_java
+from connect.processes.child_process import ChildProcess, free_port
 from tests.running_stack import RunningStack, pick
 from tests.stack import unique_name
 

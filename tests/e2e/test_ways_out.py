@@ -8,9 +8,9 @@ from uuid import uuid4
 import pytest
 from pyiceberg.table import Table
 
-from connect.gateways.kafka import Message, TransactionalProducer
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import TopicPartition
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_clients import Message, TransactionalProducer
+from connect.model.layout import TopicPartition
 from control_schemas.codec import encode
 from control_schemas.events import (
     DataComplete,

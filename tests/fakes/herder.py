@@ -1,6 +1,6 @@
 """A herder in memory: every change takes effect at once, tasks run without doing anything.
 
-It keeps the contract of ``connect.rest.herder_api`` and is held to it by the same tests as the
+It keeps the contract of ``connect.node.herder_api`` and is held to it by the same tests as the
 real one. Failing is asked for by configuration: ``file`` in a folder that is not there.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from connect.rest.herder_api import (
+from connect.node.herder_api import (
     ConflictError,
     ConnectorInfo,
     ConnectorStatus,
@@ -24,7 +24,7 @@ from connect.rest.herder_api import (
     UnknownTaskError,
     View,
 )
-from connect.rest.log_levels import LogLevels
+from connect.node.rest.log_levels import LogLevels
 
 WORKER_ID = "127.0.0.1:8083"
 STOP_FIRST = (

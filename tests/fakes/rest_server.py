@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, Self
 import uvicorn
 from starlette.types import ASGIApp
 
-from connect.rest.connections import Connections, GuardedListener
-from connect.rest.transport import http_server
+from connect.node.rest.connections import Connections, GuardedListener
+from connect.node.rest.transport import http_server
 
 
 class Reply(NamedTuple):

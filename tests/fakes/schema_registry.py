@@ -18,8 +18,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from connect.converters.protobuf_schema import pool_of
-from connect.gateways import schema_registry
+from connect.gateways.schema_registry import registry_client
+from connect.records.converters.protobuf_schema import pool_of
 from tests.fakes.rest_server import RestServer
 
 _CONTENT = "application/vnd.schemaregistry.v1+json"
@@ -54,7 +54,7 @@ class SchemaRegistryServer(RestServer):
         super().__init__(Starlette(routes=routes))
         self.url = f"http://127.0.0.1:{self.port}"
         # the port may have been another registry's, whose schemas this process still knows
-        schema_registry._shared.cache_clear()
+        registry_client._shared.cache_clear()
 
     def register(
         self,

@@ -18,10 +18,10 @@ from connect.embedded.demo import demo_connector
 from connect.embedded.stack import Stack
 from connect.embedded.verify import committed_records
 from connect.errors import RetriableError
-from connect.gateways.catalog import open_catalog
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.herder.connector_reader import read_layouts
-from connect.layout import Layout, TopicPartition
+from connect.gateways.catalog.catalog import open_catalog
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import Layout, TopicPartition
+from connect.state.connector_reader import read_layouts
 from tests.faults import checkers
 from tests.faults.checkers import Log
 from tests.faults.production import DEAD_LETTER, DROPPED, Production

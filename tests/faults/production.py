@@ -16,9 +16,9 @@ import numpy as np
 
 from connect.clock import SystemClock
 from connect.embedded import payments
-from connect.gateways.kafka_bulk import BulkProducer
-from connect.iso_time import instant_text
-from connect.layout import TopicPartition
+from connect.gateways.kafka.bulk_producer import BulkProducer
+from connect.java_compat.iso_time import instant_text
+from connect.model.layout import TopicPartition
 from tests.faults.checkers import Numbers
 
 CHUNK_RECORDS = 500

@@ -21,7 +21,7 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import Table
 
-from connect.layout import TopicPartition
+from connect.model.layout import TopicPartition
 from control_schemas.events import SourceRange
 from control_schemas.headers import decode_headers
 from tests.faults.checkers import FileSeen, Log, RangeSeen, Rows, SnapshotSeen, TableSeen

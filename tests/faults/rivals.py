@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from connect.clock import SystemClock
-from connect.herder.backoff import BackoffPolicy
-from connect.herder.supervisor import Child, ChildSpec
-from connect.layout import Layout
-from connect.node import COMMANDS
+from connect.model.layout import Layout
+from connect.node.main import COMMANDS
+from connect.processes.backoff import BackoffPolicy
+from connect.processes.supervisor import Child, ChildSpec
 from tests.faults.chaos import NAME, Field
 
 GRACE_MS = 20_000

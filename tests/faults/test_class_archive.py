@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from connect.embedded.jars import cache_dir
+from connect.jvm.jars import cache_dir
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(1500)]
 
@@ -18,8 +18,8 @@ USE = """
 import sys
 from pathlib import Path
 import psutil
-from worker.session import open_session
-from worker.warm_up import warm_up
+from worker.spark.session import open_session
+from worker.spark.warm_up import warm_up
 folder = Path(sys.argv[1])
 log = {"spark.driver.extraJavaOptions": f"-Xlog:class+load=info:file={folder / 'classes.log'}"}
 session = open_session(log, folder=folder)
@@ -43,7 +43,7 @@ def test_a_session_maps_the_archive_that_was_made(tmp_path: Path) -> None:
         done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
         return done.stdout.splitlines()[-1]
 
-    made = run("-m", "worker.archiving")
+    made = run("-m", "worker.spark.archiving")
     assert Path(made).parent == cache / "classes"
     count, *mapped = run("-c", USE, str(tmp_path)).split()
     assert count == "10"

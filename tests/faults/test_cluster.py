@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from connect.config.properties_file import parse_properties
-from connect.embedded.child import ChildProcess, free_port
+from connect.processes.child_process import ChildProcess, free_port
 from tests.faults.chaos import NAME, Field, connector, field
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.faults]

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from connect.failpoints import COORDINATOR, WORKER
-from connect.layout import TopicPartition
+from connect.model.layout import TopicPartition
 from tests.faults.chaos import GROUP, PARTITIONS, SEEDS, TOPIC, Field, Verdict, connector, field
 from tests.faults.checkers import check_alive
 from tests.faults.production import Production

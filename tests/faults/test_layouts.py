@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from connect.layout import TopicPartition
+from connect.model.layout import TopicPartition
 from tests.faults.arena import INTERVAL_MS, Arena
 from tests.faults.chaos import CONTROL_TOPIC, GROUP, NAME, PARTITIONS, TOPIC, TOPIC_CONFIG
 from tests.faults.readback import AnnouncedSeen, read_announced

@@ -14,13 +14,13 @@ import threading
 import psutil
 import pytest
 
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import TopicPartition
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import TopicPartition
 from tests.faults.checkers import check_level
 from tests.stack import Topics
-from worker.drain import Drain
-from worker.session import Session
-from worker.source import source_options
+from worker.spark.session import Session
+from worker.spark.source_options import source_options
+from worker.task.source_reader import Drain
 
 pytestmark = [
     pytest.mark.kafka,

@@ -5,7 +5,7 @@ import httpx
 import pytest
 
 from connect.embedded.broker import Broker
-from connect.gateways.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from tests.running_node import TIMEOUT_S, RunningNode
 
 pytestmark = [pytest.mark.kafka, pytest.mark.faults]

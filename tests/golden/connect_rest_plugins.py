@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from connect.config.framework_keys import COMMON_KEYS
-from connect.config.keys import REQUIRED, Key
-from connect.config.plugins import BUILT_IN, REGISTRY_CONVERTERS, Plugin, Plugins
+from connect.config.key import REQUIRED, Key
+from connect.config.keys.framework_keys import COMMON_KEYS
+from connect.validation.plugins import BUILT_IN, REGISTRY_CONVERTERS, Plugin, Plugins
 
 _FILE = "org.apache.kafka.connect.file.FileStream"
 _SMT = "org.apache.kafka.connect.transforms."

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from connect.config.declarations import CONNECTOR_KEYS
+from connect.config.keys.connector_keys import CONNECTOR_KEYS
 from connect.config.masking import Masker
 from connect.config.placeholders import Placeholder, replaced
 

@@ -16,13 +16,13 @@ from typing import Any, ClassVar, Protocol, Self
 from confluent_kafka import Consumer, Producer
 
 from connect.clock import SystemClock
-from connect.config.providers import Providers
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import TopicPartition
-from connect.rest.app import ApiSettings, create_app
-from connect.rest.gate import CrossOrigin
-from connect.rest.herder_api import NodeInfo
-from connect.rest.log_levels import LogLevels
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import TopicPartition
+from connect.node.herder_api import NodeInfo
+from connect.node.rest.app import ApiSettings, create_app
+from connect.node.rest.http_middleware import CrossOrigin
+from connect.node.rest.log_levels import LogLevels
+from connect.validation.providers import Providers
 from tests.fakes.herder import WORKER_ID, FakeHerder
 from tests.fakes.rest_server import Reply, RestServer, send
 from tests.golden.connect_rest_plugins import recorded_plugins

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 
-from connect.transforms import date_format
-from connect.transforms.date_format import Piece
-from connect.transforms.numbers import wrapped
+from connect.java_compat.java_numbers import wrapped
+from connect.records.transforms import date_format
+from connect.records.transforms.date_format import Piece
 
 _FIRST_GREGORIAN = date_format.day_of(1582, 10, 15)
 _NUMBER = re.compile(r"(-?)(?:(\d+)(?:E(-?\d{1,9}))?|(∞))")

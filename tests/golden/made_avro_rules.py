@@ -6,11 +6,11 @@ import base64
 import json
 from typing import Any
 
-from connect.converters import avro_input
-from connect.converters.avro_data import avro_reader
-from connect.converters.avro_input import Malformed
-from connect.converters.avro_schema import UNION_NAME, BadSchema, parse_avro
-from connect.records import ConnectSchema
+from connect.model.records import ConnectSchema
+from connect.records.converters import avro_input
+from connect.records.converters.avro_data import avro_reader
+from connect.records.converters.avro_input import Malformed
+from connect.records.converters.avro_schema import UNION_NAME, BadSchema, parse_avro
 from tests.golden import records_model as model
 from tests.golden.records_rules import Case
 from tests.golden.records_suite import same_value

@@ -8,8 +8,8 @@ from calendar import monthrange
 from decimal import Decimal
 from typing import Any
 
-from connect.records import Time, Timestamp
-from connect.transforms.numbers import double_of
+from connect.java_compat.java_numbers import double_of
+from connect.model.records import Time, Timestamp
 from tests.golden import records_model as model
 from tests.golden.records_rules import Case
 

@@ -15,9 +15,9 @@ from decimal import Decimal
 from typing import Any
 
 from connect.config.connector import ConverterConfig
-from connect.conversion.text import to_string
-from connect.converters import converter
 from connect.errors import RecordError
+from connect.records.conversion.text import to_string
+from connect.records.converters import converter
 from tests.golden import records_model as model
 from tests.golden.java_dates import java_dates
 from tests.golden.made_avro_rules import avro_rule

@@ -13,11 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from connect.conversion.temporal import days_from_civil
-from connect.conversion.text import to_string, unscaled_bytes
-from connect.converters.json_schema import readable_schema
-from connect.converters.json_text import JsonReader
-from connect.records import (
+from connect.model.records import (
     ConnectSchema,
     Date,
     Float32,
@@ -28,6 +24,10 @@ from connect.records import (
     Time,
     Timestamp,
 )
+from connect.records.conversion.temporal import days_from_civil
+from connect.records.conversion.text import to_string, unscaled_bytes
+from connect.records.converters.json_schema import readable_schema
+from connect.records.converters.json_text import JsonReader
 
 
 @dataclass(frozen=True)

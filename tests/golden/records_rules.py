@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
-from connect.records import Struct
+from connect.model.records import Struct
 
 Case = Mapping[str, Any]
 Verdict = Literal["agreed", "by rule", "failing"]

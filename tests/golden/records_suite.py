@@ -18,16 +18,16 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
 from connect.config.connector import ConverterConfig
-from connect.conversion.columns import ConversionOptions, RowConverter
-from connect.conversion.failure import Unconvertible
-from connect.converters import converter
-from connect.converters.avro_data import avro_reader
-from connect.converters.avro_input import Malformed
-from connect.converters.avro_schema import BadSchema, parse_avro
-from connect.converters.plain import StringConverter
 from connect.errors import ConfigError, RecordError
-from connect.records import Struct
-from connect.transforms.literals import parsed
+from connect.model.records import Struct
+from connect.records.conversion.conversion_failure import Unconvertible
+from connect.records.conversion.row_converter import ConversionOptions, RowConverter
+from connect.records.converters import converter
+from connect.records.converters.avro_data import avro_reader
+from connect.records.converters.avro_input import Malformed
+from connect.records.converters.avro_schema import BadSchema, parse_avro
+from connect.records.converters.plain_converters import StringConverter
+from connect.records.transforms.literals import parsed
 from tests.golden import records_model as model
 from tests.golden.records_rules import Case, Outcome, Result, judge
 

@@ -9,18 +9,18 @@ from typing import Any
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructType
 
-from connect.config.check import split_terms
 from connect.config.connector import ConnectorConfig
-from connect.config.parse import parse
-from connect.conversion.failure import Unconvertible
 from connect.errors import ConfigError, RecordError
-from connect.records import SinkRecord
-from connect.routing import Router
-from connect.tables.creation import table_for
-from connect.tables.evolution import changes
-from connect.tables.inference import infer_type, type_of
-from connect.tables.partition_spec import spec_for
-from connect.tables.schema_changes import SchemaChanges, apply_changes
+from connect.model.records import SinkRecord
+from connect.records.conversion.conversion_failure import Unconvertible
+from connect.records.routing import Router
+from connect.records.tables.partition_spec import spec_for
+from connect.records.tables.schema_changes import SchemaChanges, apply_changes
+from connect.records.tables.schema_evolution import changes
+from connect.records.tables.table_creation import table_for
+from connect.records.tables.type_inference import infer_type, type_of
+from connect.validation.key_checks import split_terms
+from connect.validation.parse import parse
 from tests.golden import records_model as model
 from tests.golden.records_rules import Case, Outcome, Result, judge
 from tests.golden.records_suite import (

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from connect.config.connector import PredicateConfig, TransformConfig
-from connect.config.parse import parse
 from connect.errors import ConfigError, RecordError
-from connect.records import Date, Header, SinkRecord, Struct, Time, Timestamp
-from connect.transforms.chain import Chain, predicate_of
+from connect.model.records import Date, Header, SinkRecord, Struct, Time, Timestamp
+from connect.records.transforms.transform_chain import Chain, predicate_of
+from connect.validation.parse import parse
 from tests.golden import records_model as model
 from tests.golden.records_rules import Case, Result
 

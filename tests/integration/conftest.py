@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connect.gateways.catalog import open_catalog
-from connect.gateways.kafka_admin import KafkaAdmin
+from connect.gateways.catalog.catalog import open_catalog
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from tests.coordinator_bench import Bench
 from tests.stack import Topics
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:  # most tests need no browser, and no Spark
 
     from tests.browsing import Visit
     from tests.sql_rig import Rig
-    from worker.drain import Drain
-    from worker.session import Session
+    from worker.spark.session import Session
+    from worker.task.source_reader import Drain
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from connect.embedded.broker import Broker
-from connect.embedded.child import free_port
 from connect.errors import ConfigError
-from connect.gateways.kafka import Message, TransactionalProducer
+from connect.gateways.kafka.kafka_clients import Message, TransactionalProducer
+from connect.processes.child_process import free_port
 from tests.stack import Topics
 
 pytestmark = pytest.mark.kafka

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from connect.embedded.broker import Broker
-from connect.gateways.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from tests.running_node import RunningNode
 from tests.stack import Topics
 

@@ -17,9 +17,9 @@ from confluent_kafka.admin import (
 from pyiceberg.table.update import AssertTableUUID, RemovePropertiesUpdate
 
 from connect.errors import DataLost
-from connect.gateways.kafka import TransactionalProducer
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import TopicPartition
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_clients import TransactionalProducer
+from connect.model.layout import TopicPartition
 from control_schemas.events import DataWritten, StartCommit
 from tests.coordinator_bench import Bench, Running, until
 from tests.tables import reference, written_file

@@ -10,9 +10,9 @@ from confluent_kafka import Producer
 
 from connect.clock import SystemClock
 from connect.errors import DataLost, Fenced
-from connect.gateways.kafka import Message
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import TopicPartition
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_clients import Message
+from connect.model.layout import TopicPartition
 from control_schemas.codec import encode
 from control_schemas.events import (
     CommitComplete,
@@ -21,8 +21,8 @@ from control_schemas.events import (
     Event,
     StartCommit,
 )
-from coordinator.committer import Committer
-from coordinator.effects import TableCommitted
+from coordinator.commit.committer import Committer
+from coordinator.kernel.effects import TableCommitted
 from tests.coordinator_bench import SCHEMA, Bench, Running, until
 from tests.faulty_http import FaultyProxy
 from tests.stack import RestCatalog, Topics, unique_name

@@ -9,7 +9,7 @@ import pytest
 
 from connect.embedded.broker import Broker
 from connect.errors import RetriableError
-from connect.gateways.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
 
 pytestmark = pytest.mark.kafka
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import TopicPartition
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import TopicPartition
 from control_schemas.codec import decode
 from control_schemas.events import (
     DataComplete,

@@ -14,12 +14,12 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, StringType
 
 from connect.clock import SystemClock
-from connect.config.parse import parse
 from connect.errors import ConfigError, RecordError, RetriableError
-from connect.gateways.catalog import CatalogGateway, open_catalog
-from connect.records import KafkaRecord
-from worker.dead_letter_table import SCHEMA, DeadLetterTable
-from worker.descriptors import DeadLetter
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.model.records import KafkaRecord
+from connect.validation.parse import parse
+from worker.batch.descriptors import DeadLetter
+from worker.task.dead_letter_table import SCHEMA, DeadLetterTable
 
 NAME = "dead.letters"
 

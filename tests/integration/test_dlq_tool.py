@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from connect.config.parse import parse
-from connect.deadletter import message
 from connect.errors import RecordError
-from connect.gateways.kafka import TransactionalProducer
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import TopicPartition
-from connect.records import KafkaRecord
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_clients import TransactionalProducer
+from connect.model.layout import TopicPartition
+from connect.model.records import KafkaRecord
+from connect.records.dead_letter import message
+from connect.validation.parse import parse
 from tests.command_line import Said, icefloe
 from tests.reading import committed_records
 from tests.stack import Topics, unique_name
@@ -93,7 +93,7 @@ class Letters:
 
     def killed_replay(self, failpoint: str) -> None:
         """A replay in a process of its own, which ends at once at a failpoint."""
-        command = [sys.executable, "-m", "connect.cli", *self._command("replay", "--yes")]
+        command = [sys.executable, "-m", "connect.cli.main", *self._command("replay", "--yes")]
         armed = {**os.environ, "ICEFLOE_FAILPOINTS": f"{failpoint}=crash@1"}
         done = subprocess.run(command, capture_output=True, timeout=120, check=False, env=armed)
         assert done.returncode == KILLED

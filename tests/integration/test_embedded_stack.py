@@ -15,9 +15,9 @@ import psutil
 import pytest
 from rich.console import Console
 
-from connect.embedded.child import free_port
 from connect.embedded.stack import Stack, run_up
 from connect.errors import ConfigError
+from connect.processes.child_process import free_port
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

@@ -202,7 +202,7 @@ def test_nobody_answers(tmp_path: Path) -> None:
         ("nowhere", 2, "is no URL"),
     ):
         done = subprocess.run(
-            [sys.executable, "-m", "connect.cli", "status", "--server", server],
+            [sys.executable, "-m", "connect.cli.main", "status", "--server", server],
             capture_output=True, text=True, check=False, timeout=150,
             env={"ICEFLOE_PROFILES": str(tmp_path / "none.yaml"), "PATH": ""},
             cwd=Path(__file__).parents[2],

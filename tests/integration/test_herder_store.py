@@ -6,14 +6,14 @@ import pytest
 from connect.clock import SystemClock
 from connect.embedded.broker import Broker
 from connect.errors import ConfigError, Fenced
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.herder.connector_reader import read_layouts
-from connect.herder.log import StorageTopic
-from connect.herder.state import Leader
-from connect.herder.status_state import NodeWord, Running, Status
-from connect.herder.status_store import StatusStore
-from connect.herder.store import ConfigStore, StoreSettings
-from connect.layout import Layout, TopicPartition, spread
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import Layout, TopicPartition, spread
+from connect.state.compacted_topic import StorageTopic
+from connect.state.config_store import ConfigStore, StoreSettings
+from connect.state.connector_reader import read_layouts
+from connect.state.connector_state import Leader
+from connect.state.status_state import NodeWord, Running, Status
+from connect.state.status_store import StatusStore
 
 pytestmark = pytest.mark.kafka
 CONFIG = {"name": "c", "topics": "t", "secret": "${file:s:k}"}

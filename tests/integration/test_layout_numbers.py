@@ -9,9 +9,9 @@ from uuid import uuid4
 import pytest
 
 from connect.errors import Fenced
-from connect.gateways.kafka import Message, TransactionalProducer
-from connect.herder.fencing import task_transactional_id
-from connect.layout import TopicPartition
+from connect.gateways.kafka.kafka_clients import Message, TransactionalProducer
+from connect.model.layout import TopicPartition
+from connect.protocol.fencing import task_transactional_id
 from control_schemas.codec import encode
 from control_schemas.events import DataComplete, Event, EventHeaders, TopicPartitionOffset
 from control_schemas.headers import encode_headers

@@ -10,13 +10,13 @@ import pytest
 from confluent_kafka import Producer
 from pyiceberg.catalog import load_catalog
 
+from connect.cli.migrate_command import lines
 from connect.clock import SystemClock
-from connect.direct import opened
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import TopicPartition
-from connect.migrate_tool import lines
-from connect.migration.inspector import Inspector
-from connect.migration.report import Report
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import TopicPartition
+from connect.operations.connector_clients import opened
+from connect.operations.migration.inspector import Inspector
+from connect.operations.migration.migration_report import Report
 from control_schemas.codec import encode
 from control_schemas.events import DataWritten, Event, TableReference
 from tests.frames import FILE, old_frame

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Consumer
 
 from connect.errors import Fenced
-from connect.gateways.kafka import Message, TransactionalProducer
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import TopicPartition
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_clients import Message, TransactionalProducer
+from connect.model.layout import TopicPartition
 from tests.running_node import TIMEOUT_S, RunningNode
 from tests.stack import Topics
 

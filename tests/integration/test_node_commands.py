@@ -155,7 +155,7 @@ def test_cluster_plugins_and_loggers(node: RunningNode, connector: str) -> None:
 
 def test_watch_prints_each_change(node: RunningNode, connector: str) -> None:
     """Rows that change, until Ctrl-C."""
-    command = [sys.executable, "-m", "connect.cli", "status", "--watch", "--interval", "0.1"]
+    command = [sys.executable, "-m", "connect.cli.main", "status", "--watch", "--interval", "0.1"]
     with subprocess.Popen(
         [*command, connector, "--server", node.url],
         stdout=subprocess.PIPE,

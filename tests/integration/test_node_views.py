@@ -11,8 +11,8 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Producer
 
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import TopicPartition
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import TopicPartition
 from control_schemas.codec import encode
 from control_schemas.events import DataWritten, Event, TableReference
 from tests.running_node import RunningNode

@@ -8,10 +8,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from connect.embedded.broker import Broker
-from connect.layout import TopicPartition
+from connect.model.layout import TopicPartition
 from control_schemas.events import CommitComplete
 from tests.task_rig import Rig, until
-from worker.session import Session
+from worker.spark.session import Session
 
 pytestmark = [
     pytest.mark.kafka,

@@ -9,8 +9,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from connect.clock import SystemClock
 from connect.errors import RetriableError
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.predecessors import LEAVE_TIMEOUT_MS, LOOK_MS, wait_until_left
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.protocol.java_sink_members import LEAVE_TIMEOUT_MS, LOOK_MS, wait_until_left
 from tests.stack import Topics, unique_name
 
 pytestmark = pytest.mark.kafka

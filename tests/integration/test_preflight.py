@@ -15,14 +15,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestamptzType
 
 from connect.clock import SystemClock
-from connect.config.node import NodeConfig
-from connect.config.providers import Providers
-from connect.embedded.child import free_port
-from connect.gateways.catalog import open_catalog
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.rest.app import ApiSettings, create_app
-from connect.rest.herder_api import NodeInfo
-from connect.rest.log_levels import LogLevels
+from connect.config.node.node_config import NodeConfig
+from connect.gateways.catalog.catalog import open_catalog
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.node.herder_api import NodeInfo
+from connect.node.rest.app import ApiSettings, create_app
+from connect.node.rest.log_levels import LogLevels
+from connect.processes.child_process import free_port
+from connect.validation.providers import Providers
 from tests.fakes.herder import FakeHerder
 from tests.fakes.rest_server import RestServer
 from tests.fakes.schema_registry import SchemaRegistryServer

@@ -35,10 +35,10 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from connect.gateways.catalog import CatalogGateway, open_catalog
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from control_schemas.events import ContentFile
-from coordinator.committer import Committer
-from coordinator.effects import TableCommitted, TableFailed
+from coordinator.commit.committer import Committer
+from coordinator.kernel.effects import TableCommitted, TableFailed
 from tests.stack import RestCatalog, unique_name
 from tests.tables import (
     QuickClock,

@@ -15,11 +15,11 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from connect.embedded.broker import Broker
 from connect.errors import Fenced, IcefloeError
-from connect.gateways.kafka import Message, TransactionalProducer
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import TopicPartition
-from connect.metrics import PROCESS
-from connect.rest.herder_api import UnavailableError
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_clients import Message, TransactionalProducer
+from connect.metrics.process_metrics import PROCESS
+from connect.model.layout import TopicPartition
+from connect.node.herder_api import UnavailableError
 from control_schemas.codec import encode
 from control_schemas.events import CommitComplete, DataComplete, Event, Payload, StartCommit
 from tests.leader_bench import NAME, Leader

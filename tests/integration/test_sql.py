@@ -26,13 +26,13 @@ from pyiceberg.types import (
 from pyspark.errors import PySparkException
 
 from connect.errors import ConfigError
-from connect.transforms.sql import DECLARATION
+from connect.records.transforms.sql.sql_transform import DECLARATION
 from tests.differential.support import config, rows_of
 from tests.sql_rig import MARKS, PLACES, Rig, counts
-from worker.descriptors import Progress
-from worker.source import LARGE_RECORD_TEXT
-from worker.sql_query import SparkQuery, sql_plan
-from worker.sql_tables import StaticTables
+from worker.batch.descriptors import Progress
+from worker.spark.source_options import LARGE_RECORD_TEXT
+from worker.sql.sql_batches import SparkQuery, sql_plan
+from worker.sql.static_tables import StaticTables
 
 pytestmark = MARKS
 

@@ -11,11 +11,11 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from connect.errors import ConfigError, trace_of
-from connect.transforms.sql_query import Query
+from connect.records.transforms.sql.sql_query import Query
 from tests.differential.support import config, rows_of
 from tests.sql_rig import MARKS, Rig
-from worker.sql_query import SparkQuery, sql_plan
-from worker.sql_tables import StaticTables
+from worker.sql.sql_batches import SparkQuery, sql_plan
+from worker.sql.static_tables import StaticTables
 
 pytestmark = MARKS
 _CANARY = "canary-9f31c7"

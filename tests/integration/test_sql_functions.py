@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from connect.errors import ConfigError
-from connect.transforms.sql_functions import FUNCTIONS
-from connect.transforms.sql_query import parse_query
+from connect.records.transforms.sql.sql_functions import FUNCTIONS
+from connect.records.transforms.sql.sql_query import parse_query
 from tests.sql_rig import MARKS, Rig
 from tests.sql_samples import CALLS, COLUMNS, FORMS, RECORD
 

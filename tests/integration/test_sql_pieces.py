@@ -17,7 +17,7 @@ from pyiceberg.types import (
 
 from tests.differential.support import rows_of
 from tests.sql_rig import MARKS, Rig, counts
-from worker.descriptors import Progress
+from worker.batch.descriptors import Progress
 
 pytestmark = MARKS
 

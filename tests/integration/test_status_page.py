@@ -13,9 +13,9 @@ import pytest
 from playwright.sync_api import Browser, Error, expect
 
 from connect.clock import SystemClock
-from connect.rest.app import create_app
-from connect.rest.herder_api import ConnectorStatus, NodeInfo
-from connect.rest.log_levels import LogLevels
+from connect.node.herder_api import ConnectorStatus, NodeInfo
+from connect.node.rest.app import create_app
+from connect.node.rest.log_levels import LogLevels
 from tests.browsing import Visit
 from tests.fakes.herder import FakeHerder
 from tests.fakes.rest_server import RestServer
@@ -31,7 +31,7 @@ TRACE = "\n".join(
         "data_lost: orders-3 [1200..5600]: removed <b>by</b> retention before they were read",
         "",
         "topic=orders <script>document.title='hacked'</script>",
-        *(f'  File "worker/task.py", line {n}, in step_{n}' for n in range(200)),
+        *(f'  File "worker/task/task.py", line {n}, in step_{n}' for n in range(200)),
     ]
 )
 SNAPSHOT_ID = 7_731_118_480_903_038_059

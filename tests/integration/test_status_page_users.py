@@ -11,7 +11,7 @@ import pytest
 import yaml
 from playwright.sync_api import Browser, expect
 
-from connect.rest.auth import hashed_password, new_token
+from connect.node.rest.auth import hashed_password, new_token
 from tests.browsing import Visit
 from tests.running_node import RunningNode
 from tests.stack import Topics

@@ -10,11 +10,11 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import TopicPartition
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import TopicPartition
 from control_schemas.events import ContentFile, DataWritten, TableReference
-from coordinator.effects import TableDecision
-from coordinator.shell import ConnectorCoordinator
+from coordinator.coordinator import ConnectorCoordinator
+from coordinator.kernel.effects import TableDecision
 from tests.coordinator_bench import SCHEMA, Bench, Running, until
 from tests.tables import reference, written_file
 

@@ -18,4 +18,4 @@ def test_the_status_page_is_in_the_wheel(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as packed:
         for file in UI.iterdir():
-            assert packed.read(f"connect/rest/ui/{file.name}") == file.read_bytes()
+            assert packed.read(f"connect/node/rest/ui/{file.name}") == file.read_bytes()

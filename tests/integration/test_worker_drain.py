@@ -14,15 +14,15 @@ import pytest
 from confluent_kafka import Producer
 
 from connect.errors import DataLost, RetriableError
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import TopicPartition
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import TopicPartition
 from tests.drain_rig import COLUMNS, Seen, never, produce, take, whole
 from tests.stack import Topics
-from worker.drain import Drain, as_arrow
-from worker.rounds import Slice
-from worker.session import Session
-from worker.sizes import ReadSizes
-from worker.source import map_spark_error, source_options
+from worker.spark.batch_sizing import ReadSizes
+from worker.spark.session import Session
+from worker.spark.source_options import map_spark_error, source_options
+from worker.task.read_ledger import Slice
+from worker.task.source_reader import Drain, as_arrow
 
 pytestmark = [
     pytest.mark.kafka,

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 
 from connect.errors import RetriableError
-from connect.gateways.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from tests.stack import Topics
 from tests.task_rig import Rig, paths
-from worker.descriptors import DESCRIPTOR_DDL, to_batch
-from worker.drain import as_arrow
-from worker.session import Session
-from worker.source import map_spark_error
-from worker.told_errors import LARGE_RECORD, LETTERS_FULL
+from worker.batch.descriptors import DESCRIPTOR_DDL, to_batch
+from worker.batch.error_rows import LARGE_RECORD, LETTERS_FULL
+from worker.spark.session import Session
+from worker.spark.source_options import map_spark_error
+from worker.task.source_reader import as_arrow
 
 pytestmark = [
     pytest.mark.kafka,

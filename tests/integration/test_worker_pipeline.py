@@ -17,20 +17,20 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
 from connect.clock import SystemClock
-from connect.config.parse import parse
 from connect.errors import CommitRefused, RecordError
-from connect.gateways.catalog import CatalogGateway, open_catalog
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import Layout, TopicPartition
-from coordinator.effects import RoundEnded
-from coordinator.shell import ConnectorCoordinator
-from coordinator.shell import Wiring as CoordinatorWiring
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import Layout, TopicPartition
+from connect.validation.parse import parse
+from coordinator.coordinator import ConnectorCoordinator
+from coordinator.coordinator import Wiring as CoordinatorWiring
+from coordinator.kernel.effects import RoundEnded
 from tests.reading import committed_records
 from tests.stack import Topics
-from worker.runner import make_runner
-from worker.session import Session
-from worker.task import ConnectorTask
-from worker.wiring import TaskAssignment, Wiring
+from worker.spark.session import Session
+from worker.task.batch_runner import make_runner
+from worker.task.task import ConnectorTask
+from worker.task.task_context import TaskAssignment, Wiring
 
 pytestmark = [
     pytest.mark.kafka,

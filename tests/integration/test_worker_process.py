@@ -25,12 +25,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from connect.clock import SystemClock
-from connect.gateways.catalog import open_catalog
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.herder.log import StorageTopic
-from connect.herder.store import ConfigStore, StoreSettings
-from connect.ipc import Channel
-from connect.layout import Layout, TopicPartition
+from connect.gateways.catalog.catalog import open_catalog
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import Layout, TopicPartition
+from connect.processes.ipc import Channel
+from connect.state.compacted_topic import StorageTopic
+from connect.state.config_store import ConfigStore, StoreSettings
 from control_schemas.codec import decode, encode
 from control_schemas.events import DataComplete, DataWritten, Event, Payload, StartCommit
 from tests.reading import committed_records

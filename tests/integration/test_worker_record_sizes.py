@@ -10,15 +10,15 @@ import pytest
 from confluent_kafka import Producer
 
 from connect.errors import RetriableError
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import TopicPartition
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import TopicPartition
 from tests.drain_rig import Seen, never, produce, take, whole
 from tests.stack import Topics
-from worker.descriptors import Progress
-from worker.drain import Drain, Each, as_arrow
-from worker.rounds import Slice
-from worker.sizes import ReadSizes
-from worker.told_errors import LARGE_RECORD
+from worker.batch.descriptors import Progress
+from worker.batch.error_rows import LARGE_RECORD
+from worker.spark.batch_sizing import ReadSizes
+from worker.task.read_ledger import Slice
+from worker.task.source_reader import Drain, Each, as_arrow
 
 pytestmark = [
     pytest.mark.kafka,

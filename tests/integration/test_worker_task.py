@@ -12,9 +12,9 @@ from confluent_kafka import Producer
 
 from connect import failpoints
 from connect.errors import DataLost, Fenced, RecordError, RetriableError
-from connect.gateways.kafka import TransactionalProducer
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import TopicPartition
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_clients import TransactionalProducer
+from connect.model.layout import TopicPartition
 from control_schemas.events import (
     CommitComplete,
     DataComplete,
@@ -24,7 +24,7 @@ from control_schemas.events import (
 from tests.reading import committed_records
 from tests.stack import Topics
 from tests.task_rig import TABLE, Rig, paths, until
-from worker.session import Session
+from worker.spark.session import Session
 
 pytestmark = [
     pytest.mark.kafka,
@@ -305,7 +305,7 @@ def test_repeated_failures_are_reported_and_gone_over(rig: Rig) -> None:
 
 def test_what_is_not_gone_over_soon_is_shown(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that fails for longer than a broker may need to answer says why, then goes on."""
-    monkeypatch.setattr("worker.task.FAILING_MS_MAX", 0)
+    monkeypatch.setattr("worker.task.task.FAILING_MS_MAX", 0)
     rig.runner.error = RetriableError("the store is away", code="storage_unavailable")
     rig.feed(3)
     with rig.running():

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from connect import control_offsets
 from connect.errors import CommitRefused
+from connect.protocol import control_offsets
 from control_schemas.events import DataWritten
-from coordinator.floor import merged, table_state
+from coordinator.commit.floor import merged, table_state
 from tests.simulation.catalog import CATALOG_AWAY, MIRROR, SUMMARY, TAG, Snapshot, Table
 from tests.simulation.kafka import COMMITTED, CONTROL_GROUP, GROUP
 from tests.simulation.task import UNCOMMITTED_ROUNDS_MAX

@@ -1,4 +1,4 @@
-"""The committer in small: what ``coordinator.committer`` and ``landing`` do, step by step.
+"""The committer in small: what ``coordinator.commit.committer`` and ``landing`` do, step by step.
 
 Rules of this file:
 - The floor, its refusals and the order of files are judged by the production code
@@ -14,15 +14,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from connect.errors import CommitRefused
-from coordinator.effects import (
+from coordinator.commit.file_selection import _ordered
+from coordinator.commit.floor import FloorKeys, TableState, covers, merged, table_state
+from coordinator.kernel.effects import (
     CommitOutcome,
     CoordinatorFenced,
     TableCommit,
     TableCommitted,
     TableFailed,
 )
-from coordinator.floor import FloorKeys, TableState, covers, merged, table_state
-from coordinator.selection import _ordered
 from tests.simulation.catalog import (
     CATALOG_AWAY,
     TOPIC_ID,

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from connect.errors import DataLost
-from connect.layout import Layout
+from connect.model.layout import Layout
 from control_schemas.events import (
     CommitComplete,
     CommitToTable,
@@ -20,7 +20,9 @@ from control_schemas.events import (
     StartCommit,
     TableReference,
 )
-from coordinator.effects import (
+from coordinator.inbox import start_offsets
+from coordinator.kernel.commit_round import KernelSettings
+from coordinator.kernel.effects import (
     Advanced,
     CommitTables,
     CompletionSent,
@@ -38,9 +40,7 @@ from coordinator.effects import (
     TableFailed,
     Tick,
 )
-from coordinator.inbox import start_offsets
-from coordinator.kernel import Phase
-from coordinator.rounds import KernelSettings
+from coordinator.kernel.kernel import Phase
 from tests.simulation import checks, script
 from tests.simulation.committer import Committer
 from tests.simulation.kafka import CONTROL_GROUP, CONTROL_TOPIC, OutOfRangeError

@@ -17,7 +17,7 @@ from control_schemas.events import (
     EventHeaders,
     TopicPartitionOffset,
 )
-from coordinator.kernel import Phase
+from coordinator.kernel.kernel import Phase
 from tests.simulation import checks, script, table_faults
 from tests.simulation.catalog import TOPIC_ID
 from tests.simulation.kafka import COMMITTED, CONTROL_GROUP, GROUP, Transaction

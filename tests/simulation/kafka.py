@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from connect.layout import TopicPartition
+from connect.model.layout import TopicPartition
 from control_schemas.events import DataComplete, EventHeaders
-from coordinator.effects import Envelope, EnvelopeRead
+from coordinator.kernel.effects import Envelope, EnvelopeRead
 
 CONTROL_TOPIC = "control"
 GROUP, CONTROL_GROUP = "connect-c", "connect-c-coord"

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from control_schemas.events import CommitComplete, DataComplete
-from coordinator.announcements import Announcements
-from coordinator.effects import Effect, Envelope
-from coordinator.kernel import Kernel
-from coordinator.offsets import RangeLedger
-from coordinator.rounds import KernelSettings
-from coordinator.valid_through import timestamps
+from coordinator.kernel.announcements import Announcements
+from coordinator.kernel.commit_round import KernelSettings
+from coordinator.kernel.effects import Effect, Envelope
+from coordinator.kernel.kernel import Kernel
+from coordinator.kernel.offsets import RangeLedger
+from coordinator.kernel.valid_through import timestamps
 from tests.simulation import script
 from tests.simulation.script import Script, script_of
 from tests.simulation.world import ViolationError, World

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.table.refs import SnapshotRefType
 
-from coordinator.effects import TableDecision
+from coordinator.kernel.effects import TableDecision
 from tests.simulation import checks, script
 from tests.simulation.catalog import CATALOG_AWAY, MIRROR, TAG, ConflictError, Ref, Table
 from tests.simulation.kafka import CONTROL_GROUP

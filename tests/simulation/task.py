@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
-from connect.layout import Layout
+from connect.model.layout import Layout
 from control_schemas.events import (
     CommitComplete,
     DataComplete,
@@ -25,7 +25,7 @@ from control_schemas.events import (
 )
 from tests.simulation import script
 from tests.simulation.kafka import GROUP, FencedError, LostAnswerError, OutOfRangeError
-from worker.rounds import Backlog
+from worker.task.read_ledger import Backlog
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -215,7 +215,7 @@ class Task(Actor):
         self.batch = 0
 
     def _claim(self, partition: int, end_seen_us: int | None) -> int | None:
-        """Up to when the partition is read, as ``worker.rounds.Ledger`` has it."""
+        """Up to when the partition is read, as ``worker.task.read_ledger.Ledger`` has it."""
         world = self.world
         known = self.claims[partition]
         start, end = self.announced[partition], self.position[partition]

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from connect.errors import InvariantViolation
-from connect.layout import Layout, TopicPartition
+from connect.model.layout import Layout, TopicPartition
 from control_schemas.events import TableReference
-from coordinator.effects import Envelope, LayoutChanged
-from coordinator.kernel import Kernel
+from coordinator.kernel.effects import Envelope, LayoutChanged
+from coordinator.kernel.kernel import Kernel
 from tests.simulation import checks, faults, script, table_faults
 from tests.simulation.catalog import Base, ConflictError, Snapshot, Table, UnknownError
 from tests.simulation.coordinator import Coordinator

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from uuid import UUID, uuid4
 
-from connect.audit.announced import Announced
-from connect.audit.report import Audit
-from connect.control_log import ControlRecord
-from connect.layout import TopicPartition
+from connect.model.layout import TopicPartition
+from connect.operations.audit.announced_ranges import Announced
+from connect.operations.audit.audit_report import Audit
+from connect.protocol.control_topic import ControlRecord
 from control_schemas.events import (
     CommitComplete,
     DataComplete,

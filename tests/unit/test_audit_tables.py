@@ -11,9 +11,9 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
-from connect.audit.announced import Announcement
-from connect.audit.report import Audit, TableSum
-from connect.audit.table import TableAudit
+from connect.operations.audit.announced_ranges import Announcement
+from connect.operations.audit.audit_report import Audit, TableSum
+from connect.operations.audit.table_audit import TableAudit
 from control_schemas.events import SourceRange
 
 KEY = "kafka.connect.offsets.control-iceberg.connect-orders"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from connect.embedded.child import ChildProcess
 from connect.embedded.stack import Stack
+from connect.processes.child_process import ChildProcess
 from tests.faults.chaos import Field
 
 

@@ -14,8 +14,8 @@ from uuid import UUID
 import pytest
 
 from connect.embedded.broker import cluster_id_text
-from connect.embedded.child import ChildProcess, DirLock, free_port, require_free_port
 from connect.errors import ConfigError, RetriableError
+from connect.processes.child_process import ChildProcess, DirLock, free_port, require_free_port
 
 Start = Callable[[str], ChildProcess]
 

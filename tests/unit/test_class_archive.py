@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from worker.class_archive import archive_dir, archive_options, archive_stem, find_archive, keep
+from worker.spark.class_archive import (
+    archive_dir,
+    archive_options,
+    archive_stem,
+    find_archive,
+    keep,
+)
 
 
 def put(cache: Path, name: str, size: int = 10) -> Path:
@@ -20,8 +26,8 @@ def test_setup_and_image_make_an_archive() -> None:
     """A worker never makes one itself, so it must be there before the first starts."""
     makefile, dockerfile = (Path(name).read_text() for name in ("Makefile", "Dockerfile"))
     assert re.search(r"^setup: .*\bclasses\b", makefile, re.MULTILINE)
-    assert "-m worker.archiving --missing" in makefile
-    assert "\nRUN python -m worker.archiving\n" in dockerfile
+    assert "-m worker.spark.archiving --missing" in makefile
+    assert "\nRUN python -m worker.spark.archiving\n" in dockerfile
 
 
 def test_without_an_archive_nothing_is_asked_of_the_jvm(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ HEAVY = ("pyspark", "pyarrow", "confluent_kafka", "fastapi", "pyiceberg", "fasta
 
 def icefloe(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "connect.cli", *arguments],
+        [sys.executable, "-m", "connect.cli.main", *arguments],
         capture_output=True,
         text=True,
         timeout=60,
@@ -50,7 +50,7 @@ def test_help_loads_nothing_heavy(arguments: tuple[str, ...], needed: tuple[str,
     Commands that ask a node need its HTTP client and no more.
     """
     code = (
-        "import sys, connect.cli as cli\n"
+        "import sys, connect.cli.main as cli\n"
         f"sys.argv = ['icefloe', *{arguments!r}, '--help']\n"
         "try: cli.main()\n"
         "except SystemExit: pass\n"
@@ -79,7 +79,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
         if content is not None:
             (tmp_path / name).write_text(content)
     code = (  # a node's modules are loaded once for all
-        "import sys, connect.cli as cli\n"
+        "import sys, connect.cli.main as cli\n"
         f"for name in {list(wrong)!r}:\n"
         "    sys.argv = ['icefloe', 'node', '--properties', name]\n"
         "    try: cli.main()\n"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from connect.config.client_policy import ClientPolicy
+from connect.config.client_overrides import PREFIXES
 from connect.config.invalid_config import InvalidConfigError
-from connect.config.overrides import PREFIXES
-from connect.config.parse import parse
-from connect.config.plugins import BUILT_IN
-from connect.config.providers import Providers, resolve
-from connect.config.validate import validate
+from connect.validation.client_policy import ClientPolicy
+from connect.validation.parse import parse
+from connect.validation.plugins import BUILT_IN
+from connect.validation.providers import Providers, resolve
+from connect.validation.validate import validate
 
 NODE = {
     "bootstrap.servers": "Broker-1:9092, broker-2:9092",

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import typer
 
-from connect import cli
+from connect.cli import main
+from connect.cli.gitops.output import FORMS
 from connect.errors import ExitStatus
-from connect.gitops.output import FORMS
 from tests.command_line import icefloe
 
 ROOT = Path(__file__).parents[2]
@@ -81,9 +81,9 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
 
 def commands() -> dict[str, Any]:
     """Every command by its words, as typer has built it."""
-    cli.add_commands((), is_every=True)
+    main.add_commands((), is_every=True)
     found: dict[str, Any] = {}
-    left = [("", typer.main.get_command(cli.app))]
+    left = [("", typer.main.get_command(main.app))]
     while left:
         name, command = left.pop()
         children = getattr(command, "commands", {})
@@ -297,7 +297,7 @@ def test_no_command_ends_with_a_number_of_its_own() -> None:
 
 def test_a_bug_is_status_3() -> None:
     """The stack is printed; Python's own status 1 would say that the answer is no."""
-    code = "import connect.cli as cli; cli.app.command('bug')(lambda: 1 // 0); cli.main()"
+    code = "import connect.cli.main as cli; cli.app.command('bug')(lambda: 1 // 0); cli.main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "bug"], capture_output=True, text=True, timeout=60, check=False
     )

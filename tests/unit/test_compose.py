@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from connect.config.node import NodeConfig
-from connect.config.parse import parse
+from connect.config.node.node_config import NodeConfig
+from connect.validation.parse import parse
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "compose"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from connect.config import json_schema
-from connect.config.declarations import CONNECTOR_KEYS, FRAMEWORK_KEYS, TABLE_KEYS
-from connect.config.docs import render
-from connect.config.node_keys import NODE_KEYS
+from connect.config.keys.connector_keys import CONNECTOR_KEYS, FRAMEWORK_KEYS, TABLE_KEYS
+from connect.config.node.node_keys import NODE_KEYS
+from connect.generated_docs import connector_schema
+from connect.generated_docs.configuration_page import render
 
 ROOT = Path(__file__).parents[2]
 DECLARING = {"framework_keys.py", "iceberg_keys.py", "node_keys.py", "docs.py"}
@@ -28,20 +28,20 @@ def sources() -> str:
 
 
 def test_the_page_is_current() -> None:
-    """``docs/reference/configuration.md`` is what ``python -m connect.config.docs`` writes."""
+    """``docs/reference/configuration.md`` is what ``make docs`` writes."""
     assert (ROOT / "docs/reference/configuration.md").read_text() == render()
 
 
 def test_the_schema_for_editors_is_current() -> None:
-    """``docs/reference/connector.schema.json`` is what ``connect.config.json_schema`` writes."""
-    assert (ROOT / "docs/reference/connector.schema.json").read_text() == json_schema.render()
+    """``docs/reference/connector.schema.json`` is what ``make docs`` writes."""
+    assert (ROOT / "docs/reference/connector.schema.json").read_text() == connector_schema.render()
 
 
 @pytest.fixture(scope="module")
 def editor() -> Draft202012Validator:
     """What an editor makes of the schema."""
-    Draft202012Validator.check_schema(json_schema.schema())
-    return Draft202012Validator(json_schema.schema())
+    Draft202012Validator.check_schema(connector_schema.schema())
+    return Draft202012Validator(connector_schema.schema())
 
 
 @pytest.mark.parametrize(

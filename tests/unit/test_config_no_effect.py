@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connect.config import no_effect
+from connect.validation import ignored_keys
 from tests.unit.test_config_together import (
     AT,
     BY_TOPIC,
@@ -94,7 +94,7 @@ IDLE: list[tuple[str, dict[str, str], str]] = [
 @pytest.mark.parametrize(("rule", "change", "words"), IDLE)
 def test_what_has_no_effect(rule: str, change: dict[str, str], words: str) -> None:
     """It is accepted, as the Java sink does, with a warning that names the key."""
-    assert rule in {each.__name__ for each in no_effect.RULES}
+    assert rule in {each.__name__ for each in ignored_keys.RULES}
     assert errors(change) == {}
     (warning,) = judged(change).warnings
     assert words in warning
@@ -125,5 +125,5 @@ def test_java_only_keys_are_recognised(name: str) -> None:
 
 def test_every_rule_is_tested() -> None:
     """None is without a case, and each says what it is about."""
-    assert {case[0] for case in IDLE} == {rule.__name__ for rule in no_effect.RULES}
-    assert all(rule.__doc__ for rule in no_effect.RULES)
+    assert {case[0] for case in IDLE} == {rule.__name__ for rule in ignored_keys.RULES}
+    assert all(rule.__doc__ for rule in ignored_keys.RULES)

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connect.config.invalid_config import InvalidConfigError
-from connect.config.node import Address, NodeConfig, from_environment, is_loopback
-from connect.config.parse import parse
+from connect.config.node.node_config import Address, NodeConfig, from_environment, is_loopback
 from connect.config.properties_file import parse_properties
-from connect.config.providers import VALUE_BYTES_MAX, Providers, resolve
 from connect.errors import ConfigError
+from connect.validation.parse import parse
+from connect.validation.providers import VALUE_BYTES_MAX, Providers, resolve
 
 GOOD = {
     "bootstrap.servers": "a:1, b:2",

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connect.config.check import check_connector
-from connect.config.declarations import CONNECTOR_KEYS, FRAMEWORK_KEYS
 from connect.config.invalid_config import InvalidConfigError
-from connect.config.parse import parse
+from connect.config.keys.connector_keys import CONNECTOR_KEYS, FRAMEWORK_KEYS
+from connect.validation.key_checks import check_connector
+from connect.validation.parse import parse
 
 GOOD = {
     "name": "orders",

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 
 from connect.clock import SystemClock
-from connect.config import bounds
-from connect.config.check import split_terms
-from connect.config.client_policy import ClientPolicy
-from connect.config.declarations import KEYS, PREFIXES
+from connect.config import size_limits
+from connect.config.keys.connector_keys import KEYS, PREFIXES
 from connect.config.placeholders import placeholders
-from connect.config.plugins import BUILT_IN
-from connect.config.providers import Providers
-from connect.config.validate import validate
 from connect.errors import ConfigError
-from connect.reach import Reach
-from connect.rest.app import create_app
-from connect.rest.herder_api import NodeInfo
-from connect.rest.log_levels import LogLevels
+from connect.gateways.reach import Reach
+from connect.node.herder_api import NodeInfo
+from connect.node.rest.app import create_app
+from connect.node.rest.log_levels import LogLevels
+from connect.validation.client_policy import ClientPolicy
+from connect.validation.key_checks import split_terms
+from connect.validation.plugins import BUILT_IN
+from connect.validation.providers import Providers
+from connect.validation.validate import validate
 from tests.fakes.herder import FakeHerder
 from tests.fakes.rest_server import Reply, RestServer
 
@@ -120,10 +120,10 @@ def too_large(answer: Reply, why: str) -> None:
 def test_what_is_too_large_is_a_400(api: RestServer) -> None:
     """Keys, names, values, placeholders and what they resolve to have bounds; so have aliases."""
     large = {
-        "keys": {f"k{n}": "" for n in range(bounds.KEYS_MAX)},
-        "key has": {"k" * (bounds.NAME_CHARACTERS_MAX + 1): ""},
-        "value of": {"iceberg.x": "x" * (bounds.VALUE_CHARACTERS_MAX + 1)},
-        "placeholders": {"iceberg.x": "${env:X}" * (bounds.PLACEHOLDERS_MAX + 1)},
+        "keys": {f"k{n}": "" for n in range(size_limits.KEYS_MAX)},
+        "key has": {"k" * (size_limits.NAME_CHARACTERS_MAX + 1): ""},
+        "value of": {"iceberg.x": "x" * (size_limits.VALUE_CHARACTERS_MAX + 1)},
+        "placeholders": {"iceberg.x": "${env:X}" * (size_limits.PLACEHOLDERS_MAX + 1)},
         "refers to": {f"iceberg.x{n}": "${env:BIG}" for n in range(5)},
     }
     for why, more in large.items():

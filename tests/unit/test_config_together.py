@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from connect.config import together
-from connect.config.check import check_connector
-from connect.config.groups import source_group
-from connect.config.parse import parse
-from connect.config.plugins import BUILT_IN
-from connect.config.together import check_sink
-from connect.config.validate import Cluster, Validation, validate
+from connect.config.source_group import source_group
+from connect.validation import cross_key_rules
+from connect.validation.cross_key_rules import check_sink
+from connect.validation.key_checks import check_connector
+from connect.validation.parse import parse
+from connect.validation.plugins import BUILT_IN
+from connect.validation.validate import Cluster, Validation, validate
 
 GOOD: dict[str, str] = {
     "name": "orders",
@@ -201,7 +201,7 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
 @pytest.mark.parametrize(("rule", "change", "key", "words"), WRONG)
 def test_what_does_not_go_together(rule: str, change: dict[str, str], key: str, words: str) -> None:
     """Each rule has its error at the key that is to be changed, and no other."""
-    assert rule in {each.__name__ for each in together.RULES}
+    assert rule in {each.__name__ for each in cross_key_rules.RULES}
     found = errors(change)
     assert list(found) == [key]
     (sentence,) = found[key]
@@ -210,8 +210,8 @@ def test_what_does_not_go_together(rule: str, change: dict[str, str], key: str, 
 
 def test_every_rule_is_tested() -> None:
     """None is without a case that breaks it, and each says what it wants."""
-    assert {case[0] for case in WRONG} == {rule.__name__ for rule in together.RULES}
-    assert all(rule.__doc__ for rule in together.RULES)
+    assert {case[0] for case in WRONG} == {rule.__name__ for rule in cross_key_rules.RULES}
+    assert all(rule.__doc__ for rule in cross_key_rules.RULES)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from connect.config import versions
-from connect.config.client_policy import ClientPolicy
-from connect.config.plugins import BUILT_IN
-from connect.config.validate import Cluster, Validation, validate
+from connect.config import version_range
 from connect.errors import ConfigError
+from connect.validation.client_policy import ClientPolicy
+from connect.validation.plugins import BUILT_IN
+from connect.validation.validate import Cluster, Validation, validate
 
 SINK = BUILT_IN.connector("IcebergSink")
 GOOD: dict[str, str | None] = {
@@ -139,10 +139,10 @@ def test_a_good_transformation_has_no_errors() -> None:
 )
 def test_versions(wanted: str, *, fits: bool) -> None:
     """Exact versions, latest, ranges with open ends."""
-    assert (versions.mismatch("x.Y", wanted, "1.2.0") is None) is fits
+    assert (version_range.mismatch("x.Y", wanted, "1.2.0") is None) is fits
 
 
 def test_a_malformed_version_is_an_error() -> None:
     """Not a mismatch."""
     with pytest.raises(ConfigError, match="Unbounded range"):
-        versions.mismatch("x.Y", "[[", "1.2.0")
+        version_range.mismatch("x.Y", "[[", "1.2.0")

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from connect.herder import records
-from connect.herder.records import STATUS_CONNECTOR, STATUS_TASK, STATUS_TOPIC
-from connect.herder.state import ConfigState
-from connect.herder.status_state import Status, StatusState
-from connect.layout import TopicPartition, spread
+from connect.model.layout import TopicPartition, spread
+from connect.state import topic_records
+from connect.state.connector_state import ConfigState
+from connect.state.status_state import Status, StatusState
+from connect.state.topic_records import STATUS_CONNECTOR, STATUS_TASK, STATUS_TOPIC
 
 FOLDER = Path(__file__).parents[1] / "golden" / "connect_state"
 Recorded = list[tuple[str, dict[str, Any] | None]]
@@ -50,14 +50,16 @@ def test_what_we_write_is_what_a_java_worker_writes() -> None:
     """Keys, fields, their order and their JSON types, record by record."""
     java = recorded("config")
     stopped = [r for r in java if r[0] in {"target-state-two-3", "connector-two-3"}]
-    ours = records.config_records("two-3", _properties("connector-two-3"), "STOPPED")
+    ours = topic_records.config_records("two-3", _properties("connector-two-3"), "STOPPED")
     assert _text(ours) == _text(stopped)
     paused = next(value for key, value in java if key == "target-state-one")
-    assert _text([records.target_record("one", "PAUSED")]) == _text([("target-state-one", paused)])
+    assert _text([topic_records.target_record("one", "PAUSED")]) == _text(
+        [("target-state-one", paused)]
+    )
     layout = spread("one", 1, [TopicPartition("t", 0), TopicPartition("t", 1)], tasks=2)
     tasks = [r for r in java if r[0] in {"task-one-0", "task-one-1", "commit-one"}][:3]
     for (key, value), (java_key, java_value) in zip(
-        records.layout_records(layout, _properties("connector-one")), tasks, strict=True
+        topic_records.layout_records(layout, _properties("connector-one")), tasks, strict=True
     ):
         assert key == java_key
         assert value is not None
@@ -99,7 +101,9 @@ def test_active_topics_are_written_as_a_java_worker_does() -> None:
     key, value = next(r for r in recorded("status") if r[0].startswith(STATUS_TOPIC))
     assert value is not None
     seen = value["topic"]
-    made = records.topic_record("one", "t", task=seen["task"], now_ms=seen["discoverTimestamp"])
+    made = topic_records.topic_record(
+        "one", "t", task=seen["task"], now_ms=seen["discoverTimestamp"]
+    )
     assert _text([made]) == _text([(key, value)])
 
 
@@ -110,4 +114,4 @@ def _properties(key: str) -> dict[str, str]:
 
 
 def _text(told: Any) -> list[tuple[str, bytes | None]]:
-    return [(key, records.encode(value)) for key, value in told]
+    return [(key, topic_records.encode(value)) for key, value in told]

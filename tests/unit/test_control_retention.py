@@ -9,11 +9,11 @@ from uuid import UUID
 import pytest
 
 from connect.errors import ConfigError
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.layout import TopicPartition
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import TopicPartition
 from control_schemas.events import CommitComplete, Event, EventHeaders
-from coordinator.control_log import ControlLog
-from coordinator.effects import Envelope
+from coordinator.control_log_check import ControlLog
+from coordinator.kernel.effects import Envelope
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_000 * HOUR_MS

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from connect import iso_time
-from connect.control_tool import (
+from connect.cli.control_command import (
     control_app,
     decode_file,
     event_from_json,
@@ -21,6 +20,7 @@ from connect.control_tool import (
     value_from_json,
     value_to_json,
 )
+from connect.java_compat import iso_time
 from control_schemas.codec import MalformedEvent
 from control_schemas.events import Event
 from tests.event_strategies import events

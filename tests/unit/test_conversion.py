@@ -37,11 +37,15 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from connect.conversion.columns import ConversionOptions, RowConverter, column_converter
-from connect.conversion.failure import REASONS, Unconvertible
-from connect.conversion.temporal import Losses, TimestampUnit, days_from_civil
-from connect.conversion.text import java_double, java_text, unscaled_bytes
-from connect.records import ConnectSchema, Date, Float32, Struct, Time, Timestamp
+from connect.model.records import ConnectSchema, Date, Float32, Struct, Time, Timestamp
+from connect.records.conversion.conversion_failure import REASONS, Unconvertible
+from connect.records.conversion.row_converter import (
+    ConversionOptions,
+    RowConverter,
+    column_converter,
+)
+from connect.records.conversion.temporal import Losses, TimestampUnit, days_from_civil
+from connect.records.conversion.text import java_double, java_text, unscaled_bytes
 
 OPTIONS = ConversionOptions()
 COLUMNS: list[IcebergType] = [

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connect.config.connector import ConverterConfig
-from connect.converters import Converter, converter
-from connect.converters.registry import converter_names
 from connect.errors import ConfigError, RecordError
-from connect.records import Struct, Timestamp
+from connect.model.records import Struct, Timestamp
+from connect.records.converters import Converter, converter
+from connect.records.converters.converter_classes import converter_names
 
 
 def build(name: str, role: Any = "value", **options: str) -> Converter:

@@ -21,10 +21,10 @@ from pyiceberg.types import LongType, NestedField, TimestamptzType
 
 from connect.config.connector import TransformConfig
 from connect.errors import ConfigError, RecordError
-from connect.records import SinkRecord
-from connect.transforms.base import Apply, typed_options
-from connect.transforms.column_function import ColumnFunction
-from connect.transforms.custom import GROUP, declaration, installed
+from connect.model.records import SinkRecord
+from connect.records.transforms.column_function import ColumnFunction
+from connect.records.transforms.custom_transforms import GROUP, declaration, installed
+from connect.records.transforms.transform import Apply, typed_options
 from tests.differential.support import config, plan, rows_of, run_batches, source
 
 INSTANT = pa.timestamp("us", "UTC")

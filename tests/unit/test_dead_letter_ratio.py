@@ -7,11 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connect.errors import RecordError
-from connect.layout import TopicPartition
-from connect.records import KafkaRecord
-from worker.descriptors import DeadLetter, Progress
-from worker.ratio import RECORDS_MIN, DeadLetterLimits, DeadLetterRatio, DeadLetterRuns
-from worker.rounds import Slice, WrittenBatch
+from connect.model.layout import TopicPartition
+from connect.model.records import KafkaRecord
+from worker.batch.descriptors import DeadLetter, Progress
+from worker.task.dead_letter_limits import (
+    RECORDS_MIN,
+    DeadLetterLimits,
+    DeadLetterRatio,
+    DeadLetterRuns,
+)
+from worker.task.read_ledger import Slice, WrittenBatch
 
 TP = TopicPartition("payments", 3)
 CONTENT = "content-91c4"

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connect.config.connector import ConnectorConfig
-from connect.config.parse import parse
-from connect.deadletter import TABLE_HEADER, message, origin
 from connect.errors import RecordError
-from connect.records import KafkaRecord
+from connect.model.records import KafkaRecord
+from connect.records.dead_letter import TABLE_HEADER, message, origin
+from connect.validation.parse import parse
 
 ERROR = RecordError("no such thing", stage="VALUE_CONVERTER", code="bad_json", table="db.t")
 CONNECT_HEADERS = [

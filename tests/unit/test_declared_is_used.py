@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from connect.config import connector, node_keys
-from connect.config.declarations import CONNECTOR_KEYS, FRAMEWORK_KEYS
-from connect.config.keys import Key
-from connect.config.plugins import BUILT_IN
-from connect.config.validate import validate
-from connect.metrics_catalogue import CATALOGUE
+from connect.config import connector
+from connect.config.key import Key
+from connect.config.keys.connector_keys import CONNECTOR_KEYS, FRAMEWORK_KEYS
+from connect.config.node import node_keys
+from connect.metrics.metric_catalogue import CATALOGUE
+from connect.validation.plugins import BUILT_IN
+from connect.validation.validate import validate
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("connect", "worker", "coordinator")

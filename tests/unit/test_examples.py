@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from connect.config.parse import parse
 from connect.embedded.demo import TABLES, demo_connector
+from connect.validation.parse import parse
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.json"))
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connect.control_offsets import covers, merged, offsets_text, parse_offsets
 from connect.errors import CommitRefused
-from coordinator.snapshots import instant_text, instant_us
+from connect.protocol.control_offsets import covers, merged, offsets_text, parse_offsets
+from coordinator.commit.snapshots import instant_text, instant_us
 
 FLOORS = st.dictionaries(st.integers(0, 10**6), st.integers(0, 2**63 - 1), max_size=20)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from connect.gitops.files import FileError, read, read_one
+from connect.cli.gitops.connector_files import FileError, read, read_one
 
 FLAT = 'name: b\nconnector.class: IcebergSink\ntasks.max: 2\nflag: yes\nnumber: 1e3\nempty: ""\n'
 

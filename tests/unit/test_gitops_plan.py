@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from connect.cli.gitops.connector_files import Desired
+from connect.cli.gitops.plan import MASK, OWNER, make_plan, may_be_secret, shown
 from connect.errors import ConfigError
-from connect.gitops.files import Desired
-from connect.gitops.plan import MASK, OWNER, make_plan, may_be_secret, shown
 
 
 def desired(name: str, **config: str) -> Desired:

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from connect.clock import SystemClock
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.herder.backoff import BackoffPolicy
-from connect.herder.herder import Herder
-from connect.herder.leading import Leading
-from connect.herder.log import StorageTopic
-from connect.herder.state import ConnectorState
-from connect.herder.status_store import StatusStore
-from connect.herder.store import ConfigStore, StoreSettings
-from connect.layout import TopicPartition, spread
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import TopicPartition, spread
+from connect.node.herder.herder import Herder
+from connect.node.herder.leader import Leading
+from connect.processes.backoff import BackoffPolicy
+from connect.state.compacted_topic import StorageTopic
+from connect.state.config_store import ConfigStore, StoreSettings
+from connect.state.connector_state import ConnectorState
+from connect.state.status_store import StatusStore
 from tests.unit.test_herder_leading import CONFIG, Log
 
 WAIT_S = 60

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from connect.clock import SystemClock
-from connect.herder.backoff import BackoffPolicy
-from connect.herder.handover import Handover
-from connect.herder.runs import Run, Unit, Wanted
-from connect.layout import TopicPartition, spread
+from connect.model.layout import TopicPartition, spread
+from connect.node.herder.child_assignments import Handover
+from connect.node.herder.units import Run, Unit, Wanted
+from connect.processes.backoff import BackoffPolicy
 
 GRACE_MS = 600_000  # a test that waits for it fails by its own limit
 LAYOUT = spread("c", 1, [TopicPartition("t", 0)], tasks=1)

@@ -5,19 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connect.config.connector import ConnectorConfig
-from connect.config.parse import parse
 from connect.errors import ConfigError
-from connect.herder.layouts import (
-    layout_for,
-    next_layout,
-    task_count,
-    with_deleted_topics,
-)
-from connect.herder.placement import Places, Unit, place
-from connect.herder.records import layout_records
-from connect.herder.state import ConfigState, ConnectorState
-from connect.layout import Layout, TopicPartition
-from connect.source_partitions import source_partitions
+from connect.model.layout import Layout, TopicPartition
+from connect.node.herder.assignment import layout_for, next_layout, task_count, with_deleted_topics
+from connect.protocol.source_partitions import source_partitions
+from connect.state.connector_state import ConfigState, ConnectorState
+from connect.state.placement import Places, Unit, place
+from connect.state.topic_records import layout_records
+from connect.validation.parse import parse
 
 TOPICS = {"a": 2, "b-1": 1, "b-2": 1, "__consumer_offsets": 4, "control-iceberg": 1, "dlq": 1}
 

@@ -8,15 +8,15 @@ import pytest
 
 from connect.clock import SystemClock
 from connect.errors import RetriableError
-from connect.gateways.kafka_admin import KafkaAdmin
-from connect.herder.cluster import is_placed
-from connect.herder.leading import Leading
-from connect.herder.log import OnRecord, StorageTopic
-from connect.herder.placement import Places
-from connect.herder.status_state import NodeWord
-from connect.herder.status_store import StatusStore
-from connect.herder.store import ConfigStore, StoreSettings
-from connect.layout import TopicPartition, spread
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import TopicPartition, spread
+from connect.node.herder.cluster import is_placed
+from connect.node.herder.leader import Leading
+from connect.state.compacted_topic import OnRecord, StorageTopic
+from connect.state.config_store import ConfigStore, StoreSettings
+from connect.state.placement import Places
+from connect.state.status_state import NodeWord
+from connect.state.status_store import StatusStore
 
 CONFIG = {"name": "c", "topics": "t"}
 

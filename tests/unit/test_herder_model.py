@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from connect.herder.reconciliation import Reconciliation
-from connect.herder.runs import Run, Unit
+from connect.node.herder.reconciliation import Reconciliation
+from connect.node.herder.units import Run, Unit
 from tests.herder_model import World
 
 SEEDS = range(40)

@@ -2,13 +2,13 @@ from dataclasses import replace
 
 import pytest
 
-from connect.herder.backoff import BackoffPolicy
-from connect.herder.placement import Places
-from connect.herder.runs import Phase, Run, Wanted, signature
-from connect.herder.shown import Here, Told, shown_status
-from connect.herder.state import ConnectorState, Restart
-from connect.herder.status_state import Running, Status
-from connect.layout import Layout, TopicPartition
+from connect.model.layout import Layout, TopicPartition
+from connect.node.herder.connector_status import Here, Told, shown_status
+from connect.node.herder.units import Phase, Run, Wanted, signature
+from connect.processes.backoff import BackoffPolicy
+from connect.state.connector_state import ConnectorState, Restart
+from connect.state.placement import Places
+from connect.state.status_state import Running, Status
 
 LAYOUT = Layout("c", 1, ((TopicPartition("t", 0),), (TopicPartition("t", 1),)))
 WANTED = Wanted(LAYOUT, {"topics": "t"}, frozenset({0, 1}), has_coordinator=True)

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connect.herder import records as stored
-from connect.herder import state
-from connect.herder.records import Record
-from connect.herder.state import ConfigState
-from connect.herder.status_state import Status, StatusState
-from connect.layout import Layout, TopicPartition, spread
-from connect.source_floor import SourceFloor
+from connect.model.layout import Layout, TopicPartition, spread
+from connect.protocol.source_floor import SourceFloor
+from connect.state import connector_state
+from connect.state import topic_records as stored
+from connect.state.connector_state import ConfigState
+from connect.state.status_state import Status, StatusState
+from connect.state.topic_records import Record
 
 CONFIG = {"name": "c", "topics": "t", "password": "${file:secrets:p}"}
 
@@ -107,7 +107,7 @@ def test_task_ids_that_may_run_outlive_smaller_layouts_and_deletion() -> None:
         stored.ready_record(layout(2, tasks=1), 4),
     ]
     assert fold(compacted(records)).get("c").tasks_ever == 4
-    records += state.deletion_records(fold(records).get("c"))
+    records += connector_state.deletion_records(fold(records).get("c"))
     gone = fold(compacted([*records, *stored.config_records("c", CONFIG)])).get("c")
     assert gone.tasks_ever == 4
     assert gone.number_max == 2
@@ -118,7 +118,7 @@ def test_task_ids_that_may_run_outlive_smaller_layouts_and_deletion() -> None:
 def test_deleted_connector_is_gone() -> None:
     """Only numbering is left, and it makes no connector."""
     records = [*stored.config_records("c", CONFIG), *stored.layout_records(layout(1, tasks=2), {})]
-    folded = fold([*records, *state.deletion_records(fold(records).get("c"))])
+    folded = fold([*records, *connector_state.deletion_records(fold(records).get("c"))])
     assert folded.names() == []
     assert folded.get("c").config is None
     assert folded.get("c").layout is None
@@ -182,7 +182,7 @@ def test_compaction_changes_no_conclusion(steps: list[tuple[int, bool, bool]]) -
         if is_ready:
             records.append(stored.ready_record(made, fold(records).get("c").tasks_ever))
         if is_deleted:
-            records += state.deletion_records(fold(records).get("c"))
+            records += connector_state.deletion_records(fold(records).get("c"))
     full, small = fold(records).get("c"), fold(compacted(records)).get("c")
     assert (full.config, full.layout, full.ready) == (small.config, small.layout, small.ready)
     assert full.number_max == small.number_max
@@ -230,9 +230,9 @@ def test_partitions_that_were_read_are_stored_and_forgotten_with_the_connector()
     folded = fold(written)
     assert folded.apply("icefloe-source-c", {"offsets": [["t", "x", 1]]}) is None
     assert folded.get("c").source_floor == floor
-    deleted = fold([*written, *state.deletion_records(found)])
+    deleted = fold([*written, *connector_state.deletion_records(found)])
     assert deleted.get("c").source_floor == SourceFloor()
-    assert ("icefloe-source-c", None) in state.deletion_records(found)
+    assert ("icefloe-source-c", None) in connector_state.deletion_records(found)
     assert fold([*written, stored.source_record("c", SourceFloor())]).get("c").source_floor == (
         SourceFloor()
     )

@@ -13,13 +13,13 @@ import psutil
 import pytest
 
 from connect.clock import SystemClock
-from connect.herder.backoff import Backoff, BackoffPolicy
-from connect.herder.supervisor import Child, ChildSpec
+from connect.processes.backoff import Backoff, BackoffPolicy
+from connect.processes.supervisor import Child, ChildSpec
 
 SCRIPT = textwrap.dedent(
     """
     import os, subprocess, sys, time
-    from connect.ipc import Channel
+    from connect.processes.ipc import Channel
 
     channel = Channel.inherited(int(os.environ["ICEFLOE_IPC_FD"]))
     print("hello from the child", file=sys.stderr, flush=True)
@@ -162,7 +162,7 @@ def test_log_file_is_kept_bounded(
     """A long log moves aside and the child writes on into the same file."""
     made, events = child
     events.get(timeout=WAIT_S)
-    monkeypatch.setattr("connect.herder.supervisor.LOG_BYTES_MAX", 10)
+    monkeypatch.setattr("connect.processes.supervisor.LOG_BYTES_MAX", 10)
     made.trim_log()
     assert made.spec.log_file.stat().st_size == 0
     assert made.spec.log_file.with_suffix(".log.1").stat().st_size == 5

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from connect.child import Child
 from connect.clock import SystemClock
 from connect.errors import ConfigError, Fenced
-from connect.hosted import HostedUnit, HostedUnits
+from connect.processes.child_main import Child
+from connect.processes.hosted_units import HostedUnit, HostedUnits
 
 WAIT_S = 60
 

@@ -21,15 +21,15 @@ TEXTS = [
 ]
 """
 TRANSFORMS = """
-from connect.config.keys import list_of
+from connect.config.key import list_of
 from connect.errors import RecordError
-from connect.transforms.cast import cast
-from connect.transforms.date_format import DateFormat
-from connect.transforms.literals import parsed
-from connect.transforms.mask_field import masked
-from connect.transforms.timestamp_converter import TimestampConversion
-from connect.conversion.numbers import decimal_converter, to_double, to_float, to_long
-from connect.records import Float32, Timestamp
+from connect.records.transforms.cast import cast
+from connect.records.transforms.date_format import DateFormat
+from connect.records.transforms.literals import parsed
+from connect.records.transforms.mask_field import masked
+from connect.records.transforms.timestamp_converter import TimestampConversion
+from connect.records.conversion.numbers import decimal_converter, to_double, to_float, to_long
+from connect.model.records import Float32, Timestamp
 from decimal import Decimal
 
 KINDS = ("int8", "int64", "float32", "float64", "boolean", "string")
@@ -60,8 +60,8 @@ COLUMNS = """
 import json
 import numpy as np
 import pyarrow as pa
-from worker.casts import cast_column, mask_column
-from worker.decode import JsonDecoder
+from worker.transforms.casts import cast_column, mask_column
+from worker.decode.json_decoder import JsonDecoder
 
 NUMBERS = [
     *("1e-999999999", "-0e-999999999", "1E-99", "1e-77", '"1e-999999999"', '"+1E-999999999"'),

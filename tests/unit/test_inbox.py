@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import cast
 from uuid import UUID
 
-from connect.gateways.kafka import LogReader
-from connect.layout import TopicPartition
-from connect.records import KafkaRecord
+from connect.gateways.kafka.kafka_clients import LogReader
+from connect.model.layout import TopicPartition
+from connect.model.records import KafkaRecord
 from control_schemas.codec import encode
 from control_schemas.events import ContentFile, DataWritten, Event, FileContent, TableReference
-from coordinator.effects import EnvelopeRead
 from coordinator.inbox import Inbox
+from coordinator.kernel.effects import EnvelopeRead
 
 
 class OneRecord:

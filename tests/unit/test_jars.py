@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from connect.embedded import jars
-from connect.embedded.java import find_java
 from connect.errors import ConfigError, RetriableError
+from connect.jvm import jars
+from connect.jvm.java import find_java
 
 
 @pytest.fixture

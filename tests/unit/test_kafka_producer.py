@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from connect.errors import RetriableError
-from connect.gateways import kafka
-from connect.gateways.kafka import TransactionalProducer
-from connect.layout import TopicPartition
+from connect.gateways.kafka import kafka_clients
+from connect.gateways.kafka.kafka_clients import TransactionalProducer
+from connect.model.layout import TopicPartition
 
 
 class Hanging:
@@ -35,7 +35,7 @@ class Hanging:
 
 def test_offsets_that_nobody_takes_do_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     """The transaction ends as unknown within the time, and the producer can be closed."""
-    monkeypatch.setattr(kafka, "OFFSETS_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(kafka_clients, "OFFSETS_TIMEOUT_S", 0.05)
     producer = TransactionalProducer({"bootstrap.servers": "127.0.0.1:1"}, "t")
     client = Hanging()
     producer._producer = client

@@ -14,7 +14,7 @@ from control_schemas.events import (
     FileContent,
     SourceRange,
 )
-from coordinator.effects import (
+from coordinator.kernel.effects import (
     Advanced,
     CommitTables,
     CompletionSent,
@@ -28,8 +28,8 @@ from coordinator.effects import (
     TableDecision,
     TableFailed,
 )
-from coordinator.kernel import Phase
-from coordinator.waiting import records_in
+from coordinator.kernel.kernel import Phase
+from coordinator.uncommitted_report import records_in
 from tests.kernel_driver import P0, P1, SECOND_US, T1, T2, Driver
 
 

@@ -7,7 +7,8 @@ from uuid import UUID
 import pytest
 
 from control_schemas.events import DataWritten, Event, EventHeaders
-from coordinator.effects import (
+from coordinator.kernel.commit_round import KernelSettings
+from coordinator.kernel.effects import (
     Advanced,
     CommitTables,
     Decided,
@@ -19,8 +20,7 @@ from coordinator.effects import (
     SendStartCommit,
     TableDecision,
 )
-from coordinator.kernel import Kernel
-from coordinator.rounds import KernelSettings
+from coordinator.kernel.kernel import Kernel
 from tests.kernel_driver import P0, P1, T1, T2, Driver
 
 

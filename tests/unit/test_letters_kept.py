@@ -10,13 +10,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from connect.errors import RecordError, RetriableError
-from connect.layout import TopicPartition
-from connect.records import KafkaRecord
+from connect.model.layout import TopicPartition
+from connect.model.records import KafkaRecord
 from tests.differential.support import config, plan, run_batches, source
-from worker.descriptors import BatchResult, DeadLetter, Progress
-from worker.plan import PipelineLimits
-from worker.rounds import Ledger, Slice, WrittenBatch
-from worker.told_errors import LETTERS_FULL
+from worker.batch.descriptors import BatchResult, DeadLetter, Progress
+from worker.batch.error_rows import LETTERS_FULL
+from worker.batch.pipeline_spec import PipelineLimits
+from worker.task.read_ledger import Ledger, Slice, WrittenBatch
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 TP = TopicPartition("t", 0)

@@ -8,8 +8,8 @@ import pytest
 
 from connect.config.location_policy import LocationPolicy
 from connect.errors import ConfigError
-from connect.gateways.guarded_io import GuardedFileIO
-from connect.reach import Reach, install
+from connect.gateways.reach import Reach, install
+from connect.gateways.storage.guarded_io import GuardedFileIO
 
 ALLOWED = (
     "{root}",

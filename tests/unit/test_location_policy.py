@@ -8,7 +8,7 @@ import pytest
 
 from connect.config.invalid_config import InvalidConfigError
 from connect.config.location_policy import EVERYWHERE, LocationPolicy, grant_of
-from connect.config.parse import parse
+from connect.validation.parse import parse
 from tests.unit.test_config_together import GOOD
 
 USERS = {"icefloe.rest.users.file": "users.yaml"}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from connect.control_log import ControlRecord
-from connect.layout import TopicPartition
-from connect.lost_offsets import Announced, read_before
-from connect.source_floor import SourceFloor
+from connect.model.layout import TopicPartition
+from connect.protocol.control_topic import ControlRecord
+from connect.protocol.offset_loss import Announced, read_before
+from connect.protocol.source_floor import SourceFloor
 from control_schemas.events import (
     CommitComplete,
     DataComplete,

@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from tests.differential.support import config, plan, run_batches, source
-from worker.pipeline import PipelineLimits
+from worker.pipeline.pipeline import PipelineLimits
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),

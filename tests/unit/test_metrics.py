@@ -4,22 +4,23 @@ from pathlib import Path
 
 import pytest
 
-from connect import metrics, metrics_docs
-from connect.connect_metrics import CATALOGUE as CONNECT_CATALOGUE
-from connect.connect_metrics import NOT_GIVEN, ConnectMetrics
 from connect.errors import ConfigError, InvariantViolation
-from connect.ipc import Channel
-from connect.metrics import Exposition, Registry
-from connect.metrics_catalogue import CATALOGUE, Kind
-from connect.rest.herder_api import ConnectorStatus, TaskStatus
-from connect.statsd_reporter import StatsdReporter
+from connect.generated_docs import metrics_page
+from connect.metrics import process_metrics
+from connect.metrics.metric_catalogue import CATALOGUE, Kind
+from connect.metrics.process_metrics import Exposition, Registry
+from connect.node.herder_api import ConnectorStatus, TaskStatus
+from connect.node.metrics.connect_metrics import CATALOGUE as CONNECT_CATALOGUE
+from connect.node.metrics.connect_metrics import NOT_GIVEN, ConnectMetrics
+from connect.node.metrics.statsd_reporter import StatsdReporter
+from connect.processes.ipc import Channel
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_document_is_current() -> None:
     """``docs/reference/metrics.md`` is what the catalogue says."""
-    assert (ROOT / "docs/reference/metrics.md").read_text() == metrics_docs.documentation()
+    assert (ROOT / "docs/reference/metrics.md").read_text() == metrics_page.documentation()
 
 
 def test_names_are_declared_once() -> None:
@@ -49,7 +50,7 @@ def test_children_tell_the_node_and_the_node_tells_prometheus() -> None:
     node, child = Channel(ours), Channel(theirs)
     registry = Registry()
     registry.value("counter", "rounds", {"connector": 'c"1'}).inc()
-    thread = metrics.start_reporting(child, registry)
+    thread = process_metrics.start_reporting(child, registry)
     exposition = Exposition(lambda: 5_000, registry=Registry())
     received = node.receive()
     first = next(received)
@@ -70,7 +71,7 @@ def test_children_tell_the_node_and_the_node_tells_prometheus() -> None:
 
 def test_series_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit values are counted under one name, none is lost."""
-    monkeypatch.setattr(metrics, "SERIES_MAX", 3)
+    monkeypatch.setattr(process_metrics, "SERIES_MAX", 3)
     registry = Registry()
     for number in range(10):
         registry.value("counter", "rounds", {"connector": str(number)}).inc()

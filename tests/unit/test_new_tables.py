@@ -7,11 +7,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, NestedField, StringType, TimestampType
 
 from connect.errors import ConfigError, IcefloeError, RecordError
-from connect.records import ConnectSchema, Struct
-from connect.tables.creation import table_for
-from connect.tables.location import check_location, location_for
-from connect.tables.partition_spec import parse_terms, spec_for
-from connect.tables.sort_order import sort_order_for
+from connect.model.records import ConnectSchema, Struct
+from connect.records.tables.partition_spec import parse_terms, spec_for
+from connect.records.tables.sort_order import sort_order_for
+from connect.records.tables.table_creation import table_for
+from connect.records.tables.table_location import check_location, location_for
 from tests.unit.test_tables import config, record, struct
 
 SOURCE = Schema(

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from connect.errors import RecordError
-from connect.transforms.mask_field import masked
-from connect.transforms.numbers import float32_of
-from connect.transforms.timestamp_converter import TimestampConversion
+from connect.java_compat.java_numbers import float32_of
+from connect.records.transforms.mask_field import masked
+from connect.records.transforms.timestamp_converter import TimestampConversion
 
 TIE = "1.000000059604644775390625"  # 1 + 2^-24, in the middle between two floats
 

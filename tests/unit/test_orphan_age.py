@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connect.orphan_age import AGE_MS_MIN, MARGIN_MS, OrphanAge, age_of
+from connect.operations.orphan_age import AGE_MS_MIN, MARGIN_MS, OrphanAge, age_of
 
 NOW_MS = 1_800_000_000_000
 DAY_MS = 86_400_000

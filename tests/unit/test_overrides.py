@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from connect.config.client_names import ALLOWED, REFUSED
+from connect.config.client_overrides import CLIENT_KEYS, PREFIXES, handed_on, is_refused
 from connect.config.invalid_config import InvalidConfigError
-from connect.config.overrides import CLIENT_KEYS, PREFIXES, handed_on, is_refused
-from connect.config.parse import parse
-from connect.config.plugins import BUILT_IN
-from connect.config.validate import validate
+from connect.config.keys.client_names import ALLOWED, REFUSED
+from connect.validation.parse import parse
+from connect.validation.plugins import BUILT_IN
+from connect.validation.validate import validate
 
 GOOD = {
     "name": "orders",

@@ -9,15 +9,15 @@ import pytest
 
 from connect.clock import SystemClock
 from connect.config.masking import Masker
-from connect.config.plugins import BUILT_IN
-from connect.config.validate import Validation
 from connect.errors import ConfigError, RetriableError
-from connect.preflight.checks import Check, run_checks
-from connect.preflight.preflight import AT_A_TIME, Preflight
-from connect.rest.auth import EVERYBODY
-from connect.rest.judging import Judge, NodeFacts
-from connect.rest.log_levels import LogLevels
-from connect.secret_values import MASK
+from connect.node.rest.auth import EVERYBODY
+from connect.node.rest.config_validation import Judge, NodeFacts
+from connect.node.rest.log_levels import LogLevels
+from connect.redaction.secret_values import MASK
+from connect.validation.plugins import BUILT_IN
+from connect.validation.preflight.live_checks import Check, run_checks
+from connect.validation.preflight.preflight import AT_A_TIME, Preflight
+from connect.validation.validate import Validation
 from tests.fakes.herder import FakeHerder
 
 GOOD: dict[str, str | None] = {

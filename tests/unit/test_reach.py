@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from connect.config.invalid_config import InvalidConfigError
-from connect.config.parse import parse
-from connect.config.plugins import BUILT_IN
-from connect.config.validate import validate
 from connect.errors import ConfigError, RetriableError, trace_of
-from connect.gateways.catalog_errors import request_error
+from connect.gateways.catalog.catalog_errors import request_error
+from connect.gateways.catalog.catalog_reach import check_catalog, database_uri
 from connect.gateways.catalog_properties import client_config
-from connect.gateways.catalog_reach import check_catalog, database_uri
-from connect.gateways.guarded_io import GuardedFileIO
-from connect.gateways.storage import own_credentials
-from connect.reach import Reach, hosts_in, install
+from connect.gateways.reach import Reach, hosts_in, install
+from connect.gateways.storage.guarded_io import GuardedFileIO
+from connect.gateways.storage.object_store import own_credentials
+from connect.validation.parse import parse
+from connect.validation.plugins import BUILT_IN
+from connect.validation.validate import validate
 
 USERS = {"icefloe.rest.users.file": "users.yaml"}
 GUARDED = Reach.of(USERS)

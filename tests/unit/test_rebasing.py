@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from connect.config.parse import parse
 from connect.errors import RetriableError
-from coordinator.rebasing import mend_floors
+from connect.validation.parse import parse
+from coordinator.commit.floor_rebase import mend_floors
 
 CONFIG = {
     "name": "alice-orders",

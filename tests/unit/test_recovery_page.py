@@ -16,9 +16,9 @@ STOPPING = {
     "RetriableError", "_FloorMoved", "mapped",
 }  # fmt: skip
 ASIDE = (  # what the command line and its helpers raise ends a command, not a connector
-    "connect/embedded", "connect/gitops", "connect/migration", "connect/rest", "connect/cli.py",
-    "connect/dead_letter_topic.py", "connect/direct.py", "connect/rest_client.py",
-    "connect/herder/questions.py",
+    "connect/embedded", "connect/cli/gitops", "connect/operations/migration", "connect/node/rest", "connect/cli/main.py",
+    "connect/operations/dead_letter_replay.py", "connect/operations/connector_clients.py", "connect/cli/rest_client.py",
+    "connect/node/herder/child_requests.py",
 )  # fmt: skip
 
 

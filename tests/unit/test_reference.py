@@ -14,10 +14,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType, UUIDType
 
 from connect.config.connector import ConnectorConfig
-from connect.config.parse import parse
 from connect.errors import RecordError
-from connect.records import Header, KafkaRecord
-from connect.reference import ReferencePath
+from connect.model.records import Header, KafkaRecord
+from connect.records.record_path import ReferencePath
+from connect.validation.parse import parse
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),

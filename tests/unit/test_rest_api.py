@@ -14,13 +14,19 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from connect.clock import SystemClock
-from connect.rest.app import create_app
-from connect.rest.bodies import read_model
-from connect.rest.errors import ApiError, status_of
-from connect.rest.gate import BODY_BYTES_MAX, PathError, allowed_methods, clean_path
-from connect.rest.herder_api import Health, NodeInfo, UnavailableError
-from connect.rest.log_levels import LogLevels
-from connect.rest.models import AskRebase, AskReset, ChangeOfOffsets, Configuration, CreateConnector
+from connect.node.herder_api import Health, NodeInfo, UnavailableError
+from connect.node.rest.api_errors import ApiError, status_of
+from connect.node.rest.app import create_app
+from connect.node.rest.bodies import read_model
+from connect.node.rest.http_middleware import BODY_BYTES_MAX, PathError, allowed_methods, clean_path
+from connect.node.rest.log_levels import LogLevels
+from connect.node.rest.models import (
+    AskRebase,
+    AskReset,
+    ChangeOfOffsets,
+    Configuration,
+    CreateConnector,
+)
 from tests.fakes.herder import FakeHerder
 from tests.fakes.rest_server import RestServer
 

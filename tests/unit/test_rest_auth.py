@@ -14,11 +14,11 @@ import yaml
 
 from connect.clock import SystemClock
 from connect.errors import ConfigError
-from connect.rest.api_route import ApiRoute
-from connect.rest.app import create_app
-from connect.rest.auth import KNOWN_MS, Caller, Grant, Login, Users, hashed_password, new_token
-from connect.rest.herder_api import NodeInfo
-from connect.rest.log_levels import LogLevels
+from connect.node.herder_api import NodeInfo
+from connect.node.rest.api_route import ApiRoute
+from connect.node.rest.app import create_app
+from connect.node.rest.auth import KNOWN_MS, Caller, Grant, Login, Users, hashed_password, new_token
+from connect.node.rest.log_levels import LogLevels
 from tests.fakes.herder import FakeHerder
 from tests.fakes.rest_server import Reply, RestServer
 

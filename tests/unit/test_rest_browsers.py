@@ -10,15 +10,17 @@ from importlib.resources import files
 import pytest
 
 from connect.clock import SystemClock
-from connect.rest.app import ApiSettings, create_app
-from connect.rest.browsers import refusal
-from connect.rest.gate import CrossOrigin
-from connect.rest.herder_api import NodeInfo
-from connect.rest.log_levels import LogLevels
+from connect.node.herder_api import NodeInfo
+from connect.node.rest.app import ApiSettings, create_app
+from connect.node.rest.cross_site import refusal
+from connect.node.rest.http_middleware import CrossOrigin
+from connect.node.rest.log_levels import LogLevels
 from tests.fakes.herder import FakeHerder
 from tests.fakes.rest_server import RestServer
 
-PARTS = {file.name: file.read_text("utf-8") for file in (files("connect.rest") / "ui").iterdir()}
+PARTS = {
+    file.name: file.read_text("utf-8") for file in (files("connect.node.rest") / "ui").iterdir()
+}
 HOST = "node.example:8083"
 OWN, OTHER = f"http://{HOST}", "https://evil.example"
 

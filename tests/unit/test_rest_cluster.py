@@ -18,14 +18,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from connect.clock import SystemClock
-from connect.config.declarations import CONNECTOR_CLASS
-from connect.config.node import NodeConfig
-from connect.rest.access import FOR_CERTIFICATE
-from connect.rest.app import ApiSettings, create_app
-from connect.rest.auth import Users, new_token
-from connect.rest.herder_api import ConnectorStatus, NodeInfo
-from connect.rest.log_levels import LogLevels
-from connect.rest.transport import tls, trust_of_peers
+from connect.config.keys.connector_keys import CONNECTOR_CLASS
+from connect.config.node.node_config import NodeConfig
+from connect.node.herder_api import ConnectorStatus, NodeInfo
+from connect.node.rest.access import FOR_CERTIFICATE
+from connect.node.rest.app import ApiSettings, create_app
+from connect.node.rest.auth import Users, new_token
+from connect.node.rest.log_levels import LogLevels
+from connect.node.rest.transport import tls, trust_of_peers
 from tests.certificates import certificate
 from tests.fakes.herder import FakeHerder
 from tests.fakes.rest_server import RestServer

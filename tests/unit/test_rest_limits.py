@@ -15,12 +15,12 @@ import pytest
 import yaml
 
 from connect.clock import SystemClock
-from connect.rest.app import create_app
-from connect.rest.auth import Caller, Login, Users, hashed_password, new_token
-from connect.rest.errors import TooManyError
-from connect.rest.herder_api import NodeInfo, Offsets
-from connect.rest.limits import ATTEMPT_BACK_MS, ATTEMPTS_MAX, ORDINARY, Attempts
-from connect.rest.log_levels import LogLevels
+from connect.node.herder_api import NodeInfo, Offsets
+from connect.node.rest.api_errors import TooManyError
+from connect.node.rest.app import create_app
+from connect.node.rest.auth import Caller, Login, Users, hashed_password, new_token
+from connect.node.rest.limits import ATTEMPT_BACK_MS, ATTEMPTS_MAX, ORDINARY, Attempts
+from connect.node.rest.log_levels import LogLevels
 from tests.fakes.herder import FakeHerder
 from tests.fakes.rest_server import Reply, RestServer
 

@@ -13,16 +13,16 @@ from fastapi.routing import APIRoute
 from jsonschema import Draft202012Validator
 
 from connect.clock import SystemClock
-from connect.config.declarations import CONNECTOR_CLASS
+from connect.config.keys.connector_keys import CONNECTOR_CLASS
 from connect.errors import InvariantViolation
-from connect.rest import gate, limits
-from connect.rest.access import open_to_all, rule
-from connect.rest.api_route import ApiRoute
-from connect.rest.app import Api, ApiSettings, create_app
-from connect.rest.auth import Users, new_token
-from connect.rest.gate import BODY_BYTES_MAX
-from connect.rest.herder_api import ConflictError, Health, NodeInfo, UnavailableError
-from connect.rest.log_levels import LogLevels
+from connect.node.herder_api import ConflictError, Health, NodeInfo, UnavailableError
+from connect.node.rest import http_middleware, limits
+from connect.node.rest.access import open_to_all, rule
+from connect.node.rest.api_route import ApiRoute
+from connect.node.rest.app import Api, ApiSettings, create_app
+from connect.node.rest.auth import Users, new_token
+from connect.node.rest.http_middleware import BODY_BYTES_MAX
+from connect.node.rest.log_levels import LogLevels
 from tests.fakes.herder import FakeHerder
 from tests.fakes.rest_server import Reply, RestServer
 
@@ -148,7 +148,7 @@ def _server(herder: Any, users: Users | None = None, **settings: bool) -> RestSe
 def _slowly(server: RestServer, endpoint: Operation, path: str) -> Reply:
     """A body that never comes whole."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gate, "BODY_S", 0.05)
+        patch.setattr(http_middleware, "BODY_S", 0.05)
         return server.send(endpoint.method, path, None, {"content-length": "9"})
 
 

@@ -19,15 +19,15 @@ from starlette.types import Receive, Scope, Send
 
 from connect.clock import SystemClock
 from connect.config.invalid_config import InvalidConfigError
-from connect.config.node import NodeConfig
+from connect.config.node.node_config import NodeConfig
 from connect.errors import ConfigError
-from connect.rest import gate
-from connect.rest.app import create_app
-from connect.rest.auth import Users
-from connect.rest.connections import Connections, source_of
-from connect.rest.herder_api import NodeInfo, Offsets
-from connect.rest.log_levels import LogLevels
-from connect.rest.transport import tls
+from connect.node.herder_api import NodeInfo, Offsets
+from connect.node.rest import http_middleware
+from connect.node.rest.app import create_app
+from connect.node.rest.auth import Users
+from connect.node.rest.connections import Connections, source_of
+from connect.node.rest.log_levels import LogLevels
+from connect.node.rest.transport import tls
 from tests.certificates import certificate
 from tests.fakes.herder import FakeHerder
 from tests.fakes.rest_server import Reply, RestServer
@@ -97,7 +97,7 @@ def test_slow_requests_hold_up_no_state() -> None:
 
 def test_requests_at_a_time_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """One more than there may be is told to come again; when one is answered, it is served."""
-    monkeypatch.setattr(gate, "REQUESTS_MAX", 3)
+    monkeypatch.setattr(http_middleware, "REQUESTS_MAX", 3)
     with slow_requests(3) as (server, waiting):
         refused = server.send("GET", "/connectors")
         assert (refused.status, refused.headers["retry-after"]) == (503, "1")
@@ -149,7 +149,7 @@ def test_a_client_certificate_is_a_user(tmp_path: Path) -> None:
 
 def test_a_slow_head_and_a_slow_body_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slow clients cannot hold connections; others are served meanwhile."""
-    monkeypatch.setattr(gate, "BODY_S", 0.6)
+    monkeypatch.setattr(http_middleware, "BODY_S", 0.6)
     with guarded(head_s=0.6) as server:
         for begin in (b"", b"GET /health HT", b"GET / HTTP/1.1\r\nHost: localhost\r\n"):
             with socket.create_connection(("127.0.0.1", server.port), timeout=60) as slow:

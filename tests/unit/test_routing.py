@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connect.config.connector import ConnectorConfig
-from connect.config.parse import parse
 from connect.errors import ConfigError, RecordError
-from connect.java_regex import compile_java_regex
-from connect.records import ConnectSchema, SinkRecord, Struct
-from connect.routing import UNMATCHED, Router
+from connect.java_compat.java_regex import compile_java_regex
+from connect.model.records import ConnectSchema, SinkRecord, Struct
+from connect.records.routing import UNMATCHED, Router
+from connect.validation.parse import parse
 
 
 def config(**keys: str) -> ConnectorConfig:

@@ -16,19 +16,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connect import logs
-from connect.child import error_fields
 from connect.clock import SystemClock
-from connect.config.declarations import KEYS, PREFIXES
+from connect.config.keys.connector_keys import KEYS, PREFIXES
 from connect.config.masking import Masker
-from connect.config.parse import parse
-from connect.config.providers import Providers, resolve
 from connect.errors import ConfigError, IcefloeError
-from connect.herder.shown import stored
-from connect.metrics import Registry
-from connect.rest.app import create_app
-from connect.rest.herder_api import ConnectorStatus, NodeInfo
-from connect.rest.log_levels import LogLevels
-from connect.secret_values import KNOWN, MASK, SecretValues
+from connect.metrics.process_metrics import Registry
+from connect.node.herder.connector_status import stored
+from connect.node.herder_api import ConnectorStatus, NodeInfo
+from connect.node.rest.app import create_app
+from connect.node.rest.log_levels import LogLevels
+from connect.processes.child_main import error_fields
+from connect.redaction.secret_values import KNOWN, MASK, SecretValues
+from connect.validation.parse import parse
+from connect.validation.providers import Providers, resolve
 from tests.fakes.herder import FakeHerder
 from tests.fakes.rest_server import RestServer
 

@@ -9,8 +9,8 @@ import pytest
 
 from connect.errors import CommitRefused
 from control_schemas.events import ContentFile, FileContent, TableReference
-from coordinator.effects import Envelope
-from coordinator.selection import select
+from coordinator.commit.file_selection import select
+from coordinator.kernel.effects import Envelope
 from tests.tables import announced, table_commit
 
 TABLE = TableReference("iceberg", ("db",), "t", UUID(int=7))

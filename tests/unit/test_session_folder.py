@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from worker.session_folder import SessionFolder
+from worker.spark.session_folder import SessionFolder
 
 HOLDS = """
 import pathlib, sys, time
-from worker.session_folder import SessionFolder
+from worker.spark.session_folder import SessionFolder
 folder = SessionFolder.make(pathlib.Path(sys.argv[1]))
 (folder.path / "sub").mkdir()
 (folder.path / "sub" / "file").touch()

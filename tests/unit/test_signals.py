@@ -5,7 +5,7 @@ import sys
 
 SCRIPT = """
 import signal, threading
-from connect.signals import on_signals
+from connect.processes.signals import on_signals
 stopping = threading.Event()
 on_signals({signal.SIGTERM}, stopping.set)
 def elsewhere():

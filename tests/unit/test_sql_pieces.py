@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import types as T  # noqa: N812 - as all of Spark's users call it
 
 from connect.errors import InvariantViolation
-from worker.sql_pieces import (
+from worker.sql.row_transport import (
     CARRIED,
     DROPPED,
     FAILED,

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from connect.config.parse import parse
 from connect.errors import ConfigError
-from connect.transforms.sql_columns import columns_schema, spark_type
-from connect.transforms.sql_query import Equality, Join, Query, parse_query, star_of
+from connect.records.transforms.sql.sql_columns import columns_schema, spark_type
+from connect.records.transforms.sql.sql_query import Equality, Join, Query, parse_query, star_of
+from connect.validation.parse import parse
 
 CONNECTOR = {
     "name": "c",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connect.layout import TopicPartition
-from connect.stalls import Stalls
+from connect.model.layout import TopicPartition
+from connect.protocol.lso_monitor import Stalls
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

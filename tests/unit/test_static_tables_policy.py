@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from connect.config.invalid_config import InvalidConfigError
-from connect.config.parse import parse
+from connect.config.local_paths import LOCAL_KEY, USERS_FILE
 from connect.config.static_tables_policy import STATIC_TABLES_PREFIX, StaticTablesPolicy
-from connect.local_paths import LOCAL_KEY, USERS_FILE
+from connect.validation.parse import parse
 
 _USERS = {USERS_FILE: "users.yaml"}
 _LISTED = {

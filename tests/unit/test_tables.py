@@ -24,21 +24,21 @@ from pyiceberg.types import (
 )
 
 from connect.config.connector import ConnectorConfig
-from connect.config.parse import parse
-from connect.conversion.columns import ConversionOptions, RowConverter
-from connect.conversion.failure import Unconvertible
 from connect.errors import RecordError
-from connect.records import ConnectSchema, SinkRecord, Struct
-from connect.tables.creation import schema_for_record
-from connect.tables.evolution import changes
-from connect.tables.inference import infer_type
-from connect.tables.schema_changes import (
+from connect.model.records import ConnectSchema, SinkRecord, Struct
+from connect.records.conversion.conversion_failure import Unconvertible
+from connect.records.conversion.row_converter import ConversionOptions, RowConverter
+from connect.records.tables.schema_changes import (
     NO_CHANGES,
     SchemaChanges,
     apply_changes,
     common_type,
     merge,
 )
+from connect.records.tables.schema_evolution import changes
+from connect.records.tables.table_creation import schema_for_record
+from connect.records.tables.type_inference import infer_type
+from connect.validation.parse import parse
 
 
 def config(**keys: str) -> ConnectorConfig:

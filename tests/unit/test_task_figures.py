@@ -9,13 +9,13 @@ from structlog.testing import capture_logs
 
 from connect.config.connector import ErrorsConfig
 from connect.errors import RecordError
-from connect.layout import TopicPartition
-from connect.records import KafkaRecord
+from connect.model.layout import TopicPartition
+from connect.model.records import KafkaRecord
 from tests.tables import QuickClock, connector
-from worker.descriptors import DeadLetter, Progress
-from worker.figures import RECENT_MS, Recent, TaskFigures
-from worker.record_errors import RecordErrors
-from worker.rounds import Ledger, Slice, WrittenBatch
+from worker.batch.descriptors import DeadLetter, Progress
+from worker.task.read_ledger import Ledger, Slice, WrittenBatch
+from worker.task.record_errors import RecordErrors
+from worker.task.task_metrics import RECENT_MS, Recent, TaskFigures
 
 TP = TopicPartition("t", 0)
 BAD = KafkaRecord("t", 0, 7, 1_700_000_000_000, None, b"canary", ())

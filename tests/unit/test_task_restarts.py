@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from connect.clock import SystemClock
-from connect.config.parse import parse
 from connect.errors import RetriableError
-from connect.layout import TopicPartition
-from connect.predecessors import GROUP_IN_USE
-from worker import task
-from worker.task import RESTART_MAX_MS, RESTART_MIN_MS, ConnectorTask
-from worker.wiring import TaskAssignment, Wiring
+from connect.model.layout import TopicPartition
+from connect.protocol.java_sink_members import GROUP_IN_USE
+from connect.validation.parse import parse
+from worker.task import task
+from worker.task.task import RESTART_MAX_MS, RESTART_MIN_MS, ConnectorTask
+from worker.task.task_context import TaskAssignment, Wiring
 
 ATTEMPTS = 12
 CONFIG = {

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connect.terminal import echo, plain, table
+from connect.cli.terminal import echo, plain, table
 
 CONNECT = Path(__file__).parents[2] / "connect"
 PRINTING = {"typer.echo", "typer.secho", "click.echo", "console.print"}
 OWN_WORDS = {
-    "connect/terminal.py",
+    "connect/cli/terminal.py",
     "connect/embedded/demo.py",  # own figures, on the machine of one user
     "connect/embedded/stack.py",  # the same
 }

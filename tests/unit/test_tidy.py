@@ -21,7 +21,7 @@ PACKAGES = ("control_schemas", "connect", "worker", "coordinator")
 FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 KERNEL_FUNCTION_LINES_MAX = 40
-KERNEL = {"coordinator/kernel.py"}
+KERNEL = {"coordinator/kernel/kernel.py"}
 BROAD_EXCEPTS_MAX = 6
 TYPE_IGNORES_MAX = 10
 MOCKS_MAX = 20
@@ -31,7 +31,7 @@ FILE_BYTES_MAX = 1_000_000
 CLOCK_READERS = {
     "connect/clock.py": "it is the clock",
     "connect/failpoints.py": "a delay on purpose, off in production",
-    "connect/rest/auth.py": "salts and tokens, which nothing may foresee",
+    "connect/node/rest/auth.py": "salts and tokens, which nothing may foresee",
 }
 CLOCK_CALLS = re.compile(
     r"^(time\.(time|time_ns|monotonic|monotonic_ns|perf_counter|perf_counter_ns|sleep)"

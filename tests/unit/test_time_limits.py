@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from connect import rest_client
-from connect.gateways import kafka, kafka_group, postgres_wait, schema_registry
+from connect.cli import rest_client
+from connect.gateways.catalog import postgres_wait
 from connect.gateways.catalog_properties import client_config
-from connect.gateways.kafka import librdkafka_config
-from connect.rest import figures, forwarding, peers
-from worker.source import FETCH
+from connect.gateways.kafka import group_membership, kafka_clients
+from connect.gateways.kafka.kafka_clients import librdkafka_config
+from connect.gateways.schema_registry import registry_client
+from connect.node.rest import cluster_metrics, forwarding, peers
+from worker.spark.source_options import FETCH
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/reference/time-limits.md"
@@ -22,17 +24,17 @@ CLIENTS = re.compile(
 )
 # Who opens clients. A new one comes with a row in the page.
 OPENERS = {
-    "connect/cli.py": "imports a command, opens nothing",
-    "connect/gateways/catalog_clients.py": "REST and SQL catalogs",
-    "connect/gateways/kafka.py": "producers and readers",
-    "connect/gateways/kafka_admin.py": "admin clients",
-    "connect/gateways/kafka_bulk.py": "the demo's producer",
-    "connect/gateways/kafka_group.py": "a node's membership",
-    "connect/gateways/postgres_wait.py": "PostgreSQL",
-    "connect/gateways/schema_registry.py": "schema registries",
-    "connect/gateways/storage.py": "object stores",
-    "connect/rest/peers.py": "other nodes",
-    "connect/rest_client.py": "the command line",
+    "connect/cli/main.py": "imports a command, opens nothing",
+    "connect/gateways/catalog/catalog_clients.py": "REST and SQL catalogs",
+    "connect/gateways/kafka/kafka_clients.py": "producers and readers",
+    "connect/gateways/kafka/kafka_admin.py": "admin clients",
+    "connect/gateways/kafka/bulk_producer.py": "the demo's producer",
+    "connect/gateways/kafka/group_membership.py": "a node's membership",
+    "connect/gateways/catalog/postgres_wait.py": "PostgreSQL",
+    "connect/gateways/schema_registry/registry_client.py": "schema registries",
+    "connect/gateways/storage/object_store.py": "object stores",
+    "connect/node/rest/peers.py": "other nodes",
+    "connect/cli/rest_client.py": "the command line",
 }
 REST = {"type": "rest", "uri": "http://c"}
 SQL = {"type": "sql", "warehouse": "/w"}
@@ -54,12 +56,14 @@ def _in_use() -> dict[str, str]:
         assert found, text
         return found[1]
 
-    registry = (ROOT / "connect/gateways/schema_registry.py").read_text().replace("_", "")
+    registry = (
+        (ROOT / "connect/gateways/schema_registry/registry_client.py").read_text().replace("_", "")
+    )
     return {
         "socket.timeout.ms": str(librdkafka_config({}, "consumer")["socket.timeout.ms"]),
-        "REQUEST_TIMEOUT_S": f"{kafka.REQUEST_TIMEOUT_S:.0f}",
-        "transaction.timeout.ms": str(kafka.TRANSACTION_TIMEOUT_MS),
-        "OFFSETS_TIMEOUT_S": f"{kafka.OFFSETS_TIMEOUT_S:.0f}",
+        "REQUEST_TIMEOUT_S": f"{kafka_clients.REQUEST_TIMEOUT_S:.0f}",
+        "transaction.timeout.ms": str(kafka_clients.TRANSACTION_TIMEOUT_MS),
+        "OFFSETS_TIMEOUT_S": f"{kafka_clients.OFFSETS_TIMEOUT_S:.0f}",
         "request.timeout.ms": FETCH["request.timeout.ms"],
         "default.api.timeout.ms": FETCH["default.api.timeout.ms"],
         "rest.client.connection-timeout-ms": str(rest.connect_timeout_ms),
@@ -76,8 +80,8 @@ def _in_use() -> dict[str, str]:
         "FORWARD_TIMEOUT_S": f"{forwarding.FORWARD_TIMEOUT_S:.0f}",
         "READ_TIMEOUT_S": f"{forwarding.READ_TIMEOUT_S:.0f}",
         "CONNECT_S": f"{peers.CONNECT_S:.0f}",
-        "ASK_S": f"{figures.ASK_S:.0f}",
-        "LEAVE_TIMEOUT_S": f"{kafka_group.LEAVE_TIMEOUT_S:.0f}",
+        "ASK_S": f"{cluster_metrics.ASK_S:.0f}",
+        "LEAVE_TIMEOUT_S": f"{group_membership.LEAVE_TIMEOUT_S:.0f}",
     }
 
 
@@ -105,4 +109,4 @@ def test_a_reader_that_waits_long_for_data_is_not_cut_off() -> None:
     patient = librdkafka_config({"fetch.max.wait.ms": "45000"}, "consumer")
     assert patient["socket.timeout.ms"] > 45_000
     assert "socket.timeout.ms" not in librdkafka_config({}, "producer")
-    assert schema_registry.__doc__
+    assert registry_client.__doc__

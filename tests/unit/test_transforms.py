@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connect.config.connector import ConverterConfig, PredicateConfig, TransformConfig
-from connect.config.plugins import BUILT_IN
-from connect.converters import converter
 from connect.errors import ConfigError, RecordError
-from connect.records import Header, SinkRecord, Struct
-from connect.transforms.base import Declaration
-from connect.transforms.chain import Chain
-from connect.transforms.date_format import DateFormat
-from connect.transforms.docs import pages
-from connect.transforms.registry import DECLARATIONS, find, names_of
+from connect.generated_docs.transform_pages import pages
+from connect.model.records import Header, SinkRecord, Struct
+from connect.records.converters import converter
+from connect.records.transforms.date_format import DateFormat
+from connect.records.transforms.transform import Declaration
+from connect.records.transforms.transform_chain import Chain
+from connect.records.transforms.transform_classes import DECLARATIONS, find, names_of
+from connect.validation.plugins import BUILT_IN
 
 ROOT = Path(__file__).parents[2]
 SMT = "org.apache.kafka.connect.transforms."
@@ -109,7 +109,7 @@ def test_every_name_is_a_plugin(declared: Declaration) -> None:
 
 
 def test_pages_are_up_to_date() -> None:
-    """``docs/reference/transforms`` is what ``python -m connect.transforms.docs`` writes."""
+    """``docs/reference/transforms`` is what ``make docs`` writes."""
     folder = ROOT / "docs/reference/transforms"
     assert {name: (folder / name).read_text("utf-8") for name in pages()} == pages()
 

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from worker import decode
-from worker.decode import Decoded, JsonDecoder
+from worker.decode import json_decoder
+from worker.decode.json_decoder import Decoded, JsonDecoder
 
 ROWS = 2_000
 
@@ -44,13 +44,13 @@ def test_a_block_of_thousands_of_names_is_refused(first: int) -> None:
 def test_blocks_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once documents have shown fields that nobody asked for, they are expected."""
     parsed: list[int] = []
-    read = decode._read
+    read = json_decoder._read
 
     def counted(data: pa.Buffer, *more: Any, **options: Any) -> pa.Table:
         parsed.append(data.size)
         return read(data, *more, **options)
 
-    monkeypatch.setattr(decode, "_read", counted)
+    monkeypatch.setattr(json_decoder, "_read", counted)
     decoder = JsonDecoder({"id": pa.int64()}, report_unexpected=True)
     block = pa.array([b'{"id":1}'] * 100 + [b'{"id":2,"more":1}'], pa.binary())
     for _ in range(4):

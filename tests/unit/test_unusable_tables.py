@@ -21,15 +21,15 @@ from pyiceberg.types import LongType, NestedField, StringType
 from connect.clock import SystemClock
 from connect.config.connector import ConnectorConfig
 from connect.errors import IcefloeError, RecordError, RetriableError
-from connect.gateways.catalog import CatalogGateway, open_catalog
-from connect.gateways.catalog_errors import request_error
-from connect.layout import TopicPartition
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.gateways.catalog.catalog_errors import request_error
+from connect.model.layout import TopicPartition
 from tests.differential.support import config, source
 from tests.property_values import DECIDING, NASTY, TUNING, VALUES
-from worker.dead_letter_table import DeadLetterTable
-from worker.rounds import Slice, WrittenBatch
-from worker.runner import PipelineRunner
-from worker.task_tables import REFRESH_MS, TaskTables
+from worker.task.batch_runner import PipelineRunner
+from worker.task.dead_letter_table import DeadLetterTable
+from worker.task.read_ledger import Slice, WrittenBatch
+from worker.task.task_tables import REFRESH_MS, TaskTables
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),

@@ -6,15 +6,15 @@ from uuid import UUID
 
 import pytest
 
-from connect.layout import TopicPartition
+from connect.model.layout import TopicPartition
 from control_schemas.events import (
     CommitComplete,
     EventHeaders,
     StartCommit,
 )
-from coordinator.effects import Advanced, LogFound, SendCompletion, TableDecision
-from coordinator.kernel import Kernel
-from coordinator.rounds import KernelSettings
+from coordinator.kernel.commit_round import KernelSettings
+from coordinator.kernel.effects import Advanced, LogFound, SendCompletion, TableDecision
+from coordinator.kernel.kernel import Kernel
 from tests.kernel_driver import P0, P1, T1, T2, Driver
 
 

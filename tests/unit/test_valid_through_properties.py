@@ -12,14 +12,15 @@ from uuid import UUID
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from connect.layout import Layout, TopicPartition, spread
+from connect.model.layout import Layout, TopicPartition, spread
 from control_schemas.events import (
     CommitComplete,
     DataComplete,
     Event,
     EventHeaders,
 )
-from coordinator.effects import (
+from coordinator.kernel.commit_round import KernelSettings
+from coordinator.kernel.effects import (
     CompletionSent,
     Effect,
     Envelope,
@@ -29,11 +30,10 @@ from coordinator.effects import (
     SendStartCommit,
     Tick,
 )
-from coordinator.kernel import Kernel
-from coordinator.rounds import KernelSettings
-from coordinator.valid_through import valid_through
-from worker.descriptors import Progress
-from worker.rounds import Ledger, Slice, WrittenBatch
+from coordinator.kernel.kernel import Kernel
+from coordinator.kernel.valid_through import valid_through
+from worker.batch.descriptors import Progress
+from worker.task.read_ledger import Ledger, Slice, WrittenBatch
 
 DISORDER_MS = 50
 TIMEOUT_MS = 30

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from connect.herder.state import ConnectorState
-from connect.herder.valid_through import ValidThroughReset
+from connect.node.herder.valid_through import ValidThroughReset
+from connect.state.connector_state import ConnectorState
 from tests.tables import connector
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from connect.embedded.payments import KINDS, kind_codes
 from connect.embedded.verify import Verdict, committed_records, verify
-from connect.gateways.catalog import CatalogGateway, open_catalog
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 
 TABLES = {kind: f"bank.{kind}s" for kind in KINDS}
 RECORDS = (120, 80)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from connect.clock import SystemClock
 from connect.errors import ConfigError, RecordError
-from connect.gateways.kafka import Message, TransactionalProducer
-from connect.layout import TopicPartition
-from connect.records import KafkaRecord
+from connect.gateways.kafka.kafka_clients import Message, TransactionalProducer
+from connect.model.layout import TopicPartition
+from connect.model.records import KafkaRecord
 from control_schemas.codec import decode
 from control_schemas.events import (
     ContentFile,
@@ -24,9 +24,9 @@ from control_schemas.events import (
     TableReference,
 )
 from control_schemas.headers import decode_headers
-from worker.announcer import EVENT_SHARE, Announcer
-from worker.descriptors import DeadLetter, Progress
-from worker.rounds import Answer, Ledger, Slice, WrittenBatch
+from worker.batch.descriptors import DeadLetter, Progress
+from worker.task.announcer import EVENT_SHARE, Announcer
+from worker.task.read_ledger import Answer, Ledger, Slice, WrittenBatch
 
 COMMIT = UUID(int=9)
 TP = TopicPartition("t", 0)

@@ -48,7 +48,7 @@ from pyiceberg.types import (
 )
 
 from connect.errors import ConfigError
-from worker.partitions import Partitioner, arrow_transform
+from worker.write.partitions import Partitioner, arrow_transform
 
 
 def exact(number: int, scale: int) -> Decimal:

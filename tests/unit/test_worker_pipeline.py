@@ -16,12 +16,12 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from connect.errors import InvariantViolation, RecordError
-from connect.layout import TopicPartition
-from connect.records import KafkaRecord
-from connect.tables.schema_changes import SchemaChanges
+from connect.model.layout import TopicPartition
+from connect.model.records import KafkaRecord
+from connect.records.tables.schema_changes import SchemaChanges
 from control_schemas.events import ContentFile, FileContent, PartitionField
 from tests.differential.support import config, plan, rows_of, run_batches, source
-from worker.descriptors import (
+from worker.batch.descriptors import (
     DESCRIPTOR_SCHEMA,
     BatchResult,
     DeadLetter,
@@ -32,8 +32,8 @@ from worker.descriptors import (
     progress_row,
     to_batch,
 )
-from worker.pipeline import PipelineLimits, PipelineSpec, run
-from worker.told_errors import error_row
+from worker.batch.error_rows import error_row
+from worker.pipeline.pipeline import PipelineLimits, PipelineSpec, run
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connect.errors import InvariantViolation
-from connect.layout import TopicPartition
-from worker.descriptors import Progress
-from worker.rounds import Backlog, Ledger, Slice, WrittenBatch
+from connect.model.layout import TopicPartition
+from worker.batch.descriptors import Progress
+from worker.task.read_ledger import Backlog, Ledger, Slice, WrittenBatch
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 IDS = [UUID(int=n) for n in range(20)]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from connect.layout import TopicPartition
-from worker.descriptors import Progress
-from worker.sizes import BATCH_RECORDS, FIRST_RECORDS, ReadSizes
-from worker.told_errors import LARGE_RECORD
+from connect.model.layout import TopicPartition
+from worker.batch.descriptors import Progress
+from worker.batch.error_rows import LARGE_RECORD
+from worker.spark.batch_sizing import BATCH_RECORDS, FIRST_RECORDS, ReadSizes
 
 TP = TopicPartition("t", 0)
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connect.errors import ConfigError, DataLost, RetriableError
-from connect.foreign_text import hide_foreign_texts
-from connect.layout import TopicPartition
-from worker.daemon import without_archives
-from worker.session import settings
-from worker.source import (
+from connect.model.layout import TopicPartition
+from connect.redaction.foreign_text import hide_foreign_texts
+from worker.spark.daemon import without_archives
+from worker.spark.session import settings
+from worker.spark.source_options import (
     assignment,
     check_positions,
     map_spark_error,

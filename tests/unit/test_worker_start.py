@@ -7,10 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-from connect.ipc import Channel
-from worker.opening import early
+from connect.processes.ipc import Channel
+from worker.spark.opening import early
 
-HEAVY = ("connect.child", "connect.config.parse", "fastavro", "pandas", "pyiceberg", "sqlalchemy")
+HEAVY = (
+    "connect.processes.child_main",
+    "connect.validation.parse",
+    "fastavro",
+    "pandas",
+    "pyiceberg",
+    "sqlalchemy",
+)
 OF_OTHERS = {
     "coordinator.__main__": ("fastapi", "py4j", "pyspark", "uvicorn", "worker"),
     "worker.serving": ("coordinator", "fastapi", "uvicorn"),
@@ -30,7 +37,7 @@ def imported(module: str) -> set[str]:
 def test_spark_starts_before_the_modules_that_take_long() -> None:
     """A worker's first module brings Spark's client and the pipe, and none that take seconds."""
     found = imported("worker.__main__")
-    assert "worker.session" in found
+    assert "worker.spark.session" in found
     assert found.isdisjoint(HEAVY)
 
 

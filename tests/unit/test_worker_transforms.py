@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from connect.deadletter import message
 from connect.errors import RecordError
-from connect.layout import TopicPartition
+from connect.model.layout import TopicPartition
+from connect.records.dead_letter import message
 from tests.differential.support import config, plan, run_batches, source
 from tests.unit.test_worker_pipeline import SCHEMA, TP, ids, lines
 

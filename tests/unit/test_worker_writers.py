@@ -45,13 +45,13 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from connect.tables.properties import ignored
+from connect.gateways.catalog.table_properties import ignored
 from control_schemas.events import ContentFile
 from tests.differential.support import config, plan, rows_of, run_batches, source
 from tests.property_values import NASTY, TUNING
-from worker.metrics import file_metrics
-from worker.pipeline import PipelineLimits, TablePlan
-from worker.tables import repeating_columns
+from worker.pipeline.pipeline import PipelineLimits, TablePlan
+from worker.write.file_metrics import file_metrics
+from worker.write.table_writer import repeating_columns
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),

@@ -1,0 +1,459 @@
+"""Control events as JSON: ``icefloe control decode FILE``, and the inverse.
+
+The JSON form is that of the recordings in ``tests/golden/control_events`` (README.md there):
+times are ISO instants with micros, uuids text, bytes hex, map keys field ids, decimals text;
+``null`` is null on the wire, but for ``spec_id``, where Java shows -1.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from connect.cli.gitops.output import Output, Yes, confirm, emit
+from connect.cli.rest_client import DEFAULT_URL, Url, ask
+from connect.cli.terminal import echo
+from connect.errors import ExitStatus
+from connect.java_compat.iso_time import (
+    date_days,
+    date_text,
+    instant_nanos,
+    instant_text,
+    time_nanos,
+    time_text,
+)
+from control_schemas.codec import decode
+from control_schemas.errors import MalformedEvent
+from control_schemas.events import (
+    CommitComplete,
+    CommitToTable,
+    ContentFile,
+    DataComplete,
+    DataWritten,
+    Event,
+    EventType,
+    FileContent,
+    PartitionField,
+    PartitionValue,
+    Payload,
+    StartCommit,
+    TableReference,
+    TopicPartitionOffset,
+)
+
+control_app = typer.Typer(
+    name="control", help="Decode control events; repair control offsets.", no_args_is_help=True
+)
+
+vtts_app = typer.Typer(name="vtts", help="The valid-through time.", no_args_is_help=True)
+control_app.add_typer(vtts_app)
+
+_DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
+_COUNTS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
+_BOUNDS = ("lower_bounds", "upper_bounds")
+_PLAIN = (
+    "sort_order_id",
+    "first_row_id",
+    "referenced_data_file",
+    "content_offset",
+    "content_size_in_bytes",
+)
+_NO_SPEC_ID = -1
+_NS_PER_US = 1000
+
+
+def decode_file(path: Path) -> dict[str, Any]:
+    """Read one record value of a control topic from a file.
+
+    Returns:
+        The event in the JSON form of the recordings.
+
+    Raises:
+        MalformedEvent: no control event.
+        OSError: the file cannot be read.
+    """
+    return event_to_json(decode(path.read_bytes()))
+
+
+@control_app.callback()
+def control() -> None:
+    """Decode control events; repair control offsets."""
+
+
+@control_app.command("decode")
+def decode_command(
+    files: Annotated[list[Path], typer.Argument(help="Record values, one event each.")],
+    output: Output = "table",
+) -> None:
+    """Print control events as JSON, one line each: {"file", "event"} or {"file", "error"}.
+
+    -o json prints one list. Status 1 when a file holds no control event.
+    """
+    decoded: list[dict[str, Any]] = []
+    for path in files:
+        line: dict[str, Any] = {"file": path.name}
+        try:
+            line["event"] = decode_file(path)
+        except (MalformedEvent, OSError) as error:
+            line["error"] = str(error)
+        decoded.append(line)
+
+    def as_table() -> None:
+        for line in decoded:
+            echo(json.dumps(line, ensure_ascii=False))
+
+    emit(output, decoded, names=[line["file"] for line in decoded], as_table=as_table)
+    if any("error" in line for line in decoded):
+        raise typer.Exit(ExitStatus.NO)
+
+
+@control_app.command("rebase")
+def rebase_command(
+    connector: Annotated[str, typer.Argument(help="Name of the connector; it must be stopped.")],
+    tables: Annotated[
+        list[str] | None,
+        typer.Option("--table", help="A table that the configuration does not name."),
+    ] = None,
+    *,
+    url: Url = DEFAULT_URL,
+    output: Output = "table",
+    yes: Yes = False,
+) -> None:
+    """Let a stopped connector continue without what its control topic, or a table, has lost."""
+
+    def rebase(*, is_applied: bool) -> None:
+        body = {"apply": is_applied, "tables": tables or []}
+        answer = ask(url, "POST", connector, "control", "rebase", json=body)
+        emit(output, answer, names=[connector], as_table=lambda: _print_rebase(answer))
+
+    if not yes:
+        rebase(is_applied=False)
+        confirm(f"rebase {connector}?", yes=yes)
+    rebase(is_applied=True)
+    echo(f"done; resume {connector} when you are ready", err=True)
+
+
+def _print_rebase(answer: Mapping[str, Any]) -> None:
+    for sentence in answer["says"]:
+        echo(f"- {sentence}")
+    for topic, partition, offset in answer["control_offsets"]:
+        echo(f"- control offset of {topic}-{partition}: {offset}")
+    for table in answer["tables"]:
+        if table["code"] is not None:
+            repaired = ": the group's control offsets are its floor now" if table["mended"] else ""
+            echo(f"- table {table['table']}: {table['code']}: {table['message']}{repaired}")
+    echo(answer["then"])
+
+
+@vtts_app.callback()
+def vtts() -> None:
+    """The valid-through time."""  # keeps ``reset`` a subcommand while it is the only one
+
+
+@vtts_app.command("reset")
+def reset_command(
+    connector: Annotated[str, typer.Argument(help="Name of the connector; it must be stopped.")],
+    reason: Annotated[str, typer.Option("--reason", help="Kept in the snapshot of each table.")],
+    tables: Annotated[
+        list[str] | None,
+        typer.Option("--table", help="A table that the configuration does not name."),
+    ] = None,
+    *,
+    url: Url = DEFAULT_URL,
+    output: Output = "table",
+    yes: Yes = False,
+) -> None:
+    """Take back a valid-through time that was wrong, such as one of a record dated 2100."""
+
+    def reset(*, is_applied: bool) -> bool:
+        body = {"apply": is_applied, "reason": reason, "tables": tables or []}
+        answer = ask(url, "POST", connector, "control", "vtts", "reset", json=body)
+        emit(output, answer, names=[connector], as_table=lambda: _print_reset(answer))
+        return bool(answer["applied"])
+
+    if not yes:
+        reset(is_applied=False)
+        confirm(f"take back the valid-through times of {connector}?", yes=yes)
+    if not reset(is_applied=True):
+        echo("not done: repair what is named above, then repeat the command", err=True)
+        raise typer.Exit(ExitStatus.NO)
+    echo(f"done; resume {connector} when you are ready", err=True)
+
+
+def _print_reset(answer: Mapping[str, Any]) -> None:
+    for table in answer["tables"]:
+        claims = ", ".join(table["claims"]) or "nothing"
+        line = f"- table {table['table']} claims {claims}"
+        if table["code"] is not None:
+            line = f"- table {table['table']}: {table['code']}: {table['message']}"
+        elif table["snapshot_id"] is not None:
+            line += f": taken back by snapshot {table['snapshot_id']}"
+        echo(line)
+    if answer["error"] is not None:
+        echo(f"- the tables could not be read: {answer['error']}")
+
+
+# ---------------------------------------------------------------- event -> JSON
+
+
+def event_to_json(event: Event) -> dict[str, Any]:
+    """The JSON form of an event."""
+    return {
+        "id": str(event.id),
+        "type": event.type.name,
+        "type_id": int(event.type),
+        "timestamp": _instant(event.timestamp_us),
+        "group_id": event.group_id,
+        "payload": {"commit_id": str(event.payload.commit_id), **_payload_to_json(event.payload)},
+    }
+
+
+def _payload_to_json(payload: Payload) -> dict[str, Any]:
+    if isinstance(payload, DataWritten):
+        return {
+            "table_reference": _table_to_json(payload.table),
+            "data_files": _files_to_json(payload.data_files),
+            "delete_files": _files_to_json(payload.delete_files),
+        }
+    if isinstance(payload, DataComplete):
+        assignments = payload.assignments
+        return {
+            "assignments": None
+            if assignments is None
+            else [
+                {
+                    "topic": item.topic,
+                    "partition": item.partition,
+                    "offset": item.offset,
+                    "timestamp": _instant(item.timestamp_us),
+                }
+                for item in assignments
+            ]
+        }
+    if isinstance(payload, CommitToTable):
+        return {
+            "table_reference": _table_to_json(payload.table),
+            "snapshot_id": payload.snapshot_id,
+            "valid_through_ts": _instant(payload.valid_through_us),
+        }
+    if isinstance(payload, CommitComplete):
+        return {"valid_through_ts": _instant(payload.valid_through_us)}
+    return {}
+
+
+def _table_to_json(table: TableReference) -> dict[str, Any]:
+    return {
+        "catalog": table.catalog,
+        "namespace": list(table.namespace),
+        "name": table.name,
+        "table_uuid": None if table.table_uuid is None else str(table.table_uuid),
+    }
+
+
+def _files_to_json(files: tuple[ContentFile, ...] | None) -> list[dict[str, Any]] | None:
+    return None if files is None else [_file_to_json(file) for file in files]
+
+
+def _file_to_json(file: ContentFile) -> dict[str, Any]:
+    counts: dict[str, Mapping[int, int] | None] = {key: getattr(file, key) for key in _COUNTS}
+    bounds: dict[str, Mapping[int, bytes] | None] = {key: getattr(file, key) for key in _BOUNDS}
+    return {
+        "content": file.content.name,
+        "file_path": file.file_path,
+        "file_format": file.file_format,
+        "spec_id": _NO_SPEC_ID if file.spec_id is None else file.spec_id,
+        "partition": [
+            {
+                "field_id": field.field_id,
+                "name": field.name,
+                "type": field.type,
+                "value": value_to_json(field.type, field.value),
+            }
+            for field in file.partition
+        ],
+        "record_count": file.record_count,
+        "file_size_in_bytes": file.file_size_in_bytes,
+        **{
+            key: None if values is None else {str(k): values[k] for k in sorted(values)}
+            for key, values in counts.items()
+        },
+        **{
+            key: None if values is None else {str(k): values[k].hex() for k in sorted(values)}
+            for key, values in bounds.items()
+        },
+        "key_metadata": None if file.key_metadata is None else file.key_metadata.hex(),
+        "split_offsets": None if file.split_offsets is None else list(file.split_offsets),
+        "equality_ids": None if file.equality_ids is None else list(file.equality_ids),
+        **{key: getattr(file, key) for key in _PLAIN},
+    }
+
+
+# ---------------------------------------------------------------- JSON -> event
+
+
+def event_from_json(document: Mapping[str, Any]) -> Event:
+    """Build an event from its JSON form.
+
+    Raises:
+        KeyError: a key is missing.
+        ValueError: a value is none of its type.
+    """
+    payload = document["payload"]
+    return Event(
+        id=UUID(document["id"]),
+        timestamp_us=_micros(document["timestamp"]),
+        group_id=document["group_id"],
+        payload=_PAYLOADS[EventType[document["type"]]](UUID(payload["commit_id"]), payload),
+    )
+
+
+def _data_written(commit_id: UUID, payload: Mapping[str, Any]) -> DataWritten:
+    return DataWritten(
+        commit_id,
+        _table_from_json(payload["table_reference"]),
+        _optional(payload["data_files"], lambda files: tuple(map(_file_from_json, files))),
+        _optional(payload["delete_files"], lambda files: tuple(map(_file_from_json, files))),
+    )
+
+
+def _data_complete(commit_id: UUID, payload: Mapping[str, Any]) -> DataComplete:
+    assignments = payload["assignments"]
+    if assignments is None:
+        return DataComplete(commit_id, None)
+    return DataComplete(
+        commit_id,
+        tuple(
+            TopicPartitionOffset(
+                item["topic"],
+                item["partition"],
+                item["offset"],
+                _optional(item["timestamp"], _micros),
+            )
+            for item in assignments
+        ),
+    )
+
+
+_PAYLOADS: dict[EventType, Callable[[UUID, Mapping[str, Any]], Payload]] = {
+    EventType.START_COMMIT: lambda commit_id, _payload: StartCommit(commit_id),
+    EventType.DATA_WRITTEN: _data_written,
+    EventType.DATA_COMPLETE: _data_complete,
+    EventType.COMMIT_TO_TABLE: lambda commit_id, payload: CommitToTable(
+        commit_id,
+        _table_from_json(payload["table_reference"]),
+        payload["snapshot_id"],
+        _optional(payload["valid_through_ts"], _micros),
+    ),
+    EventType.COMMIT_COMPLETE: lambda commit_id, payload: CommitComplete(
+        commit_id, _optional(payload["valid_through_ts"], _micros)
+    ),
+}
+
+
+def _table_from_json(document: Mapping[str, Any]) -> TableReference:
+    return TableReference(
+        document["catalog"],
+        tuple(document["namespace"]),
+        document["name"],
+        _optional(document["table_uuid"], UUID),
+    )
+
+
+def _file_from_json(document: Mapping[str, Any]) -> ContentFile:
+    def numbered(key: str, convert: Callable[[Any], Any]) -> Any:
+        values = document[key]
+        return None if values is None else {int(k): convert(v) for k, v in values.items()}
+
+    maps: dict[str, Any] = {
+        **{key: numbered(key, int) for key in _COUNTS},
+        **{key: numbered(key, bytes.fromhex) for key in _BOUNDS},
+    }
+
+    return ContentFile(
+        content=FileContent[document["content"]],
+        file_path=document["file_path"],
+        file_format=document["file_format"],
+        spec_id=None if document["spec_id"] == _NO_SPEC_ID else document["spec_id"],
+        partition=tuple(
+            PartitionField(
+                field["field_id"],
+                field["name"],
+                field["type"],
+                value_from_json(field["type"], field["value"]),
+            )
+            for field in document["partition"]
+        ),
+        record_count=document["record_count"],
+        file_size_in_bytes=document["file_size_in_bytes"],
+        **maps,
+        key_metadata=_optional(document["key_metadata"], bytes.fromhex),
+        split_offsets=_optional(document["split_offsets"], tuple),
+        equality_ids=_optional(document["equality_ids"], tuple),
+        **{key: document[key] for key in _PLAIN},
+    )
+
+
+def _optional(value: Any, convert: Callable[[Any], Any]) -> Any:
+    return None if value is None else convert(value)
+
+
+# ---------------------------------------------------------------- values
+
+
+def value_to_json(type_text: str, value: PartitionValue) -> Any:
+    """A partition value from Iceberg's internal form to its text."""
+    if isinstance(value, bytes):
+        return str(UUID(bytes=value)) if type_text == "uuid" else value.hex()
+    if type(value) is not int or type_text in ("int", "long"):
+        return value
+    if match := _DECIMAL.fullmatch(type_text):
+        digits = tuple(map(int, str(abs(value))))
+        return f"{Decimal((int(value < 0), digits, -int(match[2]))):f}"
+    if type_text == "date":
+        return date_text(value)
+    if type_text == "time":
+        return time_text(value * _NS_PER_US)
+    if type_text.startswith("timestamp"):
+        text = instant_text(value if type_text.endswith("_ns") else value * _NS_PER_US)
+        return text if type_text.startswith("timestamptz") else text.removesuffix("Z")
+    return value
+
+
+def value_from_json(type_text: str, value: Any) -> PartitionValue:
+    """A partition value from its text to Iceberg's internal form."""
+    if value is None or type_text in ("boolean", "int", "long", "float", "double", "string"):
+        return value  # type: ignore[no-any-return]  # JSON holds these as they are
+    if match := _DECIMAL.fullmatch(type_text):
+        return _unscaled(Decimal(value), int(match[2]))
+    if type_text == "date":
+        return date_days(value)
+    if type_text == "time":
+        return time_nanos(value) // _NS_PER_US
+    if type_text.startswith("timestamp"):
+        nanos = instant_nanos(value)
+        return nanos if type_text.endswith("_ns") else nanos // _NS_PER_US
+    return UUID(value).bytes if type_text == "uuid" else bytes.fromhex(value)
+
+
+def _unscaled(value: Decimal, scale: int) -> int:
+    """The unscaled integer; without a context, whose precision would round it."""
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int) or exponent + scale < 0:
+        raise ValueError(f"{value} does not have scale {scale}")
+    unscaled = int("".join(map(str, digits)) + "0" * (exponent + scale))
+    return -unscaled if sign else unscaled
+
+
+def _instant(timestamp_us: int | None) -> str | None:
+    return None if timestamp_us is None else instant_text(timestamp_us * _NS_PER_US)
+
+
+def _micros(text: str) -> int:
+    return instant_nanos(text) // _NS_PER_US

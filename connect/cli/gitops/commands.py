@@ -1,0 +1,226 @@
+"""``icefloe diff``, ``apply`` and ``validate``: connectors kept in files."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from connect.cli.gitops.apply import carry_out, compare, problems, wait_until_running
+from connect.cli.gitops.connector_files import Desired, read
+from connect.cli.gitops.output import Output, emit
+from connect.cli.gitops.plan import Action, KeyChange, Plan, shown
+from connect.cli.rest_client import DEFAULT_URL, NodeClient, Server, Url
+from connect.cli.terminal import echo, lines
+from connect.clock import SystemClock
+from connect.errors import ExitStatus, IcefloeError
+
+_MARKS = {"create": ("+", "green"), "update": ("~", "yellow"), "prune": ("-", "red")}
+
+Files = Annotated[
+    list[Path],
+    typer.Option("--file", "-f", help="File or folder of connectors; may be repeated."),
+]
+Owner = Annotated[
+    str, typer.Option(help="Written into applied connectors; --prune deletes only those of it.")
+]
+Prune = Annotated[
+    bool, typer.Option("--prune", help="Delete connectors of this owner that no file has.")
+]
+DEFAULT_OWNER = "apply"
+
+
+@contextlib.contextmanager
+def node(server: str) -> Iterator[NodeClient]:
+    """A client, closed at the end."""
+    client = NodeClient(Server.named(server))
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def diff(
+    files: Files,
+    server: Url = DEFAULT_URL,
+    owner: Owner = DEFAULT_OWNER,
+    prune: Prune = False,
+    output: Output = "table",
+) -> None:
+    """Show what apply would change: status 0 nothing, 1 something, 2 a file is wrong."""
+    with node(server) as client:
+        plan = _checked(client, read(files), owner, output, prune=prune)
+        _show(plan, output)
+    raise typer.Exit(ExitStatus.NO if plan.pending else ExitStatus.DONE)
+
+
+def apply(  # noqa: PLR0917 - the options of a command
+    files: Files,
+    server: Url = DEFAULT_URL,
+    owner: Owner = DEFAULT_OWNER,
+    prune: Prune = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would change, as diff does.")
+    ] = False,
+    wait_s: Annotated[
+        int,
+        typer.Option(
+            "--wait", min=0, help="Seconds to wait until all of them run; 0: do not wait."
+        ),
+    ] = 0,
+    output: Output = "table",
+) -> None:
+    """Create, change and prune connectors so that a node runs what the files say.
+
+    All files are validated first: status 2 when one is wrong, and nothing is changed.
+    """
+    desired = read(files)
+    with node(server) as client:
+        plan = _checked(client, desired, owner, output, prune=prune)
+        _show(plan, output)
+        if dry_run:
+            raise typer.Exit(ExitStatus.NO if plan.pending else ExitStatus.DONE)
+        clock = SystemClock()
+        with _progress("applied", len(plan.pending), output) as step:
+            carry_out(client, plan, clock, owner=owner, on_progress=step)
+        if wait_s:
+            with _progress("running", len(desired), output) as step:
+                wait_until_running(
+                    client,
+                    {item.name: item.initial_state for item in desired},
+                    clock,
+                    timeout_ms=wait_s * 1000,
+                    on_progress=step,
+                )
+
+
+def validate(
+    files: Files,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ICEFLOE_SERVER", help="Node that checks; without a node no network is used."
+        ),
+    ] = None,
+    remote: Annotated[
+        bool,
+        typer.Option(help="The node also asks brokers, catalog and registries, within seconds."),
+    ] = True,
+    output: Output = "table",
+) -> None:
+    """Check connectors in files: status 0 all are right, 1 something is wrong."""
+    desired = read(files)
+    if server is None:
+        found = [sentence for item in desired for sentence in _offline(item)]
+    else:
+        with node(server) as client:
+            found = problems(client, desired, is_remote=remote)
+    emit(
+        output,
+        {"valid": not found, "connectors": [item.name for item in desired], "errors": found},
+        names=[item.name for item in desired],
+        as_table=lambda: None if found else echo(f"{len(desired)} connector(s) are right"),
+    )
+    if found:
+        _print_errors(found)
+        raise typer.Exit(ExitStatus.NO)
+
+
+def _offline(item: Desired) -> list[str]:
+    # with every converter and transformation: the commands that ask a node need none of it
+    from connect.config.invalid_config import InvalidConfigError  # noqa: PLC0415 - on use
+    from connect.validation.cross_key_rules import check_sink  # noqa: PLC0415 - on use
+    from connect.validation.parse import parse  # noqa: PLC0415 - on use
+
+    found: Mapping[str, Iterable[str]] = {}
+    try:
+        parse(item.config)
+    except InvalidConfigError as e:
+        found = e.errors
+    except IcefloeError as e:
+        return [f"{item.source}: {item.name}: {e}"]
+    checked = check_sink(item.config)
+    for warning in checked.warnings:
+        echo(f"warning: {item.source}: {item.name}: {warning}", err=True)
+    return [
+        f"{item.source}: {item.name}: {key}: {sentence}"
+        for key, sentences in {**checked.errors, **found}.items()
+        for sentence in sentences
+    ]
+
+
+def _checked(
+    client: NodeClient, desired: Sequence[Desired], owner: str, output: str, *, prune: bool
+) -> Plan:
+    """The plan, after every file was found right; else the command ends with status 2."""
+    found = problems(client, desired, is_remote=False)
+    if found:
+        if output in {"json", "yaml"}:
+            emit(output, {"errors": found}, names=(), as_table=lambda: None)
+        _print_errors(found)
+        echo("nothing was changed", err=True)
+        raise typer.Exit(ExitStatus.USAGE)
+    return compare(client, desired, owner=owner, prune=prune)
+
+
+def _print_errors(found: Sequence[str]) -> None:
+    for sentence in found:
+        echo(sentence, err=True)
+    echo(f"{len(found)} error(s)", err=True)
+
+
+def _show(plan: Plan, output: str) -> None:
+    def as_table() -> None:
+        lines(line for action in plan.actions for line in _lines(action))
+        counts = Counter(action.kind for action in plan.actions)
+        pending = ", ".join(f"{counts[kind]} to {kind}" for kind in ("create", "update", "prune"))
+        echo(f"{pending}, {counts['unchanged']} unchanged")
+
+    emit(
+        output,
+        {"actions": [action.to_json() for action in plan.actions]},
+        names=[action.name for action in plan.pending],
+        as_table=as_table,
+    )
+
+
+def _lines(action: Action) -> Iterator[tuple[str, str]]:
+    mark, color = _MARKS.get(action.kind, (" ", "dim"))
+    yield f"{mark} {action.name}", color
+    if action.kind == "update":
+        yield from change_lines(action.changes)
+
+
+def change_lines(changes: Iterable[KeyChange]) -> Iterator[tuple[str, str]]:
+    """A styled line for each key that changes, values that may be secrets masked."""
+    for change in changes:
+        before, after = shown(change.key, change.before), shown(change.key, change.after)
+        if change.before is None:
+            yield f"    + {change.key}: {after}", "green"
+        elif change.after is None:
+            yield f"    - {change.key}: {before}", "red"
+        else:
+            hidden = " (changed)" if before == after else ""
+            yield f"    ~ {change.key}: {before} -> {after}{hidden}", "yellow"
+
+
+@contextlib.contextmanager
+def _progress(what: str, total: int, output: str) -> Iterator[Callable[[int], None]]:
+    """A progress bar on a terminal; gives the function that takes the count so far."""
+    console = Console(stderr=True)
+    bar = Progress(
+        TextColumn(what),
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=console,
+        disable=output != "table" or not console.is_terminal or not total,
+    )
+    with bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.update(task, completed=count)

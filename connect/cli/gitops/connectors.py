@@ -1,0 +1,382 @@
+"""Commands about connectors of a node: ``get``, ``status``, ``lag``, ``patch``, states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from connect.cli.gitops.apply import cause
+from connect.cli.gitops.commands import change_lines, node
+from connect.cli.gitops.connector_files import read_keys
+from connect.cli.gitops.output import Output, emit
+from connect.cli.gitops.plan import KeyChange, shown
+from connect.cli.rest_client import DEFAULT_URL, NodeClient, RefusedError, Url
+from connect.cli.terminal import clear, echo, error, lines, table
+from connect.clock import SystemClock
+from connect.errors import ConfigError, ExitStatus, IcefloeError
+from connect.java_compat.iso_time import instant_text
+
+Names = Annotated[list[str], typer.Argument(help="Names of connectors.")]
+AnyNames = Annotated[
+    list[str] | None, typer.Argument(help="Names of connectors; without a name: all.")
+]
+COLORS: Final = {"RUNNING": "green", "FAILED": "red", "PAUSED": "yellow", "STOPPED": "yellow"}
+_NOT_FOUND: Final = 404
+_KINDS: Final = frozenset({"connector", "connectors"})
+
+
+def get(
+    names: AnyNames = None,
+    server: Url = DEFAULT_URL,
+    output: Output = "table",
+    reveal: Annotated[
+        bool, typer.Option("--reveal", help="Do not mask values that may be secrets.")
+    ] = False,
+) -> None:
+    """List connectors, or print their configuration; apply accepts the json and yaml forms.
+
+    The names may follow the kind, as in `icefloe get connectors`.
+    """
+    with node(server) as client:
+        listed = client.ask("GET", "connectors", expand="info")
+    chosen = {name: listed[name]["info"]["config"] for name in _chosen(listed, names)}
+    made = [
+        {
+            "name": name,
+            "config": {
+                k: v if reveal else shown(k, v) for k, v in sorted(c.items()) if k != "name"
+            },
+        }
+        for name, c in chosen.items()
+    ]
+
+    def as_table() -> None:
+        table(
+            ("connector", "class", "topics", "tables"),
+            [
+                (
+                    name,
+                    c.get("connector.class", "").rpartition(".")[2],
+                    c.get("topics") or c.get("topics.regex", ""),
+                    c.get("iceberg.tables", ""),
+                )
+                for name, c in chosen.items()
+            ],
+        )
+
+    is_one = names == list(chosen) and len(made) == 1
+    emit(output, made[0] if is_one else made, names=chosen, as_table=as_table)
+
+
+def status(
+    names: AnyNames = None,
+    server: Url = DEFAULT_URL,
+    output: Output = "table",
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Print every change until Ctrl-C.")
+    ] = False,
+    interval_s: Annotated[
+        float, typer.Option("--interval", min=0.1, help="Seconds between requests of --watch.")
+    ] = 2.0,
+) -> None:
+    """Show states of connectors and tasks; status 1 when one has failed."""
+    with node(server) as client:
+
+        def read() -> dict[str, Any]:
+            listed = client.ask("GET", "connectors", expand="status")
+            return {name: listed[name]["status"] for name in _chosen(listed, names)}
+
+        if watch:
+            _watch(read, output, interval_s)
+        chosen = read()
+    _show_states(chosen, output)
+    has_failed = any(state == "FAILED" for _, _, state, _, _ in _state_rows(chosen))
+    raise typer.Exit(ExitStatus.NO if has_failed else ExitStatus.DONE)
+
+
+def _watch(read: Callable[[], dict[str, Any]], output: str, interval_s: float) -> None:
+    """Print states again and again: all of them on a terminal, else what has changed."""
+    clock = SystemClock()
+    before: dict[str, Any] | None = None
+    problem = ""
+    while True:
+        try:
+            now = read()
+        except IcefloeError as e:
+            if before is None or e.exit_status != ExitStatus.NOT_ASKED:
+                raise
+            if str(e) != problem:
+                problem = str(e)
+                error(problem)
+        else:
+            if now != before and (output != "table" or clear()):
+                _show_states(now, output)
+            elif now != before:
+                known = set(_state_rows(before or {}))
+                rows = (row for row in _state_rows(now) if row not in known)
+                table(_STATE_COLUMNS, rows, COLORS)
+            before, problem = now, ""
+        clock.sleep_ms(int(interval_s * 1000))
+
+
+_STATE_COLUMNS: Final = ("connector", "task", "state", "node", "cause")
+
+
+def _show_states(chosen: Mapping[str, Any], output: str) -> None:
+    emit(
+        output,
+        list(chosen.values()),
+        names=chosen,
+        as_table=lambda: table(_STATE_COLUMNS, _state_rows(chosen), COLORS),
+    )
+
+
+def _state_rows(chosen: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, str]]:
+    for name, found in chosen.items():
+        for number, part in (
+            ("", found["connector"]),
+            *((str(task["id"]), task) for task in found["tasks"]),
+        ):
+            why = cause(part) if part.get("trace") else ""
+            yield name, number, part["state"], part["worker_id"], why
+
+
+def lag(
+    names: AnyNames = None,
+    server: Url = DEFAULT_URL,
+    output: Output = "table",
+    partitions: Annotated[
+        bool, typer.Option("--partitions", help="A line for each source partition.")
+    ] = False,
+) -> None:
+    """Show records not yet in files, those in files but in no table, and the valid-through time."""
+    with node(server) as client:
+        chosen = _chosen(dict.fromkeys(client.ask("GET", "connectors")), names)
+        found = [client.ask("GET", "icefloe", "v1", "connectors", n, "lag") for n in chosen]
+
+    def as_table() -> None:
+        if partitions:
+            lag_partitions([(one["connector"], p) for one in found for p in one["partitions"]])
+            return
+        rows = [
+            (
+                one["connector"],
+                cell(one["not_in_files"]),
+                cell(one["in_files_not_committed"]),
+                instant(one["valid_through_ms"]),
+            )
+            for one in found
+        ]
+        table(("connector", "not in files", "in files, not committed", "valid through"), rows)
+
+    emit(output, found, names=chosen, as_table=as_table)
+
+
+def lag_partitions(listed: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    """Print the lag of source partitions, each with its connector."""
+    fields = ("topic", "partition", "committed_offset", "end_offset", "lag")
+    rows = [(name, *(cell(p[field]) for field in fields)) for name, p in listed]
+    table(("connector", "topic", "partition", "next offset", "end", "lag"), rows)
+
+
+def cell(value: object) -> str:
+    """A value in a table; a dash for an unknown one."""
+    return "-" if value is None else str(value)
+
+
+def instant(at_ms: int | None) -> str:
+    """An instant in a table; a dash for an unknown one."""
+    return "-" if at_ms is None else instant_text(at_ms * 1_000_000)
+
+
+def patch(
+    name: Annotated[str, typer.Argument(help="Name of the connector.")],
+    pairs: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Keys to set.")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", help="JSON or YAML object of keys; null removes a key."),
+    ] = None,
+    removed: Annotated[
+        list[str] | None, typer.Option("--remove", help="Key to remove; may be repeated.")
+    ] = None,
+    *,
+    server: Url = DEFAULT_URL,
+    output: Output = "table",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would change; status 1 if it would.")
+    ] = False,
+) -> None:
+    """Change keys of a connector's configuration; the other keys stay.
+
+    Secrets belong into references or into a file: other users can read the arguments of a command.
+    """
+    wanted = _wanted(pairs or (), file, removed or ())
+    with node(server) as client:
+        before = client.ask("GET", "connectors", name, "config")
+        changes = [
+            KeyChange(key, before.get(key), value)
+            for key, value in sorted(wanted.items())
+            if before.get(key) != value
+        ]
+        if changes and not dry_run:
+            client.ask("PATCH", "connectors", name, "config", json=wanted)
+
+    def as_table() -> None:
+        lines(change_lines(changes))
+        verb = "would change" if dry_run else "changed"
+        echo(f"{name}: {len(changes)} key(s) {verb}")
+
+    data = {"connector": name, "changes": [change.to_json() for change in changes]}
+    emit(output, data, names=[name], as_table=as_table)
+    if dry_run and changes:
+        raise typer.Exit(ExitStatus.NO)
+
+
+def _wanted(
+    pairs: Sequence[str], file: Path | None, removed: Sequence[str]
+) -> dict[str, str | None]:
+    """Keys with their new values; None removes one.
+
+    Raises:
+        ConfigError: nothing to change, a key twice, an argument that is no pair or is a secret.
+    """
+    given: list[tuple[str, str | None]] = [] if file is None else list(read_keys(file).items())
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise ConfigError(
+                f"{pair!r} is not KEY=VALUE; use --remove to remove a key", code="usage"
+            )
+        if shown(key, value) != value:
+            raise ConfigError(
+                f"the value of {key} may be a secret, and other users can read arguments: put a "
+                f"reference such as ${{file:/etc/icefloe/secrets.properties:{key}}}, or use -f",
+                code="usage",
+            )
+        given.append((key, value))
+    given += [(key, None) for key in removed]
+    wanted = dict(given)
+    if len(wanted) != len(given):
+        raise ConfigError("a key is given twice; give each key once", code="usage")
+    if not wanted:
+        raise ConfigError("nothing to change: give KEY=VALUE, -f or --remove", code="usage")
+    return wanted
+
+
+def delete(
+    names: Names,
+    server: Url = DEFAULT_URL,
+    output: Output = "table",
+    ignore_missing: Annotated[
+        bool,
+        typer.Option("--ignore-not-found", help="Skip connectors that do not exist."),
+    ] = False,
+) -> None:
+    """Delete connectors; their consumer groups keep the offsets, tables and topics stay."""
+
+    def request(client: NodeClient, name: str) -> str:
+        try:
+            client.ask("DELETE", "connectors", name)
+        except RefusedError as e:
+            if not ignore_missing or e.status != _NOT_FOUND:
+                raise
+            return "did not exist"
+        return "deleted"
+
+    _each(server, names, output, request)
+
+
+def pause(names: Names, server: Url = DEFAULT_URL, output: Output = "table") -> None:
+    """Pause connectors; their tasks stay and read nothing."""
+    _each(server, names, output, _request("PUT", "pause", "paused"))
+
+
+def resume(names: Names, server: Url = DEFAULT_URL, output: Output = "table") -> None:
+    """Resume paused or stopped connectors."""
+    _each(server, names, output, _request("PUT", "resume", "resumed"))
+
+
+def stop(names: Names, server: Url = DEFAULT_URL, output: Output = "table") -> None:
+    """Stop connectors and end their tasks; configuration and offsets stay."""
+    _each(server, names, output, _request("PUT", "stop", "stopped"))
+
+
+def restart(
+    names: Names,
+    server: Url = DEFAULT_URL,
+    *,
+    output: Output = "table",
+    tasks: Annotated[bool, typer.Option("--include-tasks", help="Restart tasks, too.")] = False,
+    only_failed: Annotated[
+        bool, typer.Option("--only-failed", help="Restart only what has failed.")
+    ] = False,
+    task: Annotated[
+        int | None, typer.Option(min=0, help="Restart this task only, of one connector.")
+    ] = None,
+) -> None:
+    """Restart connectors or their tasks."""
+    if task is not None and (len(names) != 1 or tasks or only_failed):
+        raise ConfigError("--task goes with one connector and no other option", code="usage")
+    if task is not None:
+        what = f"task {task} restarts"
+        _each(server, names, output, _request("POST", ("tasks", str(task), "restart"), what))
+        return
+    flags = {"includeTasks": str(tasks).lower(), "onlyFailed": str(only_failed).lower()}
+    _each(server, names, output, _request("POST", "restart", "restarts", **flags))
+
+
+def _request(
+    method: str, what: str | tuple[str, ...], done: str, **parameters: str
+) -> Callable[[NodeClient, str], str]:
+    path = (what,) if isinstance(what, str) else what
+
+    def request(client: NodeClient, name: str) -> str:
+        client.ask(method, "connectors", name, *path, **parameters)
+        return done
+
+    return request
+
+
+def _each(
+    server: str, names: list[str], output: str, request: Callable[[NodeClient, str], str]
+) -> None:
+    """Request the same of each connector; print what is done, also when one is refused."""
+    done: dict[str, str] = {}
+
+    def as_table() -> None:
+        for name, result in done.items():
+            echo(f"{name} {result}")
+
+    try:
+        with node(server) as client:
+            for name in names:
+                done[name] = request(client, name)
+    finally:
+        emit(
+            output,
+            [{"connector": name, "result": result} for name, result in done.items()],
+            names=done,
+            as_table=as_table,
+        )
+
+
+def _chosen(listed: Mapping[str, Any], names: list[str] | None) -> list[str]:
+    """The connectors with these names; all of them without a name.
+
+    Raises:
+        RefusedError: there is no connector of a name.
+    """
+    if names and names[0] in _KINDS and names[0] not in listed:
+        names = names[1:]
+    for name in names or ():
+        if name not in listed:
+            known = ", ".join(sorted(listed)) or "none"
+            raise RefusedError(
+                f"there is no connector {name!r}; there are: {known}", status=_NOT_FOUND
+            )
+    return list(names or sorted(listed))

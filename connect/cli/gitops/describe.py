@@ -1,0 +1,112 @@
+"""``icefloe describe``: all that a node knows about one connector."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from connect.cli.gitops.apply import cause
+from connect.cli.gitops.commands import node
+from connect.cli.gitops.connectors import COLORS, cell, instant, lag_partitions
+from connect.cli.gitops.output import Output, emit
+from connect.cli.gitops.plan import shown
+from connect.cli.rest_client import DEFAULT_URL, NodeClient, RefusedError, Url
+from connect.cli.terminal import echo, table
+from connect.java_compat.iso_time import instant_text
+
+_NS_PER_US = 1000
+
+
+def describe(
+    name: Annotated[str, typer.Argument(help="Name of the connector.")],
+    server: Url = DEFAULT_URL,
+    output: Output = "table",
+) -> None:
+    """Show states, tasks, tables, last commit, lag and configuration of one connector.
+
+    Values that may be secrets are masked. What the node cannot answer is null, with the reason
+    under "missing".
+    """
+    with node(server) as client:
+        found = _described(client, name)
+    emit(output, found, names=[name], as_table=lambda: _print(found))
+
+
+def _described(client: NodeClient, name: str) -> dict[str, Any]:
+    info = client.ask("GET", "connectors", name)
+    state = client.ask("GET", "connectors", name, "status")
+    missing: dict[str, str] = {}
+
+    def view(what: str) -> Any:
+        try:
+            return client.ask("GET", "icefloe", "v1", "connectors", name, what)
+        except RefusedError as e:
+            missing[what] = e.message
+            return None
+
+    rounds, tables, lag = view("rounds"), view("tables"), view("lag")
+    last = rounds["rounds"][-1] if rounds and rounds["rounds"] else None
+    return {
+        "name": name,
+        "type": info["type"],
+        "connector": state["connector"],
+        "tasks": state["tasks"],
+        "last_commit": last,
+        "valid_through_ms": lag["valid_through_ms"] if lag else None,
+        "lag": lag and {k: v for k, v in lag.items() if k not in {"connector", "valid_through_ms"}},
+        "tables": tables and tables["tables"],
+        "config": {key: shown(key, value) for key, value in sorted(info["config"].items())},
+        "missing": missing,
+    }
+
+
+def _print(found: Mapping[str, Any]) -> None:
+    state = found["connector"]
+    lag = found["lag"] or {}
+    echo(f"name: {found['name']}")
+    echo(f"state: {state['state']} on {state['worker_id']}")
+    if state.get("trace"):
+        echo(f"cause: {cause(state)}")
+    echo(f"valid through: {instant(found['valid_through_ms'])}")
+    echo(f"records not in files: {cell(lag.get('not_in_files'))}")
+    echo(f"records in files, not committed: {cell(lag.get('in_files_not_committed'))}")
+    echo(f"last commit: {_commit(found['last_commit'])}")
+    for what, reason in found["missing"].items():
+        echo(f"missing: {what}: {reason}")
+    echo("\ntasks:")
+    table(
+        ("task", "state", "node", "cause"),
+        [
+            (str(t["id"]), t["state"], t["worker_id"], cause(t) if t.get("trace") else "")
+            for t in found["tasks"]
+        ],
+        COLORS,
+    )
+    echo("\ntables:")
+    table(("table", "state", "snapshot", "cause"), [_table_row(t) for t in found["tables"] or ()])
+    echo("\nsource partitions:")
+    lag_partitions([(found["name"], p) for p in lag.get("partitions", ())])
+    echo("\nconfiguration:")
+    for key, value in found["config"].items():
+        echo(f"{key}={value}")
+
+
+def _table_row(found: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    has_failed = found["state"] == "FAILED"
+    why = f"{found['code']}: {found['message']}" if has_failed else ""
+    return found["table"], found["state"], cell(found.get("snapshot_id")), why
+
+
+def _commit(last: Mapping[str, Any] | None) -> str:
+    """One line about the last commit round."""
+    if last is None:
+        return "none since the node started"
+    claimed_us = last.get("valid_through_us")
+    claim = "unknown" if claimed_us is None else instant_text(claimed_us * _NS_PER_US)
+    kind = "partial commit" if last["partial"] else "commit"
+    return (
+        f"{kind} {last['commit_id']}: {last['records']} records in {len(last['tables'])} table(s), "
+        f"{last['duration_ms']} ms, valid through {claim}"
+    )

@@ -1,0 +1,197 @@
+"""Commands about a node and its cluster: ``cluster``, ``plugins``, ``loggers``, ``logs``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Annotated, Any, Final, Literal
+
+import typer
+
+from connect.cli.gitops.commands import node
+from connect.cli.gitops.connectors import cell, instant
+from connect.cli.gitops.output import Output, emit
+from connect.cli.rest_client import DEFAULT_URL, Url
+from connect.cli.terminal import echo, table
+from connect.clock import SystemClock
+from connect.errors import ConfigError
+
+_LOG_NAMES: Final = ("node", "worker", "coordinator")
+_POLL_MS: Final = 500
+_LINE_BYTES: Final = 1024
+"""How much is read from the end of a file for each line that is asked for, to begin with."""
+
+
+def cluster(
+    server: Url = DEFAULT_URL,
+    output: Output = "table",
+    placements: Annotated[
+        bool, typer.Option("--placements", help="A line for each connector, in place of nodes.")
+    ] = False,
+) -> None:
+    """Show the nodes, the leader, versions and the placement of connectors."""
+    with node(server) as client:
+        about = client.ask("GET")
+        found = client.ask("GET", "icefloe", "v1", "cluster")
+    data = {
+        **found,
+        "kafka_version": about["version"],
+        "kafka_cluster_id": about["kafka_cluster_id"],
+    }
+    placed: Mapping[str, Any] = found["placements"]
+
+    def as_table() -> None:
+        if placements:
+            table(
+                ("connector", "coordinator", "tasks"),
+                [(c, cell(p["coordinator"]), " ".join(p["tasks"])) for c, p in placed.items()],
+            )
+            return
+        coordinators = Counter(place["coordinator"] for place in placed.values())
+        tasks = Counter(owner for place in placed.values() for owner in place["tasks"])
+        rows = [
+            (
+                one["worker_id"],
+                "leader" if one["worker_id"] == found["leader"] else "",
+                "draining" if one["draining"] else " ".join(one["ready"]) or "starting",
+                one["version"],
+                str(coordinators[one["worker_id"]]),
+                str(tasks[one["worker_id"]]),
+                one["url"],
+            )
+            for one in found["nodes"]
+        ]
+        table(("node", "role", "ready", "version", "coordinators", "tasks", "url"), rows)
+
+    names = placed if placements else [one["worker_id"] for one in found["nodes"]]
+    emit(output, data, names=names, as_table=as_table)
+
+
+def plugins(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[CLASS]", help="Show the keys of this plugin.")
+    ] = None,
+    server: Url = DEFAULT_URL,
+    output: Output = "table",
+) -> None:
+    """List connectors, converters, transformations and predicates, or the keys of one of them."""
+    with node(server) as client:
+        if name is None:
+            found = client.ask("GET", "connector-plugins", connectorsOnly="false")
+            columns: tuple[str, ...] = ("class", "type", "version")
+        else:
+            found = client.ask("GET", "connector-plugins", name, "config")
+            columns = ("name", "type", "default_value", "importance", "documentation")
+
+    def as_table() -> None:
+        table(columns, [[cell(entry.get(column)) for column in columns] for entry in found])
+
+    emit(output, found, names=[entry[columns[0]] for entry in found], as_table=as_table)
+
+
+def loggers(
+    name: Annotated[str | None, typer.Argument(help="Logger; without one: all.")] = None,
+    level: Annotated[
+        str | None, typer.Argument(help="Set it and those below to this level, such as DEBUG.")
+    ] = None,
+    server: Url = DEFAULT_URL,
+    output: Output = "table",
+    scope: Annotated[
+        Literal["worker", "cluster"],
+        typer.Option(help="Set the level on this node (worker), or on every node (cluster)."),
+    ] = "worker",
+) -> None:
+    """Show or set log levels of a node; worker and coordinator processes follow with cluster."""
+    entries: dict[str, dict[str, Any]]
+    with node(server) as client:
+        if name is None:
+            entries = client.ask("GET", "admin", "loggers")
+        elif level is None:
+            entries = {name: client.ask("GET", "admin", "loggers", name)}
+        else:
+            body = {"level": level}
+            changed = client.ask("PUT", "admin", "loggers", name, json=body, scope=scope)
+            # a change of the whole cluster comes back through Kafka: the answer names no logger
+            entry = {"level": level.upper(), "last_modified": None}
+            entries = dict.fromkeys(changed or (), entry)
+
+    def as_table() -> None:
+        if level is not None and scope == "cluster":
+            echo(f"{name} becomes {level.upper()} on every node")
+            return
+        rows = [(n, str(e["level"]), instant(e["last_modified"])) for n, e in entries.items()]
+        table(("logger", "level", "set at"), rows)
+
+    emit(output, entries, names=entries, as_table=as_table)
+
+
+def logs(
+    process: Annotated[
+        Literal["node", "worker", "coordinator"] | None,
+        typer.Argument(help="Only this process; without one: all that have a file."),
+    ] = None,
+    state_dir: Annotated[
+        Path, typer.Option("--state-dir", help="The node's icefloe.state.dir, or that of `up`.")
+    ] = Path("icefloe-state"),
+    count: Annotated[int, typer.Option("--lines", "-n", min=0, help="Last lines of each.")] = 100,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print new lines until Ctrl-C.")
+    ] = False,
+) -> None:
+    """Print log files of a node on this machine: JSON lines, secrets masked.
+
+    A node writes its own log to standard error: in a container `docker logs` or `kubectl logs` has
+    it. Its worker and coordinator processes write to files in the state folder.
+    """
+    wanted = _LOG_NAMES if process is None else (process,)
+    files = [file for name in wanted for file in sorted(state_dir.rglob(f"{name}.log"))]
+    if not files:
+        raise ConfigError(
+            f"no {' or '.join(f'{name}.log' for name in wanted)} in {state_dir}: name the node's "
+            "icefloe.state.dir with --state-dir, on the machine of the node",
+            code="logs_missing",
+        )
+    read: dict[Path, int] = {}
+    for file in files:
+        text, read[file] = _last_lines(file, count)
+        echo(text, nl=False)
+    clock = SystemClock()
+    while follow:
+        for file in files:
+            for text in _new_lines(file, read):
+                echo(text, nl=False)
+        clock.sleep_ms(_POLL_MS)
+
+
+def _last_lines(file: Path, count: int) -> tuple[str, int]:
+    """The last lines of a file, and the position behind them."""
+    with _opened(file) as content:
+        end = content.seek(0, 2)
+        size = min(end, max(1, count) * _LINE_BYTES)
+        while True:
+            content.seek(end - size)
+            lines = content.read(size).splitlines(keepends=True)
+            if len(lines) > count or size == end:
+                break
+            size = min(end, 2 * size)
+    return b"".join(lines[-count:] if count else ()).decode("utf-8", "replace"), end
+
+
+def _new_lines(file: Path, read: dict[Path, int]) -> Iterator[str]:
+    """Whole lines behind the position; a file that became shorter is read from its start."""
+    with _opened(file) as content:
+        if content.seek(0, 2) < read[file]:
+            read[file] = 0
+        content.seek(read[file])
+        whole, end, _ = content.read().rpartition(b"\n")
+    if end:
+        read[file] += len(whole) + 1
+        yield (whole + end).decode("utf-8", "replace")
+
+
+def _opened(file: Path) -> IO[bytes]:
+    try:
+        return file.open("rb")
+    except OSError as e:
+        raise ConfigError(f"{file} cannot be read: {e.strerror}", code="logs_unreadable") from e

@@ -1,0 +1,1 @@
+"""Keys of a connector's configuration, each declared once."""

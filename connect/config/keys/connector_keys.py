@@ -1,0 +1,31 @@
+"""Every key of a connector's configuration in one table.
+
+The REST answers, docs/reference/configuration.md and parsing come from it, and so do the tests
+that every key is documented and used.
+"""
+
+from __future__ import annotations
+
+from connect.config.key import Key, Prefix
+from connect.config.keys import framework_keys, iceberg_keys
+
+FRAMEWORK_KEYS: tuple[Key, ...] = framework_keys.COMMON_KEYS + framework_keys.SINK_KEYS
+CONNECTOR_KEYS: tuple[Key, ...] = iceberg_keys.JAVA_KEYS + iceberg_keys.OWN_KEYS
+TABLE_KEYS: tuple[Key, ...] = iceberg_keys.TABLE_KEYS
+KEYS: dict[str, Key] = {key.name: key for key in FRAMEWORK_KEYS + CONNECTOR_KEYS}
+PREFIXES: tuple[Prefix, ...] = framework_keys.PREFIXES + iceberg_keys.PREFIXES
+
+CONNECTOR_CLASS = "org.apache.iceberg.connect.IcebergSinkConnector"
+CONNECTOR_CLASSES = frozenset({CONNECTOR_CLASS, "io.tabular.iceberg.connect.IcebergSinkConnector"})
+CONNECTOR_ALIASES = frozenset({"IcebergSinkConnector", "IcebergSink"})
+
+
+def prefix_of(name: str) -> Prefix | None:
+    """The longest prefix family that a key belongs to, or None."""
+    found = [prefix for prefix in PREFIXES if name.startswith(prefix.name) and name != prefix.name]
+    return max(found, key=lambda prefix: len(prefix.name), default=None)
+
+
+def is_ours(name: str) -> bool:
+    """True for names that only this connector gives a meaning: a wrong one is an error."""
+    return name.startswith(("iceberg.", "icefloe."))

@@ -1,0 +1,323 @@
+"""Keys of every sink connector, as Kafka Connect 4.3 declares them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from connect.config.key import REQUIRED, Key, Prefix, at_least, not_empty, not_null, one_of
+
+COMMON = "Common"
+TRANSFORMS = "Transforms"
+PREDICATES = "Predicates"
+ERRORS = "Error Handling"
+GROUPS = (COMMON, TRANSFORMS, PREDICATES, ERRORS)
+
+JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
+HEADER_CONVERTER = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+_RETRIED = (
+    "what fails because a service is away is tried again without end; it is never tolerated, and "
+    "any other failure would repeat"
+)
+
+
+def _name(value: Any) -> str | None:
+    if value is None or value == "":
+        return not_empty(value)
+    codes = [str(ord(c)) for c in value if ord(c) < 32 or 127 <= ord(c) < 160]
+    if codes:
+        return (
+            "String may not contain control sequences but had the following ASCII chars: "
+            + ", ".join(codes)
+        )
+    if value in {".", ".."} or any(c in "/\\%{}" for c in value):
+        return "the API could not address a connector of this name; leave out / \\ % { }"
+    return None
+
+
+def _no_duplicates(value: Any) -> str | None:
+    if value is None:
+        return not_null(value)
+    return None if len(set(value or ())) == len(value or ()) else "Duplicate alias provided."
+
+
+def _short_name(value: Any) -> str | None:
+    """A topic name as Kafka limits it, or nothing."""
+    return None if len(value or "") <= 249 else "a topic name has at most 249 characters"
+
+
+CommonWord = Literal["key", "value", "header"]
+
+
+def _converter(kind: CommonWord, order: int) -> tuple[Key, Key]:
+    default = HEADER_CONVERTER if kind == "header" else JSON_CONVERTER
+    return (
+        Key(
+            f"{kind}.converter",
+            "CLASS",
+            f"Converter of record {kind}s; the node's own when not given. "
+            f"Its options are keys below `{kind}.converter.`.",
+            default,
+            "LOW",
+            COMMON,
+            order,
+            "SHORT",
+            f"{kind.capitalize()} converter class",
+        ),
+        Key(
+            f"{kind}.converter.plugin.version",
+            "STRING",
+            f"Version of the {kind} converter; one version is installed.",
+            None,
+            "LOW",
+            COMMON,
+            order + 1,
+            "SHORT",
+            f"{kind.capitalize()} converter version",
+            java_only="one version of each converter is installed",
+        ),
+    )
+
+
+COMMON_KEYS: tuple[Key, ...] = (
+    Key(
+        "name",
+        "STRING",
+        "Name of the connector, unique in the cluster.",
+        REQUIRED,
+        "HIGH",
+        COMMON,
+        1,
+        "MEDIUM",
+        "Connector name",
+        check=_name,
+    ),
+    Key(
+        "connector.class",
+        "STRING",
+        "Class of the connector: full name, simple name, or simple name without `Connector`.",
+        REQUIRED,
+        "HIGH",
+        COMMON,
+        2,
+        "LONG",
+        "Connector class",
+    ),
+    Key(
+        "connector.plugin.version",
+        "STRING",
+        "Version of the connector; one version is installed.",
+        None,
+        "MEDIUM",
+        COMMON,
+        3,
+        "MEDIUM",
+        "Connector version",
+        java_only="one version of the connector is installed",
+    ),
+    Key(
+        "tasks.max",
+        "INT",
+        "Most tasks to run; see also `icefloe.tasks.per.worker`.",
+        "1",
+        "HIGH",
+        COMMON,
+        4,
+        "SHORT",
+        "Tasks max",
+        check=at_least(1),
+    ),
+    Key(
+        "tasks.max.enforce",
+        "BOOLEAN",
+        "Kept for compatibility: `tasks.max` is always enforced.",
+        "true",
+        "LOW",
+        COMMON,
+        5,
+        "SHORT",
+        "Enforce tasks max",
+        java_only="`tasks.max` is always enforced",
+    ),
+    *_converter("key", 6),
+    *_converter("value", 8),
+    *_converter("header", 10),
+    Key(
+        "transforms",
+        "LIST",
+        "Aliases of the transformations, in order; each is configured below `transforms.<alias>.`.",
+        "",
+        "LOW",
+        TRANSFORMS,
+        12,
+        "LONG",
+        "Transforms",
+        check=_no_duplicates,
+    ),
+    Key(
+        "predicates",
+        "LIST",
+        "Aliases of the predicates; each is configured below `predicates.<alias>.`.",
+        "",
+        "LOW",
+        PREDICATES,
+        13,
+        "LONG",
+        "Predicates",
+        check=_no_duplicates,
+    ),
+    Key(
+        "config.action.reload",
+        "STRING",
+        "What to do when a configuration provider's value changes; values are read at start only.",
+        "restart",
+        "LOW",
+        COMMON,
+        14,
+        "MEDIUM",
+        "Reload Action",
+        check=one_of(("none", "restart")),
+        java_only="provider values are read when a task starts",
+    ),
+    Key(
+        "errors.retry.timeout",
+        "LONG",
+        "How long to retry a failed conversion; 0 is not at all, -1 is without end.",
+        "0",
+        "MEDIUM",
+        ERRORS,
+        1,
+        "MEDIUM",
+        "Retry Timeout for Errors",
+        unit="ms",
+        java_only=_RETRIED,
+    ),
+    Key(
+        "errors.retry.delay.max.ms",
+        "LONG",
+        "Longest pause between two retries.",
+        "60000",
+        "MEDIUM",
+        ERRORS,
+        2,
+        "MEDIUM",
+        "Maximum Delay Between Retries for Errors",
+        unit="ms",
+        java_only=_RETRIED,
+    ),
+    Key(
+        "errors.tolerance",
+        "STRING",
+        "`none`: the first record that cannot be handled fails the task. `all`: it is skipped, "
+        "counted, and dead-lettered when a topic is named.",
+        "none",
+        "MEDIUM",
+        ERRORS,
+        3,
+        "SHORT",
+        "Error Tolerance",
+        check=one_of(("none", "all")),
+    ),
+    Key(
+        "errors.log.enable",
+        "BOOLEAN",
+        "Log every record that cannot be handled.",
+        "false",
+        "MEDIUM",
+        ERRORS,
+        4,
+        "SHORT",
+        "Log Errors",
+    ),
+    Key(
+        "errors.log.include.messages",
+        "BOOLEAN",
+        "Name topic, partition, offset and timestamp of the record in that log.",
+        "false",
+        "MEDIUM",
+        ERRORS,
+        5,
+        "SHORT",
+        "Log Error Details",
+    ),
+)
+
+SINK_KEYS: tuple[Key, ...] = (
+    Key(
+        "topics",
+        "LIST",
+        "Topics to read; either this or `topics.regex`.",
+        "",
+        "HIGH",
+        COMMON,
+        4,
+        "LONG",
+        "Topics",
+    ),
+    Key(
+        "topics.regex",
+        "STRING",
+        "Regular expression that the whole name of a topic must match to be read.",
+        "",
+        "HIGH",
+        COMMON,
+        4,
+        "LONG",
+        "Topics regex",
+    ),
+    Key(
+        "errors.deadletterqueue.topic.name",
+        "STRING",
+        "Topic that gets the records that could not be handled; empty for none.",
+        "",
+        "MEDIUM",
+        ERRORS,
+        6,
+        "MEDIUM",
+        "Dead Letter Queue Topic Name",
+        check=_short_name,
+    ),
+    Key(
+        "errors.deadletterqueue.topic.replication.factor",
+        "SHORT",
+        "Replication factor of that topic when it has to be created.",
+        "3",
+        "MEDIUM",
+        ERRORS,
+        7,
+        "MEDIUM",
+        "Dead Letter Queue Topic Replication Factor",
+    ),
+    Key(
+        "errors.deadletterqueue.context.headers.enable",
+        "BOOLEAN",
+        "Add the `__connect.errors.*` headers to dead letters.",
+        "false",
+        "MEDIUM",
+        ERRORS,
+        8,
+        "MEDIUM",
+        "Enable Error Context Headers",
+    ),
+)
+
+PREFIXES: tuple[Prefix, ...] = (
+    Prefix("key.converter.", "Options of the key converter.", "key.converter.schemas.enable"),
+    Prefix("value.converter.", "Options of the value converter.", "value.converter.schemas.enable"),
+    Prefix("header.converter.", "Options of the header converter.", "header.converter.type"),
+    Prefix("transforms.", "Class and options of a transformation, by alias.", "transforms.a.type"),
+    Prefix("predicates.", "Class and options of a predicate, by alias.", "predicates.p.pattern"),
+    Prefix(
+        "consumer.override.",
+        "Kafka consumer property for reading the source topics; names of classes, files and "
+        "libraries are refused.",
+        "consumer.override.auto.offset.reset",
+        is_secret_bearing=True,
+    ),
+    Prefix(
+        "producer.override.",
+        "Kafka producer property for events and dead letters; names of classes, files and "
+        "libraries are refused.",
+        "producer.override.compression.type",
+        is_secret_bearing=True,
+    ),
+)

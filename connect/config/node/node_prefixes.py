@@ -1,0 +1,52 @@
+"""Families of keys of the node's own properties file."""
+
+from __future__ import annotations
+
+from connect.config.key import Prefix
+from connect.config.location_policy import LOCATIONS_PREFIX, STATIC_TABLES_PREFIX
+
+NODE_PREFIXES: tuple[Prefix, ...] = (
+    Prefix("security.", "Kafka client security.", "security.protocol"),
+    Prefix("sasl.", "Kafka client login.", "sasl.mechanism", is_secret_bearing=True),
+    Prefix("ssl.", "Kafka client TLS.", "ssl.truststore.certificates", is_secret_bearing=True),
+    Prefix("consumer.", "Property of the node's consumers.", "consumer.fetch.max.bytes"),
+    Prefix("producer.", "Property of the node's producers.", "producer.compression.type"),
+    Prefix("admin.", "Property of the node's admin clients.", "admin.request.timeout.ms"),
+    Prefix(
+        "key.converter.", "Option of the default key converter.", "key.converter.schemas.enable"
+    ),
+    Prefix(
+        "value.converter.",
+        "Option of the default value converter.",
+        "value.converter.schemas.enable",
+    ),
+    Prefix("header.converter.", "Option of the default header converter.", "header.converter.x"),
+    Prefix(
+        "config.providers.",
+        "Class and parameters of a configuration provider.",
+        "config.providers.file.param.allowed.paths",
+    ),
+    Prefix(
+        "icefloe.grants.",
+        "Java regex of the tables that connectors may write. Behind the prefix stands a "
+        "connector's name, a pattern of names (`*` is any text) or `default` for the others; the "
+        "longest match counts. Without any a connector may write every table.",
+        "icefloe.grants.orders",
+    ),
+    Prefix(
+        LOCATIONS_PREFIX,
+        "Locations (URIs, comma-separated) below which the tables of connectors must lie. Behind "
+        "the prefix stands a name, a pattern or `default`, as for grants. Without any a table may "
+        "lie anywhere.",
+        "icefloe.locations.orders-*",
+    ),
+    Prefix(
+        STATIC_TABLES_PREFIX,
+        "Static tables (comma-separated) that queries of `Sql` may join: patterns of "
+        "`<namespace>.<table>` (`*` is any text), and locations of Parquet files. Behind the "
+        "prefix stands a name, a pattern or `default`, as for grants. Without any: every table, "
+        "but none where the API has users.",
+        "icefloe.static.tables.orders-*",
+    ),
+    Prefix("spark.", "Property of the worker's Spark session.", "spark.executor.memory"),
+)

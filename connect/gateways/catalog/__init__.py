@@ -1,0 +1,1 @@
+"""Iceberg catalogs: clients, their errors, what they may reach."""

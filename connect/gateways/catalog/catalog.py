@@ -1,0 +1,315 @@
+"""Iceberg catalogs: opened from the Java sink's keys, one attempt per commit, one tree of errors.
+
+Rules of this file:
+- ``commit`` sends a change once. PyIceberg itself sends a request again after a refused token, so
+  even a conflict may follow a commit that landed: callers look for their snapshot after any error.
+- Foreign exceptions become ours here and nowhere else (protocol, section 3, "Outcomes").
+- Every request has a time limit.
+- Nothing a catalog answers or a table's owner sets is imported as a Python module, and table
+  properties never choose where files are read from.
+- A table outside the locations that the operator grants is refused, whatever the catalog says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import (
+    BadRequestError,
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from sqlalchemy.exc import IntegrityError
+
+from connect.config.location_policy import (
+    EVERYWHERE,
+    LocationPolicy,
+    table_places,
+)
+from connect.errors import CommitRefused, CommitStateUnknown, IcefloeError
+from connect.gateways.catalog.catalog_clients import (
+    GuardedRest,
+    TableChange,
+    open_metastore,
+    refuse_python_modules,
+)
+from connect.gateways.catalog.catalog_errors import commit_error, request_error
+from connect.gateways.catalog.catalog_reach import check_catalog, database_uri
+from connect.gateways.catalog_properties import ClientConfig, client_config
+from connect.gateways.reach import reach
+
+__all__ = ["CatalogGateway", "TableChange", "open_catalog"]
+
+NAMESPACE_TRIES = 3
+Identifier = tuple[str, ...]
+
+
+class CatalogGateway:
+    """One catalog; safe to use from many threads.
+
+    A REST client keeps its session in a ``requests.Session``, which is not made for threads, so
+    every thread gets a client of its own. SQL clients share one pool of connections.
+
+    Attributes:
+        name: the catalog's name; a SQL catalog's rows carry it.
+        config: what the client was opened with.
+        locations: where its tables may lie.
+    """
+
+    def __init__(
+        self, name: str, config: ClientConfig, locations: LocationPolicy = EVERYWHERE
+    ) -> None:
+        self.name = name
+        self.config = config
+        self.locations = locations
+        self._is_per_thread = config.kind == "rest"
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._clients: list[Catalog] = []
+
+    @property
+    def request_timeout_ms(self) -> int:
+        """After this long no request sent before can still be under way on our side."""
+        return self.config.connect_timeout_ms + self.config.read_timeout_ms
+
+    def load(self, identifier: Sequence[str]) -> Table:
+        """The table as it is now.
+
+        Raises:
+            CommitRefused: ``table_missing``, ``unauthorized``, ``forbidden``,
+                ``python_module_refused``, ``metadata_missing``, ``metadata_unreadable``,
+                ``unsupported_type``, ``location_not_granted``.
+            RetriableError: ``catalog_unavailable``.
+        """
+        with _mapped(identifier):
+            return self._judged(self._client().load_table(tuple(identifier)))
+
+    def exists(self, identifier: Sequence[str]) -> bool:
+        """Whether the table is there; raises as ``load``, except that it may be missing."""
+        with _mapped(identifier):
+            try:
+                self._client().load_table(tuple(identifier))
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return False
+            return True
+
+    def create(
+        self,
+        identifier: Sequence[str],
+        schema: Schema,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        properties: Mapping[str, str] | None = None,
+        *,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        location: str | None = None,
+    ) -> Table:
+        """Create a table, and its namespace where that is missing.
+
+        Returns:
+            The new table; the winner's where somebody else created it first.
+
+        Raises:
+            CommitRefused: as ``load``, and ``catalog_refused`` for a table the catalog won't have.
+            RetriableError: ``catalog_unavailable``; the table may exist, ask again.
+        """
+        key = tuple(identifier)
+        refuse_python_modules(properties or {}, table=".".join(key))
+        if location is not None:
+            self._refuse_locations(table_places(location, properties or {}))
+        with _mapped(key):
+            client = self._client()
+
+            def create() -> Table:
+                return client.create_table(
+                    key, schema, location, partition_spec, sort_order, dict(properties or {})
+                )
+
+            try:
+                try:
+                    return self._judged(create())
+                except (NoSuchNamespaceError, NoSuchTableError):
+                    for level in range(1, len(key)):
+                        _create_namespace(client, key[:level])
+                    return self._judged(create())
+            except TableAlreadyExistsError:
+                return self._judged(client.load_table(key))
+
+    def commit(
+        self,
+        table: Table,
+        requirements: Sequence[TableRequirement],
+        updates: Sequence[TableUpdate],
+    ) -> Table:
+        """Send one conditional change of a table, once.
+
+        Returns:
+            The table after it; the one given is left as it was.
+
+        Raises:
+            CommitConflict: a requirement failed. CommitStateUnknown: perhaps applied.
+            CommitRefused: the catalog's words. After each of them the change may have landed.
+        """
+        client = self._client()
+        with _mapped(table.name(), commit_error):
+            response = client.commit_table(table, tuple(requirements), tuple(updates))
+        if response.metadata.table_uuid != table.metadata.table_uuid:
+            raise CommitStateUnknown(
+                "the catalog answered with another table", table=".".join(table.name())
+            )
+        refuse_python_modules(response.metadata.properties, table=".".join(table.name()))
+        return Table(
+            identifier=table.name(),
+            metadata=response.metadata,
+            metadata_location=response.metadata_location,
+            io=table.io,
+            catalog=client,
+            config=table.config,
+        )
+
+    def commit_together(self, changes: Sequence[TableChange]) -> None:
+        """Send conditional changes of several tables as one transaction, once.
+
+        Whatever comes back, success included, says nothing certain of any one table: read each.
+
+        Raises:
+            CommitConflict, CommitStateUnknown, CommitRefused: as ``commit``; a refusal may be
+                about any of the tables. ``multi_table_unsupported``: nothing was sent.
+            RetriableError: ``catalog_unavailable``: nothing was sent.
+        """
+        with _mapped(()):
+            client = self._client()
+        if not (isinstance(client, GuardedRest) and client.has_transactions):
+            raise CommitRefused(
+                "the catalog does not offer to commit to several tables at once",
+                code="multi_table_unsupported",
+            )
+        with _mapped((), commit_error):
+            client.commit_transaction(changes)
+
+    def drop(self, identifier: Sequence[str]) -> None:
+        """Drop a table, its files with it where that may be; one that is gone is no error.
+
+        Raises:
+            CommitRefused, RetriableError: as ``load``.
+        """
+        key = tuple(identifier)
+        with _mapped(key), contextlib.suppress(NoSuchTableError, NoSuchNamespaceError):
+            try:
+                self._client().purge_table(key)
+            except (BadRequestError, ForbiddenError, NotImplementedError):
+                self._client().drop_table(key)
+
+    def has_namespace(self, namespace: Sequence[str]) -> bool:
+        """Whether the namespace is there; raises as ``load``."""
+        with _mapped(namespace):
+            try:
+                self._client().load_namespace_properties(tuple(namespace))
+            except NoSuchNamespaceError:
+                return False
+            return True
+
+    def drop_namespace(self, namespace: Sequence[str]) -> None:
+        """Drop an empty namespace; one that is gone is no error. Raises as ``load``."""
+        with _mapped(namespace), contextlib.suppress(NoSuchNamespaceError):
+            self._client().drop_namespace(tuple(namespace))
+
+    @property
+    def has_transactions(self) -> bool:
+        """Whether ``commit_together`` is offered; says nothing of it being atomic."""
+        with _mapped(()):
+            client = self._client()
+        return isinstance(client, GuardedRest) and client.has_transactions
+
+    def _judged(self, table: Table) -> Table:
+        self._refuse_locations(table_places(table.location(), table.properties))
+        return table
+
+    def _refuse_locations(self, locations: Sequence[str]) -> None:
+        if (why := self.locations.refusals(locations)) is not None:
+            raise CommitRefused(why, code="location_not_granted")
+
+    def close(self) -> None:
+        """Close connections of all threads; the gateway must not be used again."""
+        with self._lock:
+            clients, self._clients = self._clients, []
+        for client in clients:
+            client.close()
+
+    def _client(self) -> Catalog:
+        if self._is_per_thread:
+            client: Catalog | None = getattr(self._local, "client", None)
+            if client is None:
+                client = self._local.client = self._open()
+                with self._lock:
+                    self._clients.append(client)
+            return client
+        with self._lock:
+            if not self._clients:
+                self._clients.append(self._open())
+            return self._clients[0]
+
+    def _open(self) -> Catalog:
+        config = self.config
+        if config.kind != "rest":
+            given = config.properties
+            if config.kind == "sql":
+                given = {**given, "uri": database_uri(config, reach())}
+            return open_metastore(self.name, config.kind, given, self.locations)
+        limits_s = (config.connect_timeout_ms / 1000, config.read_timeout_ms / 1000)
+        return GuardedRest(self.name, *limits_s, config.properties)
+
+
+def open_catalog(
+    name: str, properties: Mapping[str, str], locations: LocationPolicy = EVERYWHERE
+) -> CatalogGateway:
+    """Open a catalog.
+
+    Args:
+        name: ``iceberg.catalog``.
+        properties: ``iceberg.catalog.*`` without the prefix, placeholders resolved.
+        locations: where its tables, its warehouse and its own file may lie.
+
+    Raises:
+        ConfigError: a property is wrong, missing, names a Python module, or a place that
+            connectors may not reach.
+        RetriableError: ``catalog_unavailable``.
+        CommitRefused: ``unauthorized``, ``forbidden``.
+    """
+    config = client_config(properties)
+    check_catalog(config, reach())
+    gateway = CatalogGateway(name, config, locations)
+    with _mapped(()):
+        gateway._client()  # noqa: SLF001 - same module: fail now rather than in the first round
+    return gateway
+
+
+def _create_namespace(client: Catalog, namespace: Identifier) -> None:
+    """Create a namespace; somebody else may be doing it at this moment."""
+    for _ in range(NAMESPACE_TRIES):
+        try:
+            client.create_namespace_if_not_exists(namespace)
+        except IntegrityError:  # what a SQL catalog raises for the one who came second
+            continue
+        return
+
+
+@contextlib.contextmanager
+def _mapped(
+    identifier: Sequence[str], to_error: Callable[[Exception], IcefloeError] = request_error
+) -> Iterator[None]:
+    try:
+        yield
+    except IcefloeError as error:
+        raise error.at(table=".".join(identifier) or None) from error.__cause__
+    except Exception as error:  # clients raise whatever their transports raise
+        raise to_error(error).at(table=".".join(identifier) or None) from error

@@ -1,0 +1,310 @@
+"""PyIceberg's catalog clients with time limits, and without imports that others choose.
+
+Rules of this file:
+- A client reads files with the catalog's properties and the credentials the catalog lends for
+  the table; table properties, which any table owner may set, have no say in it.
+- Only questions are sent again by themselves, and only after a 429.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pydantic import Field
+from pyiceberg.catalog import Catalog, MetastoreCatalog
+from pyiceberg.catalog.rest import (
+    DEFAULT_ENDPOINTS,
+    VIEW_ENDPOINTS,
+    Endpoint,
+    HttpMethod,
+    RestCatalog,
+    TableResponse,
+)
+from pyiceberg.catalog.rest import response as rest_response
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.io import FileIO
+from pyiceberg.table import CommitTableRequest, StagedTable, Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import (
+    SetPropertiesUpdate,
+    TableRequirement,
+    TableUpdate,
+    update_table_metadata,
+)
+from pyiceberg.typedef import EMPTY_DICT, UTF8, IcebergBaseModel, Identifier, Properties
+from requests import HTTPError, Session
+from requests.adapters import HTTPAdapter
+from urllib3 import BaseHTTPResponse, Retry
+
+from connect.config.location_policy import EVERYWHERE, LocationPolicy
+from connect.errors import CommitRefused, ConfigError
+from connect.gateways.catalog.catalog_requirements import check_strictly
+from connect.gateways.catalog.table_properties import VERSIONS_MAX, location_provider, size
+from connect.gateways.catalog_properties import CatalogKind, python_modules_in, refuse_places
+from connect.gateways.guarded_http import GuardedAdapter
+from connect.gateways.reach import reach
+from connect.gateways.storage.guarded_io import guarded
+from connect.gateways.storage.object_store import (
+    check_storage,
+    own_credentials,
+    require_own_keys,
+    verify_written,
+)
+
+_CLASSES: Mapping[str, tuple[str, str]] = {
+    "sql": ("pyiceberg.catalog.sql", "SqlCatalog"),
+    "hive": ("pyiceberg.catalog.hive", "HiveCatalog"),
+    "glue": ("pyiceberg.catalog.glue", "GlueCatalog"),
+    "dynamodb": ("pyiceberg.catalog.dynamodb", "DynamoDbCatalog"),
+    "bigquery": ("pyiceberg.catalog.bigquery_metastore", "BigQueryMetastoreCatalog"),
+}
+
+
+_TRANSACTION = Endpoint(http_method=HttpMethod.POST, path="/v1/{prefix}/transactions/commit")
+_TOKEN_EXPIRED = frozenset({401, 419})
+PATIENCE_TRIES = 4
+PATIENCE_S_MAX = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """One table's part of a transaction over several tables."""
+
+    table: Table
+    requirements: Sequence[TableRequirement]
+    updates: Sequence[TableUpdate]
+
+
+class _CommitTransactionRequest(IcebergBaseModel):
+    table_changes: tuple[CommitTableRequest, ...] = Field(alias="table-changes")
+
+
+def refuse_python_modules(properties: Mapping[str, Any], *, table: str | None = None) -> None:
+    """Raise ``CommitRefused`` when a property would make PyIceberg import a Python module."""
+    if named := python_modules_in(properties):
+        raise CommitRefused(
+            f"property {named[0]} would import a Python module and is refused",
+            code="python_module_refused",
+            table=table,
+        )
+
+
+class _Patience(Retry):
+    """Questions are asked again when the catalog asks for patience (429); a commit never is."""
+
+    def get_retry_after(self, response: BaseHTTPResponse) -> float | None:
+        """Seconds the answer asks to wait for, but not for ever."""
+        asked_s = super().get_retry_after(response)
+        return None if asked_s is None else min(asked_s, PATIENCE_S_MAX)
+
+
+def _adapter() -> HTTPAdapter:
+    patience = _Patience(
+        total=None, connect=0, read=False, redirect=0, other=0, status=PATIENCE_TRIES,
+        status_forcelist=[429], allowed_methods={"GET", "HEAD"}, raise_on_status=False,
+        backoff_factor=0.25, backoff_jitter=0.25,
+    )  # fmt: skip
+    return HTTPAdapter(max_retries=patience)
+
+
+class GuardedRest(RestCatalog):
+    """A REST catalog client for one thread."""
+
+    def __init__(
+        self, name: str, connect_s: float, read_s: float, properties: Mapping[str, Any]
+    ) -> None:
+        self._limits = (connect_s, read_s)
+        super().__init__(name, **properties)
+
+    def _config_headers(self, session: Session) -> None:
+        # The first thing PyIceberg does with a new session, before it asks for a token.
+        super()._config_headers(session)
+        session.trust_env = reach().has_ambient  # logins of .netrc, proxies
+        for scheme in ("http://", "https://"):
+            session.mount(scheme, GuardedAdapter(_adapter(), *self._limits))
+
+    def _init_sigv4(self, session: Session) -> None:
+        if not reach().has_ambient:
+            require_own_keys(self.properties, "rest.sigv4-enabled", "client")
+        super()._init_sigv4(session)
+        session.mount(self.uri, GuardedAdapter(session.get_adapter(self.uri), *self._limits))
+
+    def _fetch_config(self) -> None:
+        own_auth = self.properties.get("auth")
+        super()._fetch_config()
+        answered = {k: v for k, v in self.properties.items() if k != "auth" or v != own_auth}
+        refuse_python_modules(answered)
+        reach().check_addresses(answered)
+        # The ancestry must be whole: floors are read from it.
+        self.properties.pop("snapshot-loading-mode", None)
+
+    @property
+    def has_transactions(self) -> bool:
+        """Whether the server says that it commits to several tables at once.
+
+        One that lists no endpoints has, by the specification, this one too.
+        """
+        listed = self._supported_endpoints
+        return _TRANSACTION in listed or listed - VIEW_ENDPOINTS == DEFAULT_ENDPOINTS
+
+    def commit_transaction(self, changes: Sequence[TableChange]) -> None:
+        """Send several tables' changes in one request, once.
+
+        Raises:
+            Exception: as ``commit_table``; after a refused token the next request has a new one.
+        """
+        request = _CommitTransactionRequest.model_validate(
+            {
+                "table-changes": [
+                    {
+                        "identifier": {
+                            "namespace": change.table.name()[:-1],
+                            "name": change.table.name()[-1],
+                        },
+                        "requirements": change.requirements,
+                        "updates": change.updates,
+                    }
+                    for change in changes
+                ]
+            }
+        )
+        response = self._session.post(
+            self.url("transactions/commit"), data=request.model_dump_json().encode(UTF8)
+        )
+        try:
+            response.raise_for_status()
+        except HTTPError as error:
+            if response.status_code in _TOKEN_EXPIRED:
+                self._refresh_token()
+            known = {404: NoSuchTableError, 409: CommitFailedException}
+            rest_response._handle_non_200_response(error, known)  # noqa: SLF001 - reads the words
+
+    def _load_file_io(
+        self, properties: Properties = EMPTY_DICT, location: str | None = None
+    ) -> FileIO:
+        refuse_python_modules(properties)
+        return guarded(super()._load_file_io(properties, location))
+
+    def _response_to_table(
+        self, identifier_tuple: tuple[str, ...], table_response: TableResponse
+    ) -> Table:
+        refuse_python_modules(table_response.metadata.properties, table=".".join(identifier_tuple))
+        lent = self._resolve_storage_credentials(
+            table_response.storage_credentials, table_response.metadata_location
+        )
+        return Table(
+            identifier=identifier_tuple,
+            metadata_location=table_response.metadata_location or "",
+            metadata=table_response.metadata,
+            io=self._load_file_io(
+                {**table_response.config, **lent}, table_response.metadata_location
+            ),
+            catalog=self,
+            config=table_response.config,
+        )
+
+
+class _Guard(MetastoreCatalog):
+    """Put before a client that reads, checks and writes metadata files itself."""
+
+    locations: LocationPolicy = EVERYWHERE
+
+    def _load_file_io(
+        self, properties: Properties = EMPTY_DICT, location: str | None = None
+    ) -> FileIO:
+        refuse_python_modules(properties)
+        self._refuse_metadata_at(location)
+        return guarded(super()._load_file_io(EMPTY_DICT, location))
+
+    def _convert_orm_to_iceberg(self, orm_table: Any) -> Table:
+        """A SQL catalog's row opens the file by another way than the other clients."""
+        self._refuse_metadata_at(orm_table.metadata_location)
+        found: Table = super()._convert_orm_to_iceberg(orm_table)  # type: ignore[misc]  # of SqlCatalog
+        return found
+
+    def _refuse_metadata_at(self, location: str | None) -> None:
+        """Refuse to read metadata elsewhere: a catalog could name any file of this machine."""
+        if location is not None and (why := self.locations.refusal(location)) is not None:
+            raise CommitRefused(f"metadata at {location} {why}", code="location_not_granted")
+        if location is not None:
+            check_storage(self.properties, location)
+
+    @staticmethod
+    def _write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:
+        MetastoreCatalog._write_metadata(metadata, io, metadata_path)  # noqa: SLF001 - the base's
+        verify_written(io, {metadata_path: None})
+
+    def _update_and_stage_table(
+        self,
+        current_table: Table | None,
+        table_identifier: Identifier,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> StagedTable:
+        for update in updates:
+            if isinstance(update, SetPropertiesUpdate):
+                refuse_python_modules(update.updates)  # they choose a class within this call
+        if current_table is None:
+            return super()._update_and_stage_table(None, table_identifier, requirements, updates)
+        for requirement in check_strictly(current_table.metadata, requirements, updates):
+            requirement.validate(current_table.metadata)
+        updated = _updated(current_table, updates)
+        version = self._parse_metadata_version(current_table.metadata_location) + 1
+        places = location_provider(updated.location, updated.properties)
+        location = places.new_table_metadata_file_location(version)
+        return StagedTable(
+            identifier=table_identifier,
+            metadata=updated,
+            metadata_location=location,
+            io=self._load_file_io(location=location),
+            catalog=self,
+        )
+
+
+def _updated(table: Table, updates: tuple[TableUpdate, ...]) -> TableMetadata:
+    """The table's metadata after a change, whatever its owner made of a property.
+
+    PyIceberg reads the length of the metadata log while it applies a change, and fails there where
+    that is no number.
+    """
+    metadata = table.metadata
+    text = metadata.properties.get(VERSIONS_MAX)
+    if text is None or size(metadata.properties, VERSIONS_MAX, 0):
+        return update_table_metadata(metadata, updates, metadata_location=table.metadata_location)
+    others = {k: v for k, v in metadata.properties.items() if k != VERSIONS_MAX}
+    readable = metadata.model_copy(update={"properties": others})
+    updated = update_table_metadata(readable, updates, metadata_location=table.metadata_location)
+    kept = {VERSIONS_MAX: text, **updated.properties}
+    return updated.model_copy(update={"properties": kept})
+
+
+def open_metastore(
+    name: str,
+    kind: CatalogKind,
+    properties: Mapping[str, Any],
+    locations: LocationPolicy = EVERYWHERE,
+) -> Catalog:
+    """Open a catalog whose client writes the metadata files: every kind but REST.
+
+    Raises:
+        ConfigError: the client needs a library that is not installed; ``location_not_granted``:
+            its warehouse or its own file lies where the operator does not let it.
+    """
+    refuse_places(properties, locations)
+    if str(properties.get("uri", "")).startswith("postgresql"):
+        importlib.import_module("connect.gateways.catalog.postgres_wait").limit_waiting()
+    module, class_name = _CLASSES[kind]
+    try:
+        found = getattr(importlib.import_module(module), class_name)
+    except ImportError as error:
+        raise ConfigError(
+            f"iceberg.catalog.type {kind} needs a library that is not installed: "
+            f"pip install 'pyiceberg[{kind}]' ({error})",
+            code="catalog_type",
+        ) from error
+    guarded = type(f"Guarded{class_name}", (_Guard, found), {"locations": locations})
+    client_class = cast(type[Catalog], guarded)
+    return client_class(name, **own_credentials(properties))

@@ -1,0 +1,142 @@
+"""What a catalog client raises, and which of our errors it becomes.
+
+Rules of this file:
+- One table for commits and one for everything else; both end in the careful answer: a commit is
+  unknown, a request is retriable.
+- The HTTP status decides where there is one: PyIceberg's classes lump statuses together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError as PydanticValidationError
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    OAuthError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
+from pyiceberg.exceptions import ValidationError as PyIcebergValidationError
+
+from connect.errors import (
+    CommitConflict,
+    CommitError,
+    CommitRefused,
+    CommitStateUnknown,
+    ConfigError,
+    IcefloeError,
+    RetriableError,
+)
+from connect.redaction.foreign_text import foreign_text
+
+THROTTLED = "catalog_throttled"
+UNREADABLE = "metadata_unreadable"
+_MESSAGE_CHARACTERS_MAX = 500
+_UNKNOWN_TYPE = "Unsupported field type"  # PyIceberg's words for a variant column
+_CODE_BY_CLASS: tuple[tuple[type[Exception], str], ...] = (
+    (NoSuchTableError, "table_missing"),
+    (NoSuchNamespaceError, "table_missing"),
+    (UnauthorizedError, "unauthorized"),
+    (AuthorizationExpiredError, "unauthorized"),
+    (OAuthError, "unauthorized"),
+    (ForbiddenError, "forbidden"),
+    (TooManyRequestsError, THROTTLED),
+    (BadRequestError, "catalog_refused"),
+)
+_CODE_BY_STATUS = {
+    400: "catalog_refused",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "table_missing",
+    406: "catalog_refused",
+    413: "catalog_refused",
+    419: "unauthorized",
+    422: "catalog_refused",
+    429: THROTTLED,
+    501: "catalog_refused",
+}
+
+
+def commit_error(error: Exception) -> CommitError:
+    """What an exception of a commit means; anything not known to be an answer is unknown."""
+    message = _message(error)
+    if isinstance(error, CommitFailedException) or _is_integrity_error(error):
+        return CommitConflict(message)
+    if code := _refusal(error):
+        return CommitRefused(message, code=code, retry_after_s=_retry_after_s(error))
+    if isinstance(error, NotImplementedError):
+        return CommitRefused(message, code="catalog_refused")
+    return CommitStateUnknown(message)
+
+
+def request_error(error: Exception) -> IcefloeError:
+    """What an exception of any other request means; anything not known may be tried again."""
+    message = _message(error)
+    code = _refusal(error)
+    if code == THROTTLED:
+        return RetriableError(message, code=code)
+    if code:
+        return CommitRefused(message, code=code)
+    if isinstance(error, FileNotFoundError):
+        return CommitRefused(message, code="metadata_missing")
+    if _UNKNOWN_TYPE in str(error):
+        return CommitRefused(message, code="unsupported_type")
+    if isinstance(error, NotImplementedError):
+        return CommitRefused(message, code="catalog_refused")
+    if isinstance(error, PydanticValidationError):  # its own text quotes what was read
+        fields = [".".join(map(str, found["loc"])) or "the whole" for found in error.errors()]
+        message = f"the table's metadata is not of the known form: {', '.join(fields[:5])}"
+        return CommitRefused(message, code=UNREADABLE)
+    if isinstance(error, PyIcebergValidationError):
+        return CommitRefused(message, code=UNREADABLE)
+    if isinstance(error, ImportError):
+        return ConfigError(message, code="catalog_type")
+    return RetriableError(
+        f"the catalog or its store does not answer, see iceberg.catalog.*: {message}",
+        code="catalog_unavailable",
+    )
+
+
+def _refusal(error: Exception) -> str | None:
+    """The code of an answer that surely changed nothing, as far as an answer can be believed."""
+    status = http_status(error)
+    if status is not None:
+        return _CODE_BY_STATUS.get(status)
+    for cls, code in _CODE_BY_CLASS:
+        if isinstance(error, cls):
+            return code
+    return None
+
+
+def http_status(error: BaseException) -> int | None:
+    """The HTTP status behind a client's exception."""
+    status = getattr(_response(error), "status_code", None)
+    return status if isinstance(status, int) else None
+
+
+def _response(error: BaseException) -> Any:
+    found = (getattr(e, "response", None) for e in (error, error.__cause__))
+    return next((response for response in found if response is not None), None)
+
+
+def _retry_after_s(error: BaseException) -> int | None:
+    """Seconds that an answer asks to wait for, at most an hour; a date is not understood."""
+    headers = getattr(_response(error), "headers", {})
+    text = str(headers.get("Retry-After", "")).strip()
+    return min(int(text), 3_600) if text.isascii() and text.isdecimal() and len(text) < 10 else None
+
+
+def _is_integrity_error(error: Exception) -> bool:
+    return any(cls.__name__ == "IntegrityError" for cls in type(error).__mro__)
+
+
+def _message(error: Exception) -> str:
+    status = http_status(error)
+    answer = f" (HTTP {status})" if status is not None else ""
+    return foreign_text(error)[:_MESSAGE_CHARACTERS_MAX] + answer

@@ -1,0 +1,130 @@
+"""Whether a catalog's client may be opened: its hosts, files and credentials, before anything is.
+
+Source:
+    libpq's connection parameters (PostgreSQL 17, 32.1.2); SQLAlchemy 2.0's URLs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from connect.errors import ConfigError
+from connect.gateways.catalog_properties import ClientConfig
+from connect.gateways.reach import AMBIENT_ALLOWED, Reach
+from connect.gateways.storage.object_store import require_own_keys
+
+_LIBPQ_ALLOWED: Final = frozenset({
+    "application_name", "channel_binding", "client_encoding", "connect_timeout", "keepalives",
+    "keepalives_count", "keepalives_idle", "keepalives_interval", "options", "require_auth",
+    "sslmode", "target_session_attrs", "tcp_user_timeout",
+})  # fmt: skip
+_NO_FILE: Final = "/dev/null/none"
+_OF_THE_NODE: Final = ("passfile", "sslcert", "sslkey")
+
+
+def check_catalog(config: ClientConfig, reach: Reach, *, resolves: bool = True) -> None:
+    """Judge what a client would reach.
+
+    Args:
+        config: of the client.
+        reach: what connectors may reach.
+        resolves: look names of hosts up.
+
+    Raises:
+        ConfigError: ``host_refused``, ``path_refused``, ``ambient_credentials``, ``catalog_uri``;
+            names the property.
+    """
+    properties = config.properties
+    if config.kind == "sql":
+        _at("uri", partial(_check_database, _url(properties), reach, resolves=resolves))
+        properties = {key: value for key, value in properties.items() if key != "uri"}
+    reach.check_addresses(properties, resolves=resolves)
+    if warehouse := properties.get("warehouse"):
+        _check_warehouse(config, warehouse, reach, resolves=resolves)
+    bundle = (properties.get("ssl") or {}).get("cabundle")
+    if bundle:
+        _at("ssl.cabundle", partial(reach.check_path, bundle))
+    if not reach.has_ambient:
+        _check_credentials(config)
+
+
+def _at(key: str, check: Callable[[], None]) -> None:
+    try:
+        check()
+    except ConfigError as error:
+        raise error.at(property=key) from None
+
+
+def database_uri(config: ClientConfig, reach: Reach) -> str:
+    """The address of a SQL catalog, without what libpq would find on the node's machine."""
+    url = _url(config.properties)
+    if reach.has_ambient or not url.drivername.startswith("postgresql"):
+        return str(config.properties["uri"])
+    own = dict.fromkeys(_OF_THE_NODE, _NO_FILE)
+    if url.password is None:
+        own["password"] = ""
+    return url.update_query_dict(own).render_as_string(hide_password=False)
+
+
+def _url(properties: dict[str, Any]) -> URL:
+    try:
+        return make_url(str(properties["uri"]))
+    except (ArgumentError, ValueError):
+        why = "iceberg.catalog.uri is no database's address"
+        raise ConfigError(why, code="catalog_uri") from None
+
+
+def _check_database(url: URL, reach: Reach, *, resolves: bool) -> None:
+    if url.drivername.startswith("sqlite"):
+        _check_file(url, reach)
+        return
+    if not reach.is_guarded:
+        return
+    for name in url.query:
+        if name not in _LIBPQ_ALLOWED:
+            raise ConfigError(
+                f"option {name!r} of iceberg.catalog.uri is not allowed: only "
+                f"{', '.join(sorted(_LIBPQ_ALLOWED))} are",
+                code="catalog_uri",
+            )
+    if not url.host or "," in url.host or url.host.startswith("/"):
+        raise ConfigError("iceberg.catalog.uri must name one host", code="catalog_uri")
+    reach.check_host(url.host, resolves=resolves)
+
+
+def _check_file(url: URL, reach: Reach) -> None:
+    """A database in memory, or a file below an allowed root; SQLite's own addresses hide one."""
+    if reach.is_guarded and url.query.keys() - {"timeout"}:
+        raise ConfigError(
+            "iceberg.catalog.uri of SQLite names a file and no options", code="catalog_uri"
+        )
+    if url.database and url.database != ":memory:" and not url.database.startswith("file:"):
+        reach.check_path(url.database)
+
+
+def _check_warehouse(config: ClientConfig, place: str, reach: Reach, *, resolves: bool) -> None:
+    """Where tables lie; a REST catalog's is a name that only the catalog knows."""
+    if config.kind == "rest" and not place.lower().startswith(("file:", "/")):
+        return
+    _at("warehouse", partial(reach.check_location, place, resolves=resolves))
+
+
+def _check_credentials(config: ClientConfig) -> None:
+    properties = config.properties
+    if config.kind in {"glue", "dynamodb"}:
+        require_own_keys(properties, f"a catalog of type {config.kind}", config.kind)
+    if str(properties.get("rest.sigv4-enabled", "")).lower() == "true":
+        require_own_keys(properties, "rest.sigv4-enabled", "client")
+    auth = properties.get("auth") or {}
+    is_kerberos = str(properties.get("hive.kerberos-authentication", "")).lower() == "true"
+    if config.kind == "bigquery" or auth.get("type") == "google" or is_kerberos:
+        raise ConfigError(
+            "this catalog would be asked with credentials of the node's machine; the node's "
+            f"property {AMBIENT_ALLOWED} can allow it",
+            code="ambient_credentials",
+        )

@@ -1,0 +1,1 @@
+"""Kafka's clients: transactions, reading, administration, group membership."""

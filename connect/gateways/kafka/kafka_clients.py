@@ -1,0 +1,379 @@
+"""The Kafka clients: transactions, reading, and where their exceptions become ours.
+
+Rules of this file:
+- A producer whose transaction failed in any way is thrown away (librdkafka speaks the older
+  EndTxn, so a reused producer could finish a later transaction): ``transact`` is all or raise.
+- No delivery callbacks: a fenced producer raises SystemError out of ``poll`` when one runs.
+- Sending offsets is bounded here: librdkafka 2.16.0 waits for a group coordinator that is gone
+  for as long as no other broker connects or disconnects, whatever time it was given (its issues
+  5456 and 5511; a restarted single broker is enough).
+- Offsets named here are next offsets, the first not yet read.
+
+Source:
+    Behaviour measured against Kafka 4.3.1 with confluent-kafka 2.16.1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+)
+from confluent_kafka import TopicPartition as ClientPartition
+
+from connect.errors import ConfigError, Fenced, IcefloeError, RetriableError
+from connect.gateways.kafka.kafka_properties import client_properties, to_librdkafka
+from connect.model.layout import TopicPartition
+from connect.model.records import KafkaRecord
+
+__all__ = [
+    "LogReader",
+    "Message",
+    "Stage",
+    "TransactionalProducer",
+    "client_properties",
+    "map_error",
+]
+
+Stage: TypeAlias = Literal["begin", "begun", "producing", "produced", "committing", "committed"]
+TOO_LARGE = "message_too_large"
+REQUEST_TIMEOUT_S = 30.0
+SOCKET_TIMEOUT_MS = 30_000
+TRANSACTION_TIMEOUT_MS = 60_000
+OFFSETS_TIMEOUT_S = REQUEST_TIMEOUT_S + 5.0  # later than the client's own, where that works
+
+_FENCED = {
+    KafkaError._FENCED,  # noqa: SLF001 - the client's public constants start so
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.FENCED_INSTANCE_ID,
+}
+_CONFIG = {
+    KafkaError._AUTHENTICATION,  # noqa: SLF001
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError._INVALID_ARG,  # noqa: SLF001
+}
+_TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A record to produce; ``timestamp_ms`` None lets the client set it."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int | None = None
+    partition: int | None = None
+
+
+def map_error(
+    error: BaseException, doing: str, *, code: str = "broker_unavailable"
+) -> IcefloeError:
+    """The one mapping of the Kafka clients' exceptions to our tree.
+
+    Args:
+        error: KafkaException, SystemError of a fenced producer, or ValueError of a bad setting.
+        doing: what was being done, for the message.
+        code: code of the RetriableError when it is neither fencing nor configuration.
+    """
+    kafka = error.args[0] if isinstance(error, KafkaException) and error.args else None
+    if not isinstance(kafka, KafkaError):
+        return RetriableError(f"{doing}: {error}", code=code)
+    text = f"{doing}: {kafka.str()}"
+    if kafka.code() in _FENCED:
+        return Fenced(text, code="fenced")
+    if kafka.code() in _TOO_LARGE:
+        return ConfigError(f"{text}; raise max.message.bytes of the topic", code=TOO_LARGE)
+    if kafka.code() in _CONFIG:
+        return ConfigError(text, code="kafka_refused")
+    return RetriableError(text, code=code)
+
+
+@contextlib.contextmanager
+def mapped(doing: str, *, code: str = "broker_unavailable") -> Iterator[None]:
+    """Map what the clients raise inside the block."""
+    try:
+        yield
+    except (KafkaException, SystemError, BufferError) as e:
+        raise map_error(e, doing, code=code) from e
+
+
+def _ignore_error(_: KafkaError) -> None:
+    """Client-level errors surface in the calls; without a callback librdkafka prints them."""
+
+
+def librdkafka_config(properties: Mapping[str, str], role: str, **own: Any) -> dict[str, Any]:
+    """Configuration for librdkafka with ``own`` settings on top."""
+    given = to_librdkafka(properties, role=role)
+    limits: dict[str, Any] = {}
+    if role != "producer":  # the client bounds a producer's by the transaction's
+        fetch_ms = str(given.get("fetch.wait.max.ms", ""))
+        longest_ms = int(fetch_ms) if fetch_ms.isdecimal() else 0
+        limits["socket.timeout.ms"] = max(SOCKET_TIMEOUT_MS, longest_ms + 2_000)
+    return {
+        **limits,
+        **given,
+        "error_cb": _ignore_error,
+        "log_level": 0,
+        **own,
+    }
+
+
+def to_client(offsets: Mapping[TopicPartition, int]) -> list[ClientPartition]:
+    """Our partitions with offsets as the client's."""
+    return [ClientPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
+
+
+class TransactionalProducer:
+    """A producer with a stable transactional id.
+
+    Args:
+        properties: Java-named client properties.
+        transactional_id: whoever initialises it last wins; all before are fenced.
+        transaction_timeout_ms: after this the broker aborts a transaction left open.
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        transactional_id: str,
+        *,
+        transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self._properties = dict(properties)
+        self._groups: dict[str, Any] = {}
+        own: dict[str, Any] = {
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": transaction_timeout_ms,
+            "enable.idempotence": True,
+            "acks": "all",
+            "linger.ms": 2,
+            "partitioner": "murmur2_random",  # Java's: a key stays in its partition on a move
+            # the next transaction waits this long for the last one to complete: 3 ms, not 100
+            "retry.backoff.ms": 10,
+        }
+        settings = librdkafka_config(properties, "producer", **own)
+        settings.setdefault("message.max.bytes", 1_048_576)
+        settings.pop("delivery.timeout.ms", None)  # bounded by the transaction's timeout
+        with mapped(f"producer {transactional_id}"):
+            self._producer = Producer(settings)
+
+    @property
+    def request_bytes_max(self) -> int:
+        """``max.request.size``: no message may be larger."""
+        return int(self._properties.get("max.request.size", 1_048_576))
+
+    def init(self, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        """Fence every earlier producer of this id and abort what it left open.
+
+        Raises:
+            Fenced: a later one is there already.
+            RetriableError: the broker did not answer in time.
+        """
+        with mapped(f"taking over transactional id {self.transactional_id}"):
+            self._producer.init_transactions(timeout_s)
+
+    def transact(
+        self,
+        messages: Iterable[Message],
+        *,
+        group_id: str | None = None,
+        offsets: Mapping[TopicPartition, int] | None = None,
+        on_stage: Callable[[Stage], None] = lambda _: None,
+    ) -> None:
+        """Produce ``messages`` and store ``offsets`` for ``group_id`` in one transaction.
+
+        Raises:
+            Fenced: another producer took the id over; nothing of this is visible.
+            RetriableError: ``transaction_unknown``: it may or may not be committed. Throw the
+                producer away, take over with a new one, and look at what is committed.
+        """
+        doing = f"transaction of {self.transactional_id}"
+        on_stage("begin")
+        with mapped(doing, code="transaction_unknown"):
+            self._producer.begin_transaction()
+            on_stage("begun")
+            for number, message in enumerate(messages):
+                self._produce(message)
+                if number == 0:
+                    on_stage("producing")
+            if group_id is not None and offsets:
+                self._send_offsets(offsets, self._group_metadata(group_id), doing)
+            left = self._producer.flush(REQUEST_TIMEOUT_S)
+            if left:
+                raise RetriableError(
+                    f"{doing}: {left} messages were not acknowledged in {REQUEST_TIMEOUT_S:.0f} s",
+                    code="transaction_unknown",
+                )
+            on_stage("produced")
+            on_stage("committing")
+            self._producer.commit_transaction(REQUEST_TIMEOUT_S)
+        on_stage("committed")
+
+    def _produce(self, message: Message) -> None:
+        arguments: dict[str, Any] = {"key": message.key, "headers": list(message.headers) or None}
+        if message.timestamp_ms is not None:
+            arguments["timestamp"] = message.timestamp_ms
+        if message.partition is not None:
+            arguments["partition"] = message.partition
+        while True:
+            try:
+                self._producer.produce(message.topic, message.value, **arguments)
+            except BufferError:  # the local queue is full: let it drain
+                self._producer.poll(0.1)
+            else:
+                return
+
+    def _send_offsets(
+        self, offsets: Mapping[TopicPartition, int], group_metadata: Any, doing: str
+    ) -> None:
+        """Add offsets to the transaction, or raise within the time.
+
+        A call that hangs is left to its thread, which keeps the client alive. Whatever that still
+        sends carries an epoch that the successor's ``init`` has fenced.
+        """
+        outcome: list[BaseException | None] = []
+
+        def call() -> None:
+            try:
+                self._producer.send_offsets_to_transaction(
+                    to_client(offsets), group_metadata, REQUEST_TIMEOUT_S
+                )
+            except (KafkaException, SystemError) as e:
+                outcome.append(e)
+            else:
+                outcome.append(None)
+
+        thread = threading.Thread(target=call, name="send-offsets", daemon=True)
+        thread.start()
+        thread.join(OFFSETS_TIMEOUT_S)
+        if not outcome:
+            raise RetriableError(
+                f"{doing}: the group's coordinator did not take the offsets in "
+                f"{OFFSETS_TIMEOUT_S:.0f} s",
+                code="transaction_unknown",
+            )
+        if outcome[0] is not None:
+            raise outcome[0]
+
+    def _group_metadata(self, group_id: str) -> Any:
+        consumer = self._groups.get(group_id)
+        if consumer is None:
+            consumer = self._groups[group_id] = Consumer(
+                librdkafka_config(self._properties, "consumer", **{"group.id": group_id})
+            )
+        return consumer.consumer_group_metadata()
+
+    def close(self) -> None:
+        """Let go of the connections; an open transaction is left to the next owner of the id."""
+        for consumer in self._groups.values():
+            consumer.close()
+        self._groups.clear()
+        with contextlib.suppress(KafkaException, SystemError):
+            self._producer.purge(blocking=False)  # a broker that is gone would not answer
+            self._producer.poll(0)
+
+
+class LogReader:
+    """Reads partitions from given offsets, read_committed, without any group.
+
+    Not thread-safe. Positions move past transaction markers as well as records.
+
+    Args:
+        properties: Java-named client properties.
+        queue_bytes_max: bound of what is fetched ahead.
+    """
+
+    def __init__(
+        self, properties: Mapping[str, str], *, queue_bytes_max: int = 32 * 1024 * 1024
+    ) -> None:
+        own: dict[str, Any] = {
+            "group.id": "icefloe-reader",  # never committed to; the client insists on one
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "queued.max.messages.kbytes": queue_bytes_max // 1024,
+        }
+        with mapped("reader"):
+            self._consumer = Consumer(librdkafka_config(properties, "consumer", **own))
+        self._positions: dict[TopicPartition, int] = {}
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions from these offsets on, and no others."""
+        self._positions = dict(positions)
+        with mapped("assigning partitions"):
+            self._consumer.assign(to_client(positions))
+
+    def poll(self, timeout_ms: int, max_records: int = 500) -> list[KafkaRecord]:
+        """Return what is there, waiting up to ``timeout_ms`` for the first record.
+
+        Raises:
+            RetriableError: the broker is away; ``offset_out_of_range`` when a position is gone.
+        """
+        with mapped("reading"):
+            # consume() alone would wait out its time for a full batch
+            first = self._consumer.poll(timeout_ms / 1000)
+            if first is None:
+                return []
+            messages = [first, *self._consumer.consume(max_records - 1, 0)]
+        records = []
+        for m in messages:
+            error = m.error()
+            if error is None:
+                records.append(_record(m))
+                self._positions[TopicPartition(m.topic(), m.partition())] = m.offset() + 1
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+                # the end of file position counts transaction markers, records do not
+                self._positions[TopicPartition(m.topic(), m.partition())] = m.offset()
+            elif error.code() in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:  # noqa: SLF001
+                raise RetriableError(
+                    f"reading: {error.str()}",
+                    code="offset_out_of_range",
+                    topic=m.topic(),
+                    partition=m.partition(),
+                    offset=self._positions.get(TopicPartition(m.topic(), m.partition())),
+                )
+            elif error.code() not in {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}:  # noqa: SLF001
+                raise map_error(KafkaException(error), "reading")
+        return records
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Next offset to be read of each partition; past markers once the end was met."""
+        return dict(self._positions)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._consumer.close()
+
+
+def _record(m: Any) -> KafkaRecord:
+    kind, timestamp_ms = m.timestamp()
+    has_time = kind != TIMESTAMP_NOT_AVAILABLE
+    return KafkaRecord(
+        topic=m.topic(),
+        partition=m.partition(),
+        offset=m.offset(),
+        timestamp_ms=timestamp_ms if has_time else None,
+        timestamp_type=kind - 1,
+        key=m.key(),
+        value=m.value(),
+        headers=tuple(m.headers() or ()),
+    )

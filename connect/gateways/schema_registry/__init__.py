@@ -1,0 +1,1 @@
+"""The schema registry's client, its options and its tokens."""

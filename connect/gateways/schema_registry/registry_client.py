@@ -1,0 +1,326 @@
+"""Client of a schema registry that speaks Confluent's API.
+
+Rules of this file:
+- An outage is never about a record: what may pass is a RetriableError after bounded back-off,
+  what the configuration must mend is a ConfigError. Only an answer that a schema does not exist
+  (404 with 40401, 40402 or 40403) is about the record.
+- Schemas never change under their id, so they are kept; "not found" and "latest" are believed for
+  a bounded time. Everything kept is bounded.
+- Answers are bounded in size; credentials are in no message.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from connect.clock import SystemClock
+from connect.errors import ConfigError, RetriableError
+from connect.gateways.guarded_http import guarded_transport
+from connect.gateways.reach import reach
+from connect.gateways.schema_registry.registry_options import (
+    addresses,
+    number,
+    proxy,
+    tls,
+    without_credentials,
+)
+from connect.gateways.schema_registry.registry_token import TokenSource
+from connect.redaction.foreign_text import foreign_words
+
+ANSWER_BYTES_MAX: Final = 8 * 2**20
+REFERENCES_MAX: Final = 256
+NOT_FOUND_KEPT_MS: Final = 10_000
+_NOT_FOUND: Final = frozenset({40401, 40402, 40403})
+_CLIENTS_KEPT: Final = 32
+
+Answer = TypeVar("Answer")
+
+
+class SchemaNotFound(LookupError):  # noqa: N818 - a verdict about a record's schema id
+    """The registry answers, and has no such schema; the message tells which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A schema that another one names: ``name`` as it is written there."""
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A schema as the registry holds it.
+
+    Attributes:
+        kind: ``AVRO``, ``JSON`` or ``PROTOBUF``.
+        text: the schema.
+        references: what it names.
+        id: its id, where the request told.
+        version: version within the subject, where the request told.
+    """
+
+    kind: str
+    text: str
+    references: tuple[Reference, ...] = ()
+    id: int | None = None
+    version: int | None = None
+
+
+class SchemaRegistry:
+    """A registry, and what it was asked.
+
+    Safe for several threads.
+
+    Args:
+        options: a converter's options.
+        clock: waits and ages.
+
+    Raises:
+        ConfigError: an address, credential or certificate is not usable.
+    """
+
+    def __init__(self, options: Mapping[str, str], clock: SystemClock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._urls, self._auth = addresses(options)
+        self._token = TokenSource.of(options)
+        self._retries = number(options, "max.retries", 3, 0, 100)
+        self._wait_ms = number(options, "retries.wait.ms", 1000, 1, 600_000)
+        self._wait_max_ms = number(options, "retries.max.wait.ms", 20_000, 1, 600_000)
+        self._latest_ms = number(options, "latest.cache.ttl.sec", 60, -1, 10**6) * 1000
+        self._kept_max = number(options, "schemas.cache.size", 1000, 1, 10**6)
+        self._kept: OrderedDict[str, tuple[int | None, Any]] = OrderedDict()
+        self._lock = threading.Lock()
+        limits = httpx.Limits(max_keepalive_connections=0)  # schemas are asked for rarely
+        self._client = httpx.Client(
+            auth=self._auth,
+            headers={"Accept": "application/vnd.schemaregistry.v1+json, application/json"},
+            timeout=httpx.Timeout(
+                number(options, "http.read.timeout.ms", 60_000, 1, 3_600_000) / 1000,
+                connect=number(options, "http.connect.timeout.ms", 10_000, 1, 3_600_000) / 1000,
+            ),
+            transport=guarded_transport(tls(options), proxy(options), limits),
+            trust_env=False,
+        )
+
+    def close(self) -> None:
+        """Let connections go."""
+        self._client.close()
+
+    def by_id(self, schema_id: int, *, serialized: bool = False) -> RegisteredSchema:
+        """The schema of an id.
+
+        Args:
+            schema_id: as records carry it.
+            serialized: ask for a Protobuf schema as a file descriptor; registries that do not
+                know this send the text.
+
+        Raises:
+            SchemaNotFound: no such id.
+            RetriableError, ConfigError: as ``ask``.
+        """
+        path = f"/schemas/ids/{schema_id}" + ("?format=serialized" if serialized else "")
+        return self._kept_or(path, lambda: _schema(self.ask(path), schema_id), ttl_ms=None)
+
+    def by_guid(self, guid: str, *, serialized: bool = False) -> RegisteredSchema:
+        """The schema of a GUID; else as ``by_id``."""
+        path = f"/schemas/guids/{guid}" + ("?format=serialized" if serialized else "")
+        return self._kept_or(path, lambda: _schema(self.ask(path)), ttl_ms=None)
+
+    def version(
+        self, subject: str, version: int | None, *, serialized: bool = False
+    ) -> RegisteredSchema:
+        """A version of a subject, the latest for None; else as ``by_id``."""
+        which = "latest" if version is None else str(version)
+        path = f"/subjects/{quote(subject, safe='')}/versions/{which}"
+        path += "?format=serialized" if serialized else ""
+        ttl_ms = None if version is not None or self._latest_ms < 0 else self._latest_ms
+        return self._kept_or(path, lambda: _schema(self.ask(path)), ttl_ms=ttl_ms)
+
+    def referenced(
+        self, schema: RegisteredSchema, *, serialized: bool = False
+    ) -> dict[str, RegisteredSchema]:
+        """Everything a schema names, directly or not, by the name it is written with.
+
+        Returns:
+            Those without references first.
+
+        Raises:
+            SchemaNotFound: one is gone, or there are too many.
+        """
+        found: dict[str, RegisteredSchema] = {}
+        asked = 0
+
+        def visit(of: RegisteredSchema, open_names: tuple[str, ...]) -> None:
+            nonlocal asked
+            for reference in of.references:
+                if reference.name in found or reference.name in open_names:
+                    continue
+                asked += 1
+                if asked > REFERENCES_MAX or len(open_names) > 32:
+                    raise SchemaNotFound(f"a schema has more than {REFERENCES_MAX} references")
+                inner = self.version(reference.subject, reference.version, serialized=serialized)
+                visit(inner, (*open_names, reference.name))
+                found[reference.name] = inner
+
+        visit(schema, ())
+        return found
+
+    def _kept_or(self, key: str, ask: Callable[[], Answer], *, ttl_ms: int | None) -> Answer:
+        now_ms = self._clock.monotonic_ms()
+        with self._lock:
+            known = self._kept.get(key)
+            if known is not None and (known[0] is None or known[0] > now_ms):
+                self._kept.move_to_end(key)
+                if isinstance(known[1], SchemaNotFound):
+                    raise SchemaNotFound(*known[1].args)
+                kept: Answer = known[1]
+                return kept
+        try:
+            found: Any = ask()
+        except SchemaNotFound as missing:
+            self._keep(key, now_ms + NOT_FOUND_KEPT_MS, SchemaNotFound(*missing.args))
+            raise
+        self._keep(key, None if ttl_ms is None else now_ms + ttl_ms, found)
+        answer: Answer = found
+        return answer
+
+    def _keep(self, key: str, until_ms: int | None, value: Any) -> None:
+        with self._lock:
+            self._kept[key] = (until_ms, value)
+            while len(self._kept) > self._kept_max:
+                self._kept.popitem(last=False)
+
+    # -------------------------------------------------------------- asking
+
+    def ask(self, path: str) -> Any:
+        """GET a path of the API, at each address, with back-off.
+
+        Raises:
+            SchemaNotFound: the registry says it has no such thing.
+            RetriableError: ``registry_unavailable``: no address answered.
+            ConfigError: ``registry_denied`` or ``registry_address``.
+        """
+        wait_ms = self._wait_ms
+        for attempt in range(self._retries + 1):
+            problem = "no address"
+            for url in self._urls:
+                answer, problem = self._attempt(url, path)
+                if answer is not None:
+                    return answer[0]
+            if attempt < self._retries:
+                self._clock.sleep_ms(wait_ms)
+                wait_ms = min(wait_ms * 2, self._wait_max_ms)
+        raise RetriableError(
+            f"the schema registry does not answer: {problem}", code="registry_unavailable"
+        )
+
+    def _attempt(self, url: str, path: str) -> tuple[tuple[Any] | None, str]:
+        """One request; the answer in a tuple, or None and what may pass."""
+        shown = without_credentials(url)
+        reach().check_host(urlsplit(url).hostname or "")
+        try:
+            headers = self._token.headers(self._client, self._clock) if self._token else {}
+            status, body = self._get(url + path, headers)
+        except httpx.HTTPError as error:
+            return None, f"{shown}: {type(error).__name__}"
+        except (httpx.InvalidURL, ValueError) as error:
+            raise ConfigError(
+                f"schema.registry.url {shown} cannot be asked: {type(error).__name__}",
+                code="registry_address",
+            ) from None
+        if status in (408, 429) or status >= 500:
+            return None, f"{shown} answers {status}"
+        if status in (401, 403):
+            if self._token:
+                self._token.forget()
+            raise ConfigError(
+                f"the schema registry {shown} answers {status}: check basic.auth.user.info or "
+                "bearer.auth.token of the converter, and its rights",
+                code="registry_denied",
+            )
+        if status == 200:
+            try:
+                return (json.loads(body),), ""
+            except (ValueError, RecursionError):
+                raise _no_registry(shown, "its answer is not JSON") from None
+        code, said = _refusal(body)
+        if status == 404 and code in _NOT_FOUND:
+            raise SchemaNotFound(f"{path.partition('?')[0]}: {foreign_words(said)} ({code})")
+        if status in (400, 422) and code:
+            raise SchemaNotFound(
+                f"{path.partition('?')[0]} is refused: {foreign_words(said)} ({code})"
+            )
+        raise _no_registry(shown, f"{path.partition('?')[0]} answers {status}")
+
+    def _get(self, url: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
+        with self._client.stream("GET", url, headers=dict(headers)) as response:
+            body = bytearray()
+            for chunk in response.iter_bytes():
+                body += chunk
+                if len(body) > ANSWER_BYTES_MAX:
+                    raise httpx.RemoteProtocolError("the answer is too large")
+            return response.status_code, bytes(body)
+
+
+def _no_registry(shown: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"schema.registry.url {shown} is no schema registry with Confluent's API: {why}",
+        code="registry_address",
+    )
+
+
+def _refusal(body: bytes) -> tuple[int, str]:
+    try:
+        answer = json.loads(body)
+        return int(answer["error_code"]), str(answer.get("message", ""))[:300]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return 0, ""
+
+
+def _schema(answer: Any, schema_id: int | None = None) -> RegisteredSchema:
+    """Read an answer; a strange one is the registry's fault, not the record's."""
+    try:
+        kind = answer.get("schemaType") or "AVRO"
+        references = tuple(
+            Reference(str(r["name"]), str(r["subject"]), int(r["version"]))
+            for r in answer.get("references") or ()
+        )
+        text, told, version = answer["schema"], answer.get("id"), answer.get("version")
+    except (AttributeError, KeyError, TypeError, ValueError):
+        text = None
+    if type(text) is not str:
+        raise RetriableError(
+            "the schema registry's answer holds no schema", code="registry_unavailable"
+        )
+    return RegisteredSchema(
+        kind,
+        text,
+        references,
+        schema_id if schema_id is not None else (told if type(told) is int else None),
+        version if type(version) is int else None,
+    )
+
+
+@lru_cache(maxsize=_CLIENTS_KEPT)
+def _shared(options: tuple[tuple[str, str], ...]) -> SchemaRegistry:
+    return SchemaRegistry(dict(options))
+
+
+def schema_registry(options: Mapping[str, str]) -> SchemaRegistry:
+    """The registry of a converter's options; one per process for equal options.
+
+    Raises:
+        ConfigError: as ``SchemaRegistry``.
+    """
+    return _shared(tuple(sorted(options.items())))

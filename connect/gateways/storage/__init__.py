@@ -1,0 +1,1 @@
+"""Object stores and files, opened with what the configuration allows."""

@@ -1,0 +1,76 @@
+"""PyIceberg's ``FileIO`` that opens allowed places only, with the credentials it was given.
+
+Rules of this file:
+- Every location is judged when it is opened: metadata of a table, which its owner writes, names
+  files anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyiceberg.io import FileIO, InputFile, OutputFile
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+from pyiceberg.table import Table
+
+from connect.config.local_paths import TABLE_PATHS
+from connect.errors import ConfigError
+from connect.gateways.reach import reach
+from connect.gateways.storage.object_store import check_storage, own_credentials, storage_properties
+
+
+class GuardedFileIO(PyArrowFileIO):
+    """Reads and writes below allowed roots and at allowed hosts."""
+
+    def __init__(self, properties: Any) -> None:
+        super().__init__(own_credentials(properties))
+
+    def new_input(self, location: str) -> PyArrowFile:
+        """Open a file to read; raises ``ConfigError`` where it may not be."""
+        check_storage(self.properties, location)
+        return super().new_input(location)
+
+    def new_output(self, location: str) -> PyArrowFile:
+        """Open a file to write; raises ``ConfigError`` where it may not be."""
+        check_storage(self.properties, location)
+        return super().new_output(location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Delete a file; raises ``ConfigError`` where it may not be."""
+        place = location if isinstance(location, str) else location.location
+        check_storage(self.properties, place)
+        super().delete(place)
+
+
+def guarded(io: FileIO) -> FileIO:
+    """The same with every location judged.
+
+    Raises:
+        ConfigError: another kind of client, whose locations cannot be judged, where the API has
+            users.
+    """
+    if not isinstance(io, PyArrowFileIO):
+        if not reach().is_guarded:
+            return io
+        raise ConfigError(
+            f"files cannot be opened with {type(io).__name__}: only PyArrow's client is supported",
+            code="storage_client",
+        )
+    return GuardedFileIO(io.properties)
+
+
+def table_storage(table: Table, write_properties: Mapping[str, str]) -> dict[str, str]:
+    """``storage_properties`` of a table, after its places were judged.
+
+    Args:
+        table: as the catalog gave it.
+        write_properties: the connector's own, over the table's.
+
+    Raises:
+        ConfigError: as ``check_storage``.
+    """
+    given = {**table.properties, **write_properties}
+    for place in (table.location(), *filter(None, map(given.get, TABLE_PATHS))):
+        check_storage(table.io.properties, place)
+    return storage_properties(table.io.properties)

@@ -1,0 +1,73 @@
+"""Parquet files that are no table: found by their path, read whole.
+
+Apart from ``storage``, which every process needs: this takes pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyarrow.dataset import dataset
+from pyarrow.fs import FileSelector, FileType
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from connect.errors import ConfigError
+from connect.gateways.storage.guarded_io import GuardedFileIO
+from connect.gateways.storage.object_store import check_storage, storage_errors
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetFiles:
+    """Parquet files of one folder, as they were found.
+
+    Attributes:
+        filesystem: where they are.
+        files: path, bytes and time of change (nanoseconds since 1970) of each, by path.
+    """
+
+    filesystem: Any
+    files: tuple[tuple[str, int, int | None], ...]
+
+    def read(self) -> Any:
+        """All of them as one ``pyarrow.Table``.
+
+        Raises:
+            ConfigError: one is no Parquet file, or they have no schema in common.
+            RetriableError: ``storage_unavailable``.
+        """
+        paths = [path for path, _, _ in self.files]
+        with storage_errors(f"reading {len(paths)} Parquet files"):
+            try:
+                return dataset(paths, filesystem=self.filesystem, format="parquet").to_table()
+            except pa.ArrowException as error:  # its text may quote what is in the files
+                kind = type(error).__name__
+                raise ConfigError(f"the Parquet files cannot be read: {kind}") from None
+
+
+def parquet_files(properties: Mapping[str, str], location: str) -> ParquetFiles:
+    """Look at a Parquet file, or at those below a folder; names in ``_`` or ``.`` are left out.
+
+    Raises:
+        ConfigError: nothing is there.
+        RetriableError: ``storage_unavailable``.
+    """
+    scheme, host, path = PyArrowFileIO.parse_location(location, dict(properties))
+    check_storage(properties, location)
+    with storage_errors(f"looking at {location}"):
+        found = GuardedFileIO(dict(properties)).fs_by_scheme(scheme, host)
+        told = found.get_file_info(path)
+        if told.type == FileType.Directory:
+            inside = found.get_file_info(FileSelector(path, recursive=True))
+        else:
+            inside = [told]
+    files = tuple(
+        (info.path, info.size, info.mtime_ns)
+        for info in sorted(inside, key=lambda info: str(info.path))
+        if info.type == FileType.File and info.base_name[0] not in "_."
+    )
+    if not files:
+        raise ConfigError(f"there are no Parquet files at {location}")
+    return ParquetFiles(found, files)

@@ -1,0 +1,1 @@
+"""Pages and schemas of ``docs`` that are written from declarations."""

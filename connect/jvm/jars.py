@@ -1,0 +1,363 @@
+"""Named groups of jars, resolved once, checked against ``jars.lock``, kept in a per-user cache.
+
+Rules of this file:
+- Ivy, which ships in pyspark, does the resolving. Its Maven 2 resolver knows the central
+  repository by itself, so no repository address is written anywhere; a site that has a mirror
+  gives it in ``ICEFLOE_MAVEN_REPOSITORY``.
+- No jar is used whose SHA-256 is not in ``jars.lock``.
+- A group's folder appears complete, by one rename, or not at all. Its name holds the hash of its
+  lock entry, so a changed lock never meets an old folder.
+
+``python -m connect.jvm.jars resolve [GROUP...]`` fills the cache,
+``python -m connect.jvm.jars lock [GROUP...]`` writes the lock file anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from connect.errors import ConfigError, IcefloeError, RetriableError
+from connect.jvm.java import find_java
+
+LOCK_FILE = Path(__file__).with_name("jars.lock")
+RESOLVE_TIMEOUT_S = 900
+_CLASSIFIER_NAMESPACE = "http://ant.apache.org/ivy/maven"  # a name, never fetched
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What Ivy is asked for.
+
+    ``coordinates`` are ``organisation:module:version[:classifier]``; ``overrides`` force the
+    version of a transitive dependency; ``excludes`` are ``organisation:module``;
+    ``beside_pyspark`` drops what pyspark's own jars folder already holds.
+    """
+
+    coordinates: tuple[str, ...]
+    overrides: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+    beside_pyspark: bool = False
+
+
+GROUPS: Mapping[str, Group] = {
+    "kafka": Group(
+        (
+            "org.apache.kafka:kafka_2.13:4.3.1",
+            "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",  # else the broker logs nothing
+        )
+    ),
+    "spark-kafka": Group(
+        ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3",),
+        # 4.1.3 of the token provider was never published; nothing of it runs without delegation
+        overrides=("org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.1.0-preview1",),
+        beside_pyspark=True,
+    ),
+    "iceberg-spark": Group(
+        ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",), beside_pyspark=True
+    ),
+    # what follows is for tests only
+    "iceberg-rest": Group(
+        (
+            "org.apache.iceberg:iceberg-open-api:1.11.0:test-fixtures",
+            "org.apache.iceberg:iceberg-core:1.11.0",
+            "org.apache.iceberg:iceberg-core:1.11.0:tests",
+            "org.xerial:sqlite-jdbc:3.50.3.0",
+            "org.eclipse.jetty.ee10:jetty-ee10-servlet:12.1.4",
+            "org.eclipse.jetty.compression:jetty-compression-server:12.1.4",
+            "org.eclipse.jetty.compression:jetty-compression-gzip:12.1.4",
+            "org.apache.hadoop:hadoop-client-api:3.4.2",
+            "org.apache.hadoop:hadoop-client-runtime:3.4.2",
+            "commons-logging:commons-logging:1.3.5",
+            "org.slf4j:slf4j-simple:2.0.16",
+        )
+    ),
+    "iceberg-events": Group(
+        (
+            "org.apache.iceberg:iceberg-kafka-connect-events:1.12.0",
+            "org.apache.iceberg:iceberg-core:1.12.0",
+            "org.slf4j:slf4j-simple:2.0.16",
+        )
+    ),
+    # for measuring against the Java sink
+    "java-connect": Group(
+        (
+            "org.apache.kafka:connect-runtime:4.3.1",
+            "org.apache.kafka:connect-json:4.3.1",
+            "org.apache.kafka:connect-transforms:4.3.1",
+            "org.apache.logging.log4j:log4j-slf4j-impl:2.25.1",
+            "org.apache.logging.log4j:log4j-core:2.25.1",
+            "org.apache.logging.log4j:log4j-1.2-api:2.25.1",
+        )
+    ),
+    "java-sink": Group(
+        (
+            "org.apache.iceberg:iceberg-kafka-connect:1.12.0",
+            "org.apache.iceberg:iceberg-kafka-connect-transforms:1.12.0",
+            "org.apache.iceberg:iceberg-core:1.12.0",
+            "org.apache.iceberg:iceberg-data:1.12.0",
+            "org.apache.iceberg:iceberg-parquet:1.12.0",
+            "org.apache.hadoop:hadoop-client-api:3.4.2",
+            "org.apache.hadoop:hadoop-client-runtime:3.4.2",
+        )
+    ),
+    # Avro for Kafka Connect: Confluent's converter is not in the central repository
+    "java-avro": Group(
+        (
+            "io.apicurio:apicurio-registry-utils-converter:2.6.13.Final",
+            "io.apicurio:apicurio-registry-serdes-avro-serde:2.6.13.Final",
+            "io.apicurio:apicurio-registry-client:2.6.13.Final",
+        ),
+        excludes=(
+            "org.apache.kafka:connect-api",
+            "org.apache.kafka:connect-json",
+            "org.apache.kafka:kafka-clients",
+        ),
+    ),
+}
+ON_DEMAND = frozenset({"java-connect", "java-sink", "java-avro"})
+"""Groups that nothing but their user resolves: large, and of no use without the Java sink."""
+
+
+def cache_dir(environ: Mapping[str, str] | None = None) -> Path:
+    """The per-user cache: ``ICEFLOE_CACHE_DIR``, else ``icefloe`` in the user's cache folder."""
+    env = os.environ if environ is None else environ
+    own = env.get("ICEFLOE_CACHE_DIR")
+    if own:
+        return Path(own)
+    return Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "icefloe"
+
+
+def pyspark_jars_dir() -> Path:
+    """The jars folder of the installed pyspark, found without importing it.
+
+    Raises:
+        ConfigError: ``pyspark_missing``.
+    """
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ConfigError("pyspark is not installed in this environment", code="pyspark_missing")
+    return Path(spec.origin).parent / "jars"
+
+
+def resolve(name: str, *, cache: Path | None = None) -> list[Path]:
+    """Return the jars of a group, downloading what the cache lacks; a no-op when complete.
+
+    Safe to call from several processes at once.
+
+    Args:
+        name: a key of ``GROUPS``.
+        cache: the cache folder; ``cache_dir()`` if None.
+
+    Raises:
+        ConfigError: ``jars_unknown`` (no such group or no lock entry), ``jars_mismatch`` (a jar
+            is not what the lock says), ``java_missing``, ``java_too_old``.
+        RetriableError: ``jars_unavailable``: Ivy could not get them; its words are in the message.
+    """
+    locked = read_lock().get(name)
+    if locked is None:
+        raise ConfigError(f"no jar group {name!r} in {LOCK_FILE.name}", code="jars_unknown")
+    cache = cache or cache_dir()
+    identity = hashlib.sha256(json.dumps(locked, sort_keys=True).encode()).hexdigest()[:16]
+    folder = cache / "jars" / f"{name}-{identity}"
+    paths = [folder / jar for jar in sorted(locked)]
+    if not _is_complete(paths):
+        with _exclusive(cache):
+            if not _is_complete(paths):  # another process may have been faster
+                _install(name, locked, folder, cache)
+    return paths
+
+
+def class_path(name: str, *, cache: Path | None = None) -> str:
+    """The group as the value of ``java -cp``; errors as ``resolve``."""
+    return os.pathsep.join(str(jar) for jar in resolve(name, cache=cache))
+
+
+def read_lock(path: Path = LOCK_FILE) -> dict[str, dict[str, str]]:
+    """The lock file: group name -> jar name -> SHA-256 in hex."""
+    if not path.exists():
+        return {}
+    content: dict[str, dict[str, str]] = json.loads(path.read_text("utf-8"))
+    return content
+
+
+def write_lock(names: Sequence[str], *, cache: Path | None = None, path: Path = LOCK_FILE) -> None:
+    """Resolve groups and write what came into the lock file, keeping other groups' entries."""
+    cache = cache or cache_dir()
+    locks = {name: jars for name, jars in read_lock(path).items() if name in GROUPS}
+    for name in names:
+        with _exclusive(cache), tempfile.TemporaryDirectory(prefix="icefloe-jars-") as scratch:
+            found = _retrieve(GROUPS[name], Path(scratch), cache)
+            locks[name] = {jar.name: _sha256(jar) for jar in found}
+    path.write_text(json.dumps(locks, indent=1, sort_keys=True) + "\n", "utf-8")
+
+
+def _is_complete(paths: Sequence[Path]) -> bool:
+    return all(path.is_file() for path in paths)
+
+
+def _install(name: str, locked: Mapping[str, str], folder: Path, cache: Path) -> None:
+    """Resolve into a scratch folder beside the target, check every jar, rename."""
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=folder.parent) as scratch:
+        found = _retrieve(GROUPS[name], Path(scratch), cache)
+        actual = {jar.name: _sha256(jar) for jar in found}
+        if actual != locked:
+            wrong = sorted(jar for jar in {*actual, *locked} if actual.get(jar) != locked.get(jar))
+            raise ConfigError(
+                f"jar group {name!r} is not what {LOCK_FILE.name} says: {', '.join(wrong)}; "
+                "do not use it; if the change is wanted, write the lock anew",
+                code="jars_mismatch",
+            )
+        complete = Path(scratch, "complete")
+        complete.mkdir()
+        for jar in found:
+            jar.rename(complete / jar.name)
+        if folder.exists():  # jars were removed by hand: a rename cannot replace a full folder
+            shutil.rmtree(folder)
+        complete.rename(folder)
+
+
+def _retrieve(group: Group, scratch: Path, cache: Path) -> list[Path]:
+    """Run Ivy; the jars lie in ``scratch/out``."""
+    settings, module, out = scratch / "ivysettings.xml", scratch / "ivy.xml", scratch / "out"
+    module.write_text(_module_xml(group), "utf-8")
+    settings.write_text(_settings_xml(cache / "ivy"), "utf-8")
+    provided = pyspark_jars_dir()
+    ivy = [*provided.glob("ivy-*.jar"), *provided.glob("commons-cli-*.jar")]
+    command: list[str | Path] = [
+        *(find_java(), "-Xshare:auto", "-XX:TieredStopAtLevel=1"),
+        *("-cp", os.pathsep.join(str(jar) for jar in ivy), "org.apache.ivy.Main", "-warn"),
+        *("-settings", settings, "-ivy", module, "-confs", "default", "-types", "jar", "bundle"),
+        *("-retrieve", f"{out}/[artifact]-[revision](-[classifier]).[ext]"),
+    ]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=RESOLVE_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RetriableError(
+            f"resolving jars took longer than {RESOLVE_TIMEOUT_S} s", code="jars_unavailable"
+        ) from error
+    if done.returncode or not out.is_dir():
+        words = (done.stdout[-3000:] + done.stderr[-1000:]).strip()
+        raise RetriableError(
+            f"Ivy could not get {', '.join(group.coordinates)}: {words}", code="jars_unavailable"
+        )
+    found = sorted(out.iterdir())
+    if group.beside_pyspark:
+        there = {_artifact(jar.name) for jar in provided.glob("*.jar")}
+        found = [jar for jar in found if _artifact(jar.name) not in there]
+    return found
+
+
+def _artifact(file_name: str) -> str:
+    """``commons-pool2-2.12.1.jar`` -> ``commons-pool2``: pyspark's version wins over ours."""
+    parts = file_name.removesuffix(".jar").split("-")
+    named = [part for i, part in enumerate(parts) if i == 0 or not part[:1].isdigit()]
+    return "-".join(named)
+
+
+def _module_xml(group: Group) -> str:
+    """The Ivy module that depends on the group's coordinates."""
+    lines = [
+        f'<ivy-module version="2.0" xmlns:m={quoteattr(_CLASSIFIER_NAMESPACE)}>',
+        '<info organisation="local" module="resolve"/>',
+        '<configurations><conf name="default"/></configurations><dependencies>',
+    ]
+    classifiers: dict[str, list[str]] = {}
+    for coordinate in group.coordinates:
+        organisation, module, revision, *classifier = coordinate.split(":")
+        base = f"{organisation}:{module}:{revision}"
+        classifiers.setdefault(base, []).extend(classifier or [""])
+    for base, wanted in classifiers.items():
+        organisation, module, revision = (quoteattr(part) for part in base.split(":"))
+        artifacts = "".join(
+            f'<artifact name={module} type="jar" ext="jar"'
+            + (f" m:classifier={quoteattr(classifier)}/>" if classifier else "/>")
+            for classifier in wanted
+            if wanted != [""]
+        )
+        lines.append(
+            f"<dependency org={organisation} name={module} rev={revision} "
+            f'conf="default->default">{artifacts}</dependency>'
+        )
+    for exclude in group.excludes:
+        organisation, module = (quoteattr(part) for part in exclude.split(":"))
+        lines.append(f"<exclude org={organisation} module={module}/>")
+    for override in group.overrides:
+        organisation, module, revision = (quoteattr(part) for part in override.split(":"))
+        lines.append(
+            f'<override org={organisation} module={module} matcher="exact" rev={revision}/>'
+        )
+    return "".join([*lines, "</dependencies></ivy-module>"])
+
+
+def _settings_xml(ivy_cache: Path) -> str:
+    """Ivy's settings; without a root its Maven 2 resolver uses the central repository."""
+    mirror = os.environ.get("ICEFLOE_MAVEN_REPOSITORY")
+    root = f"root={quoteattr(mirror)} " if mirror else ""
+    return (
+        '<ivysettings><settings defaultResolver="main"/>'
+        f"<caches defaultCacheDir={quoteattr(str(ivy_cache))}/>"
+        f'<resolvers><ibiblio name="main" m2compatible="true" {root}useMavenMetadata="false"/>'
+        "</resolvers></ivysettings>"
+    )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def _exclusive(cache: Path) -> Iterator[None]:
+    """One resolving process per cache: Ivy's cache is not safe for two."""
+    try:
+        (cache / "jars").mkdir(parents=True, exist_ok=True)
+        file = (cache / "jars" / ".lock").open("w")
+    except OSError as error:
+        raise ConfigError(
+            f"the cache folder {cache} cannot be written ({error.strerror}); "
+            "set ICEFLOE_CACHE_DIR to one that can",
+            code="cache_unwritable",
+        ) from error
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def main(arguments: Sequence[str]) -> int:
+    """``resolve [GROUP...]`` or ``lock [GROUP...]``.
+
+    When none is named, ``lock`` takes all groups and ``resolve`` all but those on demand.
+    """
+    if not arguments or arguments[0] not in {"resolve", "lock"}:
+        print(__doc__)  # noqa: T201 - a command line
+        return 2
+    names = list(arguments[1:])
+    try:
+        if arguments[0] == "lock":
+            write_lock(names or list(GROUPS))
+        else:
+            for name in names or [name for name in GROUPS if name not in ON_DEMAND]:
+                print(f"{name}: {len(resolve(name))} jars")  # noqa: T201 - a command line
+    except IcefloeError as error:
+        print(f"jars: {error}", file=sys.stderr)  # noqa: T201 - a command line
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Metrics of every process: the catalogue, and what counts and exposes them."""

@@ -1,0 +1,255 @@
+"""Every metric of every process, declared once; ``process_metrics`` counts and exposes them.
+
+Rules of this file:
+- Label values are names of connectors, tables and topics, task numbers and bounded codes; never
+  record content.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+PREFIX: Final = "icefloe_"
+
+Kind: TypeAlias = Literal["counter", "gauge"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One declared metric; exposed as ``icefloe_<name>``, counters with ``_total`` behind."""
+
+    name: str
+    kind: Kind
+    unit: str
+    labels: tuple[str, ...]
+    doc: str
+
+    @property
+    def exposed_name(self) -> str:
+        """The name under which Prometheus sees it."""
+        return f"{PREFIX}{self.name}{'_total' if self.kind == 'counter' else ''}"
+
+
+_CONNECTOR = ("connector",)
+_TASK = ("connector", "task")
+_TABLE = ("connector", "table")
+
+CATALOGUE: tuple[Metric, ...] = (
+    # worker
+    Metric("records_read", "counter", "records", _TASK, "Source records read."),
+    Metric("records_written", "counter", "records", _TASK, "Records in data files."),
+    Metric("records_dropped", "counter", "records", _TASK, "Records filtered or without a route."),
+    Metric(
+        "records_dead_lettered", "counter", "records", _TASK, "Records given to the dead letters."
+    ),
+    Metric(
+        "records_future",
+        "counter",
+        "records",
+        _TASK,
+        "Records whose timestamp is ahead of the clock by more than "
+        "iceberg.control.vtts.future-max-ms: they are written and do not move the VTTS.",
+    ),
+    Metric(
+        "late_records",
+        "counter",
+        "records",
+        _TASK,
+        "Records whose timestamp is at or below the last VTTS that the task has seen: they are "
+        "written, and the VTTS was claimed without them.",
+    ),
+    Metric("files_written", "counter", "files", _TASK, "Data and delete files written."),
+    Metric("bytes_written", "counter", "bytes", _TASK, "Size of the files written."),
+    Metric("batches", "counter", "batches", _TASK, "Micro-batches run."),
+    Metric("batch_duration_ms", "gauge", "ms", _TASK, "Duration of the last micro-batch."),
+    Metric("announcements", "counter", "transactions", _TASK, "Answers announced to rounds."),
+    Metric(
+        "task_retries", "counter", "restarts", _TASK, "Times a task started over after an error."
+    ),
+    Metric("lag_records", "gauge", "records", _TASK, "Source records not yet in files."),
+    Metric(
+        "rounds_uncommitted", "gauge", "rounds", _TASK, "Rounds announced, not known committed."
+    ),
+    Metric("held_back", "gauge", "0 or 1", _TASK, "1 while back-pressure stops reading."),
+    Metric(
+        "lso_stalled",
+        "gauge",
+        "partitions",
+        _TASK,
+        "Source partitions that an open transaction of somebody else holds back.",
+    ),
+    Metric("partitions", "gauge", "partitions", _TASK, "Source partitions of the task."),
+    Metric(
+        "batch_duration_avg_ms",
+        "gauge",
+        "ms",
+        _TASK,
+        "Average of the micro-batches of a minute.",
+    ),
+    Metric("batch_duration_max_ms", "gauge", "ms", _TASK, "The longest of them."),
+    Metric("batch_records_avg", "gauge", "records", _TASK, "Their records, on average."),
+    Metric("batch_records_max", "gauge", "records", _TASK, "Records of the largest of them."),
+    Metric(
+        "announcement_duration_avg_ms",
+        "gauge",
+        "ms",
+        _TASK,
+        "Average of the announcements of the last minute: each commits source offsets.",
+    ),
+    Metric("announcement_duration_max_ms", "gauge", "ms", _TASK, "The longest of them."),
+    Metric(
+        "records_pending", "gauge", "records", _TASK, "Records in files that are not announced yet."
+    ),
+    Metric("records_pending_avg", "gauge", "records", _TASK, "The same, average of a minute."),
+    Metric("records_pending_max", "gauge", "records", _TASK, "The same, most of a minute."),
+    Metric(
+        "records_pending_partition_max",
+        "gauge",
+        "records",
+        _TASK,
+        "Offsets read and not announced yet, of the partition with the most.",
+    ),
+    Metric(
+        "record_errors",
+        "counter",
+        "records",
+        _TASK,
+        "Records that could not be handled: dead letters, and the one that ended the task.",
+    ),
+    Metric(
+        "record_errors_logged",
+        "counter",
+        "records",
+        _TASK,
+        "Those of them in the log (errors.log.enable).",
+    ),
+    Metric(
+        "dead_letters_produced",
+        "counter",
+        "records",
+        _TASK,
+        "Records in the dead letter topic; none when the connector names no topic.",
+    ),
+    Metric(
+        "last_error_timestamp_ms",
+        "gauge",
+        "ms since 1970",
+        _TASK,
+        "When a record of the task could not be handled last; 0 for never.",
+    ),
+    # coordinator
+    Metric("rounds", "counter", "rounds", _CONNECTOR, "Rounds ended."),
+    Metric(
+        "rounds_partial", "counter", "rounds", _CONNECTOR, "Rounds ended by timeout, without VTTS."
+    ),
+    Metric("round_duration_ms", "gauge", "ms", _CONNECTOR, "Duration of the last round."),
+    Metric(
+        "table_commits",
+        "counter",
+        "commits",
+        ("connector", "table", "outcome"),
+        "Table commits by outcome: committed, or the error's code.",
+    ),
+    Metric("commit_duration_ms", "gauge", "ms", _TABLE, "Duration of the table's last commit."),
+    Metric("records_committed", "counter", "records", _TABLE, "Records committed."),
+    Metric("files_committed", "counter", "files", _TABLE, "Files committed."),
+    Metric(
+        "announcements_bytes",
+        "gauge",
+        "bytes",
+        _CONNECTOR,
+        "Announcements that are in no table yet, as they are in the control topic.",
+    ),
+    Metric(
+        "records_uncommitted", "gauge", "records", _CONNECTOR, "Records in files, not committed."
+    ),
+    Metric(
+        "valid_through_timestamp_seconds",
+        "gauge",
+        "seconds since 1970",
+        _CONNECTOR,
+        "Valid-through timestamp of the last full commit.",
+    ),
+    Metric(
+        "valid_through_age_seconds",
+        "gauge",
+        "seconds",
+        _CONNECTOR,
+        "Age of the valid-through timestamp, worked out by the node when asked.",
+    ),
+    Metric(
+        "control_lso_stalled",
+        "gauge",
+        "partitions",
+        _CONNECTOR,
+        "Partitions of the control topic that an open transaction of somebody else holds back.",
+    ),
+    Metric(
+        "control_retention_left_seconds",
+        "gauge",
+        "seconds",
+        _CONNECTOR,
+        "Time until the control topic deletes the oldest announcement that is in no table; -1 "
+        "while there is none.",
+    ),
+    Metric("tables_failed", "gauge", "tables", _CONNECTOR, "Tables whose files wait for a commit."),
+    Metric("announcements_skipped", "counter", "announcements", _TABLE, "Skipped by an operator."),
+    Metric("files_skipped", "counter", "files", _TABLE, "Files in skipped announcements."),
+    Metric("records_skipped", "counter", "records", _TABLE, "Records in skipped announcements."),
+    Metric(
+        "control_events_malformed",
+        "counter",
+        "events",
+        _CONNECTOR,
+        "Control events not understood.",
+    ),
+    Metric(
+        "coordinator_restarts",
+        "counter",
+        "restarts",
+        ("connector", "code"),
+        "Times a coordinator started over, by the error's code.",
+    ),
+    # node
+    Metric("connectors", "gauge", "connectors", ("state",), "Connectors by state."),
+    Metric("tasks", "gauge", "tasks", ("state",), "Tasks by state."),
+    Metric(
+        "task_failures", "counter", "failures", ("connector", "code"), "Failures of tasks by code."
+    ),
+    Metric(
+        "task_restarts",
+        "counter",
+        "restarts",
+        _CONNECTOR,
+        "Failed tasks started again by the node.",
+    ),
+    Metric(
+        "coordinator_stalls",
+        "counter",
+        "restarts",
+        _CONNECTOR,
+        "Coordinators that the node started again because no round ended for several intervals.",
+    ),
+    Metric(
+        "inventory_differences",
+        "counter",
+        "units",
+        ("connector", "code"),
+        "Corrected differences between what the node believed and what a child process ran: "
+        "`missing` units were started again, `unexpected` ones were stopped.",
+    ),
+    Metric("layouts", "counter", "layouts", _CONNECTOR, "Layouts written."),
+    Metric(
+        "offsets_kept",
+        "counter",
+        "offsets",
+        _CONNECTOR,
+        "Committed offsets of failed, paused or stopped units that the leader stored again.",
+    ),
+    Metric("is_leader", "gauge", "boolean", (), "1 on the node that leads its cluster."),
+    Metric("cluster_nodes", "gauge", "nodes", (), "Nodes of the cluster, as the leader sees them."),
+    Metric("rebalances", "counter", "rebalances", (), "Work was spread anew by this leader."),
+    Metric("child_restarts", "counter", "restarts", ("process",), "Child processes started again."),
+    Metric("child_up", "gauge", "0 or 1", ("process",), "1 while the child process is ready."),
+)

@@ -1,0 +1,271 @@
+"""Metrics of every process: counted locally, told to the node, exposed there.
+
+Rules of this file:
+- A metric that is not in ``CATALOGUE`` cannot be counted; its labels are exactly those declared.
+  ``docs/reference/metrics.md`` is made from the catalogue (``metrics_docs``).
+- Labels hold no secret that the process has resolved, but for names of connectors and tasks.
+- A metric has at most ``SERIES_MAX`` label sets: what is beyond is counted under ``other``, so a
+  route to ten thousand tables does not drown the exposition.
+- Children send absolute values; the node exposes what it heard last. A child that starts again
+  counts from zero, which Prometheus understands as a reset.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, Final, TypeAlias
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from connect.errors import InvariantViolation
+from connect.metrics.metric_catalogue import CATALOGUE, PREFIX, Kind, Metric
+from connect.processes.ipc import Channel
+from connect.redaction.secret_values import KNOWN
+
+SERIES_MAX = 2_000
+REPORT_INTERVAL_S = 1.0
+SIGN_OF_LIFE_S = 5.0
+OTHER: Final = "other"
+_IDENTITIES: Final = frozenset({"connector", "task"})
+
+Sample: TypeAlias = tuple[str, dict[str, str], float]
+
+_BY_NAME: Final[Mapping[str, Metric]] = {metric.name: metric for metric in CATALOGUE}
+
+
+class Value:
+    """One metric with its labels."""
+
+    __slots__ = ("_key", "_registry")
+
+    def __init__(self, registry: Registry, key: tuple[str, tuple[str, ...]]) -> None:
+        self._registry = registry
+        self._key = key
+
+    def inc(self, amount: float = 1) -> None:
+        """Add to it."""
+        self._registry.add(self._key, amount)
+
+    def set(self, value: float) -> None:
+        """Set it; for counters whose total is kept elsewhere too."""
+        self._registry.put(self._key, value)
+
+
+class Registry:
+    """The values of one process. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values: dict[tuple[str, tuple[str, ...]], float] = {}
+        self._series: dict[str, int] = {}
+        self._version = 0
+
+    def value(self, kind: Kind, name: str, labels: Mapping[str, object]) -> Value:
+        """The metric with these labels.
+
+        Raises:
+            InvariantViolation: not declared so.
+        """
+        metric = _BY_NAME.get(name)
+        if metric is None or metric.kind != kind or set(labels) != set(metric.labels):
+            raise InvariantViolation(f"no {kind} {name} with labels {sorted(labels)} is declared")
+        key = (name, tuple(_text(label, labels[label]) for label in metric.labels))
+        with self._lock:
+            if key not in self._values:
+                if self._series.get(name, 0) >= SERIES_MAX:
+                    key = (name, tuple(OTHER for _ in metric.labels))
+                else:
+                    self._series[name] = self._series.get(name, 0) + 1
+                self._values.setdefault(key, 0)
+        return Value(self, key)
+
+    def add(self, key: tuple[str, tuple[str, ...]], amount: float) -> None:
+        """Add to a value."""
+        with self._lock:
+            self._values[key] = self._values.get(key, 0) + amount
+            self._version += 1
+
+    def put(self, key: tuple[str, tuple[str, ...]], value: float) -> None:
+        """Set a value."""
+        with self._lock:
+            if self._values.get(key) != value:
+                self._values[key] = value
+                self._version += 1
+
+    def forget(self, **labels: object) -> None:
+        """Drop every value that has all these labels, e.g. of a connector that is gone."""
+        wanted = {label: _text(label, value) for label, value in labels.items()}
+        with self._lock:
+            for key in list(self._values):
+                has = dict(zip(_BY_NAME[key[0]].labels, key[1], strict=True))
+                if wanted.items() <= has.items():
+                    del self._values[key]
+                    self._series[key[0]] = self._series.get(key[0], 1) - 1
+            self._version += 1
+
+    def snapshot(self) -> tuple[int, list[Sample]]:
+        """A version that rises with every change, and all values."""
+        with self._lock:
+            return self._version, [
+                (name, dict(zip(_BY_NAME[name].labels, values, strict=True)), number)
+                for (name, values), number in self._values.items()
+            ]
+
+
+def _text(label: str, value: object) -> str:
+    """A label's value without secrets; connectors and tasks are found by theirs."""
+    text = str(value)
+    return text if label in _IDENTITIES else KNOWN.mask(text)
+
+
+PROCESS = Registry()
+"""The registry of this process."""
+
+
+def counter(name: str, **labels: object) -> Value:
+    """A counter of this process."""
+    return PROCESS.value("counter", name, labels)
+
+
+def gauge(name: str, **labels: object) -> Value:
+    """A gauge of this process."""
+    return PROCESS.value("gauge", name, labels)
+
+
+def start_reporting(channel: Channel, registry: Registry = PROCESS) -> threading.Thread:
+    """Send the values over the pipe once a second when they have changed, until it ends.
+
+    Without a change they are sent now and then all the same, as a sign of life.
+    """
+
+    def run() -> None:
+        sent, quiet_s, pause = -1, 0.0, threading.Event()
+        while True:
+            version, samples = registry.snapshot()
+            if version != sent or quiet_s >= SIGN_OF_LIFE_S:
+                quiet_s = 0.0
+                if not channel.send({"event": "metrics", "samples": samples}):
+                    return
+            sent = version
+            pause.wait(REPORT_INTERVAL_S)
+            quiet_s += REPORT_INTERVAL_S
+
+    thread = threading.Thread(target=run, name="metrics", daemon=True)
+    thread.start()
+    return thread
+
+
+class Exposition(Collector):
+    """What the node exposes: its own values and what its children told last. Thread-safe.
+
+    Args:
+        now_ms: wall clock, for ages.
+        is_known: whether a connector still exists; values of others are left out.
+        is_here: whether a task of a connector, or (None) its coordinator, runs on this node; gauges
+            of others are left out, as a child goes on to tell what was so when it ran there.
+        registry: the node's own values.
+    """
+
+    def __init__(
+        self,
+        now_ms: Callable[[], int],
+        is_known: Callable[[str], bool] = lambda _: True,
+        registry: Registry = PROCESS,
+        is_here: Callable[[str, str | None], bool] = lambda *_: True,
+    ) -> None:
+        self._now_ms = now_ms
+        self._is_known = is_known
+        self._is_here = is_here
+        self._own = registry
+        self._lock = threading.Lock()
+        self._heard: dict[str, list[Sample]] = {}
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def heard(self, process: str, samples: Iterable[Any]) -> None:
+        """Take the absolute values a child sent; what is not declared is left out."""
+        kept: list[Sample] = [
+            (str(name), {str(k): str(v) for k, v in labels.items()}, float(number))
+            for name, labels, number in samples
+            if name in _BY_NAME and set(labels) == set(_BY_NAME[name].labels)
+        ]
+        with self._lock:
+            self._heard[process] = kept
+
+    def samples(self) -> list[Sample]:
+        """All values known to the node."""
+        with self._lock:
+            heard = [sample for samples in self._heard.values() for sample in samples]
+        is_known, is_here = cache(self._is_known), cache(self._is_here)
+
+        def is_shown(metric: str, connector: str, task: str | None) -> bool:
+            is_gauge = _BY_NAME[metric].kind == "gauge"
+            return is_known(connector) and (not is_gauge or is_here(connector, task))
+
+        merged: dict[tuple[str, tuple[str, ...]], Sample] = {}
+        for name, labels, number in [*self._own.snapshot()[1], *heard]:
+            if "connector" in labels and not is_shown(
+                name, labels["connector"], labels.get("task")
+            ):
+                continue
+            key = (name, tuple(labels.values()))
+            earlier = merged.get(key)
+            is_sum = earlier is not None and _BY_NAME[name].kind == "counter"
+            merged[key] = (name, labels, number + (earlier[2] if earlier and is_sum else 0))
+            if name == "valid_through_timestamp_seconds":
+                age = max(0.0, self._now_ms() / 1000 - number)
+                merged["valid_through_age_seconds", key[1]] = (
+                    "valid_through_age_seconds",
+                    labels,
+                    age,
+                )
+        return list(merged.values())
+
+    def total(self, name: str, **labels: str) -> float | None:
+        """Sum over all values of a metric that have these labels; None when there is none."""
+        found = [
+            number
+            for kind, has, number in self.samples()
+            if kind == name and labels.items() <= has.items()
+        ]
+        return sum(found) if found else None
+
+    def sums(self, names: Iterable[str]) -> dict[str, dict[str, float]]:
+        """Sums of these metrics, by connector and metric; none where there is no value."""
+        wanted = frozenset(names)
+        found: dict[str, dict[str, float]] = {}
+        for name, labels, number in self.samples():
+            if name in wanted:
+                of_connector = found.setdefault(labels["connector"], {})
+                of_connector[name] = of_connector.get(name, 0.0) + number
+        return found
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        """Metric families for prometheus_client."""
+        samples = self.samples()
+        for metric in CATALOGUE:
+            family: CounterMetricFamily | GaugeMetricFamily
+            if metric.kind == "counter":
+                family = CounterMetricFamily(
+                    PREFIX + metric.name, metric.doc, labels=list(metric.labels)
+                )
+            else:
+                family = GaugeMetricFamily(
+                    PREFIX + metric.name, metric.doc, labels=list(metric.labels)
+                )
+            for name, labels, number in samples:
+                if name == metric.name:
+                    family.add_metric([labels[label] for label in metric.labels], number)
+            yield family
+
+    def also(self, collector: Collector) -> None:
+        """Expose what another collector has, too."""
+        self._registry.register(collector)
+
+    def text(self) -> str:
+        """Prometheus' text format."""
+        return generate_latest(self._registry).decode()

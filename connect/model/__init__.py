@@ -1,0 +1,1 @@
+"""Values that every part passes on: records and layouts; no client, no configuration."""

@@ -1,0 +1,1 @@
+"""One node: herder, REST API, status page, metrics."""

@@ -1,0 +1,93 @@
+"""Which task of a connector reads which partitions: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from connect.config.connector import ConnectorConfig
+from connect.model.layout import Layout, TopicPartition, spread
+from connect.state.connector_state import ConnectorState
+from connect.state.topic_records import task_base_config
+
+
+def task_count(config: ConnectorConfig, *, nodes: int, partitions: int) -> int:
+    """``tasks.max`` is a maximum: one task per worker process by default, one at least."""
+    return max(1, min(config.tasks_max, config.tasks_per_worker * nodes, partitions))
+
+
+def layout_for(
+    config: ConnectorConfig,
+    partitions: list[TopicPartition],
+    *,
+    number: int,
+    nodes: int,
+    tasks_min: int = 0,
+) -> Layout:
+    """The layout these partitions get; without partitions one task that reads nothing.
+
+    ``tasks_min`` is what a layout keeps whose nodes have become fewer, as far as ``tasks.max`` and
+    its partitions allow.
+    """
+    count = task_count(config, nodes=nodes, partitions=len(partitions))
+    count = max(count, min(tasks_min, config.tasks_max, len(partitions)))
+    layout = spread(config.name, number, partitions, tasks=count)
+    return layout if layout.tasks else Layout(config.name, number, ((),))
+
+
+def with_deleted_topics(
+    config: ConnectorConfig, state: ConnectorState, partitions: list[TopicPartition]
+) -> list[TopicPartition]:
+    """Add the partitions of topics that the configuration names and the cluster no longer has.
+
+    Their tasks stop and say what is lost. Topics that a regex brought in come and go.
+    """
+    if state.layout is None or config.topics_regex is not None:
+        return partitions
+    there = {tp.topic for tp in partitions}
+    gone = {tp for tp in state.layout.partitions if tp.topic not in there}
+    return sorted({*partitions, *(tp for tp in gone if tp.topic in config.topics)})
+
+
+def next_layout(
+    state: ConnectorState,
+    config: ConnectorConfig,
+    partitions: list[TopicPartition],
+    *,
+    nodes: int,
+    may_shrink: bool = True,
+    above: int = 0,
+    topic_ids: Mapping[str, str] = MappingProxyType({}),
+) -> Layout | None:
+    """The layout to write, or None when the latest one is still right.
+
+    A changed configuration is a new layout too: tasks start from their stored configuration. So is
+    a layout whose number is not above ``above``, the newest of those announced that the config
+    topic does not know.
+    """
+    stored = [task_base_config(task) for task in state.task_configs]
+    is_configured_so = all(task == dict(config.raw) for task in stored)
+    has_kept = state.layout is not None and is_configured_so and not may_shrink
+    made = layout_for(
+        config,
+        partitions,
+        number=max(state.number_max, above) + 1,
+        nodes=nodes,
+        tasks_min=len(state.layout.tasks) if has_kept and state.layout else 0,
+    )
+    wanted = replace(
+        state.layout or made,
+        number=made.number,
+        tasks=made.tasks,
+        topic_ids=tuple(sorted(topic_ids.items())),
+    )
+    if (
+        state.layout is not None
+        and state.layout.number > above
+        and state.layout.tasks == wanted.tasks
+        and state.layout.topic_ids == wanted.topic_ids
+        and is_configured_so
+    ):
+        return None
+    return wanted

@@ -1,0 +1,243 @@
+"""Changes of source offsets by an operator: announced on the control topic, then stored.
+
+Rules of this file:
+- The coordinator checks that each announced range begins where the last one ended. A change of
+  offsets is announced first. A crash between the two steps does no harm: the announcement only
+  makes the coordinator take the next range as it comes.
+- The announcement is an event that Java's coordinator and tasks ignore, with a header of ours.
+- Offsets are stored in a transaction of ``<group.id>-<connector>-operator``. Every start of a
+  layout takes this id over before its tasks start, so a leader that was frozen cannot change
+  offsets of tasks that another leader started. Each change takes the id over, then writes to the
+  config topic, which refuses a node that leads no more, then changes the offsets.
+- Moving the offsets of a topic, or forgetting them, also takes the topic as it is now.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from connect.clock import Clock
+from connect.config.connector import ConnectorConfig
+from connect.errors import Fenced, RetriableError
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_clients import Message, TransactionalProducer
+from connect.model.layout import TopicPartition
+from connect.protocol.control_topic import OWN_PARTITION
+from connect.protocol.fencing import operator_transactional_id
+from connect.state.config_store import ConfigStore
+from connect.state.connector_state import ConnectorState
+from control_schemas.codec import encode
+from control_schemas.events import CommitComplete, Event, EventHeaders
+from control_schemas.headers import encode_headers
+
+
+class OffsetMoves:
+    """Moves of source offsets.
+
+    Args:
+        store: layouts, which hold the topics' identities.
+        admin: the cluster.
+        clock: event times and identities.
+        group_id: the node cluster's ``group.id``.
+        parsed: a connector's configuration.
+        producer_properties: of producers for a connector; None where its configuration is invalid.
+
+    Attributes:
+        changing: held while offsets of stopped connectors are changed, or stored again.
+    """
+
+    def __init__(
+        self,
+        store: ConfigStore,
+        admin: KafkaAdmin,
+        clock: Clock,
+        *,
+        group_id: str,
+        parsed: Callable[[ConnectorState], ConnectorConfig],
+        producer_properties: Callable[[ConnectorConfig | None], Mapping[str, str]],
+    ) -> None:
+        self._store = store
+        self._admin = admin
+        self._clock = clock
+        self._group_id = group_id
+        self.parsed = parsed
+        self.changing = threading.Lock()
+        self._producer_properties = producer_properties
+
+    def announce(
+        self,
+        state: ConnectorState,
+        partitions: Iterable[TopicPartition],
+        *,
+        after: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Announce that these partitions will be read from other offsets; none means all.
+
+        Args:
+            state: the connector.
+            partitions: which.
+            after: called when the operator's transactional id is taken over; its errors are raised.
+
+        Raises:
+            ConfigError: the configuration cannot be run.
+            RetriableError: the broker is away; nothing is announced.
+        """
+        config = self.parsed(state)
+        with self._operator(state.name, config) as transact:
+            after()
+            transact(self._events(config, partitions), "", {})
+
+    def announce_reset(self, state: ConnectorState) -> None:
+        """Announce that what was claimed of the VTTS is taken back.
+
+        Raises:
+            ConfigError: the configuration cannot be run.
+            RetriableError: the broker is away; nothing is announced.
+        """
+        config = self.parsed(state)
+        with self._operator(state.name, config) as transact:
+            transact(self._completion(config, EventHeaders(is_reset=True)), "", {})
+
+    def set(self, state: ConnectorState, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Announce a change of source offsets and store it, in one transaction.
+
+        Raises:
+            Fenced: another node leads.
+            RetriableError: ``group_in_use``; the broker is away.
+        """
+        config = self.parsed(state)
+        with self._operator(state.name, config) as transact:
+            floor = state.source_floor.without(offsets.keys())
+            self._store.put_source_floor(
+                state.name, replace(floor, offsets={**floor.offsets, **offsets})
+            )
+            self._admin.refuse_members(group)
+            transact(self._events(config, offsets), group, offsets)
+
+    def forget_all(self, state: ConnectorState, group: str) -> None:
+        """Forget every source offset of a group, after that is announced.
+
+        Raises:
+            Fenced: another node leads.
+            RetriableError: ``group_in_use``; the broker is away.
+        """
+        config = self.parsed(state)
+        with self._operator(state.name, config) as transact:
+            self._store.put_source_floor(
+                state.name, state.source_floor.without(state.source_floor.offsets.keys())
+            )
+            self._admin.refuse_members(group)
+            transact(self._events(config, ()), "", {})
+            self._admin.delete_group(group)
+
+    def forget_floor(self, state: ConnectorState, partitions: Iterable[TopicPartition]) -> None:
+        """Let these partitions start from ``auto.offset.reset`` when they have no offset.
+
+        Raises:
+            Fenced: another node leads.
+            RetriableError: the broker is away.
+        """
+        self._store.put_source_floor(state.name, state.source_floor.without(frozenset(partitions)))
+
+    def settle(self, state: ConnectorState, config: ConnectorConfig | None, group: str) -> None:
+        """Give a group the offsets that the store says it is to have, and no others.
+
+        Raises:
+            Fenced: another node leads.
+            RetriableError: ``group_in_use``; the broker is away. To be tried again before any
+                task starts.
+        """
+        pending = state.pending_offsets
+        if pending is None:
+            return
+        with self._operator(state.name, config) as transact:
+            self._store.put_offsets(state.name, pending)
+            self._admin.delete_group(group)
+            transact([], group, pending)
+        self._store.put_offsets(state.name, None)
+
+    def accept(self, state: ConnectorState, topics: Iterable[str] | None = None) -> None:
+        """Take these source topics as they are now (None: all); the connector must be stopped.
+
+        Raises:
+            RetriableError: the broker is away.
+        """
+        layout = state.layout
+        if layout is None:
+            return
+        known = dict(layout.topic_ids)
+        control = self.parsed(state).control_topic
+        chosen = [t for t in known if t != control and (topics is None or t in set(topics))]
+        now = self._admin.topic_ids(chosen)
+        kept = {t: i for t, i in known.items() if t not in chosen}
+        if {**kept, **now} == known:
+            return
+        ids = tuple(sorted({**kept, **now}.items()))
+        accepted = replace(layout, number=state.number_max + 1, tasks=(), topic_ids=ids)
+        self._store.put_layout(accepted, state.config or {})
+        self._store.put_ready(accepted)
+
+    @contextlib.contextmanager
+    def _operator(self, name: str, config: ConnectorConfig | None) -> Iterator[_Transact]:
+        """Take the operator's transactional id over; yield what sends events and offsets."""
+        producer = TransactionalProducer(
+            self._producer_properties(config), operator_transactional_id(self._group_id, name)
+        )
+
+        def transact(
+            events: list[Message], group: str, offsets: Mapping[TopicPartition, int]
+        ) -> None:
+            if events or offsets:
+                with _not_leadership(name):
+                    producer.transact(events, group_id=group or None, offsets=offsets)
+
+        try:
+            with _not_leadership(name):
+                producer.init()
+            yield transact
+        finally:
+            producer.close()
+
+    def _events(
+        self, config: ConnectorConfig, partitions: Iterable[TopicPartition]
+    ) -> list[Message]:
+        moved = tuple((tp.topic, tp.partition) for tp in sorted(partitions))
+        return self._completion(config, EventHeaders(moved=moved))
+
+    def _completion(self, config: ConnectorConfig, headers: EventHeaders) -> list[Message]:
+        if self._admin.topic_id(config.control_topic) is None:
+            return []
+        event = Event(
+            id=self._clock.new_uuid(),
+            timestamp_us=self._clock.now_ms() * 1000,
+            group_id=config.connect_group_id,
+            payload=CommitComplete(self._clock.new_uuid(), None),
+        )
+        return [
+            Message(
+                config.control_topic,
+                config.connect_group_id.encode(),
+                encode(event),
+                encode_headers(headers),
+                partition=OWN_PARTITION,
+            )
+        ]
+
+
+_Transact = Callable[[list[Message], str, Mapping[TopicPartition, int]], None]
+
+
+@contextlib.contextmanager
+def _not_leadership(name: str) -> Iterator[None]:
+    """Losing this id says nothing of who leads: the connector was started, or changed again."""
+    try:
+        yield
+    except Fenced as e:
+        raise RetriableError(
+            f"connector {name} was started or changed meanwhile; its source offsets are as that "
+            "left them",
+            code="offsets_contended",
+        ) from e

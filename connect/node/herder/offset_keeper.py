@@ -1,0 +1,211 @@
+"""Committed offsets of what does not run, stored again before the broker forgets them.
+
+Rules of this file:
+- A task that runs stores its own offsets. What a FAILED task, or a paused or stopped connector,
+  has committed is read and stored again by the leader, under the transactional id that alone may
+  write it. So no value is stored that a running task has passed.
+- Order: take the transactional id over, write to the config topic, check that the layout is still
+  the same, read the offsets, store them. Who starts a task after the check fences this producer;
+  who started one before it has written a layout, or the write is refused.
+- What is stored is what was read; only control offsets move, past events that nobody needs.
+- Partitions with an offset are written into the source floor: without an offset they never start
+  from ``auto.offset.reset`` again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from connect.clock import Clock
+from connect.config.connector import ConnectorConfig
+from connect.errors import ConfigError, Fenced, RetriableError
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_clients import LogReader, TransactionalProducer
+from connect.logs import logger
+from connect.metrics.process_metrics import counter
+from connect.model.layout import TopicPartition
+from connect.node.herder.offset_events import OffsetMoves
+from connect.protocol.control_topic import read_to_end
+from connect.protocol.fencing import (
+    coordinator_transactional_id,
+    operator_transactional_id,
+    task_transactional_id,
+)
+from connect.state.config_store import ConfigStore
+from connect.state.connector_state import ConnectorState
+from control_schemas.events import CommitComplete, CommitToTable, StartCommit
+
+_log = logger("herder")
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Offsets that one transactional id may write."""
+
+    transactional_id: str
+    group: str
+    partitions: Collection[TopicPartition]
+    is_control: bool = False
+
+
+class OffsetKeeper:
+    """Keeps the offsets of the cluster's connectors; used by the leader, one call at a time.
+
+    Args:
+        store: configurations, layouts and source floors.
+        admin: the cluster.
+        moves: changes of offsets; none is made while one is stored again.
+        clock: for bounded waits.
+        group_id: the node cluster's ``group.id``.
+        producer_properties: of producers for a connector.
+        failed_tasks: task ids of a connector whose last state is FAILED.
+    """
+
+    def __init__(
+        self,
+        store: ConfigStore,
+        admin: KafkaAdmin,
+        moves: OffsetMoves,
+        clock: Clock,
+        *,
+        group_id: str,
+        producer_properties: Callable[[ConnectorConfig | None], Mapping[str, str]],
+        failed_tasks: Callable[[str], Collection[int]],
+    ) -> None:
+        self._store = store
+        self._admin = admin
+        self._group_id = group_id
+        self._moves = moves
+        self._clock = clock
+        self._producer_properties = producer_properties
+        self._failed_tasks = failed_tasks
+        self._failed_before: dict[str, frozenset[int]] = {}
+
+    def keep(self) -> None:
+        """Note what is committed, and store again what nobody else stores.
+
+        Raises:
+            Fenced: another node leads.
+        """
+        for name in self._store.names():
+            try:
+                with self._moves.changing:
+                    self._keep(self._store.get(name))
+            except (ConfigError, RetriableError) as e:
+                _log.warning("offsets not stored again", connector=name, error=str(e))
+
+    def _keep(self, state: ConnectorState) -> None:
+        if state.layout is None or not state.is_ready or state.pending_offsets is not None:
+            return
+        config = self._moves.parsed(state)
+        overrides = (config.consumer_overrides, config.producer_overrides, config.kafka_overrides)
+        if any("bootstrap.servers" in one for one in overrides):
+            return  # its offsets are in another cluster
+        self.note(state, config, state.layout.partitions)
+        for held in self._held(state, config):
+            self._store_again(state, config, held)
+
+    def note(
+        self, state: ConnectorState, config: ConnectorConfig, partitions: Collection[TopicPartition]
+    ) -> None:
+        """Write which of these partitions, and of those known, have committed source offsets.
+
+        Raises:
+            Fenced: another node leads.
+            RetriableError: the broker is away.
+        """
+        floor = state.source_floor
+        known = {*floor.offsets, *partitions}
+        ids = self._admin.topic_ids({tp.topic for tp in known})
+        asked = [tp for tp in known if tp.topic in ids]
+        found = self._admin.committed(config.connect_group_id, asked)
+        seen = floor.seen({tp: at for tp, at in found.items() if at is not None}, ids)
+        if seen != floor and self._is_current(state):
+            self._store.put_source_floor(state.name, seen)
+
+    def _held(self, state: ConnectorState, config: ConnectorConfig) -> Iterator[_Held]:
+        assert state.layout is not None
+        name, group = state.name, config.connect_group_id
+        failed = frozenset(self._failed_tasks(name))
+        # a task that has just failed may be starting again
+        is_resting = state.target != "STARTED"
+        chosen = failed & self._failed_before.get(name, frozenset())
+        self._failed_before[name] = failed
+        for task, partitions in enumerate(state.layout.tasks):
+            if partitions and (is_resting or task in chosen):
+                yield _Held(task_transactional_id(self._group_id, name, task), group, partitions)
+        if not is_resting:
+            return
+        if not state.layout.tasks:
+            floor = self._store.get(name).source_floor
+            operator = operator_transactional_id(self._group_id, name)
+            yield _Held(operator, group, tuple(floor.offsets))
+        count = self._admin.topics().get(config.control_topic, 0)
+        control = tuple(TopicPartition(config.control_topic, number) for number in range(count))
+        coordinator = coordinator_transactional_id(
+            self._group_id, name, config.coordinator_transactional_prefix
+        )
+        yield _Held(coordinator, config.control_group_id, control, is_control=True)
+
+    def _store_again(self, state: ConnectorState, config: ConnectorConfig, held: _Held) -> None:
+        producer = TransactionalProducer(self._producer_properties(config), held.transactional_id)
+        try:
+            try:
+                producer.init()
+            except Fenced:
+                return  # it was started meanwhile
+            self._store.put_source_floor(state.name, self._store.get(state.name).source_floor)
+            if not self._is_current(state):
+                return
+            found = self._admin.committed(held.group, held.partitions)
+            offsets = {tp: at for tp, at in found.items() if at is not None}
+            if not offsets:
+                return
+            if held.is_control:
+                offsets = self._past_foreign_events(config, offsets)
+            self._admin.refuse_members(held.group)  # another sink uses it meanwhile
+            try:
+                producer.transact([], group_id=held.group, offsets=offsets)
+            except Fenced:
+                return
+            counter("offsets_kept", connector=state.name).inc(len(offsets))
+        finally:
+            producer.close()
+
+    def _past_foreign_events(
+        self, config: ConnectorConfig, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Control offsets moved behind events of other connectors, to the first announcement.
+
+        Connectors share a control topic: its retention must not pass the offset of one that is
+        paused. Nobody announces for it meanwhile.
+        """
+        marks = self._admin.watermarks(list(offsets))
+        if any(at < marks[tp][0] or at > marks[tp][1] for tp, at in offsets.items()):
+            return dict(offsets)  # its start names what is lost
+        moved = {tp: end for tp, (_, end) in marks.items()}
+        reader = LogReader(self._producer_properties(config))
+        try:
+            group = config.connect_group_id
+            for record in read_to_end(reader, offsets, moved, self._clock, holding=group.encode()):
+                tp = TopicPartition(config.control_topic, record.partition)
+                event = record.event
+                is_passed = event is not None and (
+                    event.group_id != group
+                    or isinstance(event.payload, StartCommit | CommitToTable | CommitComplete)
+                )
+                if not is_passed:
+                    moved[tp] = min(moved[tp], record.offset)
+        finally:
+            reader.close()
+        return moved
+
+    def _is_current(self, state: ConnectorState) -> bool:
+        now = self._store.get(state.name)
+        return (now.layout, now.ready, now.target, now.pending_offsets) == (
+            state.layout,
+            state.ready,
+            state.target,
+            state.pending_offsets,
+        )

@@ -1,0 +1,225 @@
+"""Compares what the node believes of its units with what its children report, and corrects it.
+
+Rules of this file:
+- A report counts only if its generation is that of the unit's last start and its sequence number
+  is above the last one of that generation. So reports may be late, repeated or out of order.
+- A child's inventory is the truth about that child. What it lacks has ended; what it has and the
+  node does not want is stopped.
+- A coordinator that makes no progress for too long is started again, each time after twice as long
+  as before until a round ends.
+- All methods run on the herder's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from connect.errors import Fenced
+from connect.logs import logger
+from connect.metrics.process_metrics import counter
+from connect.node.herder.child_assignments import Handover
+from connect.node.herder.units import Run, Unit
+
+REPORT_LATE_MS = 60_000  # a start that no inventory shows for so long was lost
+STALL_DOUBLINGS_MAX = 5
+ENDED = "ended_unasked"
+MISSING = "missing"
+STALLED = "no_rounds"
+
+_log = logger("herder")
+
+
+class Reconciliation:
+    """The units of this node's runs.
+
+    Args:
+        runs: by connector; changed by the herder only.
+        handover: this node's children.
+        restart: starts a unit that ran before.
+        on_changed: called with a run whose status may have changed.
+    """
+
+    def __init__(
+        self,
+        runs: Mapping[str, Run],
+        handover: Handover,
+        *,
+        restart: Callable[[Run, Unit], None],
+        on_changed: Callable[[Run], None],
+    ) -> None:
+        self._runs = runs
+        self._handover = handover
+        self._restart = restart
+        self._on_changed = on_changed
+
+    def restart_due(self, run: Run, now_ms: int) -> None:
+        """Start the units of a run again whose pause after a failure is over."""
+        for unit in run.units():
+            if unit.restart_at_ms is not None and unit.restart_at_ms <= now_ms:
+                counter("task_restarts", connector=run.name).inc()
+                self._restart(run, unit)
+                self._on_changed(run)
+
+    def on_state(self, child: str, report: Mapping[str, Any], now_ms: int) -> None:
+        """A unit reported its state."""
+        run, unit = self._unit_of(child, report)
+        if run is not None and unit is not None and _is_current(unit, report):
+            self._apply(run, unit, report, now_ms)
+
+    def on_inventory(self, child: str, inventory: Mapping[str, Any], now_ms: int) -> None:
+        """A child reported all that it runs."""
+        found: dict[int, Mapping[str, Any]] = {
+            item["generation"]: item for item in inventory["units"]
+        }
+        claimed = set()
+        for run in list(self._runs.values()):
+            for unit in run.units():
+                if unit.child != child or not unit.is_handed:
+                    continue
+                claimed.add(unit.generation)
+                if (item := found.get(unit.generation)) is not None:
+                    self._compare(run, unit, item, now_ms)
+                elif inventory["last_generation"] >= unit.generation or _is_late(unit, now_ms):
+                    self._miss(run, unit, now_ms)
+        for generation, item in found.items():
+            if generation not in claimed:
+                self._stop(child, item)
+
+    def child_is_ready(self, run: Run, unit: Unit) -> None:
+        """The child of a unit takes work."""
+        if run.is_busy:
+            run.is_dirty = True
+        elif run.layout is not None and unit.is_to_start:
+            self._handover.start(run, unit, is_again=unit.phase == "RESTARTING")
+
+    def child_is_gone(self, run: Run, unit: Unit) -> None:
+        """The child of a unit has ended."""
+        del run
+        with self._handover.lock:
+            unit.stopped.set()
+            if unit.is_handed and unit.phase not in {"STOPPING", "IDLE"}:
+                unit.to("RESTARTING")
+            unit.is_handed = False
+
+    def _unit_of(self, child: str, report: Mapping[str, Any]) -> tuple[Run | None, Unit | None]:
+        run, task = self._runs.get(report["connector"]), report.get("task")
+        if run is None:
+            return None, None
+        unit = run.tasks.get(task) if isinstance(task, int) else run.coordinator
+        return run, unit if unit is not None and unit.child == child else None
+
+    def _apply(self, run: Run, unit: Unit, report: Mapping[str, Any], now_ms: int) -> None:
+        state, has_ended = report["state"], bool(report["ended"])
+        with self._handover.lock:
+            unit.sequence = report["sequence"]
+            unit.has_ended = has_ended
+            if unit.phase in {"STOPPING", "IDLE"}:
+                if has_ended:
+                    unit.stopped.set()
+                return
+            if has_ended:
+                code = str(report.get("code") or (ENDED if state == "STOPPED" else "unexpected"))
+                trace = str(report.get("trace") or _ended_text(run, unit, code))
+                # the placement says that it runs here: the transactional id decides who writes
+                is_retriable = bool(report.get("retriable")) or code == Fenced.default_code
+                self._failed(run, unit, now_ms, code, trace, is_retriable=is_retriable)
+            elif state == "RUNNING":
+                unit.to("RUNNING")
+                unit.backoff.started(now_ms)
+            elif state == "FAILED":
+                code = str(report.get("code") or "unexpected")
+                unit.is_failing(code, str(report.get("trace") or code))
+                _count(run, unit, code)
+        self._on_changed(run)
+
+    def _compare(self, run: Run, unit: Unit, item: Mapping[str, Any], now_ms: int) -> None:
+        if _is_current(unit, item):
+            self._apply(run, unit, item, now_ms)
+        if unit.has_ended or item["ended"]:
+            return
+        if unit.phase == "STOPPING":
+            self._handover.stop_again(run, unit)
+        elif unit.task is None:
+            if run.layout is not None and item["layout"] != run.layout.number:
+                self._handover.tell_layout(run)
+            self._restart_if_stalled(run, unit, item, now_ms)
+
+    def _miss(self, run: Run, unit: Unit, now_ms: int) -> None:
+        if unit.has_ended:
+            return
+        with self._handover.lock:
+            unit.has_ended = True
+            unit.stopped.set()
+            if unit.phase in {"STOPPING", "IDLE"}:
+                return
+            counter("inventory_differences", connector=run.name, code=MISSING).inc()
+            text = f"{_name(run, unit)} does not run in its {unit.child} process; starting it again"
+            self._failed(run, unit, now_ms, MISSING, text, is_retriable=True)
+        self._on_changed(run)
+
+    def _stop(self, child: str, item: Mapping[str, Any]) -> None:
+        name, task, generation = item["connector"], item["task"], item["generation"]
+        if not item["ended"]:
+            counter("inventory_differences", connector=name, code="unexpected").inc()
+            _log.warning(
+                "stopping a unit that is not wanted",
+                connector=name,
+                task=task,
+                generation=generation,
+            )
+        self._handover.stop_generation(child, name, task, generation)
+
+    def _restart_if_stalled(
+        self, run: Run, unit: Unit, item: Mapping[str, Any], now_ms: int
+    ) -> None:
+        idle_ms = item.get("idle_ms", 0)
+        longest_ms = item.get("idle_ms_max", 0) << min(run.stalls, STALL_DOUBLINGS_MAX)
+        if idle_ms <= longest_ms:
+            return
+        run.stalls += 1
+        run.stall_text = (
+            f"{STALLED}: the coordinator of {run.name} made no progress for {idle_ms // 1000} s; "
+            f"it was started again, restart {run.stalls} since the last round"
+        )
+        counter("coordinator_stalls", connector=run.name).inc()
+        _log.error("coordinator is stalled", connector=run.name, idle_ms=idle_ms)
+        with self._handover.lock:
+            # the child ends this generation before it begins the next one
+            unit.has_ended = True
+            self._failed(run, unit, now_ms, STALLED, run.stall_text, is_retriable=True)
+        self._on_changed(run)
+
+    def _failed(
+        self, run: Run, unit: Unit, now_ms: int, code: str, trace: str, *, is_retriable: bool
+    ) -> None:
+        unit.failed(now_ms, code=code, trace=trace, is_retriable=is_retriable)
+        _count(run, unit, code)
+
+
+def _is_current(unit: Unit, report: Mapping[str, Any]) -> bool:
+    is_newer: bool = report["sequence"] > unit.sequence
+    return (
+        unit.is_handed
+        and not unit.has_ended
+        and report["generation"] == unit.generation
+        and is_newer
+    )
+
+
+def _is_late(unit: Unit, now_ms: int) -> bool:
+    return now_ms - unit.handed_at_ms >= REPORT_LATE_MS
+
+
+def _count(run: Run, unit: Unit, code: str) -> None:
+    counter("task_failures", connector=run.name, code=code).inc()
+    _log.warning("failed", connector=run.name, task=unit.task, code=code)
+
+
+def _ended_text(run: Run, unit: Unit, code: str) -> str:
+    return f"{code}: {_name(run, unit)} ended although nothing had asked it to; starting it again"
+
+
+def _name(run: Run, unit: Unit) -> str:
+    what = "the coordinator" if unit.task is None else f"task {unit.task}"
+    return f"{what} of {run.name}"

@@ -1,0 +1,1 @@
+"""Metrics that a node exposes beside its processes' own."""

@@ -1,0 +1,146 @@
+"""Who may call a path operation, decided before anything of the request's body is read.
+
+Rules of this file:
+- Every path operation has exactly one rule (``rule``, ``open_to_all``); ``ApiRoute`` refuses to be
+  made without one.
+- ``read`` looks, ``operate`` acts on what exists (pause, restart, offsets), ``admin`` changes what
+  exists and how it is set up. Validating a configuration is for ``admin``: it resolves secrets and
+  calls what the configuration names.
+- Without a users file nobody is asked who they are; the node then listens on loopback only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias, cast
+from urllib.parse import unquote
+
+from fastapi import Depends, Request
+
+from connect.errors import InvariantViolation
+from connect.node.rest.api_errors import ApiError
+from connect.node.rest.auth import EVERYBODY, Caller, Role
+from connect.node.rest.connections import source_of
+from connect.node.rest.limits import ORDINARY, SignIn, Turns
+
+Scope: TypeAlias = Literal["connector", "any", "node"]
+"""What a grant must cover: the connector of the path, any connector, or the whole node."""
+Answering: TypeAlias = Literal["this node", "leader", "coordinator"]
+
+CERTIFICATE: Final = "icefloe.certificate"  # in the ASGI scope: common name, checked by TLS
+FOR_CERTIFICATE: Final = "icefloe-for-certificate"
+"""Header by which a node that passes a request on names the caller's certificate."""
+CALLER: Final = "icefloe.caller"  # in the ASGI scope: who was admitted
+_PASSED_ON: Final = ("authorization", "accept", "content-type")
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What goes along when this node asks another one for a caller.
+
+    Attributes:
+        headers: the caller's.
+        certificate: the caller's, where they are known by nothing else.
+    """
+
+    headers: Mapping[str, str] = field(default_factory=dict)
+    certificate: str | None = None
+
+
+class Rule:
+    """The dependency by which a path operation says who may call it, and which node answers.
+
+    Args:
+        role: what a caller must be; None is open to all.
+        of: what the caller's grant must cover.
+        at: the node that answers.
+        turns: how many of these requests a caller may have at a time.
+    """
+
+    def __init__(self, role: Role | None, of: Scope, at: Answering, turns: Turns) -> None:
+        self.role = role
+        self.of = of
+        self.at = at
+        self.turns = turns
+
+    async def __call__(self, request: Request) -> Caller:
+        """Return the caller who was admitted before the body was read."""
+        found = request.scope.get(CALLER)
+        if found is None:
+            raise InvariantViolation(f"{request.url.path} was reached without a check of its rule")
+        return cast("Caller", found)
+
+    async def admit(self, request: Request) -> Caller:
+        """Find out who calls.
+
+        Raises:
+            ApiError: 401 unknown, 403 without the role, 429 after too many wrong passwords.
+        """
+        caller = await self._known(request)
+        request.scope[CALLER] = caller
+        return caller
+
+    async def _known(self, request: Request) -> Caller:
+        certificate = certificate_of(request)
+        sign_in: SignIn | None = request.app.state.sign_in
+        if sign_in is None or self.role is None:
+            return EVERYBODY
+        authorization = request.headers.get("authorization")
+        source = source_of(request.client.host) if request.client else ""
+        caller = await sign_in.caller(authorization, certificate, source)
+        if caller is None:
+            challenge = {"www-authenticate": sign_in.users.challenge}
+            raise ApiError(401, "User cannot access the resource.", challenge)
+        name = request.path_params.get("name") if self.of == "connector" else None
+        is_any = self.of == "any"
+        if caller.may_somewhere(self.role) if is_any else caller.may(self.role, name):
+            return caller
+        what = "the whole node" if name is None else f"connector {name}"
+        raise ApiError(403, f"{caller.name} lacks the role {self.role} for {what}")
+
+
+def rule(
+    role: Role, of: Scope, *, at: Answering = "this node", turns: Turns = ORDINARY
+) -> Any:  # as ``Depends``
+    """Say who may call a path operation, and which node answers it."""
+    return Depends(Rule(role, of, at, turns))
+
+
+def open_to_all() -> Any:  # as ``Depends``
+    """Say that nobody is asked who they are: for health, and files without content of the node."""
+    return Depends(Rule(None, "any", "this node", ORDINARY))
+
+
+def certificate_of(request: Request) -> str | None:
+    """Return the common name of the certificate that counts.
+
+    None where the caller brings a password or token: a node that passes a request on shows its
+    own certificate beside them.
+
+    Raises:
+        ApiError: 403, a client that is no node speaks for another one.
+    """
+    if "authorization" in request.headers:
+        return None
+    shown: str | None = request.scope.get(CERTIFICATE)
+    named = request.headers.get(FOR_CERTIFICATE)
+    if named is None:
+        return shown
+    nodes: frozenset[str] = request.app.state.node_certificates
+    if shown in nodes:
+        return unquote(named)
+    _LOG.warning("a client with the certificate %r wants to speak for another one", shown)
+    raise ApiError(403, f"Only nodes of icefloe.rest.node.certificates may send {FOR_CERTIFICATE}")
+
+
+def credentials_of(request: Request) -> Credentials:
+    """Return what another node needs to know the caller."""
+    caller = request.scope.get(CALLER, EVERYBODY)
+    headers = request.headers
+    return Credentials(
+        {name: headers[name] for name in _PASSED_ON if name in headers},
+        None if caller is EVERYBODY else certificate_of(request),
+    )

@@ -1,0 +1,217 @@
+"""The REST API; ``docs/reference/rest-differences.md`` lists what differs from Kafka's."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
+from starlette.types import ASGIApp
+
+from connect.clock import SystemClock
+from connect.config.node.node_config import NodeConfig
+from connect.config.reserved_topics import node_topics
+from connect.node.herder_api import HerderApi, NodeInfo
+from connect.node.rest import (
+    connectors,
+    control,
+    loggers,
+    node_info,
+    offsets,
+    overview,
+    status_page,
+)
+from connect.node.rest import plugins as plugin_list
+from connect.node.rest.api_errors import add_error_handlers
+from connect.node.rest.auth import Users
+from connect.node.rest.cluster_metrics import ClusterFigures
+from connect.node.rest.config_validation import Judge, NodeFacts
+from connect.node.rest.dependencies import Services
+from connect.node.rest.forwarding import Forwarding
+from connect.node.rest.http_middleware import CrossOrigin, Gate
+from connect.node.rest.limits import CallerTurns, SignIn
+from connect.node.rest.log_levels import LogLevels
+from connect.node.rest.peers import Peers
+from connect.validation.plugins import BUILT_IN, Plugins
+from connect.validation.preflight.preflight import Preflight
+
+ROUTERS: Final[tuple[APIRouter, ...]] = (
+    connectors.router,
+    offsets.router,
+    plugin_list.router,
+    loggers.router,
+    node_info.router,
+    overview.router,
+    control.router,
+    status_page.router,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSettings:
+    """What the node's properties say about the API.
+
+    Attributes:
+        cross_origin: browsers' origins that may call.
+        is_tracking_topics: keep active topics.
+        is_topic_reset_allowed: allow them to be emptied.
+        has_admin: serve ``/admin``.
+        reserved_topics: topics that no connector may read or send dead letters to, connectors'
+            control topics aside.
+        properties: all of the node's, placeholders unresolved.
+        remote_s: how long validating may ask brokers and catalogs; 0 asks nobody.
+        node_certificates: common names of the nodes' own; they may name their callers'.
+    """
+
+    cross_origin: CrossOrigin = field(default_factory=CrossOrigin)
+    is_tracking_topics: bool = True
+    is_topic_reset_allowed: bool = True
+    has_admin: bool = True
+    reserved_topics: frozenset[str] = frozenset()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    remote_s: float = 0.0
+    node_certificates: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, node: NodeConfig) -> ApiSettings:
+        """From the node's properties."""
+        v = node.values
+        return cls(
+            cross_origin=CrossOrigin.of(
+                v["access.control.allow.origin"], v["access.control.allow.methods"]
+            ),
+            is_tracking_topics=v["topic.tracking.enable"],
+            is_topic_reset_allowed=v["topic.tracking.allow.reset"],
+            has_admin=v["admin.listeners"] != [],
+            reserved_topics=node_topics(node.properties),
+            properties=node.properties,
+            remote_s=v["icefloe.validate.remote.ms"] / 1000,
+            node_certificates=frozenset(v["icefloe.rest.node.certificates"]),
+        )
+
+
+class Api(FastAPI):
+    """The application; its OpenAPI document says nothing that it does not do."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            title="Icefloe",
+            version=version("icefloe"),
+            description="Kafka Connect's REST API for sinks, and Icefloe's own below /icefloe/v1.",
+            docs_url=None,
+            redoc_url=None,
+            openapi_url=None,  # served to known callers only, by a path operation
+            redirect_slashes=False,
+            # spans and logs would hold bodies and traces, with secrets in them
+            telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
+            generate_unique_id_function=lambda route: route.name,
+        )
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the document; 422, which FastAPI adds, is never answered."""
+        if self.openapi_schema is None:
+            document = super().openapi()
+            for operations in document["paths"].values():
+                for operation in operations.values():
+                    operation["responses"].pop("422", None)
+            for name in ("HTTPValidationError", "ValidationError"):
+                document["components"]["schemas"].pop(name, None)
+        return super().openapi()
+
+    def methods_of(self, path: str) -> set[str]:
+        """Return the methods of all path operations that match a decoded path."""
+        found: set[str] = set()
+        for route in self.routes:
+            if isinstance(route, APIRoute) and route.path_regex.match(path):
+                found |= route.methods or set()
+        return found
+
+
+def create_app(
+    herder: HerderApi,
+    node: NodeInfo,
+    log_levels: LogLevels,
+    *,
+    plugins: Plugins = BUILT_IN,
+    resolve: Callable[[str], str] | None = None,
+    settings: ApiSettings | None = None,
+    users: Users | None = None,
+    peers: ssl.SSLContext | None = None,
+) -> Api:
+    """Build the application.
+
+    Args:
+        herder: what the API acts on.
+        node: what the node says of itself.
+        log_levels: the process's loggers; the herder sets them too, for ``scope=cluster``.
+        plugins: what configurations may name.
+        resolve: turns placeholders into values, for judging configurations only.
+        settings: CORS, topic tracking, admin endpoints.
+        users: who may do what; None lets everybody do everything.
+        peers: TLS towards other nodes of the cluster.
+
+    Returns:
+        An ASGI application.
+    """
+    chosen = settings or ApiSettings()
+    others = Peers(peers, may_name=bool(chosen.node_certificates))
+    judge = _judge(herder, node, plugins, resolve or str, chosen)
+    app = Api()
+    app.state.services = Services(
+        herder,
+        node,
+        plugins,
+        judge,
+        log_levels,
+        ClusterFigures(herder, others, SystemClock()),
+        is_tracking_topics=chosen.is_tracking_topics,
+        is_topic_reset_allowed=chosen.is_topic_reset_allowed,
+    )
+    app.state.herder = herder
+    app.state.sign_in = None if users is None else SignIn(users, SystemClock())
+    app.state.turns = CallerTurns()
+    app.state.node_certificates = chosen.node_certificates
+    app.state.forwarding = Forwarding(herder, others)
+    add_error_handlers(app)
+    for router in ROUTERS:
+        if router is not loggers.router or chosen.has_admin:
+            # not include_router: FastAPI then matches every route twice, 40 us a request
+            app.router.routes.extend(router.routes)
+    hosts = frozenset({urlsplit(node.advertised_url).hostname or ""}) if users is None else None
+
+    def gate(inner: ASGIApp) -> Gate:
+        return Gate(inner, app.methods_of, chosen.cross_origin, hosts)
+
+    app.add_middleware(gate)
+    return app
+
+
+def _judge(
+    herder: HerderApi,
+    node: NodeInfo,
+    plugins: Plugins,
+    resolve: Callable[[str], str],
+    settings: ApiSettings,
+) -> Judge:
+    """Who judges configurations, with or without questions to brokers and catalogs."""
+    facts = NodeFacts(
+        node.group_id,
+        resolve,
+        reserved_topics=settings.reserved_topics,
+        properties=settings.properties,
+    )
+    preflight = None
+    if settings.remote_s:
+        preflight = Preflight(
+            settings.properties,
+            resolve,
+            whole_s=settings.remote_s,
+            excluded=settings.reserved_topics,
+            clock=SystemClock(),
+        )
+    return Judge(herder, plugins, facts, preflight)

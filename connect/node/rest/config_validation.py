@@ -1,0 +1,217 @@
+"""Configurations judged for validate, create and change.
+
+Rules of this file:
+- Quick checks need the node alone and decide what may be stored: an outage of a catalog stops
+  nobody from creating a connector.
+- Validating goes on, when they find nothing, to what broker and catalog say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from connect.config.invalid_config import InvalidConfigError
+from connect.config.keys.iceberg_keys import DEFAULT_CONTROL_TOPIC
+from connect.config.location_policy import EVERYWHERE, LocationPolicy
+from connect.config.masking import Masker
+from connect.config.reserved_topics import control_topics, source_topics
+from connect.config.size_limits import ERRORS_CHARACTERS_MAX
+from connect.config.source_group import group_key, source_group
+from connect.config.static_tables_policy import EVERY_STATIC_TABLE, StaticTablesPolicy
+from connect.errors import ConfigError
+from connect.gateways.reach import Reach
+from connect.node.herder_api import HerderApi, UnavailableError, UnknownConnectorError
+from connect.node.rest.api_errors import ApiError
+from connect.node.rest.auth import Caller
+from connect.validation.client_policy import ClientPolicy
+from connect.validation.parse import granted_tables, parse
+from connect.validation.plugins import Plugin, Plugins
+from connect.validation.preflight.preflight import Preflight
+from connect.validation.validate import Cluster, Validation, validate
+
+_LOG = logging.getLogger(__name__)
+Raw = Mapping[str, "str | None"]
+_INVALID = (
+    "Connector configuration is invalid and contains the following {count} error(s):\n{errors}\n"
+    "You can also find the above list of errors at the endpoint "
+    "`/connector-plugins/{{connectorType}}/config/validate`"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What the node's properties say to configurations.
+
+    Attributes:
+        group_id: the node cluster's ``group.id``; no connector's consumer group may equal it.
+        resolve: turns placeholders into values, for judging only.
+        reserved_topics: topics that no connector may read or send dead letters to, other
+            connectors' control topics aside.
+        properties: node properties, placeholders unresolved.
+    """
+
+    group_id: str
+    resolve: Callable[[str], str] = str
+    reserved_topics: frozenset[str] = frozenset()
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+class Judge:
+    """Judges configurations.
+
+    Args:
+        herder: knows the other connectors.
+        plugins: what configurations may name.
+        facts: of the node.
+        preflight: asks broker and catalog; None leaves that out.
+    """
+
+    def __init__(
+        self,
+        herder: HerderApi,
+        plugins: Plugins,
+        facts: NodeFacts,
+        preflight: Preflight | None = None,
+    ) -> None:
+        self._herder = herder
+        self._plugins = plugins
+        self._facts = facts
+        self._preflight = preflight
+
+    def plugin_of(self, config: Raw) -> Plugin:
+        """The connector that a configuration names.
+
+        Raises:
+            ApiError: 400, it names none, or one that is not there.
+        """
+        class_name = config.get("connector.class")
+        if class_name is None:
+            shown = ", ".join(
+                f"{k}={'null' if v is None else v}" for k, v in sorted(config.items())
+            )
+            raise ApiError(400, f"Connector config {{{shown}}} contains no connector type")
+        plugin = self._plugins.connector(class_name)
+        if plugin is None:
+            known = ", ".join(p.class_name for p in self._plugins.of("sink", "source"))
+            raise ApiError(
+                400,
+                "Failed to find any class that implements Connector and which name matches "
+                f"{class_name}, available connectors are: {known}",
+            )
+        return plugin
+
+    def quick(self, plugin: Plugin, config: Raw, caller: Caller) -> Validation:
+        """Every entry of the validate answer, as far as the node alone can tell.
+
+        Raises:
+            ApiError: 400, it cannot be judged at all.
+        """
+        facts = self._facts
+        others = self._others(config.get("name"))
+        taken = Cluster(
+            facts.group_id,
+            facts.reserved_topics | control_topics(others.values(), facts.resolve),
+            facts.reserved_topics - {DEFAULT_CONTROL_TOPIC},
+            self._topics_read(others),
+            self._groups(others, caller),
+        )
+        try:
+            found = validate(
+                plugin,
+                config,
+                self._plugins,
+                cluster=taken,
+                resolve=facts.resolve,
+                policy=ClientPolicy.of(facts.properties, facts.resolve),
+                reach=Reach.of(facts.properties),
+            )
+        except ConfigError as error:
+            raise ApiError(400, Masker(config, facts.resolve)(error.message)) from error
+        if found.errors or plugin.judge is None:
+            return found
+        return found.with_errors(config, self._not_granted(config))
+
+    def whole(self, plugin: Plugin, config: Raw, caller: Caller) -> Validation:
+        """The quick checks and, when they find nothing, those against broker and catalog.
+
+        Raises:
+            ApiError: as ``quick``.
+        """
+        found = self.quick(plugin, config, caller)
+        if found.errors or plugin.judge is None or self._preflight is None:
+            return found
+        given = {name: value for name, value in config.items() if value is not None}
+        return found.with_errors(config, self._preflight.check(given))
+
+    def valid(self, config: Raw, caller: Caller) -> dict[str, str]:
+        """The configuration as it is stored.
+
+        Raises:
+            ApiError: 400, with every error.
+        """
+        found = self.quick(self.plugin_of(config), config, caller)
+        if found.errors:
+            lines = "\n".join(found.errors)[:ERRORS_CHARACTERS_MAX]
+            raise ApiError(400, _INVALID.format(count=len(found.errors), errors=lines))
+        for warning in found.warnings:
+            _LOG.warning("connector %s: %s", config.get("name"), warning)
+        return {name: value for name, value in config.items() if value is not None}
+
+    def _not_granted(self, config: Raw) -> dict[str, list[str]]:
+        """Tables and locations that the operator does not let the connector write to or join."""
+        facts = self._facts
+        locations = LocationPolicy.of(str(config.get("name")), facts.properties)
+        static = StaticTablesPolicy.of(str(config.get("name")), facts.properties)
+        is_open = locations == EVERYWHERE and static == EVERY_STATIC_TABLE
+        if not granted_tables(config, facts.properties) and is_open:
+            return {}
+        resolved = {k: facts.resolve(v) for k, v in config.items() if v is not None}
+        try:
+            parse(resolved, node=facts.properties)
+        except InvalidConfigError as error:
+            mask = Masker(config, facts.resolve)
+            return {name: [mask(text) for text in texts] for name, texts in error.errors.items()}
+        return {}
+
+    def _others(self, name: str | None) -> dict[str, Mapping[str, str]]:
+        """Configurations of the other connectors that are Iceberg sinks."""
+        found: dict[str, Mapping[str, str]] = {}
+        with contextlib.suppress(UnavailableError):  # starting: creating will say so
+            for other in self._herder.connectors():
+                if other == name:
+                    continue
+                with contextlib.suppress(UnknownConnectorError):  # deleted meanwhile
+                    config = self._herder.connector(other).config
+                    plugin = self._plugins.connector(config.get("connector.class", ""))
+                    if plugin is not None and plugin.judge is not None:
+                        found[other] = config
+        return found
+
+    def _topics_read(self, others: Mapping[str, Mapping[str, str]]) -> frozenset[str]:
+        """Topics that other connectors read: those they name, and those a regex has matched."""
+        found = set(source_topics(others.values(), self._facts.resolve))
+        for other in others:
+            with contextlib.suppress(UnknownConnectorError):  # deleted meanwhile
+                found.update(self._herder.active_topics(other))
+        return frozenset(found)
+
+    def _groups(self, others: Mapping[str, Mapping[str, str]], caller: Caller) -> dict[str, str]:
+        """The consumer group of each other connector, with words for whose it is."""
+        return {
+            self._source_group(config): (
+                f"connector {other}" if caller.may("read", other) else "another"
+            )
+            for other, config in others.items()
+        }
+
+    def _source_group(self, config: Mapping[str, str]) -> str:
+        key = group_key(config)
+        if key is None:
+            return source_group(config)
+        try:
+            return source_group({**config, key: self._facts.resolve(config[key])})
+        except ConfigError:
+            return source_group(config)

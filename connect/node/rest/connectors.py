@@ -1,0 +1,384 @@
+"""``/connectors``: create, read, change, delete, run, restart.
+
+Sentences and codes are those recorded from Kafka Connect 4.3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final, TypeAlias
+from urllib.parse import quote
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BeforeValidator
+
+from connect.node import herder_api
+from connect.node.herder_api import TargetState, UnknownConnectorError
+from connect.node.rest import models as m
+from connect.node.rest.access import rule
+from connect.node.rest.api_errors import ApiError, not_found
+from connect.node.rest.api_route import ApiRoute, errors, on_thread
+from connect.node.rest.dependencies import (
+    CallerDep,
+    ConnectorName,
+    HerderDep,
+    JavaFlag,
+    ServicesDep,
+)
+from connect.redaction.secret_values import KNOWN
+from connect.validation.plugins import Plugins
+
+router = APIRouter(prefix="/connectors", route_class=ApiRoute, tags=["connectors"])
+
+_INITIAL: Final[Mapping[str, TargetState]] = {
+    "RUNNING": "STARTED",
+    "PAUSED": "PAUSED",
+    "STOPPED": "STOPPED",
+}
+_TASK_ID = re.compile(r"[+-]?[0-9]{1,10}")
+_JAVA_BLANKS = "".join(map(chr, range(33)))
+_READ: Final = rule("read", "connector")
+_OPERATE: Final = rule("operate", "connector", at="leader")
+_ADMIN: Final = rule("admin", "connector", at="leader")
+
+
+def _java_int(value: Any) -> int:
+    if not _TASK_ID.fullmatch(value) or not -(2**31) <= int(value) < 2**31:
+        raise ValueError("no number of a task")
+    return int(value)
+
+
+TaskNumber: TypeAlias = Annotated[int, BeforeValidator(_java_int)]
+
+
+@router.get(
+    "",
+    dependencies=[rule("read", "any")],
+    response_model_exclude_none=True,
+    responses=errors(503),
+)
+async def list_connectors(
+    services: ServicesDep,
+    caller: CallerDep,
+    expand: Annotated[list[str] | None, Query(description="info or status, or both")] = None,
+) -> m.Connectors:
+    """List the connectors that the caller may read: names, or with ``expand`` objects by name."""
+    names = [name for name in services.herder.connectors() if caller.may("read", name)]
+    if expand is None:
+        return m.Connectors(names)
+    return await on_thread(_expanded, services, names, tuple(dict.fromkeys(expand)))
+
+
+def _expanded(services: ServicesDep, names: Iterable[str], wanted: Iterable[str]) -> m.Connectors:
+    found: dict[str, m.Expanded] = {}
+    for name in names:
+        entry = m.Expanded()
+        try:
+            for what in wanted:
+                info = services.herder.connector(name)
+                if what == "info":
+                    entry.info = info_of(info, services.plugins)
+                elif what == "status":
+                    status = services.herder.status(name)
+                    entry.status = status_of(status, info.config, services.plugins)
+        except UnknownConnectorError:
+            continue  # deleted meanwhile
+        found[name] = entry
+    return m.Connectors(found)
+
+
+@router.get("/{name}", dependencies=[_READ], responses=errors(404, 503))
+async def read_connector(name: ConnectorName, services: ServicesDep) -> m.ConnectorInfo:
+    """Show a connector."""
+    return info_of(_known(services.herder, name), services.plugins)
+
+
+@router.get("/{name}/config", dependencies=[_READ], responses=errors(404, 503))
+async def read_config(name: ConnectorName, herder: HerderDep) -> m.StoredConfiguration:
+    """Show the configuration as it was sent."""
+    return m.StoredConfiguration(dict(_known(herder, name).config))
+
+
+@router.get(
+    "/{name}/status",
+    dependencies=[_READ],
+    response_model_exclude_none=True,
+    responses=errors(404, 503),
+)
+async def read_status(name: ConnectorName, services: ServicesDep) -> m.ConnectorStatus:
+    """Show the state of a connector and its tasks."""
+    with not_found(f"No status found for connector {name}"):
+        status, info = services.herder.status(name), services.herder.connector(name)
+    return status_of(status, info.config, services.plugins)
+
+
+@router.post(
+    "",
+    status_code=201,
+    dependencies=[rule("admin", "any", at="leader")],
+    responses=errors(409, 503),
+)
+def create_connector(
+    body: m.CreateConnector, response: Response, caller: CallerDep, services: ServicesDep
+) -> m.ConnectorInfo:
+    """Create a connector."""
+    name = (body.name or "").strip(_JAVA_BLANKS)
+    if not caller.may("admin", name):
+        raise ApiError(403, f"{caller.name} lacks the role admin for connector {name}")
+    initial = None if body.initial_state is None else _INITIAL[body.initial_state]
+    valid = services.judge.valid(_named(body.config, name), caller)
+    created = services.herder.create_connector(name, valid, initial_state=initial)
+    response.headers["location"] = _location(services.node, name)
+    return info_of(created, services.plugins)
+
+
+@router.put(
+    "/{name}/config",
+    dependencies=[_ADMIN],
+    responses={201: {"model": m.ConnectorInfo, "description": "Created"}, **errors(503)},
+)
+def put_config(
+    name: ConnectorName,
+    body: m.Configuration,
+    response: Response,
+    caller: CallerDep,
+    services: ServicesDep,
+) -> m.ConnectorInfo:
+    """Create a connector, or replace its configuration."""
+    valid = services.judge.valid(_named(body.root, name), caller)
+    is_new, info = services.herder.put_connector(name, valid)
+    if is_new:
+        response.status_code = 201
+        response.headers["location"] = _location(services.node, name)
+    return info_of(info, services.plugins)
+
+
+@router.patch("/{name}/config", dependencies=[_ADMIN], responses=errors(404, 503))
+def patch_config(
+    name: ConnectorName, body: m.Configuration, caller: CallerDep, services: ServicesDep
+) -> m.ConnectorInfo:
+    """Change some keys of a configuration: null removes a key; the name stays."""
+    current = _known(services.herder, name)
+    if body.root.get("name") is not None:
+        _named(body.root, current.name)
+    changed: dict[str, str | None] = {**current.config, **body.root}
+    merged = {k: v for k, v in changed.items() if v is not None}
+    valid = services.judge.valid(merged, caller)
+    _, info = services.herder.put_connector(current.name, valid)
+    return info_of(info, services.plugins)
+
+
+@router.delete(
+    "/{name}",
+    status_code=204,
+    response_class=Response,
+    dependencies=[_ADMIN],
+    responses=errors(404, 503),
+)
+def delete_connector(name: ConnectorName, herder: HerderDep) -> None:
+    """Delete a connector; its offsets stay."""
+    herder.delete_connector(_known(herder, name).name)
+
+
+@router.put(
+    "/{name}/pause",
+    status_code=202,
+    response_class=Response,
+    dependencies=[_OPERATE],
+    responses=errors(404, 503),
+)
+def pause_connector(name: ConnectorName, herder: HerderDep) -> None:
+    """Pause a connector."""
+    _set_target(herder, name, "PAUSED")
+
+
+@router.put(
+    "/{name}/resume",
+    status_code=202,
+    response_class=Response,
+    dependencies=[_OPERATE],
+    responses=errors(404, 503),
+)
+def resume_connector(name: ConnectorName, herder: HerderDep) -> None:
+    """Resume a connector."""
+    _set_target(herder, name, "STARTED")
+
+
+@router.put(
+    "/{name}/stop",
+    status_code=204,
+    response_class=Response,
+    dependencies=[_OPERATE],
+    responses=errors(404, 503),
+)
+def stop_connector(name: ConnectorName, herder: HerderDep) -> None:
+    """Stop a connector: it keeps no tasks."""
+    _set_target(herder, name, "STOPPED")
+
+
+@router.post(
+    "/{name}/restart",
+    status_code=202,
+    response_model=m.ConnectorStatus,
+    response_model_exclude_none=True,
+    dependencies=[_OPERATE],
+    responses={204: {"description": "Restarted without tasks"}, **errors(404, 503)},
+)
+def restart_connector(
+    name: ConnectorName,
+    services: ServicesDep,
+    include_tasks: Annotated[
+        JavaFlag, Query(alias="includeTasks", description="restart tasks too")
+    ] = False,
+    only_failed: Annotated[
+        JavaFlag, Query(alias="onlyFailed", description="restart nothing that runs")
+    ] = False,
+) -> m.ConnectorStatus | Response:
+    """Restart a connector, its tasks, or what has failed: 204 without parameters, else 202."""
+    with not_found(f"Unknown connector: {name}"):
+        status = services.herder.restart_connector(
+            name, include_tasks=include_tasks, only_failed=only_failed
+        )
+        config = services.herder.connector(name).config
+    if not include_tasks and not only_failed:
+        return Response(status_code=204)
+    return status_of(status, config, services.plugins)
+
+
+@router.get("/{name}/tasks", dependencies=[_READ], responses=errors(404, 503))
+async def read_tasks(name: ConnectorName, herder: HerderDep) -> m.TaskConfigurations:
+    """Show what each task runs with."""
+    name = _known(herder, name).name
+    configs = herder.task_configs(name)
+    return m.TaskConfigurations(
+        [
+            m.TaskConfiguration(id=m.TaskId(connector=name, task=task), config=dict(configs[task]))
+            for task in sorted(configs)
+        ]
+    )
+
+
+@router.post("/{name}/tasks", status_code=400, dependencies=[rule("admin", "connector")])
+async def put_tasks(name: ConnectorName) -> m.Error:
+    """Refuse what Kafka Connect's workers send each other."""
+    del name
+    raise ApiError(400, "Internal request missing required signature")
+
+
+@router.get(
+    "/{name}/tasks/{task}/status",
+    dependencies=[_READ],
+    response_model_exclude_none=True,
+    responses=errors(404, 503),
+)
+async def read_task_status(
+    name: ConnectorName, task: TaskNumber, services: ServicesDep
+) -> m.TaskState:
+    """Show the state of a task."""
+    try:
+        found = next(t for t in services.herder.status(name).tasks if t.id == task)
+        config = services.herder.connector(name).config
+    except (UnknownConnectorError, StopIteration):
+        raise ApiError(404, f"No status found for task {name}-{task}") from None
+    return _task_state(found, _version(config, services.plugins))
+
+
+@router.post(
+    "/{name}/tasks/{task}/restart",
+    status_code=204,
+    response_class=Response,
+    dependencies=[_OPERATE],
+    responses=errors(404, 503),
+)
+def restart_task(name: ConnectorName, task: TaskNumber, herder: HerderDep) -> None:
+    """Restart a task."""
+    try:
+        herder.restart_task(name, task)
+    except UnknownConnectorError:
+        raise ApiError(404, f"Unknown connector: {name}") from None
+    except herder_api.UnknownTaskError:
+        raise ApiError(404, f"Unknown task: {name}-{task}") from None
+
+
+def info_of(connector: herder_api.ConnectorInfo, plugins: Plugins) -> m.ConnectorInfo:
+    """Return the body of ``GET /connectors/<name>``."""
+    return m.ConnectorInfo(
+        name=connector.name,
+        config=dict(connector.config),
+        tasks=[m.TaskId(connector=connector.name, task=task) for task in connector.task_ids],
+        type=_type(connector.config, plugins),
+    )
+
+
+def status_of(
+    status: herder_api.ConnectorStatus, config: Mapping[str, str], plugins: Plugins
+) -> m.ConnectorStatus:
+    """Return the body of ``GET /connectors/<name>/status``."""
+    version = _version(config, plugins)
+    return m.ConnectorStatus(
+        name=status.name,
+        connector=m.ConnectorState(
+            state=status.state,
+            worker_id=status.worker_id,
+            version=version,
+            trace=None if status.trace is None else KNOWN.mask(status.trace),
+        ),
+        tasks=[_task_state(task, version) for task in status.tasks],
+        type=_type(config, plugins),
+    )
+
+
+def _task_state(task: herder_api.TaskStatus, version: str | None) -> m.TaskState:
+    return m.TaskState(
+        id=task.id,
+        state=task.state,
+        worker_id=task.worker_id,
+        version=version,
+        trace=None if task.trace is None else KNOWN.mask(task.trace),
+    )
+
+
+def _version(config: Mapping[str, str], plugins: Plugins) -> str | None:
+    plugin = plugins.connector(config.get("connector.class", ""))
+    return None if plugin is None else plugin.version
+
+
+def _type(config: Mapping[str, str], plugins: Plugins) -> m.ConnectorType:
+    plugin = plugins.connector(config.get("connector.class", ""))
+    return (
+        "source"
+        if plugin is not None and plugin.type == "source"
+        else ("unknown" if plugin is None else "sink")
+    )
+
+
+def _location(node: herder_api.NodeInfo, name: str) -> str:
+    path = quote(name, safe="!$&'()*+,;=:@-._~")
+    return f"{node.advertised_url}/connectors/{path}"
+
+
+def _known(herder: herder_api.HerderApi, name: str) -> herder_api.ConnectorInfo:
+    with not_found(f"Connector {name} not found"):
+        return herder.connector(name)
+
+
+def _set_target(herder: herder_api.HerderApi, name: str, state: TargetState) -> None:
+    with not_found(f"Unknown connector {name}"):
+        herder.set_target_state(name, state)
+
+
+def _named(config: Mapping[str, str | None], name: str) -> dict[str, str | None]:
+    """The configuration with its name in it.
+
+    Raises:
+        ApiError: 400, it has another.
+    """
+    given = config.get("name", name)
+    if given != name:
+        raise ApiError(
+            400,
+            f"Connector name configuration ({given}) doesn't match connector name in the URL "
+            f"({name})",
+        )
+    return {**config, "name": name}

@@ -1,0 +1,80 @@
+"""What path operations ask for in their parameters.
+
+Rules of this file:
+- Dependencies are ``async`` and read the application's state alone: a plain function would cost a
+  thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias, cast
+
+from fastapi import Depends, Path, Request
+from pydantic import BeforeValidator
+
+from connect.node.herder_api import HerderApi, NodeInfo
+from connect.node.rest.access import CALLER, Credentials, credentials_of
+from connect.node.rest.auth import Caller
+from connect.node.rest.cluster_metrics import ClusterFigures
+from connect.node.rest.config_validation import Judge
+from connect.node.rest.log_levels import LogLevels
+from connect.validation.plugins import Plugins
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What path operations act on; one of each per application.
+
+    Attributes:
+        herder: connectors of the cluster.
+        node: what the node says of itself.
+        plugins: what configurations may name.
+        judge: judges configurations.
+        log_levels: the process's loggers.
+        figures: of the cluster.
+        is_tracking_topics: whether active topics are kept.
+        is_topic_reset_allowed: whether they may be emptied.
+    """
+
+    herder: HerderApi
+    node: NodeInfo
+    plugins: Plugins
+    judge: Judge
+    log_levels: LogLevels
+    figures: ClusterFigures
+    is_tracking_topics: bool = True
+    is_topic_reset_allowed: bool = True
+
+
+async def services(request: Request) -> Services:
+    """Return what the application acts on."""
+    return cast("Services", request.app.state.services)
+
+
+async def herder(request: Request) -> HerderApi:
+    """Return the herder."""
+    return cast("Services", request.app.state.services).herder
+
+
+async def caller(request: Request) -> Caller:
+    """Return who calls, as admitted by the path operation's rule."""
+    return cast("Caller", request.scope[CALLER])
+
+
+async def credentials(request: Request) -> Credentials:
+    """Return what goes along when another node is asked for the caller."""
+    return credentials_of(request)
+
+
+def _java_boolean(value: Any) -> Any:
+    return value.lower() == "true" if isinstance(value, str) else value
+
+
+ServicesDep: TypeAlias = Annotated[Services, Depends(services)]
+HerderDep: TypeAlias = Annotated[HerderApi, Depends(herder)]
+CallerDep: TypeAlias = Annotated[Caller, Depends(caller)]
+CredentialsDep: TypeAlias = Annotated[Credentials, Depends(credentials)]
+ConnectorName: TypeAlias = Annotated[str, Path(min_length=1)]
+JavaFlag: TypeAlias = Annotated[bool, BeforeValidator(_java_boolean)]
+"""A boolean query parameter as Java reads it: ``true`` in any case, else false."""

@@ -1,0 +1,281 @@
+"""What happens to a request before and after its endpoint: paths, bodies, HEAD, OPTIONS, CORS.
+
+Rules of this file:
+- A path reaches the router only in one spelling: no empty segments, no encoded separators, no
+  control characters, no trailing slash, path parameters (``;x=y``) cut off, dots resolved.
+- Nothing of a body is read before its caller is known (``routes``); then it is read whole, up to
+  ``BODY_BYTES_MAX`` and within ``BODY_S``.
+- No more than ``REQUESTS_MAX`` requests are served at a time; others are told to come again.
+- What a browser is made to ask by a page of another site changes nothing (``browsers``).
+- Every refusal has Kafka Connect's error body, also where its HTTP server answers in HTML.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from connect.node.rest.cross_site import refusal
+
+BODY_BYTES_MAX = 1024 * 1024
+BODY_S = 30.0
+REQUESTS_MAX = 500
+_METHOD_ORDER = ("HEAD", "DELETE", "POST", "GET", "OPTIONS", "PUT", "PATCH")
+_CLEAN = re.compile(r"(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+")  # most paths: nothing to do
+_BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+@dataclass(frozen=True, slots=True)
+class CrossOrigin:
+    """Which browsers' origins may call; no origins switches all of it off."""
+
+    origins: frozenset[str] = frozenset()
+    methods: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, origins: str, methods: str) -> CrossOrigin:
+        """From ``access.control.allow.origin`` and ``access.control.allow.methods``."""
+        return cls(
+            frozenset(filter(None, (o.strip() for o in origins.split(",")))),
+            tuple(filter(None, (m.strip() for m in methods.split(",")))) or ("GET", "POST", "HEAD"),
+        )
+
+    def headers(self, request: dict[str, str], *, is_preflight: bool) -> list[tuple[str, str]]:
+        """Headers to add to the answer to a request with these headers."""
+        if not self.origins:
+            return []
+        found = [("vary", "Origin")]
+        origin = request.get("origin")
+        if origin is None or not self.origins & {origin, "*"}:
+            return found
+        found.append(("access-control-allow-origin", origin))
+        if is_preflight and "access-control-request-method" in request:
+            found.append(("access-control-allow-methods", ",".join(self.methods)))
+            asked = request.get("access-control-request-headers")
+            if asked:
+                canonical = "-".join(part.capitalize() for part in asked.split("-"))
+                found.append(("access-control-allow-headers", canonical))
+            found.append(("access-control-max-age", "60"))
+        return found
+
+
+class BodyError(Exception):
+    """A body that is not taken; the text is the answer's message.
+
+    Attributes:
+        status: HTTP's, 408 or 413.
+    """
+
+    def __init__(self, status: int) -> None:
+        slow = f"The request body took longer than {BODY_S:.0f} s"
+        large = f"The request body is larger than {BODY_BYTES_MAX} bytes"
+        super().__init__(slow if status == 408 else large)
+        self.status = status
+
+
+class PathError(Exception):
+    """A path that no connector can have; the text is the answer's message."""
+
+
+def clean_path(raw: str) -> str:
+    """The one spelling of a raw path that the router sees, still percent-encoded.
+
+    Raises:
+        PathError: the path is ambiguous or cannot be decoded.
+    """
+    if _CLEAN.fullmatch(raw):
+        return raw
+    if _BAD_PERCENT.search(raw) or "%00" in raw:
+        raise PathError("Bad Request")
+    segments: list[str] = []
+    parts = raw.split("/")[1:]
+    for place, part in enumerate(parts):
+        segment = part.partition(";")[0]
+        if not part and place < len(parts) - 1:
+            raise PathError("Ambiguous URI empty segment")
+        _check_segment(segment)
+        if segment == "..":
+            if not segments:
+                raise PathError("Bad Request")
+            segments.pop()
+        elif segment not in {"", "."}:
+            segments.append(segment)
+    return "/" + "/".join(segments)
+
+
+def _check_segment(segment: str) -> None:
+    upper = segment.upper()
+    if "%2F" in upper:
+        raise PathError("Ambiguous URI path separator")
+    if "%25" in upper:
+        raise PathError("Ambiguous URI path encoding")
+    if "%2E" in upper and unquote_to_bytes(segment) in {b".", b".."}:
+        raise PathError("Ambiguous URI path segment")
+    try:
+        text = unquote_to_bytes(segment).decode("utf-8")
+    except UnicodeDecodeError:
+        raise PathError("Bad UTF-8 encoding") from None
+    if any(ord(c) < 32 or ord(c) == 127 or c == "\\" for c in text):
+        raise PathError("Suspicious Path Character")
+
+
+def allowed_methods(methods: Iterable[str]) -> tuple[str, ...]:
+    """The methods a path answers to, HEAD and OPTIONS included, in Kafka Connect's order."""
+    known = {*methods, "OPTIONS"}
+    if "GET" in known:
+        known.add("HEAD")
+    return tuple(method for method in _METHOD_ORDER if method in known)
+
+
+def error_body(status: int, message: str) -> bytes:
+    """Kafka Connect's error body."""
+    body = {"error_code": status, "message": message}
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+class Gate:
+    """ASGI middleware around the whole application.
+
+    Args:
+        app: the router.
+        methods_of: methods that a path answers to, empty when there is no such path.
+        cross_origin: CORS settings.
+        hosts: names under which the node may be called; None is any.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        methods_of: Callable[[str], Iterable[str]],
+        cross_origin: CrossOrigin | None = None,
+        hosts: frozenset[str] | None = None,
+    ) -> None:
+        self._app = app
+        self._methods_of = methods_of
+        self._cross_origin = cross_origin or CrossOrigin()
+        self._hosts = hosts
+        self._served = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if self._served >= REQUESTS_MAX:
+            message = f"More than {REQUESTS_MAX} requests at a time"
+            again = [("retry-after", "1")]
+            await _answer(send, 503, error_body(503, message), "application/json", again)
+            return
+        self._served += 1
+        try:
+            await self._serve(scope, receive, send)
+        finally:
+            self._served -= 1
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
+        extra = self._cross_origin.headers(headers, is_preflight=scope["method"] == "OPTIONS")
+        send = _adding(send, extra)
+        trusted = self._cross_origin.origins
+        why = refusal(scope["method"], headers, trusted=trusted, hosts=self._hosts)
+        if why is not None:
+            await _answer(send, 403, error_body(403, why), "application/json")
+            return
+        raw = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
+        try:
+            path = clean_path(raw.partition("?")[0])
+        except PathError as error:
+            await _answer(send, 400, error_body(400, str(error)), "application/json")
+            return
+        decoded = unquote_to_bytes(path).decode("utf-8") if "%" in path else path
+        inner: dict[str, Any] = {**scope, "path": decoded, "raw_path": path.encode()}
+        if scope["method"] == "OPTIONS":
+            await self._answer_options(send, decoded)
+            return
+        if scope["method"] == "HEAD":
+            inner["method"] = "GET"
+            send = _without_body(send)
+        await self._app(inner, receive, send)
+
+    async def _answer_options(self, send: Send, path: str) -> None:
+        methods = list(self._methods_of(path))
+        if not methods:
+            await _answer(send, 404, error_body(404, "HTTP 404 Not Found"), None)
+            return
+        allowed = allowed_methods(methods)
+        allow = [("allow", ",".join(allowed))]
+        await _answer(send, 200, ", ".join(allowed).encode(), "text/plain", allow)
+
+
+async def read_body(receive: Receive, announced: str) -> bytes:
+    """The whole body of a request.
+
+    Args:
+        receive: ASGI's.
+        announced: the header ``Content-Length``, or nothing.
+
+    Raises:
+        BodyError: it is too large, or took too long.
+    """
+    if announced.isdecimal() and int(announced) > BODY_BYTES_MAX:
+        raise BodyError(413)
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_S):
+            while True:
+                message = await receive()
+                if message["type"] != "http.request":
+                    return b"".join(chunks)
+                chunks.append(message.get("body", b""))
+                size += len(chunks[-1])
+                if size > BODY_BYTES_MAX:
+                    raise BodyError(413)
+                if not message.get("more_body", False):
+                    return b"".join(chunks)
+    except TimeoutError:
+        raise BodyError(408) from None
+
+
+async def _answer(
+    send: Send,
+    status: int,
+    body: bytes,
+    content_type: str | None,
+    headers: Iterable[tuple[str, str]] = (),
+) -> None:
+    found = [("content-length", str(len(body))), *headers]
+    if content_type is not None:
+        found.insert(0, ("content-type", content_type))
+    encoded = [(k.encode(), v.encode()) for k, v in found]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _adding(send: Send, headers: list[tuple[str, str]]) -> Send:
+    if not headers:
+        return send
+    encoded = [(k.encode(), v.encode()) for k, v in headers]
+
+    async def adding(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], *encoded]}
+        await send(message)
+
+    return adding
+
+
+def _without_body(send: Send) -> Send:
+    async def dropping(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            message = {**message, "body": b""}
+        await send(message)
+
+    return dropping

@@ -1,0 +1,210 @@
+"""How much of the API one caller, or one address, may have at a time.
+
+Rules of this file:
+- A caller's requests wait for requests of the same caller only. Of a caller a few are served at a
+  time and some more wait; the rest get 429.
+- Wrong passwords of an address use up its attempts, which come back with time. Without attempts
+  it gets 429, and nothing is hashed. A password that was right before needs no attempt.
+- Everything is kept on the event loop: nothing is locked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Final, Self
+
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
+
+from connect.clock import Clock
+from connect.node.rest.api_errors import TooManyError
+from connect.node.rest.auth import Caller, Login, Users
+
+HASHES_AT_ONCE: Final = 2
+ATTEMPTS_MAX: Final = 10
+ATTEMPT_BACK_MS: Final = 5_000
+SOURCES_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """How many requests of one caller are served at a time, and how many may wait."""
+
+    served: int
+    waiting: int
+
+
+ORDINARY: Final = Turns(served=8, waiting=92)
+ASKING_OTHERS: Final = Turns(served=4, waiting=8)
+"""For requests that ask brokers, catalogs and registries, and hold threads meanwhile."""
+
+
+class CallerTurns:
+    """The turns of all callers."""
+
+    def __init__(self) -> None:
+        self._limiters: dict[tuple[str, Turns], CapacityLimiter] = {}
+        self._held: dict[tuple[str, Turns], int] = {}
+
+    def turn(self, caller: Caller, turns: Turns) -> Turn:
+        """A place among the caller's requests, for the block.
+
+        Entering the block raises ``TooManyError`` where as many are served and wait as may.
+        """
+        return Turn(self._limiters, self._held, (caller.name, turns))
+
+
+class Turn(AbstractContextManager["Turn"]):
+    """One request's place among those of its caller.
+
+    Every request has one: it is a class because a generator costs five times as much.
+    """
+
+    __slots__ = ("_held", "_key", "_limiters")
+
+    def __init__(
+        self,
+        limiters: dict[tuple[str, Turns], CapacityLimiter],
+        held: dict[tuple[str, Turns], int],
+        key: tuple[str, Turns],
+    ) -> None:
+        self._limiters = limiters
+        self._held = held
+        self._key = key
+
+    def threads(self) -> CapacityLimiter:
+        """Return what bounds the threads of the caller, to be used within the block."""
+        limiter = self._limiters.get(self._key)
+        if limiter is None:
+            limiter = self._limiters[self._key] = CapacityLimiter(self._key[1].served)
+        return limiter
+
+    def __enter__(self) -> Self:
+        name, turns = key = self._key
+        held = self._held.get(key, 0)
+        if held >= turns.served + turns.waiting:
+            raise TooManyError(
+                f"{name} has {held} requests of this kind at a time: send the next one when "
+                "one of them is answered",
+                retry_after_s=1,
+            )
+        self._held[key] = held + 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        held = self._held[self._key] - 1
+        if held:
+            self._held[self._key] = held
+        else:
+            del self._held[self._key]
+            self._limiters.pop(self._key, None)
+
+
+class Attempts:
+    """How many wrong passwords each address may still send.
+
+    Args:
+        clock: monotonic time.
+        sources_max: how many addresses are remembered.
+    """
+
+    def __init__(self, clock: Clock, sources_max: int = SOURCES_MAX) -> None:
+        self._clock = clock
+        self._sources_max = sources_max
+        self._spent: dict[str, tuple[float, int]] = {}  # attempts, and as of when
+
+    def spend(self, source: str) -> None:
+        """Take an attempt.
+
+        Raises:
+            TooManyError: there is none.
+        """
+        spent = self._now_spent(source)
+        if spent > ATTEMPTS_MAX - 1:
+            back_ms = (spent - (ATTEMPTS_MAX - 1)) * ATTEMPT_BACK_MS
+            raise TooManyError(
+                "Too many wrong passwords came from this address: try again later",
+                retry_after_s=max(1, round(back_ms / 1000)),
+            )
+        self._set(source, spent + 1)
+
+    def give_back(self, source: str) -> None:
+        """The password was right."""
+        self._set(source, max(0.0, self._now_spent(source) - 1))
+
+    def _now_spent(self, source: str) -> float:
+        spent, at_ms = self._spent.get(source, (0.0, 0))
+        return max(0.0, spent - (self._clock.monotonic_ms() - at_ms) / ATTEMPT_BACK_MS)
+
+    def _set(self, source: str, spent: float) -> None:
+        self._spent.pop(source, None)
+        if len(self._spent) >= self._sources_max:
+            del self._spent[next(iter(self._spent))]  # that of which nothing came for longest
+        self._spent[source] = spent, self._clock.monotonic_ms()
+
+
+class SignIn:
+    """Finds out who calls, without letting callers wait for each other's passwords.
+
+    Args:
+        users: known ones.
+        clock: monotonic time.
+    """
+
+    def __init__(self, users: Users, clock: Clock) -> None:
+        self.users = users
+        self._attempts = Attempts(clock)
+        self._hashing = CapacityLimiter(HASHES_AT_ONCE)
+        self._reading = CapacityLimiter(1)
+        self._refreshing: asyncio.Future[None] | None = None
+        self._checks: dict[bytes, asyncio.Future[Caller | None]] = {}
+
+    async def caller(
+        self, authorization: str | None, certificate: str | None, source: str
+    ) -> Caller | None:
+        """Who a request comes from; None for nobody known.
+
+        Args:
+            authorization: the header ``Authorization``.
+            certificate: common name of the client's certificate, checked by TLS.
+            source: address that the request comes from (``connections.source_of``).
+
+        Raises:
+            TooManyError: too many wrong passwords came from there.
+        """
+        if self.users.is_due:
+            await self._refresh()
+        found = self.users.caller(authorization, certificate)
+        if not isinstance(found, Login):
+            return found
+        check = self._checks.get(found.digest)
+        if check is None:
+            if not found.is_familiar:
+                self._attempts.spend(source)
+            check = asyncio.ensure_future(self._check(found, source))
+            self._checks[found.digest] = check
+        return await asyncio.shield(check)
+
+    async def _refresh(self) -> None:
+        """One request has the file looked at; those that come meanwhile wait for it."""
+        if self._refreshing is None:
+            self._refreshing = asyncio.ensure_future(
+                run_sync(self.users.refresh, limiter=self._reading)
+            )
+            self._refreshing.add_done_callback(self._refreshed)
+        await asyncio.shield(self._refreshing)
+
+    def _refreshed(self, done: asyncio.Future[None]) -> None:
+        del done
+        self._refreshing = None
+
+    async def _check(self, login: Login, source: str) -> Caller | None:
+        try:
+            caller = await run_sync(self.users.check, login, limiter=self._hashing)
+        finally:
+            del self._checks[login.digest]
+        if caller is not None and not login.is_familiar:
+            self._attempts.give_back(source)
+        return caller

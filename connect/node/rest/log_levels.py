@@ -1,0 +1,86 @@
+"""Levels of the process's loggers by Kafka Connect's names of levels."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+from connect.clock import Clock
+from connect.node.rest.api_errors import ApiError
+
+LEVELS = {
+    "ALL": 1,
+    "TRACE": 5,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+    "OFF": logging.CRITICAL + 50,
+}
+SET_LOGGERS_MAX = 1000
+ROOT = "root"
+
+
+def _canonical(name: str) -> str:
+    """The root logger has one name, in any case; other names keep theirs."""
+    return ROOT if name.lower() == ROOT else name
+
+
+class LogLevels:
+    """Levels of the loggers of this process, with the time they were last set."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._modified_ms: dict[str, int] = {}
+
+    def known(self) -> dict[str, dict[str, Any]]:
+        """Level and time of change of every logger that exists or was set, ``root`` included."""
+        with self._lock:
+            names = {ROOT, *self._modified_ms}
+            names.update(
+                name
+                for name, logger in logging.root.manager.loggerDict.items()
+                if isinstance(logger, logging.Logger)
+            )
+            return {name: self._entry(name) for name in sorted(names)}
+
+    def get(self, name: str) -> dict[str, Any] | None:
+        """Level and time of change of one logger, or None when there is no such logger."""
+        return self.known().get(_canonical(name))
+
+    def set(self, namespace: str, level: str) -> list[str]:
+        """Set a logger and all those below it.
+
+        Args:
+            namespace: a logger's name; it need not exist yet.
+            level: a name of ``LEVELS``.
+
+        Returns:
+            The loggers whose level has changed, sorted.
+        """
+        namespace = _canonical(namespace)
+        with self._lock:
+            if namespace not in self._modified_ms and len(self._modified_ms) >= SET_LOGGERS_MAX:
+                raise ApiError(400, f"more than {SET_LOGGERS_MAX} loggers have been set")
+            is_root = namespace == ROOT
+            names = {namespace, *self._modified_ms, *logging.root.manager.loggerDict}
+            chosen = sorted(
+                n for n in names if is_root or n == namespace or n.startswith(namespace + ".")
+            )
+            changed = [n for n in chosen if self._level(n) != level or n not in self._modified_ms]
+            changed = [n for n in changed if n == namespace or self._level(n) != level]
+            now_ms = self._clock.now_ms()
+            for name in changed:
+                logging.getLogger(None if name == ROOT else name).setLevel(LEVELS[level])
+                self._modified_ms[name] = now_ms
+            return changed
+
+    def _entry(self, name: str) -> dict[str, Any]:
+        return {"level": self._level(name), "last_modified": self._modified_ms.get(name)}
+
+    def _level(self, name: str) -> str:
+        number = logging.getLogger(None if name == ROOT else name).getEffectiveLevel()
+        return max(LEVELS, key=lambda level: (LEVELS[level] <= number, LEVELS[level]))

@@ -1,0 +1,57 @@
+"""The node and the cluster: ``/``, ``/health``, ``/metrics``, the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+
+from connect.node.rest import models as m
+from connect.node.rest.access import open_to_all, rule
+from connect.node.rest.api_route import REASONS, ApiRoute, errors
+from connect.node.rest.dependencies import HerderDep, ServicesDep
+
+router = APIRouter(route_class=ApiRoute, tags=["node"])
+
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@router.get("/", dependencies=[rule("read", "any")], responses=errors(503))
+def read_server(services: ServicesDep) -> m.ServerInfo:
+    """Show Kafka Connect's version, which clients gate on, and the id of the Kafka cluster."""
+    return m.ServerInfo(
+        version=services.node.kafka_version,
+        commit=services.node.commit,
+        kafka_cluster_id=services.herder.cluster_id(),
+    )
+
+
+@router.get(
+    "/health",
+    dependencies=[open_to_all()],
+    responses={503: {"model": m.HealthStatus, "description": REASONS[503]}},
+)
+async def read_health(herder: HerderDep, response: Response) -> m.HealthStatus:
+    """Show the health of the node; no password is needed."""
+    found = herder.health()
+    response.status_code = 200 if found.status == "healthy" else 503
+    return m.HealthStatus(status=found.status, message=found.message)
+
+
+@router.get("/metrics", response_class=PlainTextResponse, dependencies=[rule("read", "node")])
+def read_metrics(herder: HerderDep) -> Response:
+    """Show all metrics of the node in Prometheus' text format."""
+    return Response(herder.metrics_text(), headers={"content-type": METRICS_TYPE})
+
+
+@router.get("/icefloe/v1/openapi.json", dependencies=[rule("read", "any")])
+def read_openapi(request: Request) -> JSONResponse:
+    """Show this document."""
+    return JSONResponse(request.app.openapi())
+
+
+@router.get("/icefloe/v1/cluster", dependencies=[rule("read", "node")], responses=errors(503))
+def read_cluster(herder: HerderDep) -> m.Cluster:
+    """Show the nodes of the cluster, the leader, and what runs where."""
+    return m.Cluster.model_validate(dict(herder.cluster()))

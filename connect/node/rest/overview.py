@@ -1,0 +1,92 @@
+"""Every connector in one answer, with the caller's role for each: what a list of them needs.
+
+Rules of this file:
+- Nothing is asked of the broker: states are those this node has heard last, figures those that
+  the nodes have which run something, so that any number of pages may look every few seconds.
+- A figure that nobody has heard of is null, never zero.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query
+
+from connect.node.herder_api import ConnectorStatus, UnknownConnectorError
+from connect.node.rest import models as m
+from connect.node.rest.access import rule
+from connect.node.rest.api_errors import not_found
+from connect.node.rest.api_route import ApiRoute, errors
+from connect.node.rest.auth import Caller
+from connect.node.rest.cluster_metrics import Figures
+from connect.node.rest.dependencies import CallerDep, ConnectorName, CredentialsDep, ServicesDep
+from connect.redaction.secret_values import KNOWN
+
+router = APIRouter(prefix="/icefloe/v1", route_class=ApiRoute, tags=["overview"])
+
+REASON_CHARS: Final = 300
+
+
+@router.get("/overview", dependencies=[rule("read", "any")], responses=errors(503))
+def read_overview(
+    services: ServicesDep,
+    caller: CallerDep,
+    credentials: CredentialsDep,
+    forward: Annotated[str, Query(description="false asks no other node for figures")] = "true",
+) -> m.Overview:
+    """Show the connectors that the caller may read, with the caller's role for each."""
+    statuses = []
+    for name in services.herder.connectors():
+        if caller.may("read", name):
+            try:
+                statuses.append(services.herder.status(name))
+            except UnknownConnectorError:
+                continue  # deleted meanwhile
+    found = services.figures.of(credentials, statuses, is_alone=forward == "false")
+    return m.Overview(
+        caller=m.OverviewCaller(name=caller.name, node_role=caller.role(None)),
+        missing=[m.OverviewMissing(worker_id=n, reason=why) for n, why in found.missing.items()],
+        connectors=[_connector(s, caller, found.by_connector[s.name]) for s in statuses],
+    )
+
+
+@router.get(
+    "/connectors/{name}/dead-letters",
+    dependencies=[rule("read", "connector")],
+    responses=errors(404, 503),
+)
+def read_dead_letters(
+    name: ConnectorName,
+    services: ServicesDep,
+    credentials: CredentialsDep,
+    forward: Annotated[str, Query(description="false asks no other node for figures")] = "true",
+) -> m.DeadLetters:
+    """Count the dead letters of all tasks, and show the newest without their content."""
+    with not_found(f"Connector {name} not found"):
+        found = services.herder.extension(name, "dead-letters")
+        status = services.herder.status(name)
+    gathered = services.figures.of(credentials, [status], is_alone=forward == "false")
+    count = gathered.by_connector[name]["dead_letters"]
+    return m.DeadLetters.model_validate({**KNOWN.masked(found), "records": count})
+
+
+def _connector(status: ConnectorStatus, caller: Caller, figures: Figures) -> m.OverviewConnector:
+    return m.OverviewConnector.model_validate(
+        {
+            "name": status.name,
+            "role": caller.role(status.name),
+            "state": status.state,
+            "worker_id": status.worker_id,
+            "tasks": dict(Counter(task.state for task in status.tasks)),
+            "reason": _reason(status),
+            **figures,
+        }
+    )
+
+
+def _reason(status: ConnectorStatus) -> str | None:
+    """First line of the first trace: the connector's own, else that of a task."""
+    traces = (status.trace, *(task.trace for task in status.tasks))
+    trace = next((trace for trace in traces if trace), None)
+    return None if trace is None else KNOWN.mask(trace).partition("\n")[0][:REASON_CHARS]

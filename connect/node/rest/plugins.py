@@ -1,0 +1,98 @@
+"""``/connector-plugins``: what is installed, its keys, and validation."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from connect.config import version_range
+from connect.config.key import Key
+from connect.errors import ConfigError
+from connect.node.rest import models as m
+from connect.node.rest.access import rule
+from connect.node.rest.api_errors import ApiError
+from connect.node.rest.api_route import ApiRoute, errors
+from connect.node.rest.dependencies import CallerDep, JavaFlag, ServicesDep
+from connect.node.rest.limits import ASKING_OTHERS
+from connect.validation.plugins import Plugin
+from connect.validation.validate import definition
+
+router = APIRouter(prefix="/connector-plugins", route_class=ApiRoute, tags=["plugins"])
+
+
+@router.get("", dependencies=[rule("read", "any")], response_model_exclude_none=True)
+def list_plugins(
+    services: ServicesDep,
+    connectors_only: Annotated[
+        str, Query(alias="connectorsOnly", description="false lists every plugin")
+    ] = "true",
+) -> m.PluginInfos:
+    """List the installed plugins; without ``connectorsOnly=false`` connectors alone."""
+    is_short = connectors_only.lower() in {"", "true"}
+    shown = services.plugins.of("sink", "source") if is_short else services.plugins.all()
+    return m.PluginInfos([_info(plugin) for plugin in shown])
+
+
+@router.get("/{plugin}/config", dependencies=[rule("read", "any")], responses=errors(404))
+def read_plugin_keys(
+    plugin: str,
+    services: ServicesDep,
+    version: Annotated[str | None, Query(description="the version that is wanted")] = None,
+) -> m.KeyDefinitions:
+    """List the configuration keys of a plugin."""
+    found = services.plugins.find(plugin)
+    if found is None:
+        raise ApiError(404, f"Unknown plugin {plugin}.")
+    if version is not None and found.version is not None:
+        try:
+            why = version_range.mismatch(found.class_name, version, found.version)
+        except ConfigError:
+            raise ApiError(400, f"Invalid version specification: {version}") from None
+        if why is not None:
+            raise ApiError(400, why)
+    return m.KeyDefinitions.model_validate([definition(key) for key in _keys(found)])
+
+
+@router.put("/{plugin}/config/validate", dependencies=[rule("admin", "any", turns=ASKING_OTHERS)])
+def validate_config(
+    plugin: str,
+    body: m.Configuration,
+    caller: CallerDep,
+    services: ServicesDep,
+    is_remote: Annotated[
+        JavaFlag,
+        Query(alias="icefloe.remote", description="false asks no broker, catalog or registry"),
+    ] = True,
+) -> m.ValidationResult:
+    """Judge a configuration; the answer is 200 with errors, too."""
+    given = body.root.get("connector.class")
+    if given is not None and not _full(given).endswith(_full(plugin)):
+        raise ApiError(400, f"Included connector type {given} does not match request type {plugin}")
+    found = services.judge.plugin_of(body.root)
+    judge = services.judge.whole if is_remote else services.judge.quick
+    return m.ValidationResult.model_validate(judge(found, body.root, caller).to_json())
+
+
+def _full(name: str) -> str:
+    return name if name.endswith("Connector") else name + "Connector"
+
+
+def _keys(plugin: Plugin) -> list[Key]:
+    """The plugin's keys; the defaults of converters are the node's, so none is shown."""
+    found = list(plugin.keys)
+    if plugin.type in {"sink", "source"}:
+        for key in plugin.framework:
+            if key.name == "connector.plugin.version":
+                found.append(dataclasses.replace(key, default=plugin.version))
+            elif key.name.endswith(".converter"):
+                found.append(dataclasses.replace(key, default=None))
+            else:
+                found.append(key)
+    return found
+
+
+def _info(plugin: Plugin) -> m.PluginInfo:
+    info = {"class": plugin.class_name, "type": plugin.type, "version": plugin.version}
+    return m.PluginInfo.model_validate(info)

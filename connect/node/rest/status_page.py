@@ -1,0 +1,82 @@
+"""The status page at ``/ui``: files of this package, served as they are.
+
+Rules of this file:
+- The files hold nothing of the node, so they are open to all, as anybody can read them in the
+  package; what the page shows it asks for with the caller's own rights.
+- The policy lets the page load its own files and call its own node, nothing else: no inline
+  script or style, no other host, no frame around it; Trusted Types without any policy make the
+  browser refuse to read text as HTML, whatever a script does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+from fastapi import APIRouter, Response
+from fastapi.responses import HTMLResponse
+
+from connect.node.rest.access import open_to_all
+from connect.node.rest.api_errors import ApiError
+from connect.node.rest.api_route import ApiRoute, errors
+
+router = APIRouter(prefix="/ui", route_class=ApiRoute, tags=["status page"])
+
+PAGE: Final = "index.html"
+_TYPES: Final = {
+    "css": "text/css; charset=utf-8",
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+_HEADERS: Final = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-cache",
+}
+
+
+class PagePart(Response):
+    """A file of the page, of any media type."""
+
+    media_type = "*/*"
+
+
+@cache
+def _parts() -> Mapping[str, tuple[str, str]]:
+    """Text and media type of each file."""
+    return {
+        file.name: (file.read_text("utf-8"), _TYPES[file.name.rpartition(".")[2]])
+        for file in (files("connect.node.rest") / "ui").iterdir()
+    }
+
+
+@router.get("", response_class=HTMLResponse, dependencies=[open_to_all()])
+def read_page() -> Response:
+    """Serve the status page."""
+    return _response(PAGE)
+
+
+@router.get("/{file}", response_class=PagePart, dependencies=[open_to_all()], responses=errors(404))
+def read_page_part(file: str) -> Response:
+    """Serve a file of the status page."""
+    return _response(file)
+
+
+def _response(name: str) -> Response:
+    found = _parts().get(name)
+    if found is None:
+        raise ApiError(404, "HTTP 404 Not Found")
+    text, media_type = found
+    return Response(text, headers=_HEADERS, media_type=media_type)

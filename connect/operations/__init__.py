@@ -1,0 +1,1 @@
+"""Operations on one connector from outside: audit, migration, catalog check, replay."""

@@ -1,0 +1,198 @@
+"""One table against what was announced for it.
+
+Rules of this file:
+- The snapshots of the branch's ancestry are the truth about the table, the control offsets in
+  them say which announcements each must hold.
+- What others did to the table is counted and named, and is no mismatch; a file that is listed
+  twice is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from connect.operations.audit.announced_ranges import Announcement
+from connect.operations.audit.audit_report import Audit, TableSum
+from connect.protocol.control_offsets import merged, parse_offsets
+from connect.protocol.snapshot_ancestry import ancestry, engine, is_cut_off, summary
+from control_schemas.events import SourceRange
+
+EXAMPLES = 3
+Places = Callable[[Iterable[UUID]], Sequence[SourceRange]]
+
+
+@dataclass(frozen=True, slots=True)
+class TableAudit:
+    """What a table is audited with.
+
+    Attributes:
+        audit: gets what does not add up.
+        offsets_key: snapshot property of the connector's control offsets.
+        branch: the branch that is committed to.
+        log_starts: control partition -> first retained control offset.
+        log_ends: control partition -> control offset up to which announcements were read.
+        passed: control partition -> control offset that the coordinator's group has passed.
+        ranges_of: source ranges announced under commit ids.
+    """
+
+    audit: Audit
+    offsets_key: str
+    branch: str
+    log_starts: Mapping[int, int]
+    log_ends: Mapping[int, int]
+    passed: Mapping[int, int]
+    ranges_of: Places
+
+    def check(self, name: str, table: Table, announced: Sequence[Announcement]) -> TableSum:
+        """Compare; return the table's sums."""
+        metadata = table.metadata
+        chain = list(ancestry(metadata, self.branch))
+        out = TableSum(name)
+        own = [a for a in announced if a.table_uuid in {None, metadata.table_uuid}]
+        other = sum(a.rows for a in announced) - sum(a.rows for a in own)
+        if other:
+            self.audit.notes.append(
+                f"{name}: {other} rows were announced for a table of that name that is gone"
+            )
+        floor: Mapping[int, int] | None = {}
+        if chain and is_cut_off(chain[-1], metadata):
+            floor = None  # what the expired snapshots held is not known
+        for snapshot in reversed(chain):
+            text = summary(snapshot).get(self.offsets_key)
+            if text is None:
+                self._by_others(out, snapshot)
+                continue
+            offsets = merged(floor or {}, parse_offsets(text))
+            self._by_us(out, snapshot, own, floor, offsets)
+            floor = offsets
+        self._after(out, own, floor or {}, has_snapshots=bool(chain))
+        if chain:
+            out.now = _count(chain[0], "total-records")
+            self._check_files(out, table, chain)
+        return out
+
+    def _by_us(
+        self,
+        out: TableSum,
+        snapshot: Snapshot,
+        announced: Sequence[Announcement],
+        floor: Mapping[int, int] | None,
+        offsets: Mapping[int, int],
+    ) -> None:
+        added = _count(snapshot, "added-records")
+        is_retained = floor is not None and all(
+            floor.get(p, 0) >= self.log_starts.get(p, 0) for p in offsets
+        )
+        is_read = all(at <= self.log_ends.get(p, 0) for p, at in offsets.items())
+        if floor is None or not is_retained or not is_read:
+            out.unproved += added
+            return
+        held = [
+            a
+            for a in announced
+            if floor.get(a.partition, 0) <= a.offset < offsets.get(a.partition, 0)
+        ]
+        rows = sum(a.rows for a in held)
+        out.announced += rows
+        out.committed += added
+        if rows != added:
+            self._differs(
+                "snapshot_differs",
+                f"snapshot {snapshot.snapshot_id} added {added} rows, {rows} were announced",
+                held,
+                table=out.name,
+                snapshot_id=snapshot.snapshot_id,
+            )
+
+    def _by_others(self, out: TableSum, snapshot: Snapshot) -> None:
+        added, deleted = _count(snapshot, "added-records"), _count(snapshot, "deleted-records")
+        marks = summary(snapshot)
+        operation = snapshot.summary.operation.value if snapshot.summary else "unknown"
+        positions = _count(snapshot, "added-position-deletes")
+        if added == deleted and not positions and "added-equality-deletes" not in marks:
+            return
+        out.others += added - deleted
+        self.audit.changed_by_others = True
+        self.audit.notes.append(
+            f"{out.name}: snapshot {snapshot.snapshot_id} by {engine(marks)} "
+            f"({operation}) added {added} and removed {deleted} rows"
+            + (f", and marked {positions} as deleted" if positions else "")
+        )
+
+    def _after(
+        self,
+        out: TableSum,
+        announced: Sequence[Announcement],
+        floor: Mapping[int, int],
+        *,
+        has_snapshots: bool,
+    ) -> None:
+        """Announcements that no snapshot holds: they wait, or the coordinator has passed them."""
+        left = [a for a in announced if a.offset >= floor.get(a.partition, 0) and a.rows]
+        passed = [a for a in left if a.offset < self.passed.get(a.partition, 0)]
+        out.waiting = sum(a.rows for a in left) - sum(a.rows for a in passed)
+        if passed:
+            what = "no snapshot of the branch holds them" if has_snapshots else "there is none"
+            self._differs(
+                "announcement_lost",
+                f"{sum(a.rows for a in passed)} announced rows were committed, and {what}: rolled "
+                "back, skipped by an operator, or removed",
+                passed,
+                table=out.name,
+            )
+
+    def _check_files(self, out: TableSum, table: Table, chain: Sequence[Snapshot]) -> None:
+        """The files that are there: none listed twice, their rows the snapshot's total."""
+        paths: Counter[str] = Counter()
+        rows = 0
+        for manifest in chain[0].manifests(table.io):
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+                file: Any = entry.data_file
+                paths[file.file_path] += 1
+                rows += file.record_count if file.content.value == 0 else 0
+        twice = sorted(path for path, count in paths.items() if count > 1)
+        if twice:
+            self.audit.differs(
+                "file_twice",
+                f"{len(twice)} files are listed twice: their rows are there twice",
+                table=out.name,
+                snapshot_id=chain[0].snapshot_id,
+                files=twice[:EXAMPLES],
+            )
+        if rows != out.now:
+            self.audit.differs(
+                "total_differs",
+                f"the files hold {rows} rows, the newest snapshot claims {out.now}",
+                table=out.name,
+                snapshot_id=chain[0].snapshot_id,
+            )
+
+    def _differs(self, code: str, text: str, held: Sequence[Announcement], **where: Any) -> None:
+        ranges = sorted(
+            self.ranges_of({a.commit_id for a in held}),
+            key=lambda r: (r.topic, r.partition, r.start_offset),
+        )
+        first = next((r for r in ranges if r.records_written), None)
+        if first is not None:
+            where |= {
+                "topic": first.topic,
+                "partition": first.partition,
+                "start_offset": first.start_offset,
+                "end_offset": first.end_offset,
+            }
+        control = min(((a.partition, a.offset) for a in held), default=None)
+        if control is not None:
+            where |= {"control_partition": control[0], "control_offset": control[1]}
+        self.audit.differs(code, text, **where)
+
+
+def _count(snapshot: Snapshot, key: str) -> int:
+    text = summary(snapshot).get(key, "0")
+    return int(text) if text.isascii() and text.isdecimal() else 0

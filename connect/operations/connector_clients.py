@@ -1,0 +1,121 @@
+"""One connector's cluster and catalog, opened by a tool with the properties a node would have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from connect.config.connector import ConnectorConfig
+from connect.config.properties_file import parse_properties
+from connect.config.reserved_topics import node_topics
+from connect.errors import ConfigError
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_clients import LogReader, client_properties
+from connect.model.layout import TopicPartition
+from connect.protocol.source_partitions import source_partitions
+from connect.validation.parse import parse
+from connect.validation.providers import Providers, resolve
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """Clients for one connector.
+
+    Attributes:
+        config: placeholders resolved: it never leaves the process.
+        admin: the cluster.
+        reader: assigned to nothing.
+        catalog: the connector's own.
+        partitions: source partitions that it reads.
+    """
+
+    config: ConnectorConfig
+    admin: KafkaAdmin
+    reader: LogReader
+    catalog: CatalogGateway
+    partitions: tuple[TopicPartition, ...]
+
+
+def read_properties(path: Path | None, bootstrap_servers: str | None) -> dict[str, str]:
+    """Node properties as a tool needs them.
+
+    Raises:
+        ConfigError: the file cannot be read, or nothing names a broker.
+    """
+    try:
+        found = parse_properties(path.read_text("utf-8")) if path is not None else {}
+    except (OSError, ValueError) as e:
+        raise ConfigError(f"cannot read the properties {path}: {e}", code="properties") from e
+    if bootstrap_servers:
+        found["bootstrap.servers"] = bootstrap_servers
+    if not found.get("bootstrap.servers"):
+        raise ConfigError(
+            "no broker is named: --bootstrap-server, or --properties with bootstrap.servers",
+            code="bootstrap_servers_missing",
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Clients for one connector's topics alone.
+
+    Attributes:
+        config: placeholders resolved: it never leaves the process.
+        admin: the cluster.
+        reader: assigned to nothing.
+        producer_properties: for a producer, as the connector's tasks have them.
+        excluded: reserved topics, which no ``topics.regex`` adds.
+    """
+
+    config: ConnectorConfig
+    admin: KafkaAdmin
+    reader: LogReader
+    producer_properties: Mapping[str, str]
+    excluded: frozenset[str]
+
+
+@contextmanager
+def opened_cluster(
+    raw: Mapping[str, str], node: Mapping[str, str], environ: Mapping[str, str]
+) -> Iterator[Cluster]:
+    """Open Kafka clients for a connector, and leave its catalog alone; as ``opened``."""
+    providers = Providers(node, environ)
+    config = resolve(parse(raw, node=node, resolve=providers.resolve), providers, node=node)
+    known = providers.resolve_all(node)
+    kafka = client_properties(known, config.kafka_overrides)
+    with ExitStack() as closing:
+        admin = KafkaAdmin(kafka)
+        closing.callback(admin.close)
+        reader = LogReader(kafka)
+        closing.callback(reader.close)
+        producer = client_properties(
+            known, config.producer_overrides, config.kafka_overrides, prefix="producer."
+        )
+        yield Cluster(config, admin, reader, producer, node_topics(node))
+
+
+@contextmanager
+def opened(
+    raw: Mapping[str, str], node: Mapping[str, str], environ: Mapping[str, str]
+) -> Iterator[Direct]:
+    """Open clients for a connector; they are closed behind the block.
+
+    Args:
+        raw: the connector's configuration, with its name.
+        node: node properties.
+        environ: for placeholders, as the properties allow.
+
+    Raises:
+        ConfigError: the configuration cannot work.
+        RetriableError: the broker is away.
+    """
+    with opened_cluster(raw, node, environ) as cluster, ExitStack() as closing:
+        config, admin = cluster.config, cluster.admin
+        catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
+        closing.callback(catalog.close)
+        partitions = source_partitions(config, admin.topics(), excluded=cluster.excluded)
+        yield Direct(config, admin, cluster.reader, catalog, tuple(partitions))

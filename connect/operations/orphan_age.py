@@ -1,0 +1,97 @@
+"""From which age on files that no table knows may be removed beside a connector.
+
+Rules of this file:
+- An announced file is in no table until its round is committed; for a table that fails, that may
+  take days. Iceberg's ``remove_orphan_files`` takes it for an orphan as soon as it is old enough.
+- The group's control offsets never pass an announcement that waits: the oldest one lies at or
+  above them. What cannot be dated counts as infinitely old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from connect.clock import Clock
+from connect.config.connector import ConnectorConfig
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_clients import LogReader
+from connect.model.layout import TopicPartition
+from connect.protocol.control_topic import ControlRecord, read_to_end
+from control_schemas.events import DataWritten
+
+_DAY_MS: Final = 86_400_000
+AGE_MS_MIN: Final = 3 * _DAY_MS
+"""Iceberg's own default for ``older_than``."""
+MARGIN_MS: Final = _DAY_MS
+"""A file is older than its announcement, by a batch and by what holds the task up."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanAge:
+    """What may be removed beside one connector.
+
+    Attributes:
+        oldest_announcement_ms: when the oldest announcement that waits was made, milliseconds
+            since 1970 UTC; None when none waits.
+        safe_age_ms: files younger than that must stay; None when the oldest one has no date.
+    """
+
+    oldest_announcement_ms: int | None
+    safe_age_ms: int | None
+
+    def as_json(self) -> Mapping[str, Any]:
+        """As the API shows it."""
+        return {
+            "oldest_announcement_ms": self.oldest_announcement_ms,
+            "safe_age_ms": self.safe_age_ms,
+        }
+
+
+def orphan_age(
+    admin: KafkaAdmin, reader: LogReader, config: ConnectorConfig, clock: Clock
+) -> OrphanAge:
+    """Read what waits on the control topic and say how old a file must be to be an orphan.
+
+    Args:
+        admin: the cluster.
+        reader: assigned to nothing else; not closed here.
+        config: the connector.
+        clock: time.
+
+    Raises:
+        RetriableError: the broker is away.
+    """
+    count = admin.topics().get(config.control_topic, 0)
+    partitions = [TopicPartition(config.control_topic, number) for number in range(count)]
+    marks = admin.watermarks(partitions)
+    committed = admin.committed(config.control_group_id, partitions)
+    starts = {tp: min(max(committed[tp] or 0, low), end) for tp, (low, end) in marks.items()}
+    ends = {tp: end for tp, (_, end) in marks.items()}
+    made = [
+        at
+        for record in read_to_end(reader, starts, ends, clock)
+        if (at := _announced_ms(record, config.connect_group_id)) is not None
+    ]
+    return age_of(min(made, default=None), now_ms=clock.now_ms())
+
+
+def age_of(oldest_announcement_ms: int | None, *, now_ms: int) -> OrphanAge:
+    """The safe age beside an announcement that was made then; 0 is an unknown date."""
+    if oldest_announcement_ms is None:
+        return OrphanAge(None, AGE_MS_MIN)
+    if not oldest_announcement_ms:
+        return OrphanAge(0, None)
+    waits_ms = max(0, now_ms - oldest_announcement_ms)
+    return OrphanAge(oldest_announcement_ms, max(AGE_MS_MIN, waits_ms + MARGIN_MS))
+
+
+def _announced_ms(record: ControlRecord, group_id: str) -> int | None:
+    """When files of the group were announced; 0 is an unknown date; None is no announcement."""
+    if record.legacy is not None:
+        return 0 if record.legacy.is_announcement and record.legacy.is_of(group_id) else None
+    event = record.event
+    if event is None or event.group_id != group_id or not isinstance(event.payload, DataWritten):
+        return None
+    return event.timestamp_us // 1_000

@@ -1,0 +1,150 @@
+"""What both children of a node share: how they begin, the pipe, how an error is told.
+
+Rules of this file:
+- The first line of a trace names the cause and its coordinates; the stack follows.
+- A child whose node is gone (end of stream) drains and ends: nobody would hear of its work.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from connect import logs
+from connect.config.node.node_config import NodeConfig
+from connect.errors import (
+    ConfigError,
+    DataLost,
+    Fenced,
+    IcefloeError,
+    InvariantViolation,
+    trace_of,
+)
+from connect.gateways.reach import Reach, install
+from connect.processes.ipc import Channel
+from connect.processes.signals import on_signals
+from connect.redaction.secret_values import KNOWN
+from connect.validation.providers import Providers
+
+TRACE_CHARACTERS_MAX = 16_384
+_FINAL = (ConfigError, DataLost, Fenced, InvariantViolation)
+
+
+def error_fields(
+    error: BaseException | None, trace_characters_max: int | None = None
+) -> dict[str, Any]:
+    """An error as ``state`` messages carry it: code, trace and whether a restart may help.
+
+    Args:
+        error: None is no error.
+        trace_characters_max: the trace is cut there; None cuts it at its usual length.
+    """
+    if error is None:
+        return {"code": None, "trace": None, "retriable": True}
+    return {
+        "code": error.code if isinstance(error, IcefloeError) else "unexpected",
+        "trace": KNOWN.mask(trace_of(error))[: trace_characters_max or TRACE_CHARACTERS_MAX],
+        "retriable": not isinstance(error, _FINAL),
+    }
+
+
+class Child:
+    """The child's side of the pipe.
+
+    Args:
+        channel: from the node.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+
+    @classmethod
+    def of(cls, channel: Channel | None) -> Child:
+        """The child at this end of the pipe.
+
+        Raises:
+            ConfigError: None: not started by a node.
+        """
+        if channel is None:
+            raise ConfigError(
+                "this process is started by a node (icefloe node), not by hand", code="not_a_child"
+            )
+        return cls(channel)
+
+    def ready(self) -> None:
+        """Say that commands can be taken."""
+        self.channel.send({"event": "ready", "pid": os.getpid()})
+
+    def topic_missing(self, connector: str) -> None:
+        """Say that a topic which a task reads is gone: perhaps its layout is out of date."""
+        self.channel.send({"event": "topic_missing", "connector": connector})
+
+    def commands(self, stopping: threading.Event) -> Iterator[Mapping[str, Any]]:
+        """Commands until ``shutdown`` or the end of the node; sets ``stopping`` then.
+
+        Log levels are dealt with here.
+        """
+        for message in self.channel.receive():
+            if message.get("op") == "shutdown":
+                break
+            if message.get("op") == "log-level":
+                name = message["logger"]
+                logging.getLogger(None if name == "root" else name).setLevel(message["level"])
+                continue
+            yield message
+        stopping.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A child that was told its configuration.
+
+    Attributes:
+        child: the pipe.
+        node: the node's configuration.
+        providers: resolves placeholders, in this process.
+        commands: what the node wants, until it ends, says ``shutdown``, or SIGTERM comes.
+        stopping: set at the end of the commands.
+    """
+
+    child: Child
+    node: NodeConfig
+    providers: Providers
+    commands: Iterator[Mapping[str, Any]]
+    stopping: threading.Event
+
+
+def begin(process: str, channel: Channel | None) -> Serving | None:
+    """Logs, pipe, signals and configuration of a child; None when it was ended before it began.
+
+    Args:
+        process: ``worker`` or ``coordinator``, for its logs.
+        channel: the pipe to the node; None where the process was not started by one.
+
+    Raises:
+        ConfigError: not started by a node, or the node speaks otherwise than expected.
+    """
+    logs.configure(process)
+    child = Child.of(channel)
+    stopping = threading.Event()
+
+    def on_signal() -> None:
+        stopping.set()
+        child.channel.stop_receiving()
+
+    on_signals({signal.SIGTERM}, on_signal)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the node decides
+    commands = child.commands(stopping)
+    configure: Mapping[str, Any] = next(commands, {})
+    if stopping.is_set():
+        return None
+    if configure.get("op") != "configure":
+        raise ConfigError("the first command must be configure", code="ipc")
+    node = NodeConfig.from_properties(configure["properties"])
+    install(Reach.of(node.properties))
+    return Serving(child, node, Providers(node.properties, os.environ), commands, stopping)

@@ -1,0 +1,290 @@
+"""The units that a child process runs: one thread for each start, and the inventory of them all.
+
+Rules of this file:
+- Each start has a generation, a number that the node gives out once. Each report carries it, and a
+  sequence number within it: the node ignores reports of other generations and older reports.
+- A unit begins after every earlier unit of its connector and task has ended, because they share a
+  transactional id. After ``predecessor_wait_ms`` it begins anyway and fences what is left.
+- A report with ``ended`` is the last one of its generation. Without it, ``FAILED`` means that the
+  unit is still trying by itself.
+- The inventory lists every thread that lives and every failure that the node has not cleared.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import structlog
+
+from connect.clock import Clock
+from connect.errors import IcefloeError
+from connect.processes.child_main import Child, error_fields
+
+INVENTORY_INTERVAL_S = 2.0
+INVENTORY_TRACE_CHARACTERS_MAX = 500
+
+Key: TypeAlias = tuple[str, int | None]
+"""Connector, and task or None for its coordinator."""
+
+log = structlog.get_logger("hosted")
+
+
+class Work(Protocol):
+    """What a unit runs in its thread."""
+
+    def run(self) -> None:
+        """Work until stopped, or raise a final error."""
+        ...
+
+    def stop(self) -> None:
+        """End soon; may be called from any thread."""
+        ...
+
+
+class Progress(Protocol):
+    """Work that can say for how long it has achieved nothing."""
+
+    def idle_ms(self) -> int:
+        """Milliseconds since it last achieved something."""
+        ...
+
+    @property
+    def idle_ms_max(self) -> int:
+        """After so long it is stalled."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class HostedUnit:
+    """One start of a task or coordinator.
+
+    Attributes:
+        key: connector and task.
+        generation: number of this start.
+        layout: number of its layout.
+        work: None until it is made, and when it could not be made.
+        predecessors: earlier units of the key that had not ended when this one was started.
+        state: as last reported.
+        error: with it.
+        sequence: number of its last report.
+        is_stopping: it was asked to stop.
+        ended: set when its thread does no more.
+    """
+
+    key: Key
+    generation: int
+    layout: int
+    work: Work | None = None
+    progress: Progress | None = None
+    predecessors: tuple[HostedUnit, ...] = ()
+    state: str = "STARTING"
+    error: BaseException | None = None
+    sequence: int = 0
+    is_stopping: bool = False
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def fields(self, *, trace_characters_max: int | None = None) -> dict[str, Any]:
+        """The unit as reports and inventory carry it."""
+        connector, task = self.key
+        return {
+            "connector": connector,
+            "task": task,
+            "generation": self.generation,
+            "sequence": self.sequence,
+            "layout": self.layout,
+            "state": self.state,
+            "ended": self.ended.is_set(),
+            **error_fields(self.error, trace_characters_max),
+        }
+
+
+class HostedUnits:
+    """Every unit of this process. Thread-safe.
+
+    Args:
+        child: the pipe to the node.
+        clock: time.
+        predecessor_wait_ms: how long a unit waits for its predecessors.
+        launch: runs a unit's life in a thread of its own.
+    """
+
+    def __init__(
+        self,
+        child: Child,
+        clock: Clock,
+        *,
+        predecessor_wait_ms: int,
+        launch: Callable[[str, Callable[[], None]], None] | None = None,
+    ) -> None:
+        self._child = child
+        self._clock = clock
+        self._predecessor_wait_ms = predecessor_wait_ms
+        self._launch = launch or _thread
+        self._lock = threading.RLock()
+        self._units: dict[int, HostedUnit] = {}
+        self._generation_max = 0
+
+    def start(
+        self, command: Mapping[str, Any], make: Callable[[HostedUnit], Work]
+    ) -> HostedUnit | None:
+        """Start what a ``start`` command asks for, after ending what runs in its place.
+
+        Args:
+            command: with connector, task, generation and layout.
+            make: makes the work of the unit; its errors are reported as the unit's failure.
+
+        Returns:
+            The unit; None when a newer one has been started already.
+        """
+        key = _key(command)
+        generation, layout = int(command["generation"]), int(command["layout"]["layout"])
+        with self._lock:
+            self._generation_max = max(self._generation_max, generation)
+            earlier = [unit for unit in self._units.values() if unit.key == key]
+            if any(unit.generation >= generation for unit in earlier):
+                return None
+            for unit in earlier:
+                self._stop(unit)
+            living = tuple(unit for unit in earlier if not unit.ended.is_set())
+            unit = HostedUnit(key, generation, layout, predecessors=living)
+            self._units[generation] = unit
+            self.report(unit, "STARTING")
+        try:
+            work = make(unit)
+        except IcefloeError as e:
+            self.end(unit, e)
+            return unit
+        with self._lock:
+            unit.work = work
+            if unit.is_stopping:
+                work.stop()
+        self._launch(_thread_name(key), lambda: self._live(unit))
+        return unit
+
+    def stop(self, command: Mapping[str, Any]) -> None:
+        """Ask units to stop: the one of the command's generation, or all of its key."""
+        key, generation = _key(command), command.get("generation")
+        with self._lock:
+            for unit in list(self._units.values()):
+                if unit.key == key and generation in {None, unit.generation}:
+                    self._stop(unit)
+
+    def current(self, connector: str, task: int | None = None) -> HostedUnit | None:
+        """The newest unit of a key; None when there is none, or when it has ended."""
+        with self._lock:
+            found = [unit for unit in self._units.values() if unit.key == (connector, task)]
+            newest = max(found, key=lambda unit: unit.generation, default=None)
+        return newest if newest is not None and not newest.ended.is_set() else None
+
+    def living(self) -> list[HostedUnit]:
+        """Units that have not ended."""
+        with self._lock:
+            return [unit for unit in self._units.values() if not unit.ended.is_set()]
+
+    def report(self, unit: HostedUnit, state: str, error: BaseException | None = None) -> None:
+        """Report a state of a unit that continues; nothing once it has ended."""
+        with self._lock:
+            if unit.ended.is_set():
+                return
+            unit.state, unit.error = state, error
+            self._send(unit)
+
+    def end(self, unit: HostedUnit, error: BaseException | None) -> None:
+        """Report how a unit ended; nothing comes from it afterwards."""
+        with self._lock:
+            unit.state, unit.error = "STOPPED" if error is None else "FAILED", error
+            unit.predecessors = ()
+            unit.ended.set()
+            self._send(unit)
+            if unit.is_stopping:
+                self._units.pop(unit.generation, None)
+
+    def has_predecessors(self, unit: HostedUnit) -> bool:
+        """Whether an earlier unit of its key has not ended."""
+        return any(not other.ended.is_set() for other in unit.predecessors)
+
+    def inventory(self) -> dict[str, Any]:
+        """What runs, for the node to compare with what it believes."""
+        with self._lock:
+            return {
+                "event": "inventory",
+                "last_generation": self._generation_max,
+                "units": [_item(unit) for unit in self._units.values()],
+            }
+
+    def start_inventory(self) -> None:
+        """Send the inventory every few seconds until the node is gone."""
+
+        def run() -> None:
+            pause = threading.Event()
+            while self._child.channel.send(self.inventory()):
+                pause.wait(INVENTORY_INTERVAL_S)
+
+        threading.Thread(target=run, name="inventory", daemon=True).start()
+
+    def shutdown(self, grace_ms: int) -> bool:
+        """Stop everything; True when all ended within the grace."""
+        living = self.living()
+        with self._lock:
+            for unit in living:
+                self._stop(unit)
+        deadline_ms = self._clock.monotonic_ms() + grace_ms
+        return all(self._has_ended_by(unit, deadline_ms) for unit in living)
+
+    def _live(self, unit: HostedUnit) -> None:
+        connector, task = unit.key
+        structlog.contextvars.bind_contextvars(connector=connector)
+        if task is not None:
+            structlog.contextvars.bind_contextvars(task=task)
+        deadline_ms = self._clock.monotonic_ms() + self._predecessor_wait_ms
+        for predecessor in unit.predecessors:
+            self._has_ended_by(predecessor, deadline_ms)
+        unit.predecessors = ()
+        error: Exception | None = None
+        try:
+            if unit.work is not None:
+                unit.work.run()
+        except Exception as e:  # the boundary of the thread: one failure must not end the others
+            code = e.code if isinstance(e, IcefloeError) else "unexpected"
+            log.exception("unit failed", code=code, generation=unit.generation)
+            error = e
+        self.end(unit, error)
+
+    def _has_ended_by(self, unit: HostedUnit, deadline_ms: int) -> bool:
+        left_ms = max(0, deadline_ms - self._clock.monotonic_ms())
+        return unit.ended.wait(left_ms / 1000)
+
+    def _stop(self, unit: HostedUnit) -> None:
+        unit.is_stopping = True
+        if unit.ended.is_set():
+            self._units.pop(unit.generation, None)
+        elif unit.work is not None:
+            unit.work.stop()
+
+    def _send(self, unit: HostedUnit) -> None:
+        unit.sequence += 1
+        self._child.channel.send({"event": "state", **unit.fields()})
+
+
+def _item(unit: HostedUnit) -> dict[str, Any]:
+    item = unit.fields(trace_characters_max=INVENTORY_TRACE_CHARACTERS_MAX)
+    if unit.progress is None or unit.ended.is_set():
+        return item
+    return {**item, "idle_ms": unit.progress.idle_ms(), "idle_ms_max": unit.progress.idle_ms_max}
+
+
+def _key(command: Mapping[str, Any]) -> Key:
+    task = command.get("task")
+    return command["connector"], None if task is None else int(task)
+
+
+def _thread_name(key: Key) -> str:
+    connector, task = key
+    return f"coordinator-{connector}" if task is None else f"task-{connector}-{task}"
+
+
+def _thread(name: str, live: Callable[[], None]) -> None:
+    threading.Thread(target=live, name=name, daemon=True).start()

@@ -1,0 +1,290 @@
+"""Child processes of a node: started, listened to, started again, ended.
+
+Rules of this file:
+- One thread per child owns its life: start, read events until end of stream, reap, wait, again.
+- Nothing that comes from a child blocks a caller: what is sent to a child goes through a queue
+  of its own, so a child that is stopped (SIGSTOP) holds nobody up.
+- A child leads its own session. It ends by itself at end of stream; whatever is left of its
+  process group (a JVM) is killed by the group's id before the leader is reaped, so the id cannot
+  have been given to anybody else.
+- A child that was ready and then says nothing for too long is frozen or stuck: it is killed. The
+  time is counted in looks of our own, so a node that was frozen itself suspects nobody.
+- No secret is in a child's arguments; its configuration goes over the pipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from connect.clock import Clock
+from connect.logs import logger, open_private
+from connect.processes.backoff import Backoff, BackoffPolicy
+from connect.processes.ipc import Channel
+
+LOG_BYTES_MAX = 64 * 1024 * 1024
+TRACE_BYTES = 2_000
+QUEUE_MAX = 100_000
+LOOK_MS = 1_000
+END_TIMEOUT_MS = 30_000  # a child without a node drains, then ends
+
+OnEvent = Callable[[str, dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSpec:
+    """What to run.
+
+    Attributes:
+        name: ``worker`` or ``coordinator``.
+        command: program and arguments.
+        log_file: where its output goes, appended.
+        properties: the node's properties, sent as ``configure``; placeholders unresolved.
+        environ: its environment.
+    """
+
+    name: str
+    command: Sequence[str]
+    log_file: Path
+    properties: Mapping[str, str]
+    environ: Mapping[str, str]
+
+
+class Child:
+    """One supervised child.
+
+    Args:
+        spec: what to run.
+        on_event: called on the child's thread with its name and each event it sends, and with
+            ``{"event": "exited", "status": int, "trace": str}`` when it has ended unasked.
+        clock: for pauses.
+        policy: pauses between restarts.
+        silence_ms_max: a child that has said it is ready may be silent so long; None for ever.
+    """
+
+    def __init__(
+        self,
+        spec: ChildSpec,
+        on_event: OnEvent,
+        clock: Clock,
+        policy: BackoffPolicy,
+        *,
+        silence_ms_max: int | None = None,
+    ) -> None:
+        self.spec = spec
+        self._silence_ms_max = silence_ms_max
+        self._on_event = on_event
+        self._clock = clock
+        self._backoff = Backoff(policy)
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._outgoing: queue.Queue[Mapping[str, Any] | None] | None = None
+        self._thread = threading.Thread(target=self._run, name=f"child-{spec.name}", daemon=True)
+        self._log = logger("supervisor").bind(child=spec.name)
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the running child."""
+        with self._lock:
+            return self._process.pid if self._process is not None else None
+
+    @property
+    def restarts(self) -> int:
+        """Restarts in a row."""
+        return self._backoff.restarts
+
+    def start(self) -> None:
+        """Start the child and keep it running."""
+        self._thread.start()
+
+    def send(self, message: Mapping[str, Any]) -> bool:
+        """Queue a message; False when there is no child to take it."""
+        with self._lock:
+            if self._outgoing is None:
+                return False
+            try:
+                self._outgoing.put_nowait(message)
+            except queue.Full:
+                return False
+            return True
+
+    def shutdown(self, grace_ms: int) -> None:
+        """Ask the child to drain and end, kill it after the grace; return when it is gone."""
+        self._stopping.set()
+        self.send({"op": "shutdown", "grace_ms": grace_ms})
+        if self._thread.is_alive():
+            self._thread.join(grace_ms / 1000)
+        if self._thread.is_alive():
+            self._log.warning("did not end within its grace, killed", grace_ms=grace_ms)
+            with self._lock:
+                if self._process is not None:
+                    _kill_group(self._process.pid)
+            self._thread.join()
+
+    def trim_log(self) -> None:
+        """Keep the log file bounded: the last part moves aside, the child writes on."""
+        file = self.spec.log_file
+        try:
+            if file.stat().st_size <= LOG_BYTES_MAX:
+                return
+            with file.open("rb") as full, open_private(file.with_suffix(".log.1")) as aside:
+                aside.truncate(0)
+                full.seek(-LOG_BYTES_MAX // 2, os.SEEK_END)
+                aside.write(full.read())
+            os.truncate(file, 0)
+        except OSError as e:
+            self._log.warning("log file not trimmed", error=str(e))
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                status = self._live_once()
+            except OSError as e:  # fork or exec failed: out of memory, out of processes
+                self._log.error("could not be started", error=str(e))
+                status = -1
+            if self._stopping.is_set():
+                return
+            self._on_event(
+                self.spec.name,
+                {"event": "exited", "status": status, "trace": _tail(self.spec.log_file)},
+            )
+            pause_ms = self._backoff.failed(self._clock.monotonic_ms()) or 0
+            self._log.warning("ended, starting it again", status=status, pause_ms=pause_ms)
+            self._stopping.wait(pause_ms / 1000)
+
+    def _live_once(self) -> int:
+        ours, theirs = socket.socketpair()
+        channel = Channel(ours)
+        outgoing: queue.Queue[Mapping[str, Any] | None] = queue.Queue(QUEUE_MAX)
+        outgoing.put({"op": "configure", "properties": dict(self.spec.properties)})
+        with theirs:
+            process = self._spawn(theirs)
+        with self._lock:
+            self._process, self._outgoing = process, outgoing
+        self._backoff.started(self._clock.monotonic_ms())
+        self._log.info("started", pid=process.pid)
+        sender = threading.Thread(
+            target=_send_all, args=(channel, outgoing), name=f"to-{self.spec.name}", daemon=True
+        )
+        sender.start()
+        watch = _Watch(process.pid, self._silence_ms_max, self._log)
+        if self._stopping.is_set():  # asked to stop while it was being started
+            outgoing.put({"op": "shutdown", "grace_ms": 0})
+        try:
+            for event in channel.receive():
+                watch.heard(event)
+                self._on_event(self.spec.name, event)
+        except ValueError as e:
+            self._log.error("sent what is no JSON, killed", error=str(e))
+            _kill_group(process.pid)
+        finally:
+            # end of stream: the child has ended, or has closed its end and soon will
+            with self._lock:
+                self._outgoing = None
+            watch.end()
+            status = self._reap(process)
+            outgoing.put(None)
+            channel.close()
+            sender.join()
+        return status
+
+    def _spawn(self, end: socket.socket) -> subprocess.Popen[bytes]:
+        with open_private(self.spec.log_file) as log:
+            return subprocess.Popen(
+                list(self.spec.command),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**self.spec.environ, "ICEFLOE_IPC_FD": str(end.fileno())},
+                pass_fds=[end.fileno()],
+                start_new_session=True,
+            )
+
+    def _reap(self, process: subprocess.Popen[bytes]) -> int:
+        # WNOWAIT leaves the zombie, which keeps the group's id ours until the group is killed
+        deadline_ms = self._clock.monotonic_ms() + END_TIMEOUT_MS
+        look = os.WEXITED | os.WNOWAIT | os.WNOHANG
+        while os.waitid(os.P_PID, process.pid, look) is None:
+            if not self._stopping.is_set() and self._clock.monotonic_ms() >= deadline_ms:
+                self._log.warning("closed its pipe but did not end, killed")
+                break
+            threading.Event().wait(0.02)
+        _kill_group(process.pid)
+        with self._lock:
+            self._process = None
+            return process.wait()
+
+
+class _Watch:
+    """Kills a child that has been ready and gives no sign of life any more.
+
+    Args:
+        pid: of the child, which is not reaped before ``end``.
+        silence_ms_max: None watches nothing.
+        log: where it is told.
+    """
+
+    def __init__(self, pid: int, silence_ms_max: int | None, log: Any) -> None:
+        self._pid = pid
+        self._silence_ms_max = silence_ms_max
+        self._log = log
+        self._heard = threading.Event()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def heard(self, event: Mapping[str, Any]) -> None:
+        """The child said something."""
+        self._heard.set()
+        is_first = self._thread is None and event.get("event") == "ready"
+        if is_first and self._silence_ms_max is not None:
+            self._thread = threading.Thread(
+                target=self._run, args=(self._silence_ms_max,), name="watch", daemon=True
+            )
+            self._thread.start()
+
+    def end(self) -> None:
+        """The child is about to be reaped: its id may be somebody else's from then on."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self, silence_ms_max: int) -> None:
+        silent_ms = 0
+        while silent_ms < silence_ms_max:
+            if self._ended.wait(min(LOOK_MS, silence_ms_max) / 1000):
+                return
+            silent_ms = 0 if self._heard.is_set() else silent_ms + LOOK_MS
+            self._heard.clear()
+        self._log.error("gives no sign of life, killed", silent_ms=silent_ms, pid=self._pid)
+        _kill_group(self._pid)
+
+
+def _send_all(channel: Channel, outgoing: queue.Queue[Mapping[str, Any] | None]) -> None:
+    while (message := outgoing.get()) is not None:
+        if not channel.send(message):
+            return
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _tail(file: Path) -> str:
+    try:
+        with file.open("rb") as log:
+            end = log.seek(0, os.SEEK_END)
+            log.seek(max(0, end - TRACE_BYTES))
+            return log.read().decode("utf-8", "replace").strip()
+    except OSError:
+        return ""

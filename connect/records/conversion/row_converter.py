@@ -1,0 +1,368 @@
+"""Records into rows of a table: one converter per column, built once per table schema.
+
+Rules of this file:
+- The table's schema is the truth: a field the table lacks is ignored here (schema evolution has
+  looked before), a column the record lacks is null, and null in a required column is refused.
+- Names match exactly; case-insensitively when configured; by the table's name mapping alone when
+  it has one (``schema.name-mapping.default``). Two fields for one column are refused.
+- A row holds what ``pyarrow.array([value], type)`` takes for the Arrow type of the column as
+  ``pyiceberg.io.pyarrow.schema_to_pyarrow`` gives it: temporal values as integers, uuids as 16
+  bytes, structs as dicts, lists as lists, maps as lists of pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import MappedField, parse_mapping_from_json
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from connect.model.records import ConnectSchema, Struct
+from connect.records.conversion.binary import fixed_converter, to_binary, to_uuid
+from connect.records.conversion.conversion_failure import Unconvertible, kind_of, wrong_type
+from connect.records.conversion.numbers import (
+    decimal_converter,
+    to_boolean,
+    to_double,
+    to_float,
+    to_int,
+    to_long,
+)
+from connect.records.conversion.temporal import (
+    Losses,
+    TimestampUnit,
+    time_converter,
+    timestamp_converter,
+    to_date,
+)
+from connect.records.conversion.text import java_text, to_string
+
+Converter = Callable[[Any], Any]
+Names = Mapping[int, tuple[str, ...]]
+NAME_MAPPING_PROPERTY: Final = "schema.name-mapping.default"
+
+# Debezium's units, which Java reads as milliseconds
+_NAMED_UNITS: Final[Mapping[str, TimestampUnit]] = {
+    "io.debezium.time.MicroTimestamp": "us",
+    "io.debezium.time.NanoTimestamp": "ns",
+    "io.debezium.time.Timestamp": "ms",
+}
+_PLAIN: Final[Mapping[type[IcebergType], Converter]] = {
+    BooleanType: to_boolean,
+    IntegerType: to_int,
+    LongType: to_long,
+    FloatType: to_float,
+    DoubleType: to_double,
+    StringType: to_string,
+    BinaryType: to_binary,
+    UUIDType: to_uuid,
+    DateType: to_date,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionOptions:
+    """How records become rows.
+
+    Attributes:
+        timestamp_unit: what a plain number in a timestamp column counts.
+        case_insensitive: whether names match without regard to case.
+        name_mapping: the table's ``schema.name-mapping.default`` (JSON), None without one.
+        losses: where cut digits are counted.
+        number_unit: what a plain number in a timestamp or time column counts where the record's
+            schema says so; None where it does not.
+    """
+
+    timestamp_unit: TimestampUnit = "ms"
+    case_insensitive: bool = False
+    name_mapping: str | None = None
+    losses: Losses = field(default_factory=Losses)
+    number_unit: TimestampUnit | None = None
+
+
+class RowConverter:
+    """Converts record values to rows of one table schema.
+
+    Args:
+        schema: the table's schema.
+        options: how.
+    """
+
+    def __init__(self, schema: Schema, options: ConversionOptions) -> None:
+        names = mapped_names(options.name_mapping) if options.name_mapping else None
+        self._convert = _struct_converter(schema.as_struct(), options, names)
+
+    def row(self, value: Any) -> dict[str, Any]:
+        """Return every top-level column's value.
+
+        Args:
+            value: a dict or a Struct.
+
+        Raises:
+            Unconvertible: with the path of the column that refused its value.
+        """
+        converted: dict[str, Any] = self._convert(value)
+        return converted
+
+
+def mapped_names(mapping: str) -> Names:
+    """Names by field id, at any depth, of a ``schema.name-mapping.default`` (JSON)."""
+    names: dict[int, tuple[str, ...]] = {}
+
+    def collect(fields: Iterable[MappedField]) -> None:
+        for mapped in fields:
+            if mapped.field_id is not None and mapped.names:
+                names[mapped.field_id] = tuple(mapped.names)
+            collect(mapped.fields)
+
+    collect(parse_mapping_from_json(mapping))
+    return names
+
+
+def column_converter(
+    column: IcebergType, options: ConversionOptions, names: Names | None = None
+) -> Converter:
+    """Build the converter of non-null values of one type.
+
+    Args:
+        column: the column's type.
+        options: how.
+        names: names of fields in records, by field id; None matches by the table's names.
+    """
+    plain = _PLAIN.get(type(column))
+    if plain is not None:
+        return plain
+    if isinstance(column, DecimalType):
+        return decimal_converter(column.precision, column.scale)
+    if isinstance(column, TimestampType | TimestamptzType):
+        return timestamp_converter(
+            zoned=isinstance(column, TimestamptzType),
+            unit=options.number_unit or options.timestamp_unit,
+            losses=options.losses,
+        )
+    if isinstance(column, TimeType):
+        return time_converter(options.losses, options.number_unit or "ms")
+    if isinstance(column, FixedType):
+        return fixed_converter(len(column))
+    if isinstance(column, StructType):
+        return _struct_converter(column, options, names)
+    if isinstance(column, ListType):
+        return _list_converter(column, options, names)
+    if isinstance(column, MapType):
+        return _map_converter(column, options, names)
+    return _unsupported(column)
+
+
+def _unsupported(column: IcebergType) -> Converter:
+    def refuse(_: Any) -> Any:
+        raise Unconvertible("unsupported_type", f"columns of type {column} are not written yet")
+
+    return refuse
+
+
+def _list_converter(column: ListType, options: ConversionOptions, names: Names | None) -> Converter:
+    item = column_converter(column.element_type, options, names)
+    required = column.element_required
+
+    def to_list(value: Any) -> list[Any]:
+        if type(value) is not list:
+            raise wrong_type(value, "list")
+        if required and None in value:
+            raise Unconvertible("required_null", "null in a list of required elements").inside(
+                "element"
+            )
+        try:
+            return [None if v is None else item(v) for v in value]
+        except Unconvertible as refusal:
+            raise refusal.inside("element") from None
+
+    return to_list
+
+
+def _map_converter(column: MapType, options: ConversionOptions, names: Names | None) -> Converter:
+    to_key = column_converter(column.key_type, options, names)
+    to_value = column_converter(column.value_type, options, names)
+    required = column.value_required
+    hashable = not isinstance(column.key_type, StructType | ListType | MapType)
+
+    def entry(key: Any, value: Any) -> tuple[Any, Any]:
+        if key is None:
+            raise Unconvertible("required_null", "null as the key of a map")
+        try:
+            converted = to_key(key)
+        except Unconvertible as refusal:
+            raise refusal.inside("key") from None
+        if value is None and not required:
+            return converted, None
+        if value is None:
+            raise Unconvertible("required_null", "null in a map of required values").inside("value")
+        try:
+            return converted, to_value(value)
+        except Unconvertible as refusal:
+            raise refusal.inside("value") from None
+
+    def to_map(value: Any) -> list[tuple[Any, Any]]:
+        if type(value) is not dict:
+            raise wrong_type(value, "map")
+        pairs = [entry(k, v) for k, v in value.items()]
+        if hashable and len({k for k, _ in pairs}) != len(pairs):
+            raise Unconvertible("ambiguous_name", "two keys of the map become one")
+        return pairs
+
+    return to_map
+
+
+@dataclass(slots=True)
+class _Column:
+    name: str
+    required: bool
+    convert: Converter
+    sources: tuple[str, ...]
+    kind: IcebergType
+
+
+Step = tuple[str, bool, Converter]
+
+
+def _struct_converter(
+    struct: StructType, options: ConversionOptions, names: Names | None
+) -> Converter:
+    columns = [_column(f, options, names) for f in struct.fields]
+    fold = names is None and options.case_insensitive
+    exact = names is None and not fold
+    steps = [(c.name, c.required, c.convert) for c in columns]
+    lookup = {(source.lower() if fold else source): c.name for c in columns for source in c.sources}
+    plans = _StructPlans(columns, options)
+
+    def to_row(value: Any) -> dict[str, Any]:
+        if type(value) is dict:
+            fields: Mapping[Any, Any] = value
+            chosen = steps
+        elif type(value) is Struct:
+            chosen, fields = plans.apply(value, steps)
+        else:
+            raise wrong_type(value, "struct")
+        if not exact or any(type(key) is not str for key in fields):
+            fields = _by_column(fields, lookup, fold=fold)
+        row: dict[str, Any] = {}
+        for name, required, convert in chosen:
+            item = fields.get(name)
+            if item is None:
+                if required:
+                    raise _missing(name)
+                row[name] = None
+                continue
+            try:
+                row[name] = convert(item)
+            except Unconvertible as refusal:
+                raise refusal.inside(name) from None
+        return row
+
+    return to_row
+
+
+def _missing(name: str) -> Unconvertible:
+    return Unconvertible("required_null", "null or no value for a required column").inside(name)
+
+
+def _column(column: NestedField, options: ConversionOptions, names: Names | None) -> _Column:
+    # a column that the mapping does not list keeps its own name, as in Iceberg's readers
+    own = (column.name,)
+    return _Column(
+        name=column.name,
+        required=column.required,
+        convert=column_converter(column.field_type, options, names),
+        sources=names.get(column.field_id, own) if names is not None else own,
+        kind=column.field_type,
+    )
+
+
+def _by_column(
+    fields: Mapping[Any, Any], lookup: Mapping[str, str], *, fold: bool
+) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in fields.items():
+        if key is None:
+            raise Unconvertible("wrong_type", f"{kind_of(key)} as the name of a field")
+        name = key if type(key) is str else java_text(key)
+        column = lookup.get(name.lower() if fold else name)
+        if column is None:
+            continue
+        if column in found:
+            raise Unconvertible(
+                "ambiguous_name", "two fields of the record go into the column"
+            ).inside(column)
+        found[column] = value
+    return found
+
+
+class _StructPlans:
+    """What the schemas of structs ask for: defaults for nulls, units of timestamps."""
+
+    _KEPT = 64
+
+    def __init__(self, columns: list[_Column], options: ConversionOptions) -> None:
+        self._columns = columns
+        self._options = options
+        self._plans: dict[int, tuple[ConnectSchema, list[Step] | None, dict[str, Any]]] = {}
+
+    def apply(self, value: Struct, usual: list[Step]) -> tuple[list[Step], Mapping[str, Any]]:
+        """Return the steps for this struct, and its fields with defaults for nulls."""
+        known = self._plans.get(id(value.schema))
+        if known is None or known[0] is not value.schema:
+            if len(self._plans) >= self._KEPT:
+                self._plans.clear()
+            known = (value.schema, self._steps(value.schema), _defaults(value.schema))
+            self._plans[id(value.schema)] = known
+        fields = value.values
+        if known[2]:
+            fields = {**known[2], **{k: v for k, v in fields.items() if v is not None}}
+        return known[1] or usual, fields
+
+    def _steps(self, schema: ConnectSchema) -> list[Step] | None:
+        units = {name: unit for name, inner in schema.fields if (unit := told_unit(inner))}
+        if not units:
+            return None
+        return [(c.name, c.required, self._converter(c, units)) for c in self._columns]
+
+    def _converter(self, column: _Column, units: Mapping[str, TimestampUnit]) -> Converter:
+        unit = next((units[s] for s in column.sources if s in units), None)
+        if unit is None or isinstance(column.kind, StructType):
+            return column.convert
+        return column_converter(column.kind, replace(self._options, number_unit=unit))
+
+
+def told_unit(schema: ConnectSchema | None) -> TimestampUnit | None:
+    """What a plain number of this schema, or the items of a list or map, count; None: not told."""
+    while schema is not None and schema.type in ("array", "map"):
+        schema = schema.value_schema
+    if schema is None or schema.type != "int64":
+        return None
+    return schema.unit or _NAMED_UNITS.get(schema.name or "")
+
+
+def _defaults(schema: ConnectSchema) -> dict[str, Any]:
+    return {name: inner.default for name, inner in schema.fields if inner.default is not None}

@@ -1,0 +1,260 @@
+"""Dates, times and timestamps into date, time, timestamp and timestamptz columns.
+
+Results are integers, which pyarrow takes for its temporal types: days since 1970 for dates,
+microseconds since midnight for times, microseconds since 1970 for timestamps. Years outside 1 to
+9999 work, as in Java.
+
+Rules of this file:
+- Text is ISO 8601 as Java's formatters read it, plus an offset with colon after minutes.
+- Digits beyond microseconds are cut and counted (``Losses.sub_micro``).
+- A non-zero UTC offset in a column without zone is refused: its instant would be lost.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final, Literal
+
+from connect.model.records import Date, Time, Timestamp
+from connect.records.conversion.conversion_failure import Unconvertible, wrong_type
+from connect.records.conversion.numbers import (
+    FLOATS,
+    INT_MAX,
+    INT_MIN,
+    INTEGERS,
+    LONG_MAX,
+    LONG_MIN,
+    whole,
+    whole_number,
+)
+
+TimestampUnit = Literal["ns", "us", "ms", "s"]
+
+_DAY_MS: Final = 86_400_000
+_DAY_US: Final = 86_400_000_000
+_EPOCH_ORDINAL: Final = dt.date(1970, 1, 1).toordinal()
+_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - local time is counted as UTC here
+_EPOCH_UTC: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICRO: Final = dt.timedelta(microseconds=1)
+_NUMBERS: Final = INTEGERS | FLOATS | {Decimal}
+_UNIT_US: Final = {"us": 1, "ms": 1_000, "s": 1_000_000}
+
+_YEAR: Final = r"([+-]?[0-9]{4,10})"
+_CLOCK: Final = r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{0,9}))?)?"
+_DATE_TEXT: Final = re.compile(_YEAR + r"-([0-9]{2})-([0-9]{2})")
+_TIME_TEXT: Final = re.compile(_CLOCK)
+_TIMESTAMP_TEXT: Final = re.compile(
+    _YEAR + r"-([0-9]{2})-([0-9]{2})[Tt ]" + _CLOCK + r"([Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)?"
+)
+
+
+@dataclass(slots=True)
+class Losses:
+    """What was given up on purpose, counted.
+
+    Attributes:
+        sub_micro: values whose digits beyond microseconds were cut.
+    """
+
+    sub_micro: int = 0
+
+
+def days_from_civil(year: int, month: int, day: int) -> int:
+    """Days since 1970-01-01 of a proleptic Gregorian date of any year.
+
+    Raises:
+        Unconvertible: there is no such day.
+    """
+    try:
+        if 1 <= year <= 9999:
+            return dt.date(year, month, day).toordinal() - _EPOCH_ORDINAL
+        cycles, of_cycle = divmod(year - 1, 400)  # the calendar repeats every 400 years
+        ordinal = dt.date(of_cycle + 1, month, day).toordinal()
+    except ValueError:
+        raise Unconvertible("bad_text", "the text names no day of the calendar") from None
+    return ordinal + cycles * 146_097 - _EPOCH_ORDINAL
+
+
+def civil_from_days(days: int) -> tuple[int, int, int]:
+    """Year, month and day of a day counted from 1970-01-01, any year."""
+    shifted = days + 719_468
+    era, of_era = divmod(shifted, 146_097)
+    year = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year + year // 4 - year // 100)
+    shifted_month = (5 * of_year + 2) // 153
+    month = shifted_month + 3 if shifted_month < 10 else shifted_month - 9
+    return year + era * 400 + (month <= 2), month, of_year - (153 * shifted_month + 2) // 5 + 1
+
+
+def _days(year: str, month: str, day: str) -> int:
+    signed = year[0] in "+-"
+    digits = len(year) - signed
+    # Java's ISO dates: a plus sign exactly when there are more than four digits, no minus zero
+    if (digits > 4) != (year[0] == "+") and year[0] != "-":
+        raise Unconvertible("bad_text", "the text is not an ISO date")
+    if year[0] == "-" and int(year) == 0:
+        raise Unconvertible("bad_text", "the text is not an ISO date")
+    return days_from_civil(int(year), int(month), int(day))
+
+
+def _clock_us(
+    hour: str, minute: str, second: str | None, fraction: str | None, lost: Losses
+) -> int:
+    hours, minutes, seconds = int(hour), int(minute), int(second or 0)
+    if hours > 23 or minutes > 59 or seconds > 59:
+        raise Unconvertible("bad_text", "the text is no time of day")
+    micros = 0
+    if fraction:
+        micros = int(fraction[:6].ljust(6, "0"))
+        if len(fraction) > 6 and fraction[6:].strip("0"):
+            lost.sub_micro += 1
+    return ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + micros
+
+
+def to_date(value: Any) -> int:
+    """Dates, days since 1970 as a number, instants (their UTC day) and ISO texts."""
+    kind = type(value)
+    if kind is str:
+        match = _DATE_TEXT.fullmatch(value)
+        if match is None:
+            raise Unconvertible("bad_text", "the text is not an ISO date")
+        days = _days(match[1], match[2], match[3])
+    elif kind is Date:
+        days = value.days
+    elif kind is Timestamp:
+        days = value.millis // _DAY_MS
+    elif kind is dt.date:
+        return int(value.toordinal()) - _EPOCH_ORDINAL
+    elif kind in _NUMBERS:
+        return whole(value, INT_MIN, INT_MAX, "date")
+    else:
+        raise wrong_type(value, "date")
+    if INT_MIN <= days <= INT_MAX:
+        return days
+    raise Unconvertible("out_of_range", "the date is outside the range of date")
+
+
+def time_converter(losses: Losses, unit: TimestampUnit = "ms") -> Callable[[Any], int]:
+    """Build the converter of a time column.
+
+    Args:
+        losses: where cut digits are counted.
+        unit: what a plain number counts since midnight.
+    """
+
+    def to_time(value: Any) -> int:
+        kind = type(value)
+        if kind is str:
+            match = _TIME_TEXT.fullmatch(value)
+            if match is None:
+                raise Unconvertible("bad_text", "the text is not an ISO time of day")
+            return _clock_us(match[1], match[2], match[3], match[4], losses)
+        if kind is Time or kind is Timestamp:
+            millis = value.millis
+        elif kind is Date:
+            millis = value.days * _DAY_MS
+        elif kind is dt.time and value.tzinfo is None:
+            seconds: int = (value.hour * 60 + value.minute) * 60 + value.second
+            micros: int = seconds * 1_000_000 + value.microsecond
+            return micros
+        elif kind in _NUMBERS:
+            return _time_of(whole(value, LONG_MIN, LONG_MAX, "time"), unit, losses)
+        else:
+            raise wrong_type(value, "time")
+        return _time_of(millis, "ms", losses)
+
+    return to_time
+
+
+def _time_of(number: int, unit: TimestampUnit, losses: Losses) -> int:
+    micros = _from_number(number, unit, losses)
+    if 0 <= micros < _DAY_US:
+        return micros
+    raise Unconvertible("out_of_range", "the time is outside one day")
+
+
+def timestamp_converter(
+    *, zoned: bool, unit: TimestampUnit, losses: Losses
+) -> Callable[[Any], int]:
+    """Build the converter of a timestamp (``zoned`` false) or timestamptz column.
+
+    Args:
+        zoned: whether the column holds instants.
+        unit: what a plain number counts.
+        losses: where cut digits are counted.
+    """
+    column = "timestamptz" if zoned else "timestamp"
+
+    def to_timestamp(value: Any) -> int:
+        kind = type(value)
+        if kind is str:
+            micros = _parse_timestamp(value, zoned=zoned, losses=losses)
+        elif kind in _NUMBERS:
+            micros = _from_number(value, unit, losses)
+        elif kind is Timestamp:
+            micros = value.millis * 1000 + value.nanos // 1000
+            losses.sub_micro += value.nanos % 1000 != 0
+        elif kind is Time:
+            micros = value.millis * 1000
+        elif kind is Date:
+            micros = value.days * _DAY_US
+        elif kind is dt.datetime:
+            micros = _from_datetime(value, zoned=zoned)
+        else:
+            raise wrong_type(value, column)
+        if LONG_MIN <= micros <= LONG_MAX:
+            return micros
+        raise Unconvertible("out_of_range", f"the instant is outside the range of {column}")
+
+    return to_timestamp
+
+
+def _from_number(value: Any, unit: TimestampUnit, losses: Losses) -> int:
+    if unit == "ns":
+        micros, rest = divmod(whole(value, LONG_MIN, LONG_MAX, "timestamp"), 1000)
+        losses.sub_micro += rest != 0
+        return micros
+    if unit == "s" and type(value) not in INTEGERS:
+        # seconds with a fraction are how many clients send instants
+        seconds = value if type(value) is Decimal else Decimal(repr(float(value)))
+        if not seconds.is_finite() or seconds.adjusted() > 20:
+            raise Unconvertible("out_of_range", "the number is no instant")
+        micros = int((seconds * 1_000_000).to_integral_value(rounding="ROUND_FLOOR"))
+        losses.sub_micro += micros != seconds * 1_000_000
+        return micros
+    number = int(value) if type(value) in INTEGERS else whole_number(value)
+    return number * _UNIT_US[unit]
+
+
+def _from_datetime(value: dt.datetime, *, zoned: bool) -> int:
+    offset = value.utcoffset()
+    if offset is None:
+        return (value - _EPOCH) // _MICRO
+    if offset and not zoned:
+        raise Unconvertible("zone", "a UTC offset does not go into a column without zone")
+    return (value - _EPOCH_UTC) // _MICRO
+
+
+def _parse_timestamp(text: str, *, zoned: bool, losses: Losses) -> int:
+    match = _TIMESTAMP_TEXT.fullmatch(text)
+    if match is None:
+        raise Unconvertible("bad_text", "the text is not an ISO timestamp")
+    year, month, day, hour, minute, second, fraction, offset = match.groups()
+    micros = _days(year, month, day) * _DAY_US
+    if hour == "24" and offset and not f"{minute}{second or ''}{fraction or ''}".strip("0"):
+        micros += _DAY_US  # ISO's end of the day, which Java reads where an offset follows
+    else:
+        micros += _clock_us(hour, minute, second, fraction, losses)
+    if offset is None or offset in "Zz":
+        return micros
+    hours, minutes = int(offset[1:3]), int(offset[-2:]) if len(offset) > 3 else 0
+    if minutes > 59 or hours * 60 + minutes > 18 * 60:
+        raise Unconvertible("bad_text", "the text has no UTC offset that exists")
+    shift_us = (hours * 60 + minutes) * 60_000_000
+    if shift_us and not zoned:
+        raise Unconvertible("zone", "a UTC offset does not go into a column without zone")
+    return micros - shift_us if offset[0] == "+" else micros + shift_us

@@ -1,0 +1,94 @@
+"""Payloads that were compressed before they were sent: ``payload.compression=gzip``."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from connect.errors import ConfigError
+from connect.model.records import ConnectSchema
+from connect.records.converters.converter import Converter, Headers, Role, refusal
+
+OPTION: Final = "payload.compression"
+INFLATED_BYTES_MAX: Final = 64 * 2**20
+_GZIP: Final = 31  # zlib's window bits for gzip's own header and check sum
+
+
+class NotGzip(ValueError):  # noqa: N818 - a verdict about a payload
+    """The payload is not gzip, is cut, or is larger than the bound once inflated.
+
+    Args:
+        message: which.
+        code: ``bad_gzip`` or ``too_large``.
+    """
+
+    def __init__(self, message: str, code: str = "bad_gzip") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def inflate(data: bytes) -> bytes:
+    """Inflate one gzip payload, of one or more members.
+
+    Raises:
+        NotGzip: see there.
+    """
+    parts: list[bytes] = []
+    left = INFLATED_BYTES_MAX
+    while True:
+        inflater = zlib.decompressobj(_GZIP)
+        try:
+            part = inflater.decompress(data, left + 1)
+        except zlib.error:
+            raise NotGzip("the payload is not gzip") from None
+        left -= len(part)
+        if left < 0:
+            raise NotGzip(f"the payload has more than {INFLATED_BYTES_MAX} bytes", "too_large")
+        if not inflater.eof:
+            raise NotGzip("the gzip payload is cut")
+        parts.append(part)
+        data = inflater.unused_data
+        if not data:
+            return b"".join(parts)
+
+
+class Unpacked:
+    """A converter behind which payloads are compressed.
+
+    Args:
+        inner: reads them inflated.
+        role: which side of the record.
+    """
+
+    def __init__(self, inner: Converter, role: Role) -> None:
+        self.inner = inner
+        self._role = role
+
+    def to_connect(
+        self, topic: str, headers: Headers, data: bytes | None
+    ) -> tuple[ConnectSchema | None, Any]:
+        """See ``Converter``."""
+        if data is not None:
+            try:
+                data = inflate(data)
+            except NotGzip as error:
+                raise refusal(self._role, error.code, str(error)) from None
+        return self.inner.to_connect(topic, headers, data)
+
+
+def is_gzip(options: Mapping[str, str]) -> bool:
+    """Whether payloads are compressed.
+
+    Raises:
+        ConfigError: the option is neither none nor gzip.
+    """
+    kind = options.get(OPTION, "none").strip().lower()
+    if kind not in ("none", "gzip"):
+        raise ConfigError(f"{OPTION} must be none or gzip, not {kind!r}", code="converter_option")
+    return kind == "gzip"
+
+
+def unpacked(inner: Converter, options: Mapping[str, str], role: Role) -> Converter:
+    """The converter, behind ``payload.compression`` when that is asked for."""
+    return Unpacked(inner, role) if is_gzip(options) else inner

@@ -1,0 +1,73 @@
+"""Which class name stands for which converter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+from connect.config.connector import ConverterConfig
+from connect.errors import ConfigError
+from connect.records.converters.avro_converter import AvroConverter
+from connect.records.converters.compressed import unpacked
+from connect.records.converters.converter import Converter, Role
+from connect.records.converters.json_converter import JsonConverter
+from connect.records.converters.json_schema_converter import JsonSchemaConverter
+from connect.records.converters.plain_converters import (
+    ByteArrayConverter,
+    NumericConverter,
+    StringConverter,
+)
+from connect.records.converters.protobuf_converter import ProtobufConverter
+
+Factory = Callable[[Mapping[str, str], Role], Converter]
+
+
+def _numeric(kind: str, layout: str, options: Mapping[str, str], role: Role) -> Converter:
+    del options  # the numeric converters have none
+    return NumericConverter(kind, layout, role)
+
+
+_FACTORIES: Final[Mapping[str, Factory]] = {
+    "org.apache.kafka.connect.json.JsonConverter": JsonConverter,
+    "org.apache.kafka.connect.storage.StringConverter": StringConverter,
+    "org.apache.kafka.connect.converters.ByteArrayConverter": ByteArrayConverter,
+    "org.apache.kafka.connect.converters.ShortConverter": partial(_numeric, "int16", ">h"),
+    "org.apache.kafka.connect.converters.IntegerConverter": partial(_numeric, "int32", ">i"),
+    "org.apache.kafka.connect.converters.LongConverter": partial(_numeric, "int64", ">q"),
+    "org.apache.kafka.connect.converters.FloatConverter": partial(_numeric, "float32", ">f"),
+    "org.apache.kafka.connect.converters.DoubleConverter": partial(_numeric, "float64", ">d"),
+    "org.apache.kafka.connect.converters.BooleanConverter": partial(_numeric, "boolean", ">?"),
+    "io.confluent.connect.avro.AvroConverter": AvroConverter,
+    "io.confluent.connect.json.JsonSchemaConverter": JsonSchemaConverter,
+    "io.confluent.connect.protobuf.ProtobufConverter": ProtobufConverter,
+}
+_SHORT: Final[Mapping[str, str]] = {name.rpartition(".")[2]: name for name in _FACTORIES}
+# Kafka Connect's plugin aliases drop the ending
+_ALIASES: Final[Mapping[str, str]] = {
+    **{short.removesuffix("Converter"): name for short, name in _SHORT.items()},
+    **{short.removesuffix("Converter").lower(): name for short, name in _SHORT.items()},
+}
+
+
+def converter_names() -> tuple[str, ...]:
+    """The full class names of every converter."""
+    return tuple(_FACTORIES)
+
+
+def converter(config: ConverterConfig, role: Role) -> Converter:
+    """Build the converter of one side of the record.
+
+    Args:
+        config: class (Java's name, its last part, or ``json``, ``string``, ...) and options.
+        role: which side.
+
+    Raises:
+        ConfigError: unknown class, or an option the class refuses.
+    """
+    name = config.class_name
+    factory = _FACTORIES.get(_SHORT.get(name) or _ALIASES.get(name) or name)
+    if factory is None:
+        known = ", ".join(sorted(_SHORT))
+        raise ConfigError(f"unknown converter {name!r}; known are {known}", code="converter_class")
+    return unpacked(factory(config.options, role), config.options, role)

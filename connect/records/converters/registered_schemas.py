@@ -1,0 +1,194 @@
+"""Converters whose schemas are in a registry, or in one file for a whole topic."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from connect.errors import ConfigError
+from connect.gateways.schema_registry.registry_client import (
+    RegisteredSchema,
+    SchemaNotFound,
+    SchemaRegistry,
+    schema_registry,
+)
+from connect.model.records import ConnectSchema
+from connect.records.conversion.conversion_failure import Unconvertible
+from connect.records.converters.avro_input import Malformed
+from connect.records.converters.avro_schema import BadSchema
+from connect.records.converters.converter import Headers, Role, boolean_option, refusal
+from connect.records.converters.json_schema import Misfit
+from connect.records.converters.json_text import NotJson
+from connect.records.converters.wire_format import Framed, framed
+
+READERS_KEPT: Final = 1000
+FILE_BYTES_MAX: Final = 8 * 2**20
+SCHEMA_FILE: Final = "schema.file"
+REFUSALS: Final = (
+    Malformed,
+    BadSchema,
+    SchemaNotFound,
+    NotJson,
+    Misfit,
+    Unconvertible,
+    RecursionError,
+)
+"""What is about the record: it, or its schema, cannot be read."""
+
+Compiled = TypeVar("Compiled")
+
+
+class RegisteredConverter(ABC, Generic[Compiled]):
+    """What the converters with schemas share: finding the schema, keeping what is built of it.
+
+    Args:
+        options: see ``connect.config.keys.registry_keys``.
+        role: which side of the record.
+
+    Raises:
+        ConfigError: an option has a value it cannot have, or the schema file cannot be read.
+    """
+
+    kind: ClassVar[str]
+    has_indexes: ClassVar[bool] = False
+    is_serialized: ClassVar[bool] = False
+
+    def __init__(self, options: Mapping[str, str], role: Role) -> None:
+        self._role: Role = role
+        self.options = options
+        self._built: OrderedDict[Hashable, Compiled] = OrderedDict()
+        self.registry: SchemaRegistry | None = None
+        self._fixed: Compiled | None = None
+        self._latest = boolean_option(options, "use.latest.version", default=False)
+        path = options.get(SCHEMA_FILE)
+        if path:
+            if "schema.registry.url" in options:
+                raise ConfigError(
+                    f"{SCHEMA_FILE} and schema.registry.url exclude each other: set one of them",
+                    code="converter_option",
+                )
+            self._fixed = self._of_file(path)
+        else:
+            self.registry = schema_registry(options)
+
+    @property
+    def is_resolving(self) -> bool:
+        """Whether data is given in another schema than its writer's."""
+        return self._latest
+
+    @abstractmethod
+    def compile(self, schema: RegisteredSchema, reader: RegisteredSchema | None) -> Compiled:
+        """Build what reads data of a schema.
+
+        Args:
+            schema: the writer's.
+            reader: what to give instead, with ``use.latest.version``.
+
+        Raises:
+            BadSchema: the schema is not usable.
+        """
+
+    @abstractmethod
+    def read(
+        self, compiled: Compiled, data: bytes, place: Framed
+    ) -> tuple[ConnectSchema | None, Any]:
+        """Read the datum of a message."""
+
+    def to_connect(
+        self, topic: str, headers: Headers, data: bytes | None
+    ) -> tuple[ConnectSchema | None, Any]:
+        """See ``Converter``; an outage of the registry is a RetriableError."""
+        if data is None:
+            return None, None
+        try:
+            place = self.place(headers, data)
+            return self.read(self.compiled(topic, place.schema), data, place)
+        except REFUSALS as error:
+            raise refusal(self._role, *told(error)) from None
+
+    def place(self, headers: Headers, data: bytes) -> Framed:
+        """Where a message's schema and datum are; see ``framed``."""
+        if self._fixed is not None:
+            return Framed(0, 0)
+        return framed(self._role, headers, data, has_indexes=self.has_indexes)
+
+    def compiled(self, topic: str, schema: int | str) -> Compiled:
+        """What reads data of a schema.
+
+        Raises:
+            BadSchema, SchemaNotFound: the schema is not usable; about the record.
+            RetriableError, ConfigError: the registry does not answer, or refuses us.
+        """
+        if self._fixed is not None:
+            return self._fixed
+        assert self.registry is not None
+        reader = self._reader_schema(topic)
+        key = (schema, reader)
+        found = self._built.get(key)
+        if found is not None:
+            self._built.move_to_end(key)
+            return found
+        asked = (
+            self.registry.by_id(schema, serialized=self.is_serialized)
+            if isinstance(schema, int)
+            else self.registry.by_guid(schema, serialized=self.is_serialized)
+        )
+        if asked.kind != self.kind:
+            raise SchemaNotFound(f"schema {schema} is {asked.kind}, not {self.kind}")
+        found = self._built[key] = self.compile(asked, reader)
+        if len(self._built) > READERS_KEPT:
+            self._built.popitem(last=False)
+        return found
+
+    def _reader_schema(self, topic: str) -> RegisteredSchema | None:
+        if not self._latest:
+            return None
+        assert self.registry is not None
+        found = self.registry.version(f"{topic}-{self._role}", None, serialized=self.is_serialized)
+        if found.kind != self.kind:
+            raise SchemaNotFound(f"subject {topic}-{self._role} holds {found.kind}")
+        return found
+
+    def references(self, schema: RegisteredSchema) -> dict[str, RegisteredSchema]:
+        """What a schema names, those without references first."""
+        if self.registry is None:
+            return {}
+        return self.registry.referenced(schema, serialized=self.is_serialized)
+
+    def _of_file(self, path: str) -> Compiled:
+        try:
+            if Path(path).stat().st_size > FILE_BYTES_MAX:
+                raise ConfigError(
+                    f"{SCHEMA_FILE} {path} has more than {FILE_BYTES_MAX} bytes",
+                    code="converter_option",
+                )
+            text = Path(path).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"{SCHEMA_FILE} {path} cannot be read: {type(error).__name__}; every worker "
+                "needs the file",
+                code="converter_option",
+            ) from None
+        try:
+            return self.compile(RegisteredSchema(self.kind, text), None)
+        except BadSchema as error:
+            raise ConfigError(f"{SCHEMA_FILE} {path}: {error}", code="converter_option") from None
+
+
+def told(error: Exception) -> tuple[str, str]:
+    """Code and message of a refusal."""
+    if isinstance(error, RecursionError):
+        return "too_deep", "nested too deeply"
+    if isinstance(error, SchemaNotFound):
+        return "unknown_schema", f"the schema registry has no such schema: {error}"
+    if isinstance(error, BadSchema):
+        return "bad_schema", str(error)
+    if isinstance(error, Misfit):
+        return "schema_mismatch", str(error)
+    if isinstance(error, Unconvertible):
+        return error.reason, error.message
+    code = getattr(error, "code", "bad_data")
+    return code, f"not valid JSON: {error}" if code == "bad_json" else str(error)

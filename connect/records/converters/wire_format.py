@@ -1,0 +1,85 @@
+"""How a message names its schema: the forms of Confluent's serializers.
+
+A message begins with 0 and a 4-byte id, or with 1 and a 16-byte GUID; or it is bare and the header
+``__key_schema_id`` or ``__value_schema_id`` holds one of these. Protobuf adds the place of the
+message type within its file, behind the id or GUID.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Final
+
+from connect.records.converters.avro_input import Input, Malformed
+from connect.records.converters.converter import Headers, Role
+
+ID_MAGIC, GUID_MAGIC = 0, 1
+ID_BYTES: Final = 5
+GUID_BYTES: Final = 17
+INDEXES_MAX: Final = 100
+HEADERS: Final = {"key": "__key_schema_id", "value": "__value_schema_id"}
+
+
+@dataclass(frozen=True, slots=True)
+class Framed:
+    """Where a message's schema and datum are.
+
+    Attributes:
+        schema: an id, or a GUID as text.
+        start: first byte of the datum.
+        indexes: place of a Protobuf message type; empty when not asked for.
+    """
+
+    schema: int | str
+    start: int
+    indexes: tuple[int, ...] = ()
+
+
+def framed(role: Role, headers: Headers, data: bytes, *, has_indexes: bool = False) -> Framed:
+    """Find the schema of a message.
+
+    Args:
+        role: which side of the record.
+        headers: of the record; the last one of the name counts.
+        data: the message.
+        has_indexes: whether the id is followed by the place of a message type.
+
+    Raises:
+        Malformed: ``bad_framing``.
+    """
+    header = HEADERS.get(role)
+    told = next((value for name, value in reversed(headers) if name == header and value), None)
+    if told is not None:
+        schema, end = _schema(told)
+        return Framed(schema, 0, _indexes(told, end)[0] if has_indexes else ())
+    schema, end = _schema(data)
+    if not has_indexes:
+        return Framed(schema, end)
+    indexes, end = _indexes(data, end)
+    return Framed(schema, end, indexes)
+
+
+def _schema(data: bytes) -> tuple[int | str, int]:
+    if len(data) >= ID_BYTES and data[0] == ID_MAGIC:
+        return int.from_bytes(data[1:ID_BYTES], "big"), ID_BYTES
+    if len(data) >= GUID_BYTES and data[0] == GUID_MAGIC:
+        return str(uuid.UUID(bytes=data[1:GUID_BYTES])), GUID_BYTES
+    raise Malformed(
+        "the message does not begin with the id of a schema: it was not written with a schema "
+        "registry's serializer",
+        "bad_framing",
+    )
+
+
+def _indexes(data: bytes, start: int) -> tuple[tuple[int, ...], int]:
+    source = Input(data, start)
+    try:
+        count = source.varint()
+        if count == 0:
+            return (0,), source.position
+        if 0 < count <= INDEXES_MAX:
+            return tuple(source.varint() for _ in range(count)), source.position
+    except Malformed:
+        pass  # cut short
+    raise Malformed("the place of the message type is malformed", "bad_framing")

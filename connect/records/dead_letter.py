@@ -1,0 +1,159 @@
+"""Dead letters: records that could not be handled, for the dead letter topic.
+
+Rules of this file:
+- Key, value, headers and timestamp are those of the record, byte for byte; our headers come after.
+- Error headers are Kafka Connect's ten, read by the tools people have, and the table's name. They
+  never hold what is in the record, except where its coordinates do.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from connect.config.connector import ConnectorConfig
+from connect.errors import RecordError
+from connect.gateways.kafka.kafka_clients import Message
+from connect.model.records import KafkaRecord
+
+PREFIX: Final = "__connect.errors."
+TABLE_HEADER: Final = "__icefloe.errors.table"
+_COORDINATES: Final = (PREFIX + "topic", PREFIX + "partition", PREFIX + "offset")
+_NO_TIMESTAMP_TYPE: Final = -1
+_CODE: Final = re.compile(r"\n\tcode: (\w+)\n$")
+
+
+def message(
+    record: KafkaRecord, error: RecordError, config: ConnectorConfig, *, task_id: int
+) -> Message | None:
+    """Build the dead letter topic's record.
+
+    Args:
+        record: as the broker delivered it.
+        error: why it could not be handled.
+        config: the connector's.
+        task_id: of the task that met it.
+
+    Returns:
+        The message; None when the connector has no dead letter topic.
+    """
+    topic = config.errors.dead_letter_topic
+    if not topic:
+        return None
+    headers = record.headers
+    if config.errors.dead_letter_context_headers:
+        headers = (*headers, *context_headers(record, error, config, task_id=task_id))
+    has_timestamp = record.timestamp_type != _NO_TIMESTAMP_TYPE
+    return Message(
+        topic=topic,
+        key=record.key,
+        value=record.value,
+        headers=headers,
+        timestamp_ms=record.timestamp_ms if has_timestamp else None,
+    )
+
+
+def context_headers(
+    record: KafkaRecord, error: RecordError, config: ConnectorConfig, *, task_id: int
+) -> tuple[tuple[str, bytes | None], ...]:
+    """Kafka Connect's ten error headers, and the table's name where it is known."""
+    kind = f"{type(error).__module__}.{type(error).__qualname__}"
+    text = str(error)
+    values: list[tuple[str, str]] = [
+        (PREFIX + "topic", record.topic),
+        (PREFIX + "partition", str(record.partition)),
+        (PREFIX + "offset", str(record.offset)),
+        (PREFIX + "connector.name", config.name),
+        (PREFIX + "task.id", str(task_id)),
+        (PREFIX + "stage", error.stage),
+        (PREFIX + "class.name", _class_name(error, config)),
+        (PREFIX + "exception.class.name", kind),
+        (PREFIX + "exception.message", text),
+        # errors travel between processes without frames; the code tells what the frames would
+        (PREFIX + "exception.stacktrace", f"{kind}: {text}\n\tcode: {error.code}\n"),
+    ]
+    table = error.coordinates.get("table")
+    if table is not None:
+        values.append((TABLE_HEADER, str(table)))
+    return tuple((name, value.encode("utf-8", "backslashreplace")) for name, value in values)
+
+
+def _class_name(error: RecordError, config: ConnectorConfig) -> str:
+    converters = {
+        "KEY_CONVERTER": config.key_converter,
+        "VALUE_CONVERTER": config.value_converter,
+        "HEADER_CONVERTER": config.header_converter,
+    }
+    found = converters.get(error.stage)
+    if found is not None:
+        return found.class_name
+    alias = error.coordinates.get("transform")
+    transforms = {each.alias: each.class_name for each in config.transforms}
+    return transforms.get(str(alias), config.connector_class)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a dead letter comes from and why it is one, as its headers say; None: not said.
+
+    Attributes:
+        topic, partition, offset: of the source record.
+        connector: that could not handle it.
+        stage: Kafka Connect's word, or ``ROUTE``.
+        exception: class of the error, ours or Java's.
+        code: of our errors.
+        table: the record was for.
+        headers: those of the source record.
+    """
+
+    topic: str | None
+    partition: int | None
+    offset: int | None
+    connector: str | None
+    stage: str | None
+    exception: str | None
+    code: str | None
+    table: str | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the source topic and partition are known."""
+        return self.topic is not None and self.partition is not None
+
+
+def origin(record: KafkaRecord) -> Origin:
+    """Read the context headers of a dead letter, Kafka Connect's own ones as well.
+
+    The last block of them counts: a dead letter that was itself read from such a topic keeps the
+    headers that it had there.
+    """
+    names = [name for name, _ in record.headers]
+    starts = [n for n in range(len(names)) if tuple(names[n : n + 3]) == _COORDINATES]
+    first = starts[-1] if starts else len(names)
+    context = {
+        name: (value or b"").decode("utf-8", "replace") for name, value in record.headers[first:]
+    }
+    own = tuple(
+        header
+        for n, header in enumerate(record.headers)
+        if n < first or not (header[0].startswith(PREFIX) or header[0] == TABLE_HEADER)
+    )
+    stack = _CODE.search(context.get(PREFIX + "exception.stacktrace", ""))
+    return Origin(
+        context.get(PREFIX + "topic"),
+        _number(context.get(PREFIX + "partition")),
+        _number(context.get(PREFIX + "offset")),
+        context.get(PREFIX + "connector.name"),
+        context.get(PREFIX + "stage"),
+        context.get(PREFIX + "exception.class.name"),
+        stack[1] if stack else None,
+        context.get(TABLE_HEADER),
+        own,
+    )
+
+
+def _number(text: str | None) -> int | None:
+    is_number = text is not None and text.isascii() and text.isdecimal() and len(text) <= 19
+    return int(text) if is_number and text is not None else None

@@ -1,0 +1,171 @@
+"""The reference path: one record at a time, from Kafka's bytes to a row of a table.
+
+It defines the meaning of a connector's configuration. The column path must give what this gives,
+or hand the record over to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyiceberg.schema import Schema
+
+from connect.config.connector import ConnectorConfig, ConverterConfig
+from connect.errors import RecordError
+from connect.model.records import Header, KafkaRecord, SinkRecord, Struct
+from connect.records.conversion.conversion_failure import Unconvertible, kind_of
+from connect.records.conversion.row_converter import ConversionOptions, RowConverter
+from connect.records.conversion.temporal import Losses
+from connect.records.converters import converter
+from connect.records.converters.converter import Converter
+from connect.records.routing import Router
+from connect.records.transforms.transform_chain import Chain
+
+# Kafka Connect's default for headers; they stay raw bytes until something asks for them
+_SIMPLE_HEADER_CONVERTER = "SimpleHeaderConverter"
+_ROW_CONVERTERS_KEPT = 1024
+
+
+class ReferencePath:
+    """Reads, routes and converts records one by one.
+
+    One object serves one thread; it caches what it builds from schemas.
+
+    Args:
+        config: the connector's.
+
+    Attributes:
+        key: converter of keys.
+        value: converter of values.
+        losses: digits that were cut, counted.
+
+    Raises:
+        ConfigError: a converter or regular expression of the configuration is not usable.
+    """
+
+    def __init__(self, config: ConnectorConfig) -> None:
+        self._config = config
+        self.key = converter(config.key_converter, "key")
+        self.value = converter(config.value_converter, "value")
+        self._header = _header_converter(config.header_converter)
+        self._chain = Chain(config.transforms)
+        self._router = Router(config)
+        self._rows: dict[tuple[int, str | None], tuple[Schema, RowConverter]] = {}
+        self.losses = Losses()
+
+    def read(self, record: KafkaRecord) -> tuple[SinkRecord, ...]:
+        """Run the converters and the transformations.
+
+        Returns:
+            The record; none when a transformation drops it, several when one splits it.
+
+        Raises:
+            RecordError: with the record's coordinates.
+        """
+        headers = record.headers
+        try:
+            converted = tuple(self._headers(record)) if headers else ()
+            key_schema, key = self.key.to_connect(record.topic, headers, record.key)
+            value_schema, value = self.value.to_connect(record.topic, headers, record.value)
+            read = SinkRecord(
+                record.topic,
+                record.partition,
+                record.offset,
+                record.timestamp_ms,
+                key,
+                key_schema,
+                value,
+                value_schema,
+                converted,
+            )
+            return self._chain.apply(read) if self._chain.links else (read,)
+        except RecordError as error:
+            error.at(topic=record.topic, partition=record.partition, offset=record.offset)
+            raise
+
+    def _headers(self, record: KafkaRecord) -> Iterator[Header]:
+        for key, raw in record.headers:
+            if self._header is None:
+                yield Header(key, raw)
+            else:
+                schema, value = self._header.to_connect(record.topic, (), raw)
+                yield Header(key, value, schema)
+
+    def route(self, record: SinkRecord) -> tuple[str, ...]:
+        """Return the tables of a record; none for tombstones and records to drop.
+
+        Raises:
+            RecordError: stage ROUTE, see ``connect.records.routing``.
+        """
+        try:
+            return self._router.route(record)
+        except RecordError as error:
+            error.at(topic=record.topic, partition=record.partition, offset=record.offset)
+            raise
+
+    def row(
+        self, record: SinkRecord, table_schema: Schema, name_mapping: str | None = None
+    ) -> dict[str, Any]:
+        """Return a record as a row: top-level column name to a value pyarrow takes.
+
+        Args:
+            record: not a tombstone.
+            table_schema: the table's current schema.
+            name_mapping: the table's property ``schema.name-mapping.default``.
+
+        Raises:
+            RecordError: stage TASK_PUT, code one of
+                ``connect.records.conversion.conversion_failure.REASONS``, with the record's
+                coordinates and the path of the column.
+        """
+        value = record.value
+        if type(value) is not dict and type(value) is not Struct:
+            raise RecordError(
+                f"a {kind_of(value)} is no record of a table",
+                code="wrong_type",
+                topic=record.topic,
+                partition=record.partition,
+                offset=record.offset,
+            )
+        try:
+            return self._row_converter(table_schema, name_mapping).row(value)
+        except Unconvertible as refusal:
+            raise RecordError(
+                refusal.message,
+                code=refusal.reason,
+                topic=record.topic,
+                partition=record.partition,
+                offset=record.offset,
+                column=".".join(refusal.path),
+            ) from None
+        except RecursionError:
+            raise RecordError(
+                "nested too deeply for the column",
+                code="too_deep",
+                topic=record.topic,
+                partition=record.partition,
+                offset=record.offset,
+            ) from None
+
+    def _row_converter(self, schema: Schema, name_mapping: str | None) -> RowConverter:
+        known = self._rows.get((id(schema), name_mapping))
+        if known is not None and known[0] is schema:
+            return known[1]
+        options = ConversionOptions(
+            timestamp_unit=self._config.timestamp_unit,
+            case_insensitive=self._config.schema_case_insensitive,
+            name_mapping=name_mapping,
+            losses=self.losses,
+        )
+        built = RowConverter(schema, options)
+        if len(self._rows) >= _ROW_CONVERTERS_KEPT:
+            self._rows.clear()
+        self._rows[id(schema), name_mapping] = (schema, built)
+        return built
+
+
+def _header_converter(config: ConverterConfig) -> Converter | None:
+    if config.class_name.rpartition(".")[2] in (_SIMPLE_HEADER_CONVERTER, "SimpleHeader"):
+        return None
+    return converter(config, "header")

@@ -1,0 +1,155 @@
+"""Which tables a record goes to.
+
+Rules of this file:
+- Static without a route field: every table gets every record. With one: the tables whose regex
+  matches the whole text of the field. Dynamic: the table the field names, in lower case.
+- By topic or template: the table of the topic's entry, else the filled template, else none. A
+  template may name the schema of the value.
+- Tombstones go nowhere, and finding nothing for them is no fault. In a connector of row-level
+  changes one with a key goes to every table, when no field of the value decides.
+- What else finds no table is dropped only when the configuration says so; otherwise it is a
+  RecordError of stage ROUTE and code ``unmatched``, and the caller looks at
+  ``ConnectorConfig.unmatched`` (not at the tolerance) for what to do with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from connect.config.connector import ConnectorConfig
+from connect.errors import RecordError
+from connect.java_compat.java_regex import compile_java_regex
+from connect.model.records import SinkRecord, Struct
+from connect.records.conversion.conversion_failure import kind_of
+from connect.records.conversion.text import java_text
+from connect.records.table_names import NameTemplate
+
+UNMATCHED: Final = "unmatched"
+
+
+class Router:
+    """Finds the tables of records.
+
+    Args:
+        config: the connector's.
+        known_tables: tables that exist already and count towards ``iceberg.tables.max-tables``.
+
+    Raises:
+        ConfigError: a table's route regex does not compile.
+    """
+
+    def __init__(self, config: ConnectorConfig, known_tables: frozenset[str] = frozenset()) -> None:
+        self._path = tuple(config.route_field.split(".")) if config.route_field else ()
+        self._dynamic = config.dynamic_enabled
+        self._tables = tuple(dict.fromkeys(config.tables))
+        self._topic_tables = config.topic_tables
+        self._template = (
+            NameTemplate(config.name_template, config.topics_regex)
+            if config.name_template
+            else None
+        )
+        self._qualified = config.qualified
+        self._granted = compile_java_regex(config.granted_tables) if config.granted_tables else None
+        self._drop = config.unmatched == "drop"
+        self._deletes = config.is_row_level
+        self._tables_max = config.max_tables
+        self._seen = set(known_tables)
+        self._regexes = tuple(
+            (name, compile_java_regex(regex))
+            for name in self._tables
+            if (regex := config.table(name).route_regex) is not None
+        )
+
+    def route(self, record: SinkRecord) -> tuple[str, ...]:
+        """Return the tables of a record, none for a tombstone that goes nowhere or one to drop.
+
+        Raises:
+            RecordError: stage ROUTE; ``unmatched``, ``route_field`` (the path leads through a
+                value that has no fields) or ``too_many_tables``.
+        """
+        if record.value is None:
+            is_delete = self._deletes and record.key is not None
+            return self._tables if is_delete and not self._dynamic and not self._path else ()
+        if self._dynamic:
+            return self._route_dynamic(record.value)
+        if self._topic_tables or self._template is not None:
+            return self._route_named(record)
+        if not self._path:
+            return self._tables
+        value = field_value(record.value, self._path)
+        if value is not None:
+            text = java_text(value)
+            found = tuple(name for name, regex in self._regexes if regex.fullmatch(text))
+            if found:
+                return found
+        return self._unmatched("no table's route regex matches the record")
+
+    def _route_dynamic(self, record_value: Any) -> tuple[str, ...]:
+        value = field_value(record_value, self._path)
+        if value is None:
+            return self._unmatched("the record has no value in the route field")
+        return self._table(java_text(value).lower(), "the route field's value is no table name")
+
+    def _route_named(self, record: SinkRecord) -> tuple[str, ...]:
+        name = self._topic_tables.get(record.topic)
+        if name is None and self._template is not None:
+            schema = record.value_schema.name if record.value_schema is not None else None
+            field = lambda path: field_value(record.value, path)  # noqa: E731 - of this record
+            name = self._template.name(record.topic, field, schema)
+        if name is None:
+            return self._unmatched("no table is named for the topic and the record")
+        return self._table(name, "the filled template is no table name")
+
+    def _table(self, name: str, complaint: str) -> tuple[str, ...]:
+        """A table that a record names, within the bounds of the connector."""
+        name = self._qualified(name)
+        if name not in self._seen:
+            if not all(name.split(".")):
+                return self._unmatched(complaint)
+            if self._granted is not None and not self._granted.fullmatch(name):
+                raise RecordError(
+                    "the record names a table that is not granted to the connector",
+                    stage="ROUTE",
+                    code="not_granted",
+                )
+            if len(self._seen) >= self._tables_max:
+                raise RecordError(
+                    f"more than {self._tables_max} tables (iceberg.tables.max-tables)",
+                    stage="ROUTE",
+                    code="too_many_tables",
+                )
+            self._seen.add(name)
+        return (name,)
+
+    def _unmatched(self, message: str) -> tuple[str, ...]:
+        if self._drop:
+            return ()
+        raise RecordError(message, stage="ROUTE", code=UNMATCHED)
+
+
+def field_value(value: Any, path: tuple[str, ...]) -> Any:
+    """Follow a path of field names into a dict or Struct; None when it ends early.
+
+    A null with a default in its struct's schema reads as the default, as in Java.
+
+    Raises:
+        RecordError: stage ROUTE, the path leads through a value without fields.
+    """
+    for name in path:
+        if value is None:
+            return None
+        if type(value) is Struct:
+            found = value.values.get(name)
+            if found is None:
+                found = next((s.default for n, s in value.schema.fields if n == name), None)
+            value = found
+        elif isinstance(value, Mapping):
+            value = value.get(name)
+        else:
+            raise RecordError(
+                f"the route field leads through a {kind_of(value)}",
+                stage="ROUTE",
+                code="route_field",
+            )
+    return value

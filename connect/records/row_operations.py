@@ -1,0 +1,160 @@
+"""Row-level changes: what a record does to the row of its key.
+
+Rules of this file:
+- With ``iceberg.tables.cdc-field`` the first letter of the field decides: U replaces the row, D
+  deletes it, anything else (nothing at all, too) inserts. With upsert mode inserts replace.
+- A tombstone with a key deletes, where the key alone says which table (no route field).
+- Keys are columns whose equality Iceberg defines: primitive, not floating.
+
+Source:
+    Iceberg Kafka Connect 0.6 (tabular), ``IcebergWriter`` and ``BaseDeltaTaskWriter``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import DoubleType, FloatType, NestedField
+
+from connect.config.connector import ConnectorConfig
+from connect.errors import ConfigError, RecordError
+from connect.model.records import SinkRecord, Struct
+from connect.records.conversion.text import java_text
+from connect.records.routing import field_value
+
+
+class Operation(IntEnum):
+    """What happens to the row of a record's key."""
+
+    INSERT = 0
+    UPDATE = 1
+    DELETE = 2
+
+
+class ChangeRules:
+    """How a connector's records change rows.
+
+    Args:
+        config: the connector's; ``is_row_level``.
+    """
+
+    def __init__(self, config: ConnectorConfig) -> None:
+        self.path = tuple(config.cdc_field.split(".")) if config.cdc_field else ()
+        self._plain = Operation.UPDATE if config.upsert_enabled else Operation.INSERT
+
+    def operation(self, record: SinkRecord) -> Operation:
+        """The operation of a record.
+
+        Raises:
+            RecordError: code ``cdc_field``, the path leads through a value without fields.
+        """
+        if record.value is None:
+            return Operation.DELETE
+        if not self.path:
+            return self._plain
+        try:
+            return self.meaning(field_value(record.value, self.path))
+        except RecordError:
+            raise RecordError(
+                f"the path {'.'.join(self.path)} (iceberg.tables.cdc-field) leads through a value "
+                "without fields",
+                code="cdc_field",
+            ) from None
+
+    def meaning(self, value: Any) -> Operation:
+        """The operation that a value of the field stands for."""
+        letter = "" if value is None else java_text(value).strip()[:1].upper()
+        if letter == "D":
+            return Operation.DELETE
+        return Operation.UPDATE if letter == "U" else self._plain
+
+
+def key_columns(schema: Schema, names: tuple[str, ...], *, table: str) -> tuple[NestedField, ...]:
+    """The columns that tell a table's rows apart.
+
+    Args:
+        schema: the table's.
+        names: the configured ``id-columns``; without any, the table's identifier fields.
+        table: for the error.
+
+    Returns:
+        columns in the schema's order; none when nothing names any: the fields of the message key
+        are meant.
+
+    Raises:
+        ConfigError: ``key_columns``, a name that is no column, or a column that cannot be a key.
+    """
+    known = {field.name: field for field in schema.fields}
+    by_id = {field.field_id: field.name for field in schema.fields}
+    if not names:
+        names = tuple(by_id.get(i, f"#{i}") for i in sorted(schema.identifier_field_ids))
+    for name in names:
+        column = known.get(name)
+        reason = None
+        if column is None:
+            reason = "is no top-level column of the table"
+        elif not column.field_type.is_primitive:
+            reason = f"is a {column.field_type}, whose values cannot be compared"
+        elif isinstance(column.field_type, FloatType | DoubleType):
+            reason = "is floating, and floating numbers are no keys in Iceberg"
+        if reason is not None:
+            raise ConfigError(
+                f"the id column {name!r} {reason}: set iceberg.table.{table}.id-columns",
+                code="key_columns",
+                table=table,
+            )
+    return tuple(field for field in schema.fields if field.name in names)
+
+
+def message_key_names(key: Any, schema: Schema) -> tuple[str, ...]:
+    """The table's columns that the fields of a message key name.
+
+    Raises:
+        RecordError: ``no_key``, there is no key with fields, or the table lacks one of them.
+    """
+    names = _field_names(key)
+    columns = {field.name for field in schema.fields}
+    missing = sorted(set(names) - columns)
+    if not names or missing:
+        what = f"the table has no column {missing[0]!r}" if names else "it has no fields"
+        raise RecordError(
+            f"the message key does not say which row is meant: {what}; set the table's id-columns",
+            code="no_key",
+        )
+    return names
+
+
+def key_value(record: SinkRecord, names: tuple[str, ...]) -> Mapping[str, Any] | Struct:
+    """The values of the key columns in a tombstone's message key.
+
+    A key without fields is the value of the only key column.
+
+    Raises:
+        RecordError: ``no_key``, the key lacks a key column.
+    """
+    key = record.key
+    found = _field_names(key)
+    if found:
+        missing = sorted(set(names) - set(found))
+        if not missing:
+            whole: Mapping[str, Any] | Struct = key
+            return whole
+        what = f"lacks {missing[0]!r}"
+    elif len(names) == 1:
+        return {names[0]: key}
+    else:
+        what = f"has no fields, and the rows' key are the columns {', '.join(names)}"
+    raise RecordError(
+        f"the tombstone's message key {what}: use a key.converter that gives the fields, or drop "
+        "tombstones with a Filter transformation",
+        code="no_key",
+    )
+
+
+def _field_names(key: Any) -> tuple[str, ...]:
+    if type(key) is Struct:
+        return tuple(name for name, _ in key.schema.fields)
+    return tuple(map(str, key)) if isinstance(key, Mapping) else ()

@@ -1,0 +1,340 @@
+"""Changes of a table's schema: what they are, how they add up, how they are made.
+
+Rules of this file:
+- Columns are added (always optional, at any depth), widened (int to long, float to double, decimal
+  precision) and relaxed to optional; never dropped, renamed or narrowed.
+- Two types for one new column: the wider one; text when one of them is text; else the first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+)
+
+from connect.config.connector import ConnectorConfig
+from connect.errors import RecordError
+from connect.records.tables.type_inference import DECIMAL_PRECISION_MAX, PLACEHOLDER_ID, list_of
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChanges:
+    """What to change; paths are full names in parts, ``element`` and ``value`` included.
+
+    Attributes:
+        adds: new columns by path; types with placeholder ids.
+        retypes: wider types of columns that are there.
+        optionals: columns to make optional.
+    """
+
+    adds: Mapping[Path, IcebergType]
+    retypes: Mapping[Path, IcebergType]
+    optionals: tuple[Path, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to change."""
+        return bool(self.adds or self.retypes or self.optionals)
+
+    @property
+    def new_columns(self) -> int:
+        """Columns that would be added, nested ones counted."""
+        return sum(count_columns(kind) for kind in self.adds.values())
+
+    def to_json(self) -> str:
+        """The form in which changes travel between processes."""
+        return json.dumps(
+            {
+                "adds": [[list(path), _type_json(kind)] for path, kind in self.adds.items()],
+                "retypes": [[list(path), _type_json(kind)] for path, kind in self.retypes.items()],
+                "optionals": [list(path) for path in self.optionals],
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> SchemaChanges:
+        """Inverse of ``to_json``."""
+        data = json.loads(text)
+        return cls(
+            adds={tuple(path): _type_from(kind) for path, kind in data["adds"]},
+            retypes={tuple(path): _type_from(kind) for path, kind in data["retypes"]},
+            optionals=tuple(tuple(path) for path in data["optionals"]),
+        )
+
+
+NO_CHANGES = SchemaChanges({}, {})
+
+
+def _type_json(kind: IcebergType) -> Any:
+    field = NestedField(field_id=PLACEHOLDER_ID, name="c", field_type=kind, required=False)
+    return json.loads(field.model_dump_json())["type"]
+
+
+def _type_from(kind: Any) -> IcebergType:
+    """The type of Iceberg's JSON form, which pyiceberg reads as part of a field only."""
+    field = {"id": PLACEHOLDER_ID, "name": "c", "required": False, "type": kind}
+    return NestedField.model_validate(field).field_type
+
+
+def count_columns(kind: IcebergType) -> int:
+    """Columns in a type: itself, or the fields of structs at any depth."""
+    if isinstance(kind, StructType):
+        return 1 + sum(count_columns(field.field_type) for field in kind.fields)
+    if isinstance(kind, ListType):
+        return count_columns(kind.element_type)
+    if isinstance(kind, MapType):
+        return count_columns(kind.key_type) + count_columns(kind.value_type)
+    return 1
+
+
+def check_count(found: SchemaChanges, config: ConnectorConfig) -> None:
+    """Bound the number of new columns.
+
+    Raises:
+        RecordError: code ``too_many_columns``.
+    """
+    if found.new_columns > config.max_new_columns:
+        raise RecordError(
+            f"{found.new_columns} new columns, {config.max_new_columns} at most "
+            "(iceberg.tables.max-new-columns)",
+            code="too_many_columns",
+        )
+
+
+def common_type(first: IcebergType, second: IcebergType) -> IcebergType:
+    """The type for a column that two records or items want differently."""
+    if isinstance(first, StructType) and isinstance(second, StructType):
+        fields = {field.name: field for field in first.fields}
+        for field in second.fields:
+            before = fields.get(field.name)
+            fields[field.name] = field if before is None else _common_field(before, field)
+        return StructType(*fields.values())
+    if isinstance(first, ListType) and isinstance(second, ListType):
+        return list_of(
+            common_type(first.element_type, second.element_type),
+            required=first.element_required and second.element_required,
+        )
+    if isinstance(first, MapType) and isinstance(second, MapType):
+        return MapType(
+            key_id=PLACEHOLDER_ID,
+            key_type=common_type(first.key_type, second.key_type),
+            value_id=PLACEHOLDER_ID,
+            value_type=common_type(first.value_type, second.value_type),
+            value_required=first.value_required and second.value_required,
+        )
+    return _common_primitive(first, second)
+
+
+def _common_field(first: NestedField, second: NestedField) -> NestedField:
+    return NestedField(
+        field_id=PLACEHOLDER_ID,
+        name=first.name,
+        field_type=common_type(first.field_type, second.field_type),
+        required=first.required and second.required,
+    )
+
+
+def _common_primitive(first: IcebergType, second: IcebergType) -> IcebergType:
+    kinds = {type(first), type(second)}
+    if isinstance(first, DecimalType) and isinstance(second, DecimalType):
+        scale = max(first.scale, second.scale)
+        whole = max(first.precision - first.scale, second.precision - second.scale)
+        if whole + scale <= DECIMAL_PRECISION_MAX:
+            return DecimalType(whole + scale, scale)
+        return first
+    if kinds == {IntegerType, LongType}:
+        return LongType()
+    if kinds == {FloatType, DoubleType} or kinds in (
+        {LongType, DoubleType},
+        {IntegerType, DoubleType},
+    ):
+        return DoubleType()
+    if StringType in kinds:
+        return StringType()
+    return first
+
+
+def merge(*asked: SchemaChanges, config: ConnectorConfig | None = None) -> SchemaChanges:
+    """Put the changes of several records of one table together, in the order of the records.
+
+    Args:
+        asked: changes against the same schema.
+        config: bounds the number of new columns when given.
+
+    Raises:
+        RecordError: code ``too_many_columns``.
+    """
+    adds: dict[Path, IcebergType] = {}
+    retypes: dict[Path, IcebergType] = {}
+    optionals: dict[Path, None] = {}
+    for one in asked:
+        for path, kind in one.adds.items():
+            adds[path] = common_type(adds[path], kind) if path in adds else kind
+        for path, kind in one.retypes.items():
+            retypes[path] = common_type(retypes[path], kind) if path in retypes else kind
+        optionals.update(dict.fromkeys(one.optionals))
+    merged = SchemaChanges(adds, retypes, tuple(optionals))
+    if config is not None:
+        check_count(merged, config)
+    return merged
+
+
+def fitting(schema: Schema, adds: Mapping[Path, IcebergType]) -> dict[Path, IcebergType]:
+    """The new columns whose names, those inside them too, read like no other column's.
+
+    A table tells ``a.b`` from the field ``b`` of ``a`` by nothing, nor a column from another whose
+    mapped names are others. Of two new ones the first is right.
+    """
+    taken: set[str] = set()
+    found: dict[Path, IcebergType] = {}
+    for path, kind in adds.items():
+        names = list(_full_names(".".join(path), kind))
+        known = schema._name_to_id  # noqa: SLF001 - has no public form
+        if not any(name in known or name in taken for name in names):
+            taken.update(names)
+            found[path] = kind
+    return found
+
+
+def _full_names(name: str, kind: IcebergType) -> Iterator[str]:
+    yield name
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            yield from _full_names(f"{name}.{field.name}", field.field_type)
+    elif isinstance(kind, ListType):
+        yield from _full_names(f"{name}.element", kind.element_type)
+    elif isinstance(kind, MapType):
+        yield from _full_names(f"{name}.key", kind.key_type)
+        yield from _full_names(f"{name}.value", kind.value_type)
+
+
+def apply_changes(schema: Schema, asked: SchemaChanges, last_column_id: int) -> tuple[Schema, int]:
+    """Return the schema with the changes made, and the new last column id.
+
+    Args:
+        schema: the table's current schema.
+        asked: changes against it or one before it; what is there already by now, is wider than
+            asked for, or has a name like another column's, is left as it is: the record that asks
+            is looked at again, and refused where that is right.
+        last_column_id: highest id ever given in the table.
+    """
+    adds = fitting(schema, asked.adds)
+    applier = _Applier(dataclasses.replace(asked, adds=adds), last_column_id)
+    struct = applier.struct((), schema.as_struct())
+    changed = Schema(
+        *struct.fields,
+        schema_id=schema.schema_id,
+        identifier_field_ids=list(schema.identifier_field_ids),
+    )
+    return changed, applier.last_column_id
+
+
+def _widened(present: IcebergType, asked: IcebergType | None) -> IcebergType:
+    """The type asked for where it is wider: another writer may have widened the column further."""
+    if isinstance(present, DecimalType) and isinstance(asked, DecimalType):
+        is_wider = present.scale == asked.scale and present.precision < asked.precision
+    else:
+        is_wider = (type(present), type(asked)) in _WIDENINGS
+    return asked if is_wider and asked is not None else present
+
+
+_WIDENINGS = frozenset({(IntegerType, LongType), (FloatType, DoubleType)})
+
+
+class _Applier:
+    """Rebuilds a schema with changes; ids go to new columns first, then to what is inside them."""
+
+    def __init__(self, asked: SchemaChanges, last_column_id: int) -> None:
+        self._asked = asked
+        self.last_column_id = last_column_id
+
+    def _next_id(self) -> int:
+        self.last_column_id += 1
+        return self.last_column_id
+
+    def struct(self, path: Path, kind: StructType) -> StructType:
+        """A struct with its own and nested changes made."""
+        fields = [self._field((*path, field.name), field) for field in kind.fields]
+        known = {field.name for field in kind.fields}
+        for target, new in self._asked.adds.items():
+            if target[:-1] == path and target[-1] not in known:
+                field_id = self._next_id()
+                fields.append(
+                    NestedField(
+                        field_id=field_id,
+                        name=target[-1],
+                        field_type=self._fresh(new),
+                        required=False,
+                    )
+                )
+        return StructType(*fields)
+
+    def _field(self, path: Path, field: NestedField) -> NestedField:
+        kind = _widened(field.field_type, self._asked.retypes.get(path))
+        required = field.required and path not in self._asked.optionals
+        inside = self._inside(path, kind)
+        if inside is field.field_type and required == field.required:
+            return field
+        return field.model_copy(update={"field_type": inside, "required": required})
+
+    def _inside(self, path: Path, kind: IcebergType) -> IcebergType:
+        if isinstance(kind, StructType):
+            return self.struct(path, kind)
+        if isinstance(kind, ListType):
+            element = self._inside((*path, "element"), kind.element_type)
+            return kind.model_copy(update={"element_type": element})
+        if isinstance(kind, MapType):
+            value = self._inside((*path, "value"), kind.value_type)
+            return kind.model_copy(update={"value_type": value})
+        return kind
+
+    def _fresh(self, kind: IcebergType) -> IcebergType:
+        """A new column's type with ids: those of one level before those of the next."""
+        if isinstance(kind, StructType):
+            ids = [self._next_id() for _ in kind.fields]
+            return StructType(
+                *(
+                    NestedField(
+                        field_id=field_id,
+                        name=field.name,
+                        field_type=self._fresh(field.field_type),
+                        required=field.required,
+                    )
+                    for field_id, field in zip(ids, kind.fields, strict=True)
+                )
+            )
+        if isinstance(kind, ListType):
+            element_id = self._next_id()
+            return ListType(
+                element_id=element_id,
+                element=self._fresh(kind.element_type),
+                element_required=kind.element_required,
+            )
+        if isinstance(kind, MapType):
+            key_id, value_id = self._next_id(), self._next_id()
+            return MapType(
+                key_id=key_id,
+                key_type=self._fresh(kind.key_type),
+                value_id=value_id,
+                value_type=self._fresh(kind.value_type),
+                value_required=kind.value_required,
+            )
+        return kind

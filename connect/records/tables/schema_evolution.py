@@ -1,0 +1,186 @@
+"""What a record asks to change in its table's schema.
+
+Rules of this file:
+- Without a Connect schema only additions are made, from the values. With one, the schema decides;
+  a list or map with content is looked at item by item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StructType,
+)
+
+from connect.config.connector import ConnectorConfig
+from connect.errors import RecordError
+from connect.model.records import ConnectSchema, SinkRecord, Struct
+from connect.records.conversion.row_converter import Names, mapped_names
+from connect.records.conversion.text import java_text
+from connect.records.tables.schema_changes import (
+    Path,
+    SchemaChanges,
+    check_count,
+    common_type,
+    fitting,
+)
+from connect.records.tables.table_creation import check_type
+from connect.records.tables.type_inference import DECIMAL_PRECISION_MAX, infer_type, type_of
+
+
+def changes(
+    schema: Schema, record: SinkRecord, config: ConnectorConfig, name_mapping: str | None = None
+) -> SchemaChanges:
+    """Return what the record asks for; nothing when the table holds it as it is.
+
+    Args:
+        schema: the table's current schema.
+        record: not a tombstone.
+        config: the connector's.
+        name_mapping: the table's property ``schema.name-mapping.default``.
+
+    Raises:
+        RecordError: what it asks for cannot be (bad or ambiguous names, more new columns than
+            ``iceberg.tables.max-new-columns``).
+    """
+    names = mapped_names(name_mapping) if name_mapping else None
+    finder = _Finder(schema, config, names)
+    try:
+        finder.struct((), schema.as_struct(), record.value, record.value_schema)
+    except RecursionError:
+        raise RecordError("nested too deeply for a column", code="too_deep") from None
+    found = SchemaChanges(finder.adds, finder.retypes, tuple(finder.optionals))
+    if found.adds:
+        check_count(found, config)
+        if len(fitting(schema, found.adds)) < len(found.adds):
+            raise RecordError("a new field's name reads like a column's", code="bad_column_name")
+    return found
+
+
+class _Finder:
+    """Walks one record beside the schema of its table."""
+
+    def __init__(self, schema: Schema, config: ConnectorConfig, names: Names | None) -> None:
+        self._schema = schema
+        self._config = config
+        self._force_optional = config.schema_force_optional
+        self._fold = config.schema_case_insensitive and names is None
+        self._names = names
+        self._fields: dict[int, dict[str, NestedField]] = {}
+        self.adds: dict[Path, IcebergType] = {}
+        self.retypes: dict[Path, IcebergType] = {}
+        self.optionals: dict[Path, None] = {}
+
+    def struct(
+        self, path: Path, column: StructType, value: Any, schema: ConnectSchema | None
+    ) -> None:
+        """Look at one record or struct; what is neither is left to the conversion to refuse."""
+        if type(value) is Struct:
+            schema = value.schema
+        known = self._known(column)
+        if schema is not None and schema.type == "struct":
+            values = value.values if type(value) is Struct else {}
+            for name, inner in schema.fields:
+                field = known.get(self._key(name))
+                if field is None:
+                    self._add(path, name, type_of(inner, force_optional=self._force_optional))
+                else:
+                    self._existing((*path, field.name), field, values.get(name), inner)
+        elif type(value) is dict:
+            for key, item in value.items():
+                name = key if type(key) is str else java_text(key)
+                field = known.get(self._key(name))
+                if field is not None:
+                    self._nested((*path, field.name), field.field_type, item, None)
+                elif item is not None and (kind := infer_type(item)) is not None:
+                    self._add(path, name, kind)
+
+    def _key(self, name: str) -> str:
+        return name.lower() if self._fold else name
+
+    def _known(self, column: StructType) -> dict[str, NestedField]:
+        known = self._fields.get(id(column))
+        if known is None:
+            known = {}
+            for field in column.fields:
+                own = (field.name,)
+                for name in self._names.get(field.field_id, own) if self._names else own:
+                    known[self._key(name)] = field
+            self._fields[id(column)] = known
+        return known
+
+    def _add(self, parent: Path, name: str, kind: IcebergType) -> None:
+        path = (*parent, name)
+        if len(self.adds) > self._config.max_new_columns:  # however many more there are
+            check_count(SchemaChanges(self.adds, {}, ()), self._config)
+        if not name:
+            raise RecordError("a new field has an empty name", code="bad_column_name")
+        check_type(kind, case_insensitive=self._fold)
+        if self._fold and path not in self.adds:
+            folded = name.lower()
+            if any(p[:-1] == parent and p[-1].lower() == folded for p in self.adds):
+                raise RecordError("two new fields have one name", code="ambiguous_name")
+        before = self.adds.get(path)
+        self.adds[path] = kind if before is None else common_type(before, kind)
+
+    def _existing(self, path: Path, field: NestedField, value: Any, schema: ConnectSchema) -> None:
+        if field.required and schema.optional:
+            self.optionals[path] = None
+        wider = _wider(field.field_type, schema, value)
+        if wider is not None:
+            before = self.retypes.get(path)
+            self.retypes[path] = wider if before is None else common_type(before, wider)
+        self._nested(path, field.field_type, value, schema)
+
+    def _nested(
+        self, path: Path, kind: IcebergType, value: Any, schema: ConnectSchema | None
+    ) -> None:
+        if isinstance(kind, StructType):
+            self.struct(path, kind, value, schema)
+        elif isinstance(kind, ListType) and type(value) is not dict:
+            for item in _items(value, schema):
+                self._nested((*path, "element"), kind.element_type, item, _inner(schema, "array"))
+        elif isinstance(kind, MapType) and type(value) is not list:
+            for item in _items(value, schema):
+                self._nested((*path, "value"), kind.value_type, item, _inner(schema, "map"))
+
+
+def _items(value: Any, schema: ConnectSchema | None) -> Iterable[Any]:
+    """What to look at: the items, or the schema alone when there is no list or map."""
+    if type(value) is list:
+        return value
+    if type(value) is dict:
+        return list(value.values())
+    return (None,) if value is None and schema is not None else ()
+
+
+def _inner(schema: ConnectSchema | None, kind: str) -> ConnectSchema | None:
+    return schema.value_schema if schema is not None and schema.type == kind else None
+
+
+def _wider(column: IcebergType, schema: ConnectSchema, value: Any) -> IcebergType | None:
+    """The wider type a column needs for what the schema says, None when it need not change."""
+    if schema.name is None or not schema.name.startswith("org.apache.kafka.connect.data."):
+        if isinstance(column, IntegerType) and schema.type == "int64":
+            return LongType()
+        if isinstance(column, FloatType) and schema.type == "float64":
+            return DoubleType()
+    if isinstance(column, DecimalType) and type(value) is Decimal and value.is_finite():
+        whole_digits = value.adjusted() + 1 if value else 0
+        precision = whole_digits + column.scale
+        if column.precision < precision <= DECIMAL_PRECISION_MAX:
+            return DecimalType(precision, column.scale)
+    return None

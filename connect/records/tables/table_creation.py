@@ -1,0 +1,145 @@
+"""Tables made from the first record that goes to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    ListType,
+    MapType,
+    StructType,
+)
+
+from connect.config.connector import ConnectorConfig
+from connect.errors import RecordError
+from connect.model.records import SinkRecord
+from connect.records.conversion.conversion_failure import kind_of
+from connect.records.tables.partition_spec import spec_for
+from connect.records.tables.sort_order import sort_order_for
+from connect.records.tables.table_location import location_for
+from connect.records.tables.type_inference import infer_type, type_of
+
+# what Iceberg's own Java library gives new tables
+DEFAULT_PROPERTIES: Final[Mapping[str, str]] = {"write.parquet.compression-codec": "zstd"}
+
+
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """A table to create.
+
+    Attributes:
+        identifier: namespace levels and name.
+        schema: with fresh ids and identifier fields.
+        spec: partitioning.
+        sort_order: how writers that sort should; the sink itself does not.
+        location: None lets the catalog choose.
+        properties: table properties, ``format-version`` among them when configured.
+    """
+
+    identifier: tuple[str, ...]
+    schema: Schema
+    spec: PartitionSpec
+    sort_order: SortOrder
+    location: str | None
+    properties: Mapping[str, str]
+
+
+def table_for(name: str, record: SinkRecord, config: ConnectorConfig) -> NewTable:
+    """Describe the table that a record's first write creates.
+
+    Raises:
+        RecordError: the record gives no schema, or none that the configured partitioning and
+            sort order fit; or the table's name fits no location.
+        ConfigError: what is configured is wrong whatever the record.
+    """
+    table = config.table(name)
+    schema = schema_for_record(record, config, id_columns=table.id_columns)
+    return NewTable(
+        identifier=table.identifier,
+        schema=schema,
+        spec=spec_for(table.partition_by, schema),
+        sort_order=sort_order_for(table.sort_by, schema),
+        location=location_for(table.location, table.identifier) if table.location else None,
+        properties={**DEFAULT_PROPERTIES, **config.auto_create_properties},
+    )
+
+
+def schema_for_record(
+    record: SinkRecord, config: ConnectorConfig, *, id_columns: Sequence[str] = ()
+) -> Schema:
+    """Return the schema of a table made for a record.
+
+    Id columns that are required become identifier fields; the others only must exist.
+
+    Raises:
+        RecordError: code ``no_schema``, ``unsupported_type``, ``ambiguous_name`` or
+            ``id_columns``.
+    """
+    kind = _type(record, config)
+    check_type(kind, case_insensitive=config.schema_case_insensitive)
+    try:
+        schema = assign_fresh_schema_ids(Schema(*kind.fields))
+    except ValueError:
+        raise RecordError(
+            "a field's name reads like that of a nested one", code="bad_column_name"
+        ) from None
+    identifiers = []
+    for column in id_columns:
+        try:
+            field = schema.find_field(column)
+        except ValueError:
+            raise RecordError(f"there is no id column {column!r}", code="id_columns") from None
+        plain = field.field_type.is_primitive
+        if field.required and plain and not isinstance(field.field_type, FloatType | DoubleType):
+            identifiers.append(field.field_id)
+    return Schema(*schema.fields, identifier_field_ids=identifiers) if identifiers else schema
+
+
+def _type(record: SinkRecord, config: ConnectorConfig) -> StructType:
+    kind: IcebergType | None
+    if record.value_schema is not None:
+        kind = type_of(record.value_schema, force_optional=config.schema_force_optional)
+    else:
+        kind = infer_type(record.value)
+        if kind is None:
+            raise RecordError("the record has no field with a value", code="no_schema")
+    if not isinstance(kind, StructType):
+        raise RecordError(f"a {kind_of(record.value)} is no record of a table", code="wrong_type")
+    return kind
+
+
+def check_type(kind: IcebergType, *, case_insensitive: bool) -> None:
+    """Refuse what no table can hold.
+
+    Raises:
+        RecordError: an empty name, names the table could not tell apart, a decimal without
+            possible scale.
+    """
+    if isinstance(kind, StructType):
+        seen: dict[str, Any] = {}
+        for field in kind.fields:
+            name = field.name.lower() if case_insensitive else field.name
+            if not name:
+                raise RecordError("a field has an empty name", code="bad_column_name")
+            if name in seen:
+                raise RecordError("two fields have one name", code="ambiguous_name")
+            seen[name] = field
+            if isinstance(field.field_type, StructType) and not field.field_type.fields:
+                raise RecordError("no file holds a struct without fields", code="unsupported_type")
+            check_type(field.field_type, case_insensitive=case_insensitive)
+    elif isinstance(kind, ListType):
+        check_type(kind.element_type, case_insensitive=case_insensitive)
+    elif isinstance(kind, MapType):
+        check_type(kind.key_type, case_insensitive=case_insensitive)
+        check_type(kind.value_type, case_insensitive=case_insensitive)
+    elif isinstance(kind, DecimalType) and not 0 <= kind.scale <= kind.precision:
+        raise RecordError(f"no table holds {kind}", code="unsupported_type")

@@ -1,0 +1,196 @@
+"""Iceberg types of values and of Connect schemas.
+
+Rules of this file:
+- Inference gives what the Java sink gives: integers are long, fractions double, maps structs,
+  lists the type of their first element; nulls, what a null key leads to, empty containers and
+  bytes give no type. A text is never guessed to be a date.
+- Field ids are placeholders; whoever builds a schema assigns fresh ones.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from connect.errors import RecordError
+from connect.model.records import ConnectSchema, Date, Float32, Int32, Time, Timestamp
+from connect.records.conversion.numbers import LONG_MAX, LONG_MIN
+from connect.records.conversion.text import java_text
+
+PLACEHOLDER_ID: Final = 0
+DECIMAL_PRECISION_MAX: Final = 38
+
+_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+_LOGICAL: Final[Mapping[tuple[str, str | None], IcebergType]] = {
+    ("int32", "org.apache.kafka.connect.data.Date"): DateType(),
+    ("int32", "org.apache.kafka.connect.data.Time"): TimeType(),
+    ("int64", "org.apache.kafka.connect.data.Timestamp"): TimestamptzType(),
+    ("string", "uuid"): UUIDType(),
+}
+_PRIMITIVE: Final[Mapping[str, IcebergType]] = {
+    "boolean": BooleanType(),
+    "int8": IntegerType(),
+    "int16": IntegerType(),
+    "int32": IntegerType(),
+    "int64": LongType(),
+    "float32": FloatType(),
+    "float64": DoubleType(),
+    "string": StringType(),
+    "bytes": BinaryType(),
+}
+
+
+def _integer(value: int) -> IcebergType | None:
+    return LongType() if LONG_MIN <= value <= LONG_MAX else None
+
+
+def _decimal(value: Decimal) -> IcebergType | None:
+    if not value.is_finite():
+        return None
+    _, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    scale = max(-exponent, 0)
+    precision = max(len(digits) + max(exponent, 0), scale)
+    return DecimalType(precision, scale) if precision <= DECIMAL_PRECISION_MAX else None
+
+
+def _datetime(value: dt.datetime) -> IcebergType:
+    return TimestampType() if value.tzinfo is None else TimestamptzType()
+
+
+_VALUES: Final[Mapping[type, Callable[[Any], IcebergType | None]]] = {
+    str: lambda _: StringType(),
+    bool: lambda _: BooleanType(),
+    int: _integer,
+    Int32: _integer,
+    float: lambda _: DoubleType(),
+    Float32: lambda _: DoubleType(),
+    Decimal: _decimal,
+    Date: lambda _: TimestamptzType(),  # one java.util.Date stands for all three
+    Time: lambda _: TimestamptzType(),
+    Timestamp: lambda _: TimestamptzType(),
+    dt.date: lambda _: DateType(),
+    dt.time: lambda _: TimeType(),
+    dt.datetime: _datetime,
+}
+
+
+def infer_type(value: Any) -> IcebergType | None:
+    """Return the type of a value without schema, None when none can be told.
+
+    Raises:
+        RecordError: nested too deeply.
+    """
+    try:
+        return _infer(value)
+    except RecursionError:
+        raise RecordError("nested too deeply for a column", code="too_deep") from None
+
+
+def _infer(value: Any) -> IcebergType | None:
+    kind = type(value)
+    if kind is list:
+        element = _infer(value[0]) if value else None
+        return list_of(element) if element is not None else None
+    if kind is dict:
+        fields = [
+            optional_field(key if type(key) is str else java_text(key), inner)
+            for key, item in value.items()
+            if key is not None and (inner := _infer(item)) is not None
+        ]
+        return StructType(*fields) if fields else None
+    infer = _VALUES.get(kind)
+    return infer(value) if infer is not None else None
+
+
+def list_of(element: IcebergType, *, required: bool = False) -> ListType:
+    """A list type, ids still to be assigned."""
+    return ListType(element_id=PLACEHOLDER_ID, element=element, element_required=required)
+
+
+def optional_field(name: str, kind: IcebergType) -> NestedField:
+    """An optional field, its id still to be assigned."""
+    return NestedField(field_id=PLACEHOLDER_ID, name=name, field_type=kind, required=False)
+
+
+def type_of(schema: ConnectSchema, *, force_optional: bool) -> IcebergType:
+    """Return the type of a Connect schema.
+
+    Args:
+        schema: the schema.
+        force_optional: whether fields, elements and values inside are optional whatever it says.
+
+    Raises:
+        RecordError: a schema no table type stands for.
+    """
+    if schema.type == "struct":
+        return StructType(
+            *(
+                NestedField(
+                    field_id=PLACEHOLDER_ID,
+                    name=name,
+                    field_type=type_of(inner, force_optional=force_optional),
+                    required=not (force_optional or inner.optional),
+                )
+                for name, inner in schema.fields
+            )
+        )
+    if schema.type == "array":
+        element = _part(schema.value_schema)
+        return list_of(
+            type_of(element, force_optional=force_optional),
+            required=not (force_optional or element.optional),
+        )
+    if schema.type == "map":
+        key, value = _part(schema.key_schema), _part(schema.value_schema)
+        return MapType(
+            key_id=PLACEHOLDER_ID,
+            key_type=type_of(key, force_optional=force_optional),
+            value_id=PLACEHOLDER_ID,
+            value_type=type_of(value, force_optional=force_optional),
+            value_required=not (force_optional or value.optional),
+        )
+    if schema.type == "bytes" and schema.name == _DECIMAL:
+        return _decimal_of(schema)
+    found = _LOGICAL.get((schema.type, schema.name)) or _PRIMITIVE.get(schema.type)
+    if found is None:
+        raise RecordError(f"no column type for Connect's {schema.type}", code="unsupported_type")
+    return found
+
+
+def _part(schema: ConnectSchema | None) -> ConnectSchema:
+    if schema is None:
+        raise RecordError("an array or map schema without its parts", code="unsupported_type")
+    return schema
+
+
+def _decimal_of(schema: ConnectSchema) -> DecimalType:
+    text = (schema.parameters or {}).get("scale", "")
+    try:
+        scale = int(text)
+    except ValueError:
+        raise RecordError("a decimal schema without a scale", code="unsupported_type") from None
+    return DecimalType(DECIMAL_PRECISION_MAX, scale)

@@ -1,0 +1,92 @@
+"""Transformations of users: Python functions, found by entry points of installed packages.
+
+Rules of this file:
+- Nothing is imported before a connector names it.
+- What such a function raises about a record, as far as Python has a word for it, refuses the
+  record; anything else ends the task, as a bug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
+
+from connect.errors import ConfigError
+from connect.model.records import SinkRecord
+from connect.records.transforms.transform import Apply, Declaration, Example, Options, Side, refused
+
+GROUP: Final = "icefloe.transforms"
+_ALL_OPTIONS: Final = ""
+_ABOUT_A_RECORD: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
+
+
+@cache
+def installed() -> tuple[Declaration, ...]:
+    """A declaration for each entry point of the group, by its name."""
+    return tuple(
+        declaration(point) for point in sorted(entry_points(group=GROUP), key=lambda p: p.name)
+    )
+
+
+def declaration(point: EntryPoint) -> Declaration:
+    """What an entry point stands for; it is loaded when a connector uses it."""
+    return Declaration(
+        point.name,
+        "",
+        f"Installed as {point.value}.",
+        partial(_make, point),
+        Example({}, {"value": None}, {"value": None}),
+        families={_ALL_OPTIONS: "an option of its own."},
+    )
+
+
+def _make(point: EntryPoint, options: Options, side: Side) -> Apply:
+    del side
+    try:
+        factory = point.load()
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"transformation {point.name}: {point.value} cannot be loaded: {error}",
+            code="transform_class",
+        ) from None
+    own: Mapping[str, str] = options[_ALL_OPTIONS]
+    try:
+        function = factory(own)
+    except _ABOUT_A_RECORD as error:
+        raise ConfigError(
+            f"transformation {point.name} refuses its options: {error}", code="transform_option"
+        ) from None
+    found = _of_columns(point.name, function)
+    if found is not None:
+        return found
+    if not callable(function):
+        raise ConfigError(
+            f"transformation {point.name}: {point.value} must return a function of a record, or a "
+            "ColumnFunction",
+            code="transform_class",
+        )
+    return _guarded(point.name, function)
+
+
+def _of_columns(name: str, function: Any) -> Apply | None:
+    """A function of columns; None where it is one of records."""
+    from connect.records.transforms.column_function import ColumnApply, ColumnFunction  # noqa: PLC0415 - it takes pyarrow
+
+    return ColumnApply(name, function) if isinstance(function, ColumnFunction) else None
+
+
+def _guarded(name: str, function: Callable[[SinkRecord], Any]) -> Apply:
+    def apply(record: SinkRecord) -> SinkRecord | Sequence[SinkRecord] | None:
+        try:
+            found = function(record)
+        except _ABOUT_A_RECORD as error:
+            raise refused(f"{name} raised {type(error).__name__}", "custom") from None
+        if found is None or isinstance(found, SinkRecord):
+            return found
+        if isinstance(found, list | tuple) and all(isinstance(r, SinkRecord) for r in found):
+            return found
+        raise refused(f"{name} returned a {type(found).__name__}, which is no record", "custom")
+
+    return apply

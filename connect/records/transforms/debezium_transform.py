@@ -1,0 +1,186 @@
+"""``DebeziumTransform``: a change event of Debezium becomes its row, with ``_cdc`` beside it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from connect.config.key import Key
+from connect.model.records import ConnectSchema, SinkRecord, Struct, Timestamp
+from connect.records.conversion.text import java_text
+from connect.records.transforms.transform import (
+    ICEBERG,
+    STRING_SCHEMA,
+    TABULAR,
+    TIMESTAMP,
+    Apply,
+    Declaration,
+    Example,
+    Options,
+    Side,
+    a_map,
+    a_struct,
+    all_values,
+    field_schema,
+    field_value,
+    refused,
+    struct_like,
+    with_side,
+)
+
+CDC: Final = "_cdc"
+_PURPOSE: Final = "Debezium transform"
+_CDC_FIELDS: Final[tuple[tuple[str, ConnectSchema], ...]] = (
+    ("op", STRING_SCHEMA),
+    ("ts", ConnectSchema("int64", name=TIMESTAMP, version=1)),
+    ("offset", ConnectSchema("int64", optional=True)),
+    ("source", STRING_SCHEMA),
+    ("target", STRING_SCHEMA),
+)
+
+_PLAIN_TARGET: Final = "{db}.{table}"
+
+
+def operation(op: str) -> str:
+    """``I``, ``U`` or ``D`` for Debezium's letter."""
+    return {"u": "U", "d": "D"}.get(op, "I")
+
+
+def target_pattern(options: Options) -> str:
+    """The pattern of ``_cdc.target``."""
+    return str(options["cdc.target.pattern"] or _PLAIN_TARGET)
+
+
+def make(options: Options, side: Side) -> Apply:
+    """See ``Declaration``."""
+    del side
+    pattern = target_pattern(options)
+
+    def apply(record: SinkRecord) -> SinkRecord | None:
+        if record.value is None:
+            return record
+        if record.value_schema is None:
+            return _from_map(record, pattern)
+        return _from_struct(record, pattern)
+
+    return apply
+
+
+def cdc_names(pattern: str, database: str, table: str) -> dict[str, str]:
+    """``source`` and ``target`` of a change."""
+    target = pattern.replace("{db}", database).replace("{table}", table)
+    return {"source": f"{database}.{table}", "target": target}
+
+
+def _from_map(record: SinkRecord, pattern: str) -> SinkRecord | None:
+    value = a_map(record.value, _PURPOSE)
+    op = operation(java_text(_there(value, "op")))
+    payload = value.get("before" if op == "D" else "after")
+    if payload is None:
+        return None
+    source = a_map(_there(value, "source"), _PURPOSE)
+    database = java_text(_there(source, "schema" if "schema" in source else "db"))
+    cdc: dict[str, Any] = {
+        "op": op,
+        "ts": value.get("ts_ms"),
+        "offset": record.offset,
+        **cdc_names(pattern, database, java_text(_there(source, "table"))),
+    }
+    if type(record.key) is dict:  # other keys are no part of the row, as in Java
+        cdc["key"] = record.key
+    return with_side(record, "value", None, {**a_map(payload, _PURPOSE), CDC: cdc})
+
+
+def _from_struct(record: SinkRecord, pattern: str) -> SinkRecord:
+    value = a_struct(record.value, _PURPOSE)
+    op = operation(java_text(_field(value, "op")))
+    side_name = "before" if op == "D" else "after"
+    payload = _field(value, side_name)
+    if payload is None:
+        raise refused(f"the change has no {side_name}", "no_row")
+    row = a_struct(payload, _PURPOSE)
+    ts = _field(value, "ts_ms")
+    if type(ts) is not int:
+        raise refused("the change has no ts_ms", "no_timestamp")
+    source = a_struct(_field(value, "source"), _PURPOSE)
+    has_schema = field_schema(source.schema, "schema") is not None
+    database = _field(source, "schema" if has_schema else "db")
+    table = _field(source, "table")
+    if pattern != _PLAIN_TARGET and (database is None or table is None):
+        raise refused("the target of the change has no name", "no_field")
+    cdc: dict[str, Any] = {
+        "op": op,
+        "ts": Timestamp(ts),
+        "offset": record.offset,
+        **cdc_names(pattern, java_text(database), java_text(table)),
+    }
+    fields = list(_CDC_FIELDS)
+    if record.key_schema is not None:
+        fields.append(("key", record.key_schema))
+        cdc["key"] = record.key
+    cdc_schema = ConnectSchema("struct", fields=tuple(fields))
+    updated = struct_like(row.schema, [*row.schema.fields, (CDC, cdc_schema)])
+    values = {**all_values(row), CDC: Struct(cdc_schema, cdc)}
+    return with_side(record, "value", updated, Struct(updated, values))
+
+
+def _there(value: dict[Any, Any], name: str) -> Any:
+    found = value.get(name)
+    if found is None:
+        raise refused(f"the change has no {name}", "no_field")
+    return found
+
+
+def _field(struct: Struct, name: str) -> Any:
+    schema = field_schema(struct.schema, name)
+    if schema is None:
+        raise refused(f"the change has no {name}", "unknown_field")
+    return field_value(struct, name, schema)
+
+
+DECLARATION: Final = Declaration(
+    "DebeziumTransform",
+    ICEBERG,
+    "Turns a Debezium change event into its row (`after`, for deletes `before`) with a struct "
+    "`_cdc`: `op` (I, U or D), `ts`, `offset`, `source`, `target` and the message `key`. Route by "
+    "`_cdc.target`. Without schema only a key that is a map is there, and an insert or update "
+    "without row is dropped.",
+    make,
+    Example(
+        {"cdc.target.pattern": "lake.{db}_{table}"},
+        {
+            "value": {
+                "op": "u",
+                "ts_ms": 1700000000123,
+                "source": {"db": "inv", "schema": "public", "table": "cust"},
+                "before": {"id": 1, "name": "old"},
+                "after": {"id": 1, "name": "new"},
+            },
+            "key": {"id": 1},
+            "offset": 42,
+        },
+        {
+            "value": {
+                "id": 1,
+                "name": "new",
+                "_cdc": {
+                    "op": "U",
+                    "ts": 1700000000123,
+                    "offset": 42,
+                    "source": "public.cust",
+                    "target": "lake.public_cust",
+                    "key": {"id": 1},
+                },
+            }
+        },
+    ),
+    keys=(
+        Key(
+            "cdc.target.pattern",
+            "STRING",
+            "`_cdc.target`, with `{db}` and `{table}`; by default `{db}.{table}`. `{db}` is the "
+            "source's schema where it has one.",
+        ),
+    ),
+    also=(TABULAR,),
+    is_column=True,
+)

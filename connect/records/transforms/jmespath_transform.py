@@ -1,0 +1,177 @@
+"""``Jmespath``: fields by JMESPath expressions over the value and where it came from."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import jmespath
+from jmespath import functions
+from jmespath.exceptions import JMESPathError
+
+from connect.config.key import Key
+from connect.errors import ConfigError
+from connect.java_compat.iso_time import instant_text
+from connect.model.records import Header, SinkRecord, Struct
+from connect.records.transforms.transform import (
+    FRACTIONAL,
+    OWN,
+    WHOLE,
+    Apply,
+    Declaration,
+    Example,
+    Options,
+    Side,
+    all_values,
+    refused,
+    with_side,
+)
+from connect.records.transforms.value_paths import fields_of, put_in, steps
+
+_PURPOSE: Final = "JMESPath"
+EXPRESSION_CHARACTERS_MAX: Final = 10_000
+_FIELDS: Final = "fields."
+_NUMBER: Final = {"types": ["number"]}
+
+
+def _substr(_: Any, text: str, start: float, length: float) -> str:
+    return text[int(start) : int(start) + int(length)]
+
+
+def _iso(nanos: int) -> Any:
+    return lambda _, number: instant_text(int(number * nanos))
+
+
+# methods of a class of a library without types, which can be made only like this
+_FUNCTIONS: Final[Any] = type(functions.Functions)(
+    "RecordFunctions",
+    (functions.Functions,),
+    {
+        "_func_substr": functions.signature({"types": ["string"]}, _NUMBER, _NUMBER)(_substr),
+        "_func_epoch_seconds_to_iso8601": functions.signature(_NUMBER)(_iso(1_000_000_000)),
+        "_func_epoch_millis_to_iso8601": functions.signature(_NUMBER)(_iso(1_000_000)),
+        "_func_epoch_micros_to_iso8601": functions.signature(_NUMBER)(_iso(1_000)),
+        "_func_epoch_millis_to_micro": functions.signature(_NUMBER)(
+            lambda _, number: int(number * 1_000)
+        ),
+    },
+)
+
+
+def _compiled(name: str, expression: str) -> Any:
+    if len(expression) > EXPRESSION_CHARACTERS_MAX:
+        raise ConfigError(
+            f"{name}: an expression has at most {EXPRESSION_CHARACTERS_MAX} characters",
+            code="jmespath",
+        )
+    try:
+        return jmespath.compile(expression)
+    except RecursionError:
+        raise ConfigError(f"{name}: the expression is nested too deeply", code="jmespath") from None
+    except JMESPathError as error:
+        raise ConfigError(f"{name}: no JMESPath expression: {error}", code="jmespath") from None
+
+
+def _searchable(value: Any) -> Any:
+    """The value in the types that JMESPath knows; it tells them by their very class."""
+    kind = type(value)
+    if kind is Struct:
+        value, kind = all_values(value), dict
+    if kind is dict:
+        return {str(name): _searchable(item) for name, item in value.items()}
+    if kind is list:
+        return [_searchable(item) for item in value]
+    if kind in WHOLE:
+        return int(value)
+    return float(value) if kind in FRACTIONAL else value
+
+
+def make(options: Options, side: Side) -> Apply:
+    """See ``Declaration``."""
+    del side
+    fields = {
+        steps(target): _compiled(_FIELDS + target, expression)
+        for target, expression in options[_FIELDS].items()
+    }
+    where = _compiled("where", options["where"]) if options["where"] else None
+    if not fields and where is None:
+        raise ConfigError("neither fields nor where is given", code="transform_option")
+    keeps = options["keep"]
+    search_options = jmespath.Options(custom_functions=_FUNCTIONS())
+
+    def search(expression: Any, seen: dict[str, Any]) -> Any:
+        try:
+            return expression.search(seen, options=search_options)
+        except (JMESPathError, ValueError, OverflowError, TypeError, ArithmeticError) as error:
+            # its message may hold the value
+            kind = type(error).__name__
+            raise refused(f"the expression cannot be evaluated: {kind}", "jmespath") from None
+
+    def apply(record: SinkRecord) -> SinkRecord | None:
+        if record.value is None:
+            return record
+        value = fields_of(record.value, _PURPOSE)
+        seen = {**_searchable(value), "kafka": _origin(record)}
+        if where is not None and not search(where, seen):
+            return None
+        if not fields:
+            return record
+        new: dict[Any, Any] = value if keeps else {}
+        for target, expression in fields.items():
+            new = put_in(new, target, search(expression, seen))
+        return with_side(record, "value", None, new)
+
+    return apply
+
+
+def _origin(record: SinkRecord) -> dict[str, Any]:
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "key": _searchable(record.key),
+        "headers": {header.key: _header(header) for header in record.headers},
+    }
+
+
+def _header(header: Header) -> Any:
+    """Raw headers as text, as far as they are some."""
+    value = _searchable(header.value)
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+DECLARATION: Final = Declaration(
+    "Jmespath",
+    OWN,
+    "Sets fields to the results of [JMESPath](https://jmespath.org) expressions, and drops records "
+    "for which `where` is false, null or empty. Expressions see the value's fields and `kafka` "
+    "with `topic`, `partition`, `offset`, `timestamp` (milliseconds), `key` and `headers`. Besides "
+    "JMESPath's own functions there are `substr(text, start, length)`, "
+    "`epoch_seconds_to_iso8601`, `epoch_millis_to_iso8601`, `epoch_micros_to_iso8601` and "
+    "`epoch_millis_to_micro`. All expressions see the record as it came. What changes fields "
+    "leaves the value without schema.",
+    make,
+    Example(
+        {
+            "where": "meta.kind == 'web'",
+            "fields.date": "substr(epoch_millis_to_iso8601(meta.at), `0`, `10`)",
+            "fields.origin.offset": "kafka.offset",
+        },
+        {"value": {"url": "/a", "meta": {"kind": "web", "at": 1700000000123}}, "offset": 42},
+        {
+            "value": {
+                "url": "/a",
+                "meta": {"kind": "web", "at": 1700000000123},
+                "date": "2023-11-14",
+                "origin": {"offset": 42},
+            }
+        },
+    ),
+    keys=(
+        Key("where", "STRING", "Only records for which this is true go on.", ""),
+        Key("keep", "BOOLEAN", "Keep the other fields of the value.", "true"),
+    ),
+    families={_FIELDS: "the expression for the field of that path, dots for nesting."},
+    needs_headers=True,
+    is_column=True,
+)

@@ -1,0 +1,97 @@
+"""Kafka's predicates: whether a transformation applies to a record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from connect.config.key import REQUIRED, Key, all_of
+from connect.java_compat.java_regex import compile_java_regex
+from connect.model.records import SinkRecord
+from connect.records.transforms.regex_router import valid_regex
+from connect.records.transforms.transform import KAFKA, Options
+
+Test = Callable[[SinkRecord], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class PredicateDeclaration:
+    """A predicate as configurations name it.
+
+    Attributes:
+        name: simple class name.
+        doc: when it is true.
+        make: builds the function from typed options.
+        keys: its configuration.
+        needs_headers: whether headers must be read for it.
+    """
+
+    name: str
+    doc: str
+    make: Callable[[Options], Test]
+    keys: tuple[Key, ...] = ()
+    needs_headers: bool = False
+
+    @property
+    def class_name(self) -> str:
+        """The full name."""
+        return f"{KAFKA}predicates.{self.name}"
+
+
+def _not_empty(value: Any) -> str | None:
+    return "String must be non-empty" if value == "" else None
+
+
+def _has_header_key(options: Options) -> Test:
+    name = options["name"]
+    return lambda record: any(header.key == name for header in record.headers)
+
+
+def _is_tombstone(options: Options) -> Test:
+    del options
+    return lambda record: record.value is None
+
+
+def _topic_name_matches(options: Options) -> Test:
+    regex = compile_java_regex(options["pattern"])
+    known: dict[str, bool] = {}
+
+    def test(record: SinkRecord) -> bool:
+        topic = record.topic
+        if topic not in known:
+            if len(known) > 10_000:
+                known.clear()
+            known[topic] = regex.fullmatch(topic) is not None
+        return known[topic]
+
+    return test
+
+
+PREDICATES: Final = (
+    PredicateDeclaration(
+        "HasHeaderKey",
+        "True for records with a header of that name.",
+        _has_header_key,
+        (Key("name", "STRING", "The header's name.", REQUIRED, check=_not_empty),),
+        needs_headers=True,
+    ),
+    PredicateDeclaration("RecordIsTombstone", "True for records without value.", _is_tombstone),
+    PredicateDeclaration(
+        "TopicNameMatches",
+        "True where the regular expression matches the whole topic name, as changed so far.",
+        _topic_name_matches,
+        (
+            Key(
+                "pattern",
+                "STRING",
+                "A Java regular expression.",
+                REQUIRED,
+                check=all_of(_not_empty, valid_regex),
+            ),
+        ),
+    ),
+)
+BY_NAME: Final[Mapping[str, PredicateDeclaration]] = {
+    name: declared for declared in PREDICATES for name in (declared.class_name, declared.name)
+}

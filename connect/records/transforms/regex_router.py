@@ -1,0 +1,70 @@
+"""``RegexRouter``: another topic name by a regular expression."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Final
+
+from connect.config.key import REQUIRED, Key
+from connect.java_compat.java_regex import compile_java_regex, fault
+from connect.java_compat.java_replacement import replacement
+from connect.model.records import SinkRecord
+from connect.records.transforms.transform import (
+    KAFKA,
+    Apply,
+    Declaration,
+    Example,
+    Options,
+    Side,
+    refused,
+)
+
+
+def valid_regex(value: Any) -> str | None:
+    """The text is a regular expression, or what is wrong with it."""
+    if value is None:  # what Java says of it
+        return 'Invalid regex: Cannot invoke "String.isEmpty()" because "this.pattern" is null'
+    return fault(value)
+
+
+def make(options: Options, side: Side) -> Apply:
+    """See ``Declaration``."""
+    del side
+    regex = compile_java_regex(options["regex"])
+    expand = replacement(options["replacement"])
+
+    def apply(record: SinkRecord) -> SinkRecord:
+        match = regex.fullmatch(record.topic)
+        if match is None:
+            return record
+        try:
+            return dataclasses.replace(record, topic=expand(match))
+        except ValueError as error:
+            raise refused(f"the replacement does not fit the regex: {error}") from None
+
+    return apply
+
+
+DECLARATION: Final = Declaration(
+    "RegexRouter",
+    KAFKA,
+    "Changes the topic that later transformations, predicates, routing and name templates see, "
+    "where the regular expression matches the whole of it. Offsets stay those of the real topic.",
+    make,
+    Example(
+        {"regex": "(.*)-[0-9]{8}", "replacement": "$1"},
+        {"value": {"id": 7}, "topic": "orders-20240102"},
+        {"value": {"id": 7}, "topic": "orders"},
+    ),
+    keys=(
+        Key("regex", "STRING", "Must match the whole topic.", REQUIRED, "HIGH", check=valid_regex),
+        Key(
+            "replacement",
+            "STRING",
+            "The new topic; `$1` and `${name}` stand for groups.",
+            REQUIRED,
+            "HIGH",
+        ),
+    ),
+    is_column=True,
+)

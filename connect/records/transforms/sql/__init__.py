@@ -1,0 +1,1 @@
+"""The ``Sql`` transformation without Spark: its query taken apart and checked."""

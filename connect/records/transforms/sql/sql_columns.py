@@ -1,0 +1,177 @@
+"""The columns of the view ``records``: names and Spark SQL types, as Iceberg types."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from connect.errors import ConfigError
+from connect.records.transforms.sql.sql_tokens import Token, refuse, shown, tokens_of
+
+_PRIMITIVES: Final[Mapping[str, IcebergType]] = {
+    "BOOLEAN": BooleanType(),
+    "INT": IntegerType(),
+    "INTEGER": IntegerType(),
+    "BIGINT": LongType(),
+    "LONG": LongType(),
+    "FLOAT": FloatType(),
+    "REAL": FloatType(),
+    "DOUBLE": DoubleType(),
+    "STRING": StringType(),
+    "BINARY": BinaryType(),
+    "DATE": DateType(),
+    "TIMESTAMP": TimestamptzType(),
+    "TIMESTAMP_LTZ": TimestamptzType(),
+    "TIMESTAMP_NTZ": TimestampType(),
+}
+_DECIMALS: Final = frozenset({"DECIMAL", "DEC", "NUMERIC"})
+_NESTED: Final = frozenset({"ARRAY", "MAP", "STRUCT"})
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PRECISION_MAX: Final = 38
+_RESERVED: Final = ("kafka",)
+_HIDDEN: Final = "__"
+
+
+def columns_schema(text: str) -> Schema:
+    """The columns as a table's schema, all of them optional.
+
+    Args:
+        text: ``device STRING, cameras MAP<STRING, STRUCT<fps: INT>>``.
+
+    Raises:
+        ConfigError: ``sql_query``: a type that Spark or Iceberg has not, or a name twice.
+    """
+    reading = _Columns(tokens_of(text, brackets="(<"))
+    found = reading.fields(0)
+    for field in found:
+        if field.name.lower() in _RESERVED or field.name.startswith(_HIDDEN):
+            refuse(f"no column of the records can be called {field.name}")
+    return Schema(*found)
+
+
+def spark_type(kind: IcebergType) -> str:
+    """A column's type in Spark's SQL."""
+    if isinstance(kind, DecimalType):
+        return f"DECIMAL({kind.precision},{kind.scale})"
+    if isinstance(kind, ListType):
+        return f"ARRAY<{spark_type(kind.element_type)}>"
+    if isinstance(kind, MapType):
+        return f"MAP<{spark_type(kind.key_type)}, {spark_type(kind.value_type)}>"
+    if isinstance(kind, StructType):
+        return f"STRUCT<{', '.join(f'{f.name}: {spark_type(f.field_type)}' for f in kind.fields)}>"
+    return next(name for name, known in _PRIMITIVES.items() if known == kind)
+
+
+class _Columns:
+    """Columns and their types, read once from the first token to the last."""
+
+    def __init__(self, tokens: Sequence[Token]) -> None:
+        self._tokens = tokens
+        self._place = 0
+        self._ids = iter(range(1, 1 << 31))
+
+    def fields(self, depth: int) -> list[NestedField]:
+        """``name [:] type, name [:] type`` up to the end of these brackets."""
+        found: list[NestedField] = []
+        names: set[str] = set()
+        while True:
+            name = self._next()
+            if name is None or name.kind not in ("word", "quoted") or self._is_end():
+                refuse(
+                    "a column is written as a name and a type, not "
+                    f"{'nothing' if name is None else shown([name])}"
+                )
+            if not _PLAIN_NAME.fullmatch(name.name):
+                refuse(f"the column name {shown([name])} has other characters than letters, "
+                       "digits and _")  # fmt: skip
+            if name.name.lower() in names:
+                refuse(f"two columns are called {name.name}")
+            names.add(name.name.lower())
+            self._skip(":")
+            kind = self._type(depth)
+            found.append(NestedField(next(self._ids), name.name, kind, required=False))
+            if not self._skip(","):
+                break
+        if not depth and (rest := self._next()) is not None:
+            refuse(f"{shown([rest])} follows a type where a comma or the end should be")
+        return found
+
+    def _type(self, depth: int) -> IcebergType:
+        name = self._next()
+        text = "nothing" if name is None else name.text
+        kind = text.upper()
+        if kind in _DECIMALS:
+            return self._decimal()
+        if kind in _NESTED:
+            if not self._skip("<"):
+                refuse(f"{kind} needs the types inside of it: {kind}<...>")
+            made = self._nested(kind, depth + 1)
+            if not self._skip(">"):
+                refuse(f"no column of the records has the type {kind} with more types inside")
+            return made
+        known = _PRIMITIVES.get(kind)
+        if known is None or name is None or name.kind != "word":
+            raise ConfigError(f"no column of the records has the type {text}", code="sql_query")
+        return known
+
+    def _nested(self, kind: str, depth: int) -> IcebergType:
+        if kind == "STRUCT":
+            return StructType(*self.fields(depth))
+        if kind == "ARRAY":
+            element = self._type(depth)
+            return ListType(next(self._ids), element, element_required=False)
+        key = self._type(depth)
+        if not self._skip(","):
+            refuse("MAP needs two types: MAP<key, value>")
+        value = self._type(depth)
+        return MapType(next(self._ids), key, next(self._ids), value, value_required=False)
+
+    def _decimal(self) -> IcebergType:
+        if not self._skip("("):
+            return DecimalType(10, 0)
+        precision = self._number()
+        scale = self._number() if self._skip(",") else 0
+        if not self._skip(")") or not 1 <= precision <= _PRECISION_MAX or scale > precision:
+            refuse(f"no column has the type DECIMAL({precision},{scale})")
+        return DecimalType(precision, scale)
+
+    def _number(self) -> int:
+        token = self._next()
+        if token is None or not re.fullmatch("[0-9]{1,3}", token.text):
+            refuse("DECIMAL takes whole numbers: DECIMAL(precision, scale)")
+        return int(token.text)
+
+    def _next(self) -> Token | None:
+        if self._place == len(self._tokens):
+            return None
+        self._place += 1
+        return self._tokens[self._place - 1]
+
+    def _skip(self, text: str) -> bool:
+        is_next = self._place < len(self._tokens) and self._tokens[self._place].text == text
+        self._place += is_next
+        return is_next
+
+    def _is_end(self) -> bool:
+        return self._place == len(self._tokens) or self._tokens[self._place].text == ","

@@ -1,0 +1,76 @@
+"""``TimestampRouter``: the record's time in the topic name."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Final
+
+from connect.config.key import Key
+from connect.errors import ConfigError
+from connect.model.records import SinkRecord
+from connect.records.transforms.date_format import DateFormat
+from connect.records.transforms.transform import (
+    KAFKA,
+    Apply,
+    Declaration,
+    Example,
+    Options,
+    Side,
+    refused,
+)
+
+
+def valid_format(value: Any) -> str | None:
+    """The text is a pattern of Java's ``SimpleDateFormat``, or what is wrong with it."""
+    try:
+        DateFormat(value or "")
+    except ConfigError as error:
+        return error.message
+    return None
+
+
+def make(options: Options, side: Side) -> Apply:
+    """See ``Declaration``."""
+    del side
+    topic_format = options["topic.format"] or ""
+    written = DateFormat(options["timestamp.format"] or "")
+
+    def apply(record: SinkRecord) -> SinkRecord:
+        if record.timestamp_ms is None:
+            raise refused("Timestamp missing on record", "no_timestamp")
+        topic = topic_format.replace("${topic}", record.topic)
+        topic = topic.replace("${timestamp}", written.format(record.timestamp_ms))
+        return dataclasses.replace(record, topic=topic)
+
+    return apply
+
+
+DECLARATION: Final = Declaration(
+    "TimestampRouter",
+    KAFKA,
+    "Changes the topic that later steps see to one with the record's time (UTC) in it.",
+    make,
+    Example(
+        {"topic.format": "${topic}_${timestamp}", "timestamp.format": "yyyyMM"},
+        {"value": {"id": 7}, "topic": "orders", "timestamp": 1700000000123},
+        {"value": {"id": 7}, "topic": "orders_202311"},
+    ),
+    keys=(
+        Key(
+            "topic.format",
+            "STRING",
+            "The new topic, with `${topic}` and `${timestamp}`.",
+            "${topic}-${timestamp}",
+            "HIGH",
+        ),
+        Key(
+            "timestamp.format",
+            "STRING",
+            "Pattern of the time, as Java's SimpleDateFormat has it.",
+            "yyyyMMdd",
+            "HIGH",
+            check=valid_format,
+        ),
+    ),
+    is_column=True,
+)

@@ -1,0 +1,99 @@
+"""Every transformation by the names that configurations have for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from connect.records.transforms import (
+    cast,
+    copy_value,
+    custom_transforms,
+    debezium_transform,
+    dms_transform,
+    drop_headers,
+    explode,
+    extract_field,
+    filter,  # noqa: A004 - Kafka's name
+    flatten,
+    header_from,
+    hoist_field,
+    insert_field,
+    insert_header,
+    jmespath_transform,
+    json_to_map_transform,
+    kafka_metadata_transform,
+    mask_field,
+    mongo_debezium_transform,
+    parse_json,
+    parse_timestamp,
+    regex_router,
+    replace_field,
+    set_schema_metadata,
+    timestamp_converter,
+    timestamp_router,
+    value_to_key,
+)
+from connect.records.transforms.sql import sql_transform
+from connect.records.transforms.transform import Declaration, Side
+
+DECLARATIONS: Final[tuple[Declaration, ...]] = (
+    cast.DECLARATION,
+    drop_headers.DECLARATION,
+    extract_field.DECLARATION,
+    filter.DECLARATION,
+    flatten.DECLARATION,
+    header_from.DECLARATION,
+    hoist_field.DECLARATION,
+    insert_field.DECLARATION,
+    insert_header.DECLARATION,
+    mask_field.DECLARATION,
+    regex_router.DECLARATION,
+    replace_field.DECLARATION,
+    set_schema_metadata.DECLARATION,
+    timestamp_converter.DECLARATION,
+    timestamp_router.DECLARATION,
+    value_to_key.DECLARATION,
+    copy_value.DECLARATION,
+    debezium_transform.DECLARATION,
+    dms_transform.DECLARATION,
+    json_to_map_transform.DECLARATION,
+    kafka_metadata_transform.DECLARATION,
+    mongo_debezium_transform.DECLARATION,
+    explode.DECLARATION,
+    jmespath_transform.DECLARATION,
+    parse_json.DECLARATION,
+    parse_timestamp.DECLARATION,
+    sql_transform.DECLARATION,
+)
+
+
+def names_of(declared: Declaration) -> Mapping[str, Side]:
+    """Every name of a transformation, and the side of the record it means."""
+    bases = [package + declared.name for package in (declared.package, *declared.also)]
+    if not declared.has_sides:
+        return dict.fromkeys((*bases, declared.name), "value")
+    found: dict[str, Side] = {}
+    for base in bases:  # the bare name with a side is no name in Kafka either
+        found[f"{base}$Key"] = "key"
+        found[f"{base}$Value"] = "value"
+    return found
+
+
+def find(name: str) -> tuple[Declaration, Side] | None:
+    """The transformation of a class name, and its side; None when there is none.
+
+    Installed ones of users are found by the names of their entry points.
+    """
+    known = _BY_NAME.get(name)
+    if known is not None:
+        return known
+    own = next(
+        (declared for declared in custom_transforms.installed() if declared.name == name), None
+    )
+    return None if own is None else (own, "value")
+
+
+_BY_NAME: Final[Mapping[str, tuple[Declaration, Side]]] = {
+    name: (declared, side) for declared in DECLARATIONS for name, side in names_of(declared).items()
+}

@@ -1,0 +1,1 @@
+"""Texts that may leave the process: secrets masked, texts of other systems withheld."""

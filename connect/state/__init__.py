@@ -1,0 +1,1 @@
+"""The config topic and the status topic: records, their fold, stores."""

@@ -1,0 +1,238 @@
+"""The cluster's state in Kafka: configurations, wishes, layouts and placements.
+
+Rules of this file:
+- The topics are the truth; what is held in memory is their fold (``state``) and nothing else.
+- Only the node that leads writes: it holds the transactional id of Kafka Connect's own leader, so
+  a leader of earlier days, Java's too, can write no more. Whoever does not lead is refused here.
+- Configurations travel exactly as sent; no secret is ever resolved here.
+- Everything that leaves is immutable, so callers need no lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from connect.clock import Clock
+from connect.config.node.node_config import NodeConfig
+from connect.errors import Fenced
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_clients import client_properties
+from connect.logs import logger
+from connect.model.layout import Layout, TopicPartition
+from connect.protocol.source_floor import SourceFloor
+from connect.state import connector_state, topic_records
+from connect.state.compacted_topic import CompactedLog, StorageTopic
+from connect.state.connector_state import ConfigState, ConnectorState, Leader
+from connect.state.placement import Places
+from connect.state.topic_records import LOGGER, Record, TargetState
+
+_log = logger("store")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """What the stores need of the node's configuration; client properties by Java names.
+
+    Attributes:
+        group_id: the node cluster's ``group.id``.
+        worker_id: ``host:port`` of this node.
+        config_topic: ``config.storage.*``.
+        status_topic: ``status.storage.*``.
+        reader_properties: of consumers.
+        producer_properties: of producers.
+    """
+
+    group_id: str
+    worker_id: str
+    config_topic: StorageTopic
+    status_topic: StorageTopic
+    reader_properties: Mapping[str, str]
+    producer_properties: Mapping[str, str]
+
+    @classmethod
+    def of(cls, config: NodeConfig, resolved: Mapping[str, str], worker_id: str) -> StoreSettings:
+        """From a node's configuration and its properties with placeholders resolved."""
+        return cls(
+            group_id=config.group_id,
+            worker_id=worker_id,
+            config_topic=StorageTopic(
+                config.config_topic,
+                "config.storage.topic",
+                replication_factor=config.config_replication_factor,
+                is_ordered=True,
+            ),
+            status_topic=StorageTopic(
+                config.status_topic,
+                "status.storage.topic",
+                partitions=config.status_partitions,
+                replication_factor=config.status_replication_factor,
+            ),
+            reader_properties=client_properties(resolved, prefix="consumer."),
+            producer_properties=client_properties(resolved, prefix="producer."),
+        )
+
+
+class ConfigStore:
+    """Connector configurations, target states and layouts. Thread-safe.
+
+    Args:
+        settings: topics and clients.
+        admin: the cluster.
+        clock: for time limits.
+        on_change: called with a connector's name after a record about it was read, on the
+            reading thread; must not block.
+        on_logger: called in the same way with a logger's name and the level it is to have.
+    """
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        admin: KafkaAdmin,
+        clock: Clock,
+        on_change: Callable[[str], None] = lambda _: None,
+        on_logger: Callable[[str, str], None] = lambda *_: None,
+    ) -> None:
+        self._state = ConfigState()
+        self._lock = threading.Lock()
+        self._on_change = on_change
+        self._on_logger = on_logger
+        self._is_leading = self._has_started = False
+        self._log = CompactedLog(
+            settings.config_topic,
+            admin=admin,
+            reader_properties=settings.reader_properties,
+            producer_properties=settings.producer_properties,
+            # the id of Kafka Connect's own leader, so a Java leader of the same group is fenced
+            transactional_id=f"connect-cluster-{settings.group_id}",
+            on_record=self._apply,
+            clock=clock,
+        )
+
+    def start(self) -> None:
+        """Create or check the topic, read it to its end and follow it.
+
+        Raises:
+            ConfigError: the topic does not serve.
+            RetriableError: the broker is away.
+        """
+        self._log.start()
+        self._has_started = True
+
+    def lead(self, worker_id: str, url: str) -> None:
+        """Take over writing; on return everything that was ever written is read.
+
+        Raises:
+            Fenced: another node takes over at this moment.
+            RetriableError: the broker is away.
+        """
+        self._log.acquire()
+        self._is_leading = True
+        # read back, so all that earlier leaders have written is read before it
+        self._write([topic_records.leader_record(worker_id, url)])
+
+    def step_down(self) -> None:
+        """Write no more; returns at once."""
+        self._is_leading = False
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether this node may write."""
+        return self._is_leading
+
+    def leader(self) -> Leader | None:
+        """Who last said that it leads; it may be gone since."""
+        with self._lock:
+            return self._state.leader
+
+    def position(self) -> int:
+        """Offset up to which the topic has been read."""
+        return self._log.position
+
+    def await_position(self, offset: int, timeout_s: float) -> bool:
+        """Wait until the topic is read up to an offset; whether it was in time."""
+        return self._log.await_position(offset, timeout_s)
+
+    def close(self) -> None:
+        """Stop following the topic."""
+        self._log.close()
+
+    def names(self) -> list[str]:
+        """Connectors that exist, sorted."""
+        with self._lock:
+            return self._state.names()
+
+    def get(self, name: str) -> ConnectorState:
+        """The connector's state; ``config`` is None when there is no such connector."""
+        with self._lock:
+            return self._state.get(name)
+
+    def put_connector(
+        self, name: str, config: Mapping[str, str], target: TargetState | None = None
+    ) -> None:
+        """Create or replace a connector."""
+        self._write(topic_records.config_records(name, config, target))
+
+    def put_target(self, name: str, target: TargetState) -> None:
+        """Set the operator's wish."""
+        self._write([topic_records.target_record(name, target)])
+
+    def put_layout(self, layout: Layout, config: Mapping[str, str]) -> None:
+        """Commit a layout; its tasks may not start before ``put_ready``."""
+        self._write(list(topic_records.layout_records(layout, config)))
+
+    def put_ready(self, layout: Layout, places: Places | None = None) -> None:
+        """Say that every transactional id of the old and the new layout is taken over.
+
+        ``places`` says where the layout is to run, if that is not said already.
+        """
+        name = layout.connector
+        placed = [] if places is None else [topic_records.placement_record(name, places)]
+        self._write([*placed, topic_records.ready_record(layout, self.get(name).tasks_ever)])
+
+    def put_places(self, places: Mapping[str, Places]) -> None:
+        """Say where connectors run."""
+        self._write([topic_records.placement_record(name, where) for name, where in places.items()])
+
+    def put_restart(self, request: str, name: str, *, coordinator: bool, tasks: list[int]) -> None:
+        """Ask the nodes that run these units to start them again."""
+        self._write(
+            [topic_records.restart_record(request, name, coordinator=coordinator, tasks=tasks)]
+        )
+
+    def put_logger(self, namespace: str, level: str) -> None:
+        """Set a logger's level on every node."""
+        self._write([topic_records.logger_record(namespace, level)])
+
+    def put_offsets(self, name: str, offsets: Mapping[TopicPartition, int] | None) -> None:
+        """Say which source offsets are to be set before the connector starts; None: they are."""
+        self._write([topic_records.offsets_record(name, offsets)])
+
+    def put_source_floor(self, name: str, floor: SourceFloor) -> None:
+        """Say which source partitions a connector has read."""
+        self._write([topic_records.source_record(name, floor)])
+
+    def delete_connector(self, name: str) -> None:
+        """Forget a connector."""
+        self._write(connector_state.deletion_records(self.get(name)))
+
+    def _write(self, written: Sequence[Record]) -> None:
+        if not self._is_leading:
+            raise Fenced("this node does not lead its cluster")
+        self._log.write([(key, topic_records.encode(value)) for key, value in written])
+
+    def _apply(self, key: str, value: bytes | None) -> None:
+        try:
+            decoded = topic_records.decode(value)
+        except ValueError:
+            _log.warning("a record of the config topic is no JSON object, skipped", key=key)
+            return
+        if key.startswith(LOGGER) and decoded is not None:
+            if self._has_started:  # as in Kafka, a restart forgets levels
+                self._on_logger(key.removeprefix(LOGGER), str(decoded.get("level")))
+            return
+        with self._lock:
+            name = self._state.apply(key, decoded)
+        if name is not None:
+            self._on_change(name)

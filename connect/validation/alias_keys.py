@@ -1,0 +1,187 @@
+"""Keys that a configuration adds by itself: one block per transformation and predicate alias."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Literal
+
+from connect.config import version_range
+from connect.config.key import REQUIRED, Key, Raw, invalid, list_of
+from connect.config.size_limits import ALIAS_CHARACTERS_MAX, ALIASES_MAX
+from connect.records.transforms.sql.sql_transform import is_sql, misplaced
+from connect.validation.key_checks import Checked, check_keys
+from connect.validation.plugins import INTERFACES, Plugin, Plugins
+
+Enriched = Literal["transformation", "predicate"]
+_LIST = {"transformation": "transforms", "predicate": "predicates"}
+_RANK = {"HIGH": 0, "MEDIUM": 1, "LOW": 2}
+_CONDITIONS = (
+    Key("predicate", "STRING", "Alias of the predicate that decides whether it applies.", None),
+    Key("negate", "BOOLEAN", "Apply where the predicate is false.", "false"),
+)
+
+
+@dataclass(slots=True)
+class Aliases:
+    """The blocks of one list of aliases."""
+
+    keys: list[Key] = field(default_factory=list)
+    groups: list[str] = field(default_factory=list)
+    recommended: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    checked: Checked = field(default_factory=Checked)
+
+
+def check_aliases(raw: Raw, kind: Enriched, plugins: Plugins) -> Aliases:
+    """Declare and judge the keys below ``transforms.<alias>.`` or ``predicates.<alias>.``.
+
+    Keys are numbered within their group as ``ConfigDef.embed`` does: type, version, then the
+    others with those without default first, by importance, by name.
+    """
+    found = Aliases()
+    aliases = list(dict.fromkeys(list_of((raw.get(_LIST[kind]) or "").strip())))
+    if (why := _too_long(aliases)) is not None:
+        found.checked.add(_LIST[kind], f"Configuration {_LIST[kind]} is too long: {why}")
+        return found
+    for alias in aliases:
+        prefix = f"{_LIST[kind]}.{alias}."
+        group = f"{_LIST[kind].capitalize()}: {alias}"
+        found.groups.append(group)
+        type_key = Key(
+            f"{prefix}type",
+            "CLASS",
+            f"Class of the {kind} `{alias}`.",
+            REQUIRED,
+            "HIGH",
+            group,
+            0,
+            "LONG",
+            f"{INTERFACES[kind]} type for {alias}",
+        )
+        found.keys.append(type_key)
+        found.recommended[type_key.name] = tuple(p.class_name for p in plugins.of(kind))
+        found.checked.merge(check_keys(raw, (type_key,)))
+        plugin = _class_of(raw, type_key.name, kind, plugins, found.checked)
+        version_key = Key(
+            f"{prefix}plugin.version",
+            "STRING",
+            f"Version of the class of the {kind} `{alias}`.",
+            plugin.version if plugin else None,
+            "HIGH",
+            group,
+            1,
+            "LONG",
+            f"{INTERFACES[kind]} version for {alias}",
+        )
+        found.keys.append(version_key)
+        found.recommended[version_key.name] = (plugin.version,) if plugin and plugin.version else ()
+        found.checked.merge(check_keys(raw, (version_key,)))
+        if plugin is None or _is_other_version(raw, prefix, plugin, found.checked):
+            continue
+        inner = _sorted(plugin.keys + (_CONDITIONS if kind == "transformation" else ()))
+        checked = check_keys(raw, inner, prefix=prefix, is_embedded=True)
+        if not checked.errors:
+            _check_together(raw, prefix, plugin, checked)
+        found.checked.merge(checked)
+        for place, key in enumerate(inner, start=2):
+            found.keys.append(
+                dataclasses.replace(
+                    key,
+                    name=prefix + key.name,
+                    group=f"{group}: {key.group}" if key.group else group,
+                    order=place,
+                    label=key.label or key.name,
+                )
+            )
+        is_negated = f"{prefix}negate" in raw and f"{prefix}predicate" not in raw
+        if is_negated and kind == "transformation":
+            found.checked.add(
+                type_key.name,
+                f"Config '{prefix}negate' was provided but there is no config "
+                f"'{prefix}predicate' defining a predicate to be negated.",
+            )
+    if kind == "transformation":
+        _check_sql(raw, found)
+    return found
+
+
+def _too_long(aliases: list[str]) -> str | None:
+    if len(aliases) > ALIASES_MAX:
+        return f"it lists {len(aliases)} aliases, more than {ALIASES_MAX}"
+    if any(len(alias) > ALIAS_CHARACTERS_MAX for alias in aliases):
+        return f"an alias has more than {ALIAS_CHARACTERS_MAX} characters"
+    return None
+
+
+def _check_sql(raw: Raw, found: Aliases) -> None:
+    """Where a query stands among the transformations, and in what connector."""
+    names = [name for name in found.recommended if name.endswith(".type")]
+    types = {name: raw.get(name) or "" for name in names}
+    queries = [name for name, given in types.items() if is_sql(given)]
+    why = misplaced(
+        list(types.values()),
+        has_predicate=any(f"{name.removesuffix('type')}predicate" in raw for name in queries),
+        is_row_level=bool(raw.get("iceberg.tables.cdc-field"))
+        or (raw.get("iceberg.tables.upsert-mode-enabled") or "").strip().lower() == "true",
+    )
+    if why is not None:
+        found.checked.add(queries[-1], why)
+
+
+def _check_together(raw: Raw, prefix: str, plugin: Plugin, checked: Checked) -> None:
+    """What the class itself refuses, and a predicate that is none."""
+    given = {n.removeprefix(prefix): v for n, v in raw.items() if n.startswith(prefix)}
+    own = {name: value for name, value in given.items() if value is not None}
+    why = None
+    if plugin.check_options is not None and own == given:  # a null is told of at its key
+        why = plugin.check_options(own)
+    if why is not None:
+        checked.add(f"{prefix}type", why)
+    predicate = own.get("predicate")
+    predicates = list_of((raw.get("predicates") or "").strip())
+    if predicate is not None and plugin.type == "transformation" and predicate not in predicates:
+        checked.add(
+            f"{prefix}predicate",
+            invalid(f"{prefix}predicate", predicate, "predicates does not list it"),
+        )
+
+
+def _is_other_version(raw: Raw, prefix: str, plugin: Plugin, checked: Checked) -> bool:
+    """Whether another version is asked for than there is; Kafka says it at both keys."""
+    wanted = raw.get(f"{prefix}plugin.version")
+    if wanted is None or plugin.version is None:
+        return False
+    why = version_range.complaint(plugin.class_name, wanted, plugin.version)
+    if why is None:
+        return False
+    checked.add(f"{prefix}type", why)
+    checked.add(f"{prefix}plugin.version", why)
+    return True
+
+
+def _class_of(
+    raw: Raw, name: str, kind: Enriched, plugins: Plugins, checked: Checked
+) -> Plugin | None:
+    given = raw.get(name)
+    if given is None:
+        return None
+    plugin = plugins.find(given.strip(), kind)
+    if plugin is not None:
+        return plugin
+    other = plugins.find(given.strip())
+    checked.values[name] = other and other.class_name
+    checked.add(name, plugins.complaint(name, given, kind))
+    return None
+
+
+def _sorted(keys: tuple[Key, ...]) -> list[Key]:
+    return sorted(
+        keys,
+        key=lambda k: (
+            k.group is not None,
+            k.order,
+            not k.is_required,
+            _RANK[k.importance],
+            k.name,
+        ),
+    )

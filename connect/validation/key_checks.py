@@ -1,0 +1,367 @@
+"""Judge a connector's configuration: types, ranges, unknown names, rules across keys.
+
+Both readers of a configuration start here: ``parse`` refuses it when there is any error,
+``validate`` shows every error at its key.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from connect.config.client_overrides import override_errors
+from connect.config.key import Key, Raw, invalid, missing, shown, typed
+from connect.config.keys.connector_keys import (
+    CONNECTOR_KEYS,
+    FRAMEWORK_KEYS,
+    KEYS,
+    PREFIXES,
+    TABLE_KEYS,
+    is_ours,
+    prefix_of,
+)
+from connect.config.keys.iceberg_keys import UNKNOWN_TO_USERS
+from connect.config.placeholders import has_placeholder
+from connect.config.size_limits import SENTENCES_MAX
+from connect.errors import ConfigError
+from connect.gateways.catalog_properties import catalog_kind
+from connect.java_compat.java_regex import compile_java_regex, fault
+from connect.records.table_names import NameTemplate, topic_map
+from connect.records.tables.partition_spec import parse_terms
+from connect.records.tables.sort_order import parse_sort_terms
+from connect.records.tables.table_location import check_location
+
+NULL_VALUE = "Null value can not be supplied as the configuration value."
+EITHER_TOPICS = "Must configure one of topics or topics.regex"
+BOTH_TOPICS = "topics and topics.regex are mutually exclusive options, but both are set."
+_MULTI_TABLE = "iceberg.catalog.multi-table-commit"
+_CREATION = ("partition-by", "sort-by", "location")
+_MARK = re.compile(r"[,()]")
+
+
+@dataclass(slots=True)
+class Checked:
+    """What was found out about a configuration.
+
+    Attributes:
+        values: typed value per declared key, defaults included; None where it has an error.
+        errors: sentences per key, in the order of the declarations.
+        warnings: sentences about keys that are accepted without effect.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+    errors: dict[str, list[str]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def add(self, name: str, sentence: str) -> None:
+        """Note an error at a key; some are enough."""
+        said = self.errors.setdefault(name, [])
+        if len(said) < SENTENCES_MAX:
+            said.append(sentence)
+
+    def merge(self, other: Checked) -> None:
+        """Take over what another check found."""
+        self.values.update(other.values)
+        for name, sentences in other.errors.items():
+            for sentence in sentences:
+                self.add(name, sentence)
+        self.warnings.extend(other.warnings)
+
+
+def check_keys(
+    raw: Raw, keys: Iterable[Key], *, prefix: str = "", is_embedded: bool = False
+) -> Checked:
+    """Type each declared key, or its default when it is not given.
+
+    Args:
+        raw: the whole configuration.
+        keys: declarations.
+        prefix: put before each key's name when looking it up; sentences name the bare key, as
+            Kafka's do for keys of plugins, except for missing ones.
+        is_embedded: those about texts that cannot be read have the prefix, too, as for keys of
+            transformations and predicates.
+    """
+    checked = Checked()
+    for key in keys:
+        name = prefix + key.name
+        if name not in raw:
+            if key.is_required:
+                checked.add(name, missing(name))
+            text = key.default_text  # a missing value fails its check as null, too
+        else:
+            text = raw[name]
+        found = typed(key, text, name=name if is_embedded else None)
+        checked.values[name] = found.value
+        for sentence in found.errors:
+            checked.add(name, sentence)
+        if key.java_only and name in raw:
+            checked.warnings.append(f"{name} has no effect: {key.java_only}")
+    return checked
+
+
+def check_framework(raw: Raw, keys: tuple[Key, ...] = FRAMEWORK_KEYS) -> Checked:
+    """Judge the keys that every sink connector has, and the client overrides."""
+    checked = check_keys(raw, keys)
+    if "topics" in checked.values:
+        _check_topics(checked)
+    for name, sentence in override_errors(raw):
+        checked.add(name, sentence)
+    return checked
+
+
+def check_nulls(raw: Raw) -> Checked:
+    """A null is an error at its key, whatever the key."""
+    checked = Checked()
+    for name, value in raw.items():
+        if value is None:
+            checked.add(name, NULL_VALUE)
+    return checked
+
+
+def check_connector(raw: Raw) -> Checked:
+    """Judge the keys of the Iceberg sink and every other name that only it gives a meaning."""
+    checked = check_keys(raw, CONNECTOR_KEYS)
+    _check_names(raw, checked)
+    _check_tables(raw, checked)
+    _check_new_tables(raw, checked)
+    _check_groups(raw, checked)
+    return checked
+
+
+def _check_topics(checked: Checked) -> None:
+    topics: list[str] | None = checked.values["topics"]
+    pattern: str = checked.values["topics.regex"]
+    why = fault(pattern) if pattern else None
+    if why is not None:
+        checked.add("topics.regex", invalid("topics.regex", pattern, why))
+    if topics is None:
+        checked.add("topics", "Configuration 'topics' values must not be null.")
+    if topics and pattern:
+        checked.add("topics", BOTH_TOPICS)
+        checked.add("topics.regex", BOTH_TOPICS)
+    elif not topics and not pattern:
+        checked.add("topics", EITHER_TOPICS)
+        checked.add("topics.regex", EITHER_TOPICS)
+    if len(set(topics or ())) != len(topics or ()):
+        checked.add("topics", "Configuration 'topics' values must not be duplicated.")
+    elif topics and "" in topics:
+        checked.add("topics", "Configuration 'topics' values must not be empty.")
+    dead_letters: str = checked.values["errors.deadletterqueue.topic.name"]
+    if dead_letters and topics and dead_letters in topics:
+        checked.add(
+            "topics",
+            f"The DLQ topic '{dead_letters}' may not be included in the list of topics "
+            f"('topics={shown(topics)}') consumed by the connector",
+        )
+    if not pattern or why is not None:
+        return
+    if dead_letters and compile_java_regex(pattern).fullmatch(dead_letters):
+        checked.add(
+            "topics.regex",
+            f"The DLQ topic '{dead_letters}' may not be matched by the regex for the topics "
+            f"('topics.regex={pattern}') consumed by the connector",
+        )
+
+
+def _check_names(raw: Raw, checked: Checked) -> None:
+    table_ends = {key.name for key in TABLE_KEYS}
+    for name in raw:
+        if not is_ours(name) or name in KEYS or name in UNKNOWN_TO_USERS:
+            continue
+        prefix = prefix_of(name)
+        if prefix is not None and prefix.name == "iceberg.table.":
+            table, _, end = name.removeprefix(prefix.name).rpartition(".")
+            if not table or end not in table_ends:
+                near = nearest(end, table_ends)
+                checked.add(name, f"Unknown table setting {name}.{near}")
+        elif prefix is None:
+            candidates = [*KEYS, *(p.name for p in PREFIXES)]
+            near = nearest(name, [c for c in candidates if is_ours(c)])
+            checked.add(name, f"Unknown configuration {name}.{near}")
+        elif prefix.java_only:
+            checked.warnings.append(f"{name} has no effect: {prefix.java_only}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A question to put behind a sentence about an unknown name; empty when none is near."""
+    found = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    return f" Did you mean {found[0]}?" if found else ""
+
+
+def _check_tables(raw: Raw, checked: Checked) -> None:
+    values = checked.values
+    tables = values["iceberg.tables"] or []
+    is_dynamic = values["iceberg.tables.dynamic-enabled"]
+    _check_catalog(raw, checked)
+    is_named = _check_names_of_tables(raw, checked)
+    if tables and is_dynamic:
+        checked.add("iceberg.tables", "Cannot specify both static and dynamic table names")
+    elif is_named and (tables or is_dynamic):
+        checked.add(
+            "iceberg.tables",
+            "iceberg.tables.topic-to-table-map and name-template stand in place of iceberg.tables "
+            "and iceberg.tables.dynamic-enabled",
+        )
+    elif is_dynamic and not values["iceberg.tables.route-field"]:
+        checked.add(
+            "iceberg.tables.route-field", "Must specify a route field if using dynamic tables"
+        )
+    elif (
+        not (tables or is_dynamic or is_named)
+        and "iceberg.tables.dynamic-enabled" not in checked.errors
+    ):
+        checked.add("iceberg.tables", "Must specify table name(s)")
+    namespace = values["iceberg.tables.default-namespace"]
+    _check_dead_letter_table(checked, namespace)
+    for table in tables:
+        levels = _qualified(table, namespace).split(".")
+        if len(levels) < 2 or not all(levels):
+            checked.add(
+                "iceberg.tables",
+                invalid("iceberg.tables", table, "a table is named <namespace>.<table>"),
+            )
+    for name in raw:
+        if name.startswith("iceberg.table.") and name.endswith(".route-regex"):
+            why = fault(raw[name] or "")
+            if why is not None:
+                checked.add(name, invalid(name, raw[name], why))
+
+
+def _qualified(table: str, namespace: str | None) -> str:
+    return f"{namespace}.{table}" if namespace and "." not in table else table
+
+
+def _check_dead_letter_table(checked: Checked, namespace: str | None) -> None:
+    key = "errors.deadletterqueue.table"
+    table = checked.values[key]
+    if not table:
+        return
+    if "${" in table:  # what it becomes later is held against no grant
+        checked.add(key, invalid(key, table, "a table's name is given as it is"))
+    elif ("." not in table and not namespace) or not all(table.split(".")):
+        checked.add(key, invalid(key, table, "a table is named <namespace>.<table>"))
+    elif _qualified(table, namespace) in {
+        _qualified(each, namespace) for each in checked.values["iceberg.tables"] or []
+    }:
+        checked.add(key, invalid(key, table, "records go there already: name another table"))
+
+
+def _check_names_of_tables(raw: Raw, checked: Checked) -> bool:
+    """Judge the map and the template; whether there is one of them."""
+    values = checked.values
+    name = "iceberg.tables.topic-to-table-map"
+    entries = values[name]
+    try:
+        tables = list(topic_map(entries or []).values())
+    except ConfigError as error:
+        checked.add(name, invalid(name, shown(entries), error.message))
+        tables = []
+    named = {name: tables}
+    template = values["iceberg.tables.name-template"]
+    if template:
+        named["iceberg.tables.name-template"] = [template]
+        try:
+            NameTemplate(template, raw.get("topics.regex"))
+        except ConfigError as error:
+            checked.add("iceberg.tables.name-template", error.message)
+    for key, found in named.items():
+        for table in found:
+            if "." not in table and not values["iceberg.tables.default-namespace"]:
+                why = "a table is named <namespace>.<table>, or set default-namespace"
+                checked.add(key, invalid(key, table, why))
+    return bool(entries or template)
+
+
+def _check_catalog(raw: Raw, checked: Checked) -> None:
+    """The catalog's type must be one we have; its other properties show when it is opened."""
+    given = {
+        name.removeprefix("iceberg.catalog."): value or ""
+        for name, value in raw.items()
+        if name.startswith("iceberg.catalog.") and name != _MULTI_TABLE
+    }
+    if not given:
+        checked.add("iceberg.catalog", "Must specify Iceberg catalog properties")
+    named = raw.get("iceberg.catalog.type")
+    if named and "${" not in named and "iceberg.catalog.catalog-impl" not in raw:
+        try:
+            catalog_kind({"type": named})
+        except ConfigError as error:
+            checked.add("iceberg.catalog.type", error.message)
+    if checked.values[_MULTI_TABLE] and not _may_be_rest(given):
+        checked.add(
+            _MULTI_TABLE,
+            "Only a REST catalog can commit to several tables at once; set it to false",
+        )
+
+
+def _may_be_rest(properties: Mapping[str, str]) -> bool:
+    """Whether it is a REST catalog, as far as the text says; what is wrong has its own error."""
+    if any("${" in properties.get(name, "") for name in ("type", "catalog-impl", "uri")):
+        return True
+    try:
+        return catalog_kind(properties) == "rest"
+    except ConfigError:
+        return True
+
+
+def split_terms(text: str | None) -> tuple[str, ...]:
+    """Comma-separated terms, blanks removed; commas within parentheses belong to the term."""
+    if not text or not text.strip():
+        return ()
+    terms, end, is_within = [], len(text), False
+    for mark in reversed([*_MARK.finditer(text)]):  # a comma before a closing one is within
+        if mark[0] != ",":
+            is_within = mark[0] == ")"
+        elif not is_within:
+            terms.append(text[mark.end() : end].strip())
+            end = mark.start()
+    return (text[:end].strip(), *reversed(terms))
+
+
+def _check_new_tables(raw: Raw, checked: Checked) -> None:
+    """Partition terms, sort terms and locations, of each table and of those that name none."""
+    for name, text in raw.items():
+        setting = creation_setting(name)
+        if setting is None or not text:
+            continue
+        try:
+            if setting == "location":
+                if not has_placeholder(text):  # judged where it is resolved
+                    check_location(text.strip())
+            elif setting == "sort-by":
+                parse_sort_terms(split_terms(text))
+            else:
+                parse_terms(split_terms(text))
+        except ConfigError as error:
+            checked.add(name, invalid(name, text, error.message))
+
+
+def creation_setting(name: str) -> str | None:
+    """What a key says about tables to create: ``partition-by``, ``sort-by``, ``location``."""
+    default = name.removeprefix("iceberg.tables.default-")
+    if default in _CREATION and default != name:
+        return default
+    end = name.rpartition(".")[2]
+    return end if end in _CREATION and name.startswith("iceberg.table.") else None
+
+
+def _check_groups(raw: Raw, checked: Checked) -> None:
+    own = raw.get("iceberg.connect.group-id")
+    override = raw.get("consumer.override.group.id")
+    control = raw.get("iceberg.control.group-id")
+    is_tabular = (raw.get("connector.class") or "").strip().startswith("io.tabular.")
+    if control and own and control != own and not is_tabular:
+        checked.add(
+            "iceberg.control.group-id",
+            "iceberg.control.group-id and iceberg.connect.group-id name the same consumer group; "
+            "set one of them",
+        )
+    if own and override and own != override:
+        checked.add(
+            "iceberg.connect.group-id",
+            "iceberg.connect.group-id and consumer.override.group.id name the same consumer group; "
+            "set one of them",
+        )

@@ -1,0 +1,353 @@
+"""From a connector's JSON to its typed configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Literal
+
+from connect.config.client_overrides import PREFIXES, handed_on, split
+from connect.config.connector import (
+    ConnectorConfig,
+    ConverterConfig,
+    ErrorsConfig,
+    PredicateConfig,
+    TableConfig,
+    TransformConfig,
+)
+from connect.config.invalid_config import InvalidConfigError
+from connect.config.key import Raw, list_of
+from connect.config.keys.connector_keys import CONNECTOR_ALIASES, CONNECTOR_CLASSES, KEYS
+from connect.config.local_paths import TABLE_PATHS
+from connect.config.location_policy import LocationPolicy, grant_of
+from connect.config.placeholders import has_placeholder
+from connect.config.source_group import named_group
+from connect.config.static_tables_policy import StaticTablesPolicy
+from connect.errors import ConfigError
+from connect.gateways.catalog_properties import client_config, refuse_places
+from connect.gateways.reach import Reach
+from connect.java_compat.java_regex import compile_java_regex
+from connect.records.table_names import topic_map
+from connect.records.transforms.sql.sql_transform import STATIC_TABLE, is_sql
+from connect.validation.alias_keys import check_aliases
+from connect.validation.client_policy import ClientPolicy
+from connect.validation.key_checks import (
+    Checked,
+    check_connector,
+    check_framework,
+    check_nulls,
+    split_terms,
+)
+from connect.validation.plugins import BUILT_IN
+from connect.validation.reach_check import unreachable
+
+GRANTS = "icefloe.grants."
+DEAD_LETTER_TABLE = "errors.deadletterqueue.table"
+_MULTI_TABLE = "multi-table-commit"
+_LOCATION_KEYS = frozenset({"iceberg.tables.default-location"}) | {
+    f"iceberg.tables.{kind}-props.{name}"
+    for kind in ("auto-create", "write")
+    for name in TABLE_PATHS
+}
+
+
+def parse(
+    raw: Mapping[str, str],
+    *,
+    node: Mapping[str, str] | None = None,
+    resolve: Callable[[str], str] | None = None,
+) -> ConnectorConfig:
+    """Read a connector's configuration.
+
+    Args:
+        raw: the configuration as sent, placeholders unresolved.
+        node: node properties; its converters are the defaults of connectors, and its policy says
+            which client properties they may override. None judges without a node.
+        resolve: turns text with placeholders into text without. Used for numbers, booleans,
+            choices and the policy only, so that no secret gets into the result.
+
+    Returns:
+        The typed configuration, ``raw`` as given.
+
+    Raises:
+        InvalidConfigError: one or more errors, each with its key.
+    """
+    readable = _readable(raw, resolve)
+    checked = check(readable)
+    for kind in ("transformation", "predicate"):
+        checked.merge(check_aliases(readable, kind, BUILT_IN).checked)
+    if node is not None:
+        policy = ClientPolicy.of(node, resolve)
+        for key, sentence in policy.refusals(_resolved_overrides(raw, resolve)):
+            checked.add(key, sentence)
+        name = str(raw.get("name"))
+        misplaced = _misplaced(raw, resolve, LocationPolicy.of(name, node, resolve))
+        static = _not_joinable(raw, resolve, StaticTablesPolicy.of(name, node, resolve))
+        for key, sentence in (*misplaced, *static):
+            checked.add(key, sentence)
+        for key, sentence in unreachable(raw, Reach.of(node)) if resolve is None else ():
+            checked.add(key, sentence)
+    grant = granted_tables(raw, node or {})
+    for key in ("iceberg.tables", DEAD_LETTER_TABLE) if grant else ():
+        given = checked.values.get(key) or ()
+        names = [given] if isinstance(given, str) else given
+        for table in _tables(names, checked.values["iceberg.tables.default-namespace"]):
+            if not compile_java_regex(grant or "").fullmatch(table):
+                checked.add(key, f"{table} is not among the tables granted: {grant}")
+    if checked.errors:
+        raise InvalidConfigError(raw.get("name"), checked.errors)
+    config = _build(readable, checked, node or {})
+    return dataclasses.replace(
+        config,
+        raw=dict(raw),
+        locations=LocationPolicy.of(config.name, node or {}, resolve),
+        static_tables=StaticTablesPolicy.of(config.name, node or {}, resolve),
+    )
+
+
+def _misplaced(
+    raw: Raw, resolve: Callable[[str], str] | None, locations: LocationPolicy
+) -> Iterator[tuple[str, str]]:
+    """Locations that the operator does not let the connector use, with their keys."""
+    read = resolve or str
+    for key, text in raw.items():
+        is_table = key.startswith("iceberg.table.") and key.endswith(".location")
+        if text and (is_table or key in _LOCATION_KEYS):
+            location = read(text).partition("${")[0]  # what records fill in leads nowhere else
+            if (why := locations.refusal(location)) is not None:
+                yield key, f"The location in {key} {why}."
+    catalog = {k: read(v) for k, v in split(raw, "iceberg.catalog.").items()}
+    try:
+        opened = client_config(catalog)
+        if opened.kind != "rest":
+            refuse_places(opened.properties, locations)
+    except ConfigError as error:  # others of its errors are reported where they are looked for
+        if error.code == "location_not_granted":
+            yield error.coordinates["key"], f"{error.message}."
+
+
+def _not_joinable(
+    raw: Raw, resolve: Callable[[str], str] | None, policy: StaticTablesPolicy
+) -> Iterator[tuple[str, str]]:
+    """Static tables that the operator does not let the connector's query join."""
+    for alias in list_of((raw.get("transforms") or "").strip()):
+        prefix = f"transforms.{alias}."
+        if is_sql(raw.get(f"{prefix}type") or ""):
+            for name, source in split(raw, f"{prefix}{STATIC_TABLE}").items():
+                why = policy.refusal((resolve or str)(source).strip())
+                if why is not None:
+                    yield f"{prefix}{STATIC_TABLE}{name}", f"{why}."
+
+
+def granted_tables(raw: Raw, node: Mapping[str, str]) -> str | None:
+    """The regular expression of the tables that a connector may write; None: all."""
+    return grant_of(str(raw.get("name")), GRANTS, node)
+
+
+def check(raw: Raw) -> Checked:
+    """Judge a whole configuration of the Iceberg sink."""
+    checked = check_framework(raw)
+    checked.merge(check_connector(raw))
+    checked.merge(check_nulls(raw))
+    class_name = raw.get("connector.class")
+    if class_name and class_name.strip() not in CONNECTOR_CLASSES | CONNECTOR_ALIASES:
+        checked.add(
+            "connector.class",
+            f"Failed to find any class that implements Connector and which name matches "
+            f"{class_name}",
+        )
+    return checked
+
+
+def _readable(raw: Mapping[str, str], resolve: Callable[[str], str] | None) -> Mapping[str, str]:
+    if resolve is None:
+        return raw
+    return {
+        name: resolve(value)
+        if name in KEYS
+        and KEYS[name].type not in {"STRING", "PASSWORD", "CLASS"}
+        and has_placeholder(value)
+        else value
+        for name, value in raw.items()
+    }
+
+
+def _resolved_overrides(
+    raw: Mapping[str, str], resolve: Callable[[str], str] | None
+) -> dict[str, str]:
+    """Client overrides with their values, for judging only."""
+    found = {name: value for name, value in raw.items() if name.startswith(PREFIXES)}
+    return found if resolve is None else {k: resolve(v) for k, v in found.items()}
+
+
+def _converter(kind: str, raw: Mapping[str, str], node: Mapping[str, str]) -> ConverterConfig:
+    """The connector's converter, else the node's; options come from where the class does."""
+    name = f"{kind}.converter"
+    source = raw if name in raw or name not in node else node
+    default = KEYS[name].default_text
+    options = split(source, f"{name}.")
+    options.pop("plugin.version", None)
+    return ConverterConfig(source.get(name, default or "").strip(), options)
+
+
+def _transforms(raw: Mapping[str, str]) -> tuple[TransformConfig, ...]:
+    found = []
+    for alias in list_of(raw.get("transforms", "").strip()):
+        options = split(raw, f"transforms.{alias}.")
+        class_name = options.pop("type", "").strip()
+        predicate = options.pop("predicate", None)
+        negate = options.pop("negate", "false").strip().lower() == "true"
+        options.pop("plugin.version", None)
+        found.append(
+            TransformConfig(
+                alias,
+                class_name,
+                options,
+                None if predicate is None else _predicate(raw, predicate.strip()),
+                negate,
+            )
+        )
+    return tuple(found)
+
+
+def _predicate(raw: Mapping[str, str], alias: str) -> PredicateConfig:
+    options = split(raw, f"predicates.{alias}.")
+    options.pop("plugin.version", None)
+    return PredicateConfig(alias, options.pop("type", "").strip(), options)
+
+
+def _table_configs(
+    raw: Mapping[str, str], default: TableConfig, tables: tuple[str, ...]
+) -> dict[str, TableConfig]:
+    settings: dict[str, dict[str, str]] = {table: {} for table in tables}
+    for name, value in split(raw, "iceberg.table.").items():
+        table, _, setting = name.rpartition(".")
+        settings.setdefault(table, {})[setting] = value
+    return {
+        table: TableConfig(
+            name=table,
+            route_regex=own.get("route-regex"),
+            id_columns=split_terms(own["id-columns"])
+            if "id-columns" in own
+            else default.id_columns,
+            partition_by=split_terms(own["partition-by"])
+            if "partition-by" in own
+            else default.partition_by,
+            commit_branch=own.get("commit-branch") or default.commit_branch,
+            sort_by=split_terms(own["sort-by"]) if "sort-by" in own else default.sort_by,
+            location=own.get("location", "").strip() or default.location,
+        )
+        for table, own in settings.items()
+    }
+
+
+def _errors(checked: Checked) -> ErrorsConfig:
+    v = checked.values
+    tables = _tables(filter(None, [v[DEAD_LETTER_TABLE]]), v["iceberg.tables.default-namespace"])
+    return ErrorsConfig(
+        tolerance_all=v["errors.tolerance"] == "all",
+        log_enable=v["errors.log.enable"],
+        log_include_messages=v["errors.log.include.messages"],
+        dead_letter_topic=v["errors.deadletterqueue.topic.name"] or None,
+        dead_letter_replication_factor=v["errors.deadletterqueue.topic.replication.factor"],
+        dead_letter_context_headers=v["errors.deadletterqueue.context.headers.enable"],
+        dead_letter_ratio_max=v["errors.deadletterqueue.max-ratio"],
+        dead_letter_run_max=v["errors.deadletterqueue.max-run-length"],
+        dead_letter_table=tables[0] if tables else None,
+    )
+
+
+def _tables(names: Iterable[str], namespace: str | None) -> tuple[str, ...]:
+    """Tables once each, in a namespace."""
+    return tuple(
+        dict.fromkeys(
+            f"{namespace}.{name}" if namespace and "." not in name else name for name in names
+        )
+    )
+
+
+def _default_table(checked: Checked) -> TableConfig:
+    """Settings of tables that name none."""
+    v = checked.values
+    return TableConfig(
+        name="",
+        id_columns=split_terms(v["iceberg.tables.default-id-columns"]),
+        partition_by=split_terms(v["iceberg.tables.default-partition-by"]),
+        commit_branch=v["iceberg.tables.default-commit-branch"] or None,
+        sort_by=split_terms(v["iceberg.tables.default-sort-by"]),
+        location=v["iceberg.tables.default-location"] or None,
+    )
+
+
+def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) -> ConnectorConfig:
+    v = checked.values
+    errors = _errors(checked)
+    default_table = _default_table(checked)
+    namespace = v["iceberg.tables.default-namespace"] or None
+    tables = _tables(v["iceberg.tables"] or (), namespace)
+    consumer = handed_on(raw, "consumer.override.")
+    catalog = split(raw, "iceberg.catalog.")
+    catalog.pop(_MULTI_TABLE, None)
+    return ConnectorConfig(
+        name=v["name"],
+        raw=raw,
+        connector_class=v["connector.class"],
+        tasks_max=v["tasks.max"],
+        topics=tuple(v["topics"]),
+        topics_regex=v["topics.regex"] or None,
+        key_converter=_converter("key", raw, node),
+        value_converter=_converter("value", raw, node),
+        header_converter=_converter("header", raw, node),
+        errors=errors,
+        catalog_name=v["iceberg.catalog"],
+        catalog_properties=catalog,
+        multi_table_commit=v["iceberg.catalog.multi-table-commit"],
+        tables=tables,
+        table_configs=_table_configs(raw, default_table, tables),
+        route_field=v["iceberg.tables.route-field"] or None,
+        dynamic_enabled=v["iceberg.tables.dynamic-enabled"],
+        default_table=default_table,
+        auto_create_enabled=v["iceberg.tables.auto-create-enabled"],
+        auto_create_properties=split(raw, "iceberg.tables.auto-create-props."),
+        evolve_schema_enabled=v["iceberg.tables.evolve-schema-enabled"],
+        schema_force_optional=v["iceberg.tables.schema-force-optional"],
+        schema_case_insensitive=v["iceberg.tables.schema-case-insensitive"],
+        cdc_field=v["iceberg.tables.cdc-field"] or None,
+        upsert_enabled=v["iceberg.tables.upsert-mode-enabled"],
+        write_properties=split(raw, "iceberg.tables.write-props."),
+        unmatched=v["iceberg.tables.unmatched"]
+        or ("dead-letter" if errors.tolerance_all else "fail"),
+        refused=v["iceberg.tables.refused"],
+        timestamp_unit=v["iceberg.tables.timestamp-unit"],
+        max_new_columns=v["iceberg.tables.max-new-columns"],
+        max_tables=v["iceberg.tables.max-tables"],
+        control_topic=v["iceberg.control.topic"],
+        connect_group_id_override=named_group(raw),
+        framework_group_id=consumer.get("group.id") or f"connect-{v['name']}",
+        coordinator_transactional_prefix=v["iceberg.coordinator.transactional.prefix"] or None,
+        commit_interval_ms=v["iceberg.control.commit.interval-ms"],
+        commit_timeout_ms=v["iceberg.control.commit.timeout-ms"],
+        commit_kept_bytes_max=v["iceberg.control.commit.kept-max-bytes"],
+        commit_threads=v["iceberg.control.commit.threads"],
+        vtts_out_of_order_ms=v["iceberg.control.vtts.out-of-order-ms"],
+        vtts_idle_lag_ms=v["iceberg.control.vtts.idle-lag-ms"],
+        vtts_future_max_ms=v["iceberg.control.vtts.future-max-ms"],
+        max_uncommitted_rounds=v["iceberg.worker.max-uncommitted-rounds"],
+        drain_records=v["icefloe.drain.records"],
+        lso_stalled_ms=v["icefloe.lso.stalled.ms"],
+        tasks_per_worker=v["icefloe.tasks.per.worker"],
+        auto_offset_reset=_reset(consumer),
+        consumer_overrides=consumer,
+        producer_overrides=handed_on(raw, "producer.override."),
+        kafka_overrides=handed_on(raw, "iceberg.kafka."),
+        transforms=_transforms(raw),
+        topic_tables=topic_map(v["iceberg.tables.topic-to-table-map"]),
+        name_template=v["iceberg.tables.name-template"] or None,
+        default_namespace=namespace,
+        granted_tables=granted_tables(raw, node or {}),
+    )
+
+
+def _reset(consumer: Mapping[str, str]) -> Literal["earliest", "latest"]:
+    is_latest = consumer.get("auto.offset.reset", "").strip() == "latest"
+    return "latest" if is_latest else "earliest"

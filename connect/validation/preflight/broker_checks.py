@@ -1,0 +1,142 @@
+"""What a configuration asks of the brokers, looked at without creating anything.
+
+Rules of this file:
+- That a topic may be described does not say that it may be read: nothing of the kind is claimed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from connect.config.connector import ConnectorConfig
+from connect.config.source_group import group_key
+from connect.errors import IcefloeError, RetriableError
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_clients import client_properties
+from connect.model.layout import TopicPartition
+from connect.protocol.control_topic import CONTROL_TOPIC_CONFIG
+from connect.protocol.source_partitions import source_partitions
+from connect.validation.preflight.live_checks import Check
+
+CONTROL = "iceberg.control.topic"
+LETTERS = "errors.deadletterqueue.topic.name"
+_SHOWN_MAX = 5
+
+
+def broker_checks(
+    config: ConnectorConfig, node: Mapping[str, str], *, each_s: float, excluded: frozenset[str]
+) -> Iterator[Check]:
+    """The questions, each with a time limit.
+
+    Args:
+        config: placeholders resolved.
+        node: node properties, placeholders resolved.
+        each_s: for each question.
+        excluded: topics that no ``topics.regex`` brings in.
+    """
+    # as tasks read, and as the herder creates topics
+    reading = client_properties(
+        node, config.consumer_overrides, config.kafka_overrides, prefix="admin."
+    )
+    creating = client_properties(node, prefix="admin.")
+    servers = reading.get("bootstrap.servers", "")
+    asked = f"Asked the brokers at {servers} (within {each_s:g} s)"
+    key = "topics" if config.topics else "topics.regex"
+    what = ", ".join(config.topics[:_SHOWN_MAX]) or f"those that match {config.topics_regex}"
+    yield Check(
+        key, f"{asked} for topics {what}", partial(_sources, config, reading, each_s, excluded)
+    )
+    group = config.connect_group_id
+    yield Check(
+        group_key(config.raw) or "name",
+        f"{asked} for the offsets of consumer group {group}",
+        partial(_offsets, config, reading, each_s, excluded),
+    )
+    asked = f"Asked the brokers at {creating.get('bootstrap.servers', '')} (within {each_s:g} s)"
+    yield Check(
+        CONTROL,
+        f"{asked} for topic {config.control_topic}",
+        partial(_control, config, creating, each_s),
+    )
+    if letters := config.errors.dead_letter_topic:
+        yield Check(
+            LETTERS, f"{asked} for topic {letters}", partial(_letters, config, creating, each_s)
+        )
+
+
+def _sources(
+    config: ConnectorConfig, kafka: Mapping[str, str], each_s: float, excluded: frozenset[str]
+) -> Iterator[tuple[str, str]]:
+    """Topics exist, as far as this user is told."""
+    there = KafkaAdmin(kafka, timeout_s=each_s).topics()
+    if config.topics_regex is not None:
+        if not source_partitions(config, there, excluded=excluded):
+            yield "topics.regex", f"none of the {len(there)} topics that may be described matches"
+        return
+    for topic in config.topics:
+        if topic not in there:
+            yield "topics", f"{topic} is not there, or may not be described"
+
+
+def _offsets(
+    config: ConnectorConfig, kafka: Mapping[str, str], each_s: float, excluded: frozenset[str]
+) -> Iterator[tuple[str, str]]:
+    """The group's offsets may be read."""
+    admin = KafkaAdmin(kafka, timeout_s=each_s)
+    there = source_partitions(config, admin.topics(), excluded=excluded)
+    asked = there[:1] or [TopicPartition(config.control_topic, 0)]
+    admin.committed(config.connect_group_id, asked)
+    yield from ()
+
+
+def _control(
+    config: ConnectorConfig, kafka: Mapping[str, str], each_s: float
+) -> Iterator[tuple[str, str]]:
+    """The control topic keeps what is written to it, or may be created."""
+    admin, topic = KafkaAdmin(kafka, timeout_s=each_s), config.control_topic
+    if topic not in admin.topics():
+        if (why := _refusal(admin, topic, 1, CONTROL_TOPIC_CONFIG)) is not None:
+            yield CONTROL, f"it is not there, and {why}"
+    elif "compact" in re.split(r"\s*,\s*", _policy(admin, topic)):
+        yield CONTROL, "its cleanup.policy is compact, which would remove events; set delete"
+
+
+def _letters(
+    config: ConnectorConfig, kafka: Mapping[str, str], each_s: float
+) -> Iterator[tuple[str, str]]:
+    """The dead letter topic is there, or may be created."""
+    admin, topic = KafkaAdmin(kafka, timeout_s=each_s), config.errors.dead_letter_topic or ""
+    if topic not in admin.topics():
+        factor = config.errors.dead_letter_replication_factor
+        if (why := _refusal(admin, topic, 1, {}, replication_factor=factor)) is not None:
+            yield LETTERS, f"it is not there, and {why}"
+
+
+def _policy(admin: KafkaAdmin, topic: str) -> str:
+    """``cleanup.policy``; empty when it may not be read, which says nothing of the topic."""
+    try:
+        return admin.topic_config(topic).get("cleanup.policy", "")
+    except IcefloeError:
+        return ""
+
+
+def _refusal(
+    admin: KafkaAdmin,
+    topic: str,
+    partitions: int,
+    config: Mapping[str, str],
+    *,
+    replication_factor: int = -1,
+) -> str | None:
+    """Why the brokers would not create a topic; None when they would."""
+    try:
+        admin.ensure_topic(
+            topic, partitions, config, replication_factor=replication_factor, is_trial=True
+        )
+    except RetriableError as error:
+        if error.code != "topic_refused":
+            raise
+        return error.message
+    return None

@@ -1,0 +1,226 @@
+"""What a configuration asks of its catalog, looked at without creating anything.
+
+Rules of this file:
+- A SQL catalog's own tables are not made here; a database without them has no tables.
+- That a table can be loaded says that catalog and store answer, not that they may be written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyiceberg.table import Table
+
+from connect.clock import Clock
+from connect.config.connector import ConnectorConfig
+from connect.errors import CommitRefused, ConfigError, RecordError, RetriableError
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.gateways.catalog_properties import (
+    CONNECT_TIMEOUT_MS,
+    READ_TIMEOUT_MS,
+    ClientConfig,
+    catalog_kind,
+    client_config,
+    refuse_places,
+    sqlite_file,
+)
+from connect.records.row_operations import key_columns
+from connect.records.tables.partition_spec import spec_for
+from connect.records.tables.sort_order import sort_order_for
+from connect.validation.preflight.live_checks import Check, Found, told
+
+FORMAT_VERSION = 2
+_LIMITS = {
+    "rest.client.connection-timeout-ms": CONNECT_TIMEOUT_MS,
+    "rest.client.socket-timeout-ms": READ_TIMEOUT_MS,
+    "s3.connection-timeout-ms": CONNECT_TIMEOUT_MS,
+    "s3.socket-timeout-ms": READ_TIMEOUT_MS,
+}
+_CATALOG_TABLE = "iceberg_tables"
+_WHOLE_KEYS = ("ByteArray", "String", "Boolean", "Short", "Integer", "Long", "Float", "Double")
+_MULTI_TABLE = "iceberg.catalog.multi-table-commit"
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A table and the key that names it."""
+
+    name: str
+    key: str
+    is_created: bool
+    is_row_level: bool
+
+
+class CatalogQuestions:
+    """Questions to one connector's catalog.
+
+    Args:
+        config: placeholders resolved.
+        each_s: time limit of a request, and after which no further table is looked at.
+        clock: monotonic time.
+    """
+
+    def __init__(self, config: ConnectorConfig, *, each_s: float, clock: Clock) -> None:
+        self._config = config
+        self._each_s = each_s
+        self._clock = clock
+        self._key = next(
+            (k for k in ("iceberg.catalog.uri", "iceberg.catalog.type") if config.raw.get(k)),
+            "iceberg.catalog",
+        )
+
+    def check(self) -> Check:
+        """All of them, as one check."""
+        kind = catalog_kind(self._config.catalog_properties)
+        uri = self._config.raw.get("iceberg.catalog.uri")  # as sent, not as resolved
+        where = f"the {kind} catalog" + (f" at {uri}" if uri else "")
+        return Check(
+            self._key, f"Asked {where} (each request within {self._each_s:g} s)", self._run
+        )
+
+    def _run(self) -> Found:
+        properties = self._bounded(self._config.catalog_properties)
+        found = client_config(properties)
+        if found.kind != "rest":
+            refuse_places(found.properties, self._config.locations)
+        if (missing := _absent_database(found)) is not None:
+            yield from self._without_database(missing)
+            return
+        gateway = open_catalog(self._config.catalog_name, properties, self._config.locations)
+        try:
+            yield from self._ask(gateway)
+        except RetriableError as error:
+            if _CATALOG_TABLE not in str(error.__cause__):
+                yield self._key, told(error)
+            else:  # a database that no catalog was in: its tables are made when it is first opened
+                yield from self._absent(self._tables())
+        finally:
+            gateway.close()
+
+    def _bounded(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """The properties with shorter times, and nothing made on opening."""
+        each_ms = int(self._each_s * 1000)
+        limits = {
+            key: str(min(each_ms, int(properties.get(key, longest))))
+            for key, longest in _LIMITS.items()
+        }
+        return {**properties, **limits, "init_catalog_tables": "false"}
+
+    def _ask(self, gateway: CatalogGateway) -> Found:
+        if self._config.multi_table_commit and not gateway.has_transactions:
+            yield _MULTI_TABLE, "it does not offer to commit to several tables at once"
+        deadline_ms = self._clock.monotonic_ms() + int(self._each_s * 1000)
+        wanted = self._tables()
+        if not wanted:
+            namespace = self._config.default_namespace or "default"
+            gateway.has_namespace(namespace.split("."))  # any answer will do
+        for each in wanted:
+            if self._clock.monotonic_ms() > deadline_ms:
+                return  # the others are not looked at, and nothing is said of them
+            try:
+                table = gateway.load(each.name.split("."))
+            except CommitRefused as error:
+                if error.code == "table_missing":
+                    yield from self._absent([each])
+                else:
+                    yield each.key, f"table {each.name}: {told(error)}"
+            else:
+                yield from self._present(each, table)
+
+    def _tables(self) -> list[_Wanted]:
+        config = self._config
+        keys = dict.fromkeys(config.tables, "iceberg.tables")
+        keys |= {
+            config.qualified(table): "iceberg.tables.topic-to-table-map"
+            for table in config.topic_tables.values()
+        }
+        wanted = [
+            _Wanted(name, key, config.auto_create_enabled, config.is_row_level)
+            for name, key in keys.items()
+        ]
+        if letters := config.errors.dead_letter_table:
+            key = "errors.deadletterqueue.table"
+            wanted.append(_Wanted(letters, key, is_created=True, is_row_level=False))
+        return wanted
+
+    def _absent(self, wanted: list[_Wanted]) -> Found:
+        for each in wanted:
+            if not each.is_created:
+                yield (
+                    each.key,
+                    (
+                        f"table {each.name} is not there; create it, or set "
+                        "iceberg.tables.auto-create-enabled to true"
+                    ),
+                )
+            elif each.is_row_level and not self._config.table(each.name).id_columns:
+                yield from self._keyless(each)
+
+    def _present(self, each: _Wanted, table: Table) -> Found:
+        version = table.metadata.format_version
+        if version != FORMAT_VERSION:
+            yield (
+                each.key,
+                (
+                    f"table {each.name} has format version {version}; only version "
+                    f"{FORMAT_VERSION} can be written"
+                ),
+            )
+        if each.is_row_level:
+            yield from self._keys(each, table)
+        given, schema = self._config.table(each.name), table.schema()
+        for setting, judge in (
+            ("partition-by", lambda: spec_for(given.partition_by, schema)),
+            ("sort-by", lambda: sort_order_for(given.sort_by, schema)),
+        ):
+            own = f"iceberg.table.{each.name}.{setting}"
+            if own in self._config.raw:
+                try:
+                    judge()
+                except (ConfigError, RecordError) as error:
+                    yield own, f"table {each.name}: {told(error)}"
+
+    def _keys(self, each: _Wanted, table: Table) -> Found:
+        own, common = f"iceberg.table.{each.name}.id-columns", "iceberg.tables.default-id-columns"
+        try:
+            columns = key_columns(
+                table.schema(), self._config.table(each.name).id_columns, table=each.name
+            )
+        except ConfigError as error:
+            given = next((key for key in (own, common) if key in self._config.raw), each.key)
+            yield given, f"table {each.name}: {told(error)}"
+        else:
+            if not columns:
+                yield from self._keyless(each)
+
+    def _keyless(self, each: _Wanted) -> Found:
+        """Neither configuration nor table name the key columns; message keys must."""
+        config = self._config
+        kind = config.key_converter.class_name.rpartition(".")[2].removesuffix("Converter")
+        is_changed = any(
+            "$Key" in t.class_name or "ValueToKey" in t.class_name for t in config.transforms
+        )
+        if kind in _WHOLE_KEYS and not is_changed:
+            yield (
+                each.key,
+                (
+                    f"rows of table {each.name} cannot be told apart: it has no identifier fields, "
+                    f"and keys read by {kind}Converter have no fields; set "
+                    f"iceberg.table.{each.name}.id-columns"
+                ),
+            )
+
+    def _without_database(self, file: Path) -> Found:
+        if not file.parent.is_dir():
+            yield self._key, "the folder of the database is not there"
+        else:
+            yield from self._absent(self._tables())
+
+
+def _absent_database(catalog: ClientConfig) -> Path | None:
+    """The file of a SQLite catalog that is not there: opening would make it."""
+    name = sqlite_file(catalog.properties["uri"]) if catalog.kind == "sql" else None
+    file = Path(name) if name else None
+    return file if file is not None and not file.exists() else None

@@ -1,0 +1,84 @@
+"""Quick checks passed: what brokers, catalog and schema registries say to a configuration.
+
+Rules of this file:
+- Nothing is created or changed anywhere: not a topic, not a table, not a catalog's database.
+- Nothing that a placeholder stands for, and nothing that may be a secret, is in a sentence.
+- Only some configurations are checked at a time: a check holds threads and connections.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Mapping
+
+from connect.clock import Clock
+from connect.config.masking import Masker
+from connect.validation.parse import parse
+from connect.validation.preflight.broker_checks import broker_checks
+from connect.validation.preflight.catalog_checks import CatalogQuestions
+from connect.validation.preflight.live_checks import run_checks
+from connect.validation.preflight.registry_checks import registry_checks
+
+AT_A_TIME = 16
+EACH_PART = 0.6
+
+
+class Preflight:
+    """Checks against brokers, catalog and schema registries.
+
+    Args:
+        node: node properties, placeholders unresolved.
+        resolve: turns placeholders into values.
+        whole_s: how long all checks of a configuration may take; each gets ``EACH_PART`` of it.
+        excluded: topics that no ``topics.regex`` brings in.
+        clock: monotonic time.
+    """
+
+    def __init__(
+        self,
+        node: Mapping[str, str],
+        resolve: Callable[[str], str],
+        *,
+        whole_s: float,
+        excluded: frozenset[str],
+        clock: Clock,
+    ) -> None:
+        self._node = node
+        self._resolve = resolve
+        self._whole_s = whole_s
+        self._excluded = excluded
+        self._clock = clock
+        self._turns = threading.BoundedSemaphore(AT_A_TIME)
+
+    def check(self, raw: Mapping[str, str]) -> dict[str, list[str]]:
+        """What is wrong with a configuration that the node alone finds nothing wrong with.
+
+        Returns:
+            Sentences by key; one at ``name`` when too many others are being checked.
+        """
+        if not self._turns.acquire(timeout=self._whole_s):
+            busy = (
+                f"Not checked against brokers and catalog: {AT_A_TIME} others have been for "
+                f"{self._whole_s:g} s; try again, or leave that out with icefloe.remote=false"
+            )
+            return {"name": [busy]}
+        try:
+            return self._check(raw)
+        finally:
+            self._turns.release()
+
+    def _check(self, raw: Mapping[str, str]) -> dict[str, list[str]]:
+        node = {key: self._resolve(value) for key, value in self._node.items()}
+        resolved = {key: self._resolve(value) for key, value in raw.items()}
+        config = parse(resolved, node=node)
+        config = dataclasses.replace(config, raw=raw)
+        each_s = self._whole_s * EACH_PART
+        checks = [
+            *broker_checks(config, node, each_s=each_s, excluded=self._excluded),
+            CatalogQuestions(config, each_s=each_s, clock=self._clock).check(),
+            *registry_checks(config, each_s=each_s),
+        ]
+        mask = Masker(raw, self._resolve, is_inline_masked=True)
+        found = run_checks(checks, whole_s=self._whole_s, clock=self._clock)
+        return {key: [mask(text) for text in sentences] for key, sentences in found.items()}

@@ -1,0 +1,67 @@
+"""What a configuration's converters ask of their schema registries.
+
+Rules of this file:
+- Asked is what converters ask: for a schema by its id, one that no registry has given. That it is
+  not there says that the registry answers, knows the login and may be read; which schemas records
+  will name is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from connect.config.connector import ConnectorConfig
+from connect.gateways.schema_registry.registry_client import SchemaNotFound, SchemaRegistry
+from connect.gateways.schema_registry.registry_options import number, without_credentials
+from connect.validation.preflight.live_checks import Check, Found
+
+URL: Final = "schema.registry.url"
+NO_SCHEMA: Final = 2**31 - 1
+_LIMITS: Final = {"http.connect.timeout.ms": 10_000, "http.read.timeout.ms": 60_000}
+
+
+def registry_checks(config: ConnectorConfig, *, each_s: float) -> Iterator[Check]:
+    """A question to each registry; key and value converters with equal options share one.
+
+    Args:
+        config: placeholders resolved, ``raw`` as sent.
+        each_s: for each request.
+    """
+    seen: list[Mapping[str, str]] = []
+    sides = {
+        "value.converter": config.value_converter,
+        "key.converter": config.key_converter,
+        "header.converter": config.header_converter,
+    }
+    for side, converter in sides.items():
+        options = converter.options
+        if URL not in options or options in seen:
+            continue
+        seen.append(options)
+        key = f"{side}.{URL}"
+        given = config.raw.get(key)  # as sent, not as resolved
+        where = "of the node's properties" if given is None else f"at {_shown(given)}"
+        asked = f"Asked the schema registry {where} (each request within {each_s:g} s)"
+        yield Check(key, asked, partial(_ask, options, each_s))
+
+
+def _shown(urls: str) -> str:
+    return ", ".join(without_credentials(url.strip()) for url in urls.split(","))
+
+
+def _ask(options: Mapping[str, str], each_s: float) -> Found:
+    each_ms = int(each_s * 1000)
+    limits = {
+        key: str(min(each_ms, number(options, key, longest, 1, 3_600_000)))
+        for key, longest in _LIMITS.items()
+    }
+    registry = SchemaRegistry({**options, **limits, "max.retries": "0"})
+    try:
+        with suppress(SchemaNotFound):
+            registry.by_id(NO_SCHEMA)
+    finally:
+        registry.close()
+    return ()

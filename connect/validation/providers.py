@@ -1,0 +1,227 @@
+"""``${provider:path:key}`` placeholders, resolved only where their values are needed.
+
+Rules of this file:
+- A provider works only when the node's properties declare it (``config.providers``).
+- The file and dir providers read below ``param.allowed.paths`` alone, after links are followed;
+  the env provider needs ``param.allowlist.pattern``. Without the parameter nothing is readable.
+- No message holds a resolved value, or anything read from a file.
+- What is resolved never goes back into an answer, a topic, a log or a child's arguments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from connect.config.connector import ConnectorConfig
+from connect.config.key import list_of
+from connect.config.location_policy import decides_locations
+from connect.config.masking import secrets_in
+from connect.config.placeholders import Placeholder, has_placeholder, replaced
+from connect.config.properties_file import parse_properties
+from connect.config.size_limits import RESOLVED_CHARACTERS_MAX
+from connect.errors import ConfigError
+from connect.gateways.reach import REACH_KEYS
+from connect.redaction.secret_values import ALONE_CHARACTERS_MAX, KNOWN
+from connect.validation.client_policy import is_of_policy
+from connect.validation.parse import GRANTS, parse
+
+VALUE_BYTES_MAX = 1024 * 1024
+FILES_KEPT_MAX = 16
+_CLASSES = {
+    "FileConfigProvider": "file",
+    "DirectoryConfigProvider": "dir",
+    "EnvVarConfigProvider": "env",
+}
+_NO_SECRETS = ("config.providers.", "icefloe.")
+_Lookup = Callable[[str, str], str]
+
+
+class Providers:
+    """The providers a node declares.
+
+    Args:
+        node: node properties (``config.providers`` and ``config.providers.<name>.*``).
+        environ: the process environment, for the env provider.
+
+    Raises:
+        ConfigError: a provider without a known class.
+    """
+
+    def __init__(self, node: Mapping[str, str], environ: Mapping[str, str]) -> None:
+        self._lookups: dict[str, _Lookup] = {}
+        _learn_inline(node)
+        for name in list_of(node.get("config.providers", "").strip()):
+            prefix = f"config.providers.{name}."
+            class_name = node.get(prefix + "class", name)
+            kind = _CLASSES.get(class_name.rpartition(".")[2], class_name)
+            parameters = {
+                key.removeprefix(prefix + "param."): value
+                for key, value in node.items()
+                if key.startswith(prefix + "param.")
+            }
+            if kind == "env":
+                self._lookups[name] = _environment(parameters, environ)
+            elif kind == "file":
+                self._lookups[name] = _properties_files(parameters)
+            elif kind == "dir":
+                self._lookups[name] = _directory(parameters)
+            else:
+                raise ConfigError(
+                    f"configuration provider {name} has the unknown class {class_name}; "
+                    "known are file, dir and env"
+                )
+
+    def resolve(self, text: str) -> str:
+        """Replace every placeholder of a declared provider; leave other text as it is.
+
+        Raises:
+            ConfigError: the value is not there or not allowed; names the placeholder, no value.
+        """
+        left = RESOLVED_CHARACTERS_MAX
+
+        def one(found: Placeholder) -> str:
+            lookup = self._lookups.get(found.provider)
+            if lookup is None:
+                return found.text
+            try:
+                value = lookup(found.path, found.key)
+            except (
+                OSError,
+                RuntimeError,
+                ValueError,
+                LookupError,
+            ):  # RuntimeError: links in a loop
+                raise ConfigError(
+                    f"{found.text} cannot be resolved: not there, or not allowed to be read",
+                    code="placeholder",
+                ) from None
+            KNOWN.add(value)
+            nonlocal left
+            left -= len(value)
+            if left < 0:
+                raise ConfigError(
+                    f"placeholders stand for more than {RESOLVED_CHARACTERS_MAX} characters",
+                    code="config_too_large",
+                )
+            return value
+
+        return replaced(text, one)
+
+    def learn(self, properties: Mapping[str, str]) -> None:
+        """Have everything that these properties refer to masked in this process."""
+        for value in properties.values():
+            with contextlib.suppress(ConfigError):
+                self.resolve(value)
+
+    def resolve_all(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """Resolve every value of a mapping.
+
+        Raises:
+            ConfigError: as ``resolve``, with the key.
+        """
+        found: dict[str, str] = {}
+        for name, value in properties.items():
+            try:
+                found[name] = self.resolve(value)
+            except ConfigError as error:
+                error.at(key=name)
+                raise
+        return found
+
+
+def resolve(
+    config: ConnectorConfig, providers: Providers, *, node: Mapping[str, str] | None = None
+) -> ConnectorConfig:
+    """The same configuration with every placeholder replaced, ``raw`` left as it was sent.
+
+    What it refers to, and secrets that are written into it, are masked in this process.
+
+    The result must not leave the process.
+
+    Raises:
+        ConfigError: a placeholder cannot be resolved, or the resolved configuration is invalid.
+    """
+    _learn_inline(config.raw)
+    resolved = parse(
+        providers.resolve_all(config.raw), node=providers.resolve_all(_for_connectors(node or {}))
+    )
+    return dataclasses.replace(resolved, raw=config.raw)
+
+
+def _learn_inline(properties: Mapping[str, str]) -> None:
+    """Mask what is written into properties with the names of secrets; short texts stay."""
+    for name, value in properties.items():
+        if name.startswith(_NO_SECRETS) or has_placeholder(value):
+            continue
+        for secret in secrets_in(name, value):
+            if len(secret) > ALONE_CHARACTERS_MAX:
+                KNOWN.add(secret)
+
+
+def _for_connectors(node: Mapping[str, str]) -> dict[str, str]:
+    """The node's properties that decide something for connectors."""
+    return {
+        k: v
+        for k, v in node.items()
+        if k.split(".")[1:2] == ["converter"]
+        or k.startswith(GRANTS)
+        or is_of_policy(k)
+        or decides_locations(k)
+        or k in REACH_KEYS
+    }
+
+
+def _environment(parameters: Mapping[str, str], environ: Mapping[str, str]) -> _Lookup:
+    allowed = re.compile(parameters.get("allowlist.pattern", r"(?!)"))
+
+    def lookup(path: str, key: str) -> str:
+        if path or not allowed.fullmatch(key):
+            raise LookupError
+        return environ[key]
+
+    return lookup
+
+
+def _allowed_file(parameters: Mapping[str, str], path: Path) -> Path:
+    real = path.resolve(strict=True)
+    folders = [Path(p).resolve() for p in list_of(parameters.get("allowed.paths", "").strip())]
+    if not any(real.is_relative_to(folder) for folder in folders):
+        raise LookupError
+    if real.stat().st_size > VALUE_BYTES_MAX:
+        raise ValueError
+    return real
+
+
+def _properties_files(parameters: Mapping[str, str]) -> _Lookup:
+    known: dict[Path, tuple[tuple[int, int, int], dict[str, str]]] = {}
+
+    def lookup(path: str, key: str) -> str:
+        file = _allowed_file(parameters, Path(path))
+        found = file.stat()
+        version = (found.st_ino, found.st_mtime_ns, found.st_size)
+        kept = known.get(file)
+        if kept is None or kept[0] != version:
+            text = file.read_text(encoding="utf-8")
+            try:
+                properties = parse_properties(text)
+            except ConfigError:
+                raise ValueError from None
+            if len(known) >= FILES_KEPT_MAX:
+                known.clear()
+            kept = known[file] = version, properties
+        return kept[1][key]
+
+    return lookup
+
+
+def _directory(parameters: Mapping[str, str]) -> _Lookup:
+    def lookup(path: str, key: str) -> str:
+        if not key or "/" in key or key in {".", ".."}:
+            raise LookupError
+        return _allowed_file(parameters, Path(path) / key).read_text(encoding="utf-8")
+
+    return lookup

@@ -1,0 +1,76 @@
+"""Places in a connector's configuration that its clients may not reach, by key.
+
+Rules of this file:
+- Nothing is looked up or opened: names of hosts are judged where they are resolved.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from connect.config.client_overrides import split
+from connect.config.placeholders import has_placeholder
+from connect.errors import ConfigError
+from connect.gateways.catalog.catalog_reach import check_catalog
+from connect.gateways.catalog_properties import client_config
+from connect.gateways.reach import Reach
+from connect.validation.key_checks import creation_setting
+
+_CATALOG: Final = "iceberg.catalog."
+_CONVERTERS: Final = ("key.converter.", "value.converter.", "header.converter.")
+_TABLE_PROPERTIES: Final = ("iceberg.tables.write-props.", "iceberg.tables.auto-create-props.")
+_BUNDLE: Final = "ssl.cabundle"
+_MULTI_TABLE: Final = "multi-table-commit"
+
+
+def unreachable(raw: Mapping[str, str | None], reach: Reach) -> Iterator[tuple[str, str]]:
+    """Sentences about places that are not allowed, with their keys.
+
+    Args:
+        raw: the configuration, placeholders resolved.
+        reach: what connectors may reach.
+    """
+    hosts = dataclasses.replace(reach, roots=None)  # ``location_policy`` judges paths of tables
+    yield from _catalog(split(raw, _CATALOG), hosts, reach)
+    for prefix in _CONVERTERS:
+        options = split(raw, prefix)
+        for name, value in options.items():
+            try:
+                if name.endswith(".location"):
+                    reach.check_path(value)
+                elif name == "proxy.host":
+                    reach.check_host(value, resolves=False)
+                else:
+                    reach.check_addresses({name: value}, resolves=False)
+            except ConfigError as error:
+                yield prefix + name, error.message
+    for name, place in raw.items():
+        is_place = name.startswith(_TABLE_PROPERTIES) and name.endswith(".path")
+        if place and (is_place or creation_setting(name) == "location"):
+            try:
+                hosts.check_location(place.strip(), resolves=False)
+            except ConfigError as error:
+                yield name, error.message
+
+
+def _catalog(given: Mapping[str, str], hosts: Reach, reach: Reach) -> Iterator[tuple[str, str]]:
+    try:
+        if bundle := given.get(_BUNDLE):
+            reach.check_path(bundle)
+    except ConfigError as error:
+        yield _CATALOG + _BUNDLE, error.message
+    if has_placeholder(given.get("uri", "")):
+        return  # of a provider that this node does not have: judged where it is opened
+    try:
+        config = client_config({k: v for k, v in given.items() if k != _MULTI_TABLE})
+    except ConfigError as error:
+        if error.code == "catalog_uri":
+            yield f"{_CATALOG}uri", error.message
+        return  # the others show when it is opened
+    try:
+        check_catalog(config, hosts, resolves=False)
+    except ConfigError as error:
+        name = str(error.coordinates.get("property", "uri"))
+        yield _CATALOG + (name if name in given else "uri"), error.message

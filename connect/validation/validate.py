@@ -1,0 +1,433 @@
+"""The answer to ``PUT /connector-plugins/<class>/config/validate``, and the check before creating.
+
+Rules of this file:
+- Entries come in Kafka Connect's order: framework keys, transformations, predicates, the
+  connector's own keys, converters' keys, client overrides, and names nobody declares.
+- A value that holds a placeholder is shown as it was sent; what it resolves to appears nowhere,
+  neither as a value nor within a sentence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from connect.config import source_group as groups
+from connect.config import version_range
+from connect.config.client_overrides import PREFIXES
+from connect.config.key import Key, Raw, invalid, typed
+from connect.config.keys.client_keys import CLIENT_KEYS
+from connect.config.keys.framework_keys import GROUPS
+from connect.config.keys.iceberg_keys import CONTROL_TOPIC
+from connect.config.masking import Masker
+from connect.config.reserved_topics import WHY
+from connect.config.size_limits import SENTENCE_CHARACTERS_MAX, check_resolved, check_size
+from connect.errors import ConfigError
+from connect.gateways.reach import Reach
+from connect.validation.alias_keys import check_aliases
+from connect.validation.client_policy import ClientPolicy
+from connect.validation.key_checks import Checked, check_framework, check_keys, check_nulls
+from connect.validation.plugins import OWN_CONVERTER_KEYS, Plugin, Plugins, PluginType
+from connect.validation.reach_check import unreachable
+
+Resolve = Callable[[str], str]
+CONVERTERS: tuple[tuple[Literal["key", "value", "header"], PluginType], ...] = (
+    ("key", "converter"),
+    ("value", "converter"),
+    ("header", "header_converter"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What a connector may not use because somebody else does.
+
+    Attributes:
+        worker_group: ``group.id`` of the nodes.
+        topics: that no connector may read or send dead letters to.
+        own_topics: of the nodes and the broker, which cannot be a control topic either.
+        sources: that other connectors read by name, which cannot be a control topic.
+        groups: whose each consumer group is, in words for the caller.
+    """
+
+    worker_group: str
+    topics: frozenset[str] = frozenset()
+    own_topics: frozenset[str] = frozenset()
+    sources: frozenset[str] = frozenset()
+    groups: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigInfo:
+    """One key: its definition (None for names nobody declares), what was given, what is wrong."""
+
+    name: str
+    definition: Mapping[str, Any] | None
+    value: str | None
+    recommended: tuple[str, ...]
+    errors: tuple[str, ...]
+    is_visible: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry as the validate answer holds it."""
+        return {
+            "definition": self.definition,
+            "value": {
+                "name": self.name,
+                "value": self.value,
+                "recommended_values": list(self.recommended),
+                "errors": list(self.errors),
+                "visible": self.is_visible,
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """Everything the validate answer says."""
+
+    class_name: str
+    groups: tuple[str, ...]
+    configs: tuple[ConfigInfo, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """Every sentence, in the order of the entries."""
+        return tuple(sentence for info in self.configs for sentence in info.errors)
+
+    def with_errors(self, sent: Raw, errors: Mapping[str, Iterable[str]]) -> Validation:
+        """The same with more sentences; keys without entry get one, last."""
+        configs = [
+            dataclasses.replace(info, errors=(*info.errors, *errors.get(info.name, ())))
+            for info in self.configs
+        ]
+        known = {info.name for info in configs}
+        configs += [
+            ConfigInfo(name, None, sent.get(name), (), tuple(sentences))
+            for name, sentences in errors.items()
+            if name not in known
+        ]
+        return dataclasses.replace(self, configs=tuple(configs))
+
+    def to_json(self) -> dict[str, Any]:
+        """The body of the validate answer."""
+        return {
+            "name": self.class_name,
+            "error_count": len(self.errors),
+            "groups": list(self.groups),
+            "configs": [info.to_json() for info in self.configs],
+        }
+
+
+@dataclass(slots=True)
+class _Answer:
+    """Collects entries; ``sent`` is shown, ``raw`` (resolved) is judged."""
+
+    sent: Raw
+    raw: Raw
+    groups: list[str] = field(default_factory=lambda: list(GROUPS))
+    entries: list[tuple[str, Key | None, Any, tuple[str, ...]]] = field(default_factory=list)
+    checked: Checked = field(default_factory=Checked)
+    hidden: set[str] = field(default_factory=set)
+
+    def define(
+        self,
+        key: Key,
+        *,
+        prefix: str = "",
+        recommended: Iterable[str] = (),
+        default: str | None = None,
+    ) -> None:
+        name = prefix + key.name
+        value = self.checked.values.get(name)
+        if default is not None and name not in self.raw:
+            value = default
+        shown = key if default is None else dataclasses.replace(key, default=default)
+        self.entries.append((name, shown, value, tuple(recommended)))
+
+
+def definition(key: Key, *, prefix: str = "") -> dict[str, Any]:
+    """A key's declaration as REST answers show it; ``order`` is for older clients."""
+    return {
+        "name": prefix + key.name,
+        "type": key.type,
+        "required": key.is_required,
+        "default_value": key.default_text,
+        "importance": key.importance,
+        "documentation": f"{key.doc} No effect: {key.java_only}." if key.java_only else key.doc,
+        "group": key.group,
+        "order": key.order,
+        "order_in_group": key.order,
+        "width": key.width,
+        "display_name": key.label or key.name,
+        "dependents": [],
+    }
+
+
+def validate(
+    plugin: Plugin,
+    raw: Raw,
+    plugins: Plugins,
+    *,
+    cluster: Cluster | None = None,
+    resolve: Resolve | None = None,
+    policy: ClientPolicy | None = None,
+    reach: Reach | None = None,
+) -> Validation:
+    """Judge a connector's configuration.
+
+    Args:
+        plugin: the connector that ``connector.class`` names.
+        raw: the configuration as sent; nulls allowed.
+        plugins: what it may name.
+        cluster: what the nodes and other connectors have taken.
+        resolve: turns placeholders into values, for judging only.
+        policy: which client properties the operator lets connectors override; None: all.
+        reach: what connectors may reach; None: everything.
+
+    Raises:
+        ConfigError: ``config_too_large``; a version that is none.
+
+    Returns:
+        One entry per declared key and per key in ``raw`` that is a client override, wrong, or
+        null.
+    """
+    check_size(raw)
+    resolved, unresolvable = _resolved(raw, resolve)
+    answer = _Answer(raw, resolved)
+    answer.checked = check_framework(resolved, plugin.framework)
+    for name, sentence in unresolvable.items():
+        answer.checked.add(name, sentence)
+    _framework_entries(answer, plugin, plugins)
+    for kind in ("transformation", "predicate"):
+        found = check_aliases(resolved, kind, plugins)
+        answer.checked.merge(found.checked)
+        answer.groups.extend(found.groups)
+        for key in found.keys:
+            answer.define(key, recommended=found.recommended.get(key.name, ()))
+    own = plugin.judge(resolved) if plugin.judge else check_keys(resolved, plugin.keys)
+    answer.checked.merge(own)
+    for key in plugin.keys:
+        answer.define(key)
+    _converter_entries(answer, plugins)
+    _override_entries(answer)
+    for name, sentence in policy.refusals(resolved) if policy is not None else ():
+        answer.checked.add(name, sentence)
+    if reach is not None and plugin.judge is not None:
+        for name, sentence in unreachable(resolved, reach):
+            answer.checked.add(name, sentence)
+    if cluster is not None:
+        _check_taken(answer, plugin, cluster)
+    answer.checked.merge(check_nulls(resolved))
+    answer.groups.extend(plugin.groups)
+    _undeclared_entries(answer)
+    mask = Masker(raw, resolve or str)
+    infos = [_info(answer, mask, *entry) for entry in answer.entries]
+    if (group := raw.get(groups.OVERRIDE)) is not None:  # Kafka lists it twice
+        infos.insert(0, ConfigInfo(groups.OVERRIDE, None, group, (), ()))
+    return Validation(
+        plugin.class_name,
+        tuple(mask.name(group) for group in answer.groups),
+        tuple(infos),
+        tuple(mask(warning) for warning in answer.checked.warnings),
+    )
+
+
+def _resolved(raw: Raw, resolve: Resolve | None) -> tuple[Raw, dict[str, str]]:
+    if resolve is None:
+        return raw, {}
+    found: dict[str, str | None] = {}
+    errors: dict[str, str] = {}
+    characters = 0
+    for name, value in raw.items():
+        try:
+            found[name] = value if value is None else resolve(value)
+        except ConfigError as error:
+            found[name] = value
+            errors[name] = error.message
+        characters += len(found[name] or "")
+        check_resolved(characters)
+    return found, errors
+
+
+def _framework_entries(answer: _Answer, plugin: Plugin, plugins: Plugins) -> None:
+    classes: dict[str, PluginType] = {f"{name}.converter": kind for name, kind in CONVERTERS}
+    for key in plugin.framework:
+        if key.name == "connector.plugin.version":
+            _check_version(answer, key.name, plugin)
+            shown_versions = [plugin.version] if plugin.version else []
+            answer.define(key, recommended=shown_versions, default=plugin.version)
+        elif key.name in classes:
+            kind = classes[key.name]
+            _check_class(answer, key.name, kind, plugins)
+            answer.define(key, recommended=[p.class_name for p in plugins.of(kind)])
+        elif key.name.endswith(".converter.plugin.version"):
+            name = key.name.removesuffix(".plugin.version")
+            given = answer.raw.get(name, _default(plugin, name)) or ""
+            found = plugins.find(given.strip(), classes[name])
+            shown_versions = [found.version] if found and found.version else []
+            if found is not None:
+                _check_version(answer, key.name, found, is_named=name in answer.raw)
+            elif plugins.find(given.strip()) is None:
+                answer.hidden.add(key.name)
+            answer.define(key, recommended=shown_versions, default=found.version if found else None)
+        else:
+            answer.define(key)
+
+
+def _default(plugin: Plugin, name: str) -> str:
+    return next((key.default_text or "" for key in plugin.framework if key.name == name), "")
+
+
+def _check_version(answer: _Answer, name: str, plugin: Plugin, *, is_named: bool = True) -> None:
+    """A class that is not named is what it is, but the wish must be one."""
+    wanted = answer.raw.get(name)
+    if wanted is None or plugin.version is None:
+        return
+    try:
+        why = version_range.mismatch(plugin.class_name, wanted, plugin.version)
+    except ConfigError as error:
+        if name == "connector.plugin.version":
+            raise
+        why, is_named = error.message, True
+    if why is not None and is_named:
+        answer.checked.add(name, why)
+
+
+def _check_class(answer: _Answer, name: str, kind: PluginType, plugins: Plugins) -> None:
+    given = answer.raw.get(name)
+    if given is None:
+        return
+    found = plugins.find(given.strip(), kind)
+    if found is None:
+        answer.checked.add(name, plugins.complaint(name, given, kind))
+        found = plugins.find(given.strip())
+    answer.checked.values[name] = found and found.class_name
+
+
+def _converter_entries(answer: _Answer, plugins: Plugins) -> None:
+    for name, kind in CONVERTERS:
+        given = answer.raw.get(f"{name}.converter")
+        found = plugins.find(given.strip(), kind) if given else None
+        if found is None:
+            continue
+        prefix = f"{name}.converter."
+        answer.groups.extend(group for group in found.groups if group not in answer.groups)
+        raw = {prefix + "converter.type": name, **answer.raw}
+        own = [k for k in OWN_CONVERTER_KEYS if prefix + k.name in raw and k not in found.keys]
+        keys = (*found.keys, *own)
+        answer.checked.merge(check_keys(raw, keys, prefix=prefix))
+        for key in keys:
+            answer.define(key, prefix=prefix)
+
+
+def _override_entries(answer: _Answer) -> None:
+    for name, value in answer.raw.items():
+        prefix = next((p for p in PREFIXES if name.startswith(p) and name != p), None)
+        if prefix is None:
+            continue
+        bare = name.removeprefix(prefix)
+        key = CLIENT_KEYS.get(bare)
+        if key is None:
+            answer.entries.append((name, None, value, ()))
+        else:
+            found = typed(key, value)
+            answer.checked.values[name] = value if found.errors else found.value
+            answer.define(key, prefix=prefix)
+
+
+def _undeclared_entries(answer: _Answer) -> None:
+    """Wrong names nobody declares come last, nulls first, as Kafka lists them."""
+    defined = {entry[0] for entry in answer.entries}
+    for name in answer.checked.errors:
+        if name not in defined:
+            place = 0 if answer.raw.get(name) is None else len(answer.entries)
+            answer.entries.insert(place, (name, None, answer.raw.get(name), ()))
+
+
+def _check_taken(answer: _Answer, plugin: Plugin, cluster: Cluster) -> None:
+    """Consumer groups and topics that are somebody else's."""
+    raw, checked = answer.raw, answer.checked
+    for name in (groups.CONTROL, groups.CONNECT, groups.OVERRIDE):
+        group = raw.get(name)
+        if group and group == cluster.worker_group:
+            checked.add(name, _group_clash(group))
+    if f"connect-{raw.get('name')}" == cluster.worker_group:
+        checked.add("name", _group_clash(cluster.worker_group))
+    if plugin.judge is None:
+        return
+    _check_topics(checked, cluster)
+    group = groups.source_group(raw)
+    other = cluster.groups.get(group)
+    if other is not None and "name" not in checked.errors:
+        checked.add(
+            groups.group_key(raw) or "name",
+            f"Consumer group {group} is {other}'s: each would take over the other's offsets and "
+            "events; name another group, or delete that connector first",
+        )
+
+
+def _check_topics(checked: Checked, cluster: Cluster) -> None:
+    """Topics that carry control events, configurations or states stay out of records' reach."""
+    control = checked.values.get(CONTROL_TOPIC)
+    if control in cluster.own_topics:
+        checked.add(
+            CONTROL_TOPIC,
+            invalid(CONTROL_TOPIC, control, "the topic is the nodes' or the broker's own"),
+        )
+    elif control in cluster.sources:
+        checked.add(
+            CONTROL_TOPIC, invalid(CONTROL_TOPIC, control, "another connector reads that topic")
+        )
+    letters = "errors.deadletterqueue.topic.name"
+    for name, topics in (
+        ("topics", checked.values.get("topics") or ()),
+        (letters, (checked.values.get(letters),)),
+    ):
+        for topic in topics:
+            if topic in cluster.topics and topic != control:  # an own one has its own sentence
+                checked.add(name, invalid(name, topic, f"it is {WHY}; name another"))
+
+
+def _group_clash(group: str) -> str:
+    return f"Consumer group {group} conflicts with Connect worker group {group}"
+
+
+def _text(value: Any) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ",".join(value)
+    return str(value)
+
+
+def _info(  # noqa: PLR0917 - an entry's parts
+    answer: _Answer,
+    mask: Masker,
+    name: str,
+    key: Key | None,
+    value: Any,
+    recommended: tuple[str, ...],
+) -> ConfigInfo:
+    sent, resolved = answer.sent.get(name), answer.raw.get(name)
+    text = _text(value)
+    errors = answer.checked.errors.get(name, ())
+    if None not in (sent, resolved, text) and sent != resolved:
+        text = sent
+    if key is not None and (key.is_secret or key.type == "PASSWORD") and text is not None:
+        text = "[hidden]"
+    prefix = name.removesuffix(key.name) if key is not None else ""
+    defined = None if key is None else definition(key, prefix=prefix)
+    return ConfigInfo(
+        mask.name(name),
+        defined and {k: mask.name(v) if isinstance(v, str) else v for k, v in defined.items()},
+        text,
+        recommended,
+        tuple(mask(sentence)[:SENTENCE_CHARACTERS_MAX] for sentence in errors),
+        name not in answer.hidden,
+    )

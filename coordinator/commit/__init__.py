@@ -1,0 +1,1 @@
+"""Commits to the tables of a connector: once, or not at all."""

@@ -1,0 +1,420 @@
+"""Commits one table's share of a round: once, or not at all.
+
+``commit`` does it all. For a request that several tables share (``fan_out``) the steps are apart:
+``begin`` for each table, the request, ``settle`` for each; the caller holds the ``lock`` of each.
+
+Rules of this file:
+- The floor decides what is new. A floor that moved without us means another coordinator.
+- An attempt whose fate is not known is remembered; the next commit counts what it would have
+  brought as ours, should it have landed.
+- The table is loaded in every round, though the last answer would serve: moving a branch or a tag
+  also writes its retention, and an old copy would undo what its owner set meanwhile.
+
+Source:
+    Iceberg Kafka Connect ``Coordinator.commitToTable``; differs by fencing on the branch, by
+    looking after errors, and by never counting a missing table as committed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.metadata import version
+from typing import TypeVar
+from uuid import UUID
+
+import structlog
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+
+from connect import failpoints
+from connect.config.connector import ConnectorConfig
+from connect.errors import (
+    CommitError,
+    CommitRefused,
+    CommitStateUnknown,
+    Fenced,
+    IcefloeError,
+    RetriableError,
+)
+from connect.gateways.catalog.catalog import CatalogGateway
+from connect.gateways.catalog.catalog_errors import THROTTLED, UNREADABLE
+from connect.gateways.storage.object_store import delete_files
+from connect.protocol.control_offsets import covers, merged, offsets_text
+from coordinator.commit.commit_attempt import Landed, Landing, Manifests, WaitingClock
+from coordinator.commit.file_selection import Selection, select
+from coordinator.commit.floor import VALID_THROUGH_PROPERTY, FloorKeys, TableState, table_state
+from coordinator.commit.held_files import HeldFiles
+from coordinator.commit.prepared_manifests import PreparedManifests
+from coordinator.commit.snapshots import Content, instant_text, instant_us
+from coordinator.commit.table_checks import (
+    refuse_foreign_table,
+    refuse_other_table,
+    superseded_metadata,
+)
+from coordinator.control_log_check import ControlLog
+from coordinator.kernel.effects import (
+    CommitOutcome,
+    CoordinatorFenced,
+    TableCommit,
+    TableCommitted,
+    TableFailed,
+)
+
+_RESTARTS_MAX = 3
+_RETRIABLE_REFUSALS = frozenset({"unauthorized", "forbidden", THROTTLED, UNREADABLE})
+_MESSAGE_CHARACTERS_MAX = 500
+
+UNEXPECTED = "unexpected"
+"""Code of a table's failure that no error of ours stands for."""
+
+log = structlog.get_logger("coordinator")
+T = TypeVar("T")
+
+
+class _FloorMoved(RetriableError):  # noqa: N818 - the field's word
+    """An attempt of ours from before landed after all: choose the files again."""
+
+    default_code = "floor_moved"
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What is known of a table between rounds; used under its lock.
+
+    Attributes:
+        table_uuid: of the table that all this is about.
+        floor: what the table held after our last look or commit; None before the first.
+        pending: snapshot id -> control offsets of attempts whose fate is not known.
+        manifests: of the head after our last commit.
+        held_files: which announced files the table already holds.
+        new_manifests: of announced files that no snapshot lists yet.
+    """
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    table_uuid: UUID | None = None
+    floor: dict[int, int] | None = None
+    pending: dict[int, Mapping[int, int]] = field(default_factory=dict)
+    manifests: Manifests | None = None
+    held_files: HeldFiles = field(default_factory=HeldFiles)
+    new_manifests: PreparedManifests = field(default_factory=PreparedManifests)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A table's commit that is ready to be attempted.
+
+    Attributes:
+        commit: what is announced.
+        memory: of the table.
+        table: as it was loaded.
+        state: what it says.
+        selection: what is new.
+        offsets: control offsets that the commit stores.
+        landing: attempts it.
+        started_ms: monotonic.
+    """
+
+    commit: TableCommit
+    memory: _Memory
+    table: Table
+    state: TableState
+    selection: Selection
+    offsets: Mapping[int, int]
+    landing: Landing
+    started_ms: int
+
+
+class Committer:
+    """Commits to the tables of one connector; any thread may commit any table.
+
+    Args:
+        catalog: where the tables are.
+        config: the connector.
+        clock: time, identities, waiting.
+        control_topic_id: remembered in each table, so that a re-created control topic is noticed.
+        control: the control topic; None where no broker is at hand.
+        has_history: False when the connector's control group has no committed offsets yet.
+    """
+
+    def __init__(
+        self,
+        catalog: CatalogGateway,
+        config: ConnectorConfig,
+        clock: WaitingClock,
+        *,
+        control_topic_id: str | None = None,
+        control: ControlLog | None = None,
+        has_history: bool = True,
+    ) -> None:
+        self._catalog = catalog
+        self._config = config
+        self.clock = clock
+        self._topic_id = control_topic_id
+        self._control = control or ControlLog(None, config.control_topic)
+        self._has_history = has_history
+        self._version = version("icefloe")
+        self._memories: defaultdict[tuple[str, ...], _Memory] = defaultdict(_Memory)
+        self._lock = threading.Lock()
+
+    @property
+    def topic_id_property(self) -> str:
+        """Table property that remembers the control topic's id."""
+        config = self._config
+        return f"icefloe.topic-id.{config.control_topic}.{config.connect_group_id}"
+
+    def commit(self, commit: TableCommit) -> CommitOutcome:
+        """Bring everything announced for a table into it.
+
+        Returns:
+            TableCommitted with the snapshot id, or without one when nothing was left to add;
+            TableFailed when the announcements must be kept; CoordinatorFenced when another
+            coordinator committed meanwhile.
+        """
+        with self.lock(commit):
+            return self.guarded(commit, lambda: self._commit(commit))
+
+    def lock(self, commit: TableCommit) -> threading.Lock:
+        """Held by whoever commits the table."""
+        return self._memory(commit).lock
+
+    def guarded(self, commit: TableCommit, work: Callable[[], T]) -> T | CommitOutcome:
+        """What ``work`` returns, or the outcome that its error stands for.
+
+        An error of any kind is about this table alone. Where it came after a commit was sent, the
+        attempt is remembered as uncertain: its files stay, and the next round looks for it.
+        """
+        try:
+            return work()
+        except Fenced as error:
+            return CoordinatorFenced(commit.table, commit.commit_id, str(error))
+        except (CommitError, RetriableError) as error:
+            error.at(table=str(commit.table), commit_id=str(commit.commit_id))
+            is_final = isinstance(error, CommitRefused) and error.code not in _RETRIABLE_REFUSALS
+            return _failed(commit, error, is_retriable=not is_final)
+        except IcefloeError as error:  # of this table alone
+            return _failed(commit, error, is_retriable=False)
+        except Exception as error:  # the boundary of a table: its libraries raise anything
+            log.exception("table failed", table=str(commit.table), code=UNEXPECTED)
+            return _failed(commit, _unexpected(error), is_retriable=True)
+
+    def close(self) -> None:
+        """Delete the manifests of announced files that no snapshot can list.
+
+        No commit may be under way. The next session writes them again. A store that does not
+        delete is not asked for the rest: the session's end must not wait for it.
+        """
+        all(memory.new_manifests.discard() for memory in self._memories.values())
+
+    def _commit(self, commit: TableCommit) -> CommitOutcome:
+        for _ in range(_RESTARTS_MAX):
+            try:
+                return self._commit_once(commit)
+            except _FloorMoved:
+                continue
+        return self._commit_once(commit)
+
+    def _commit_once(self, commit: TableCommit) -> CommitOutcome:
+        begun = self.begin(commit)
+        if not isinstance(begun, Begun):
+            return begun
+        return self._land(begun)
+
+    def _land(self, begun: Begun) -> TableCommitted:
+        return self._end(begun, partial(begun.landing.land, begun.table, begun.state))
+
+    def land(self, begun: Begun) -> CommitOutcome:
+        """End a commit that was begun, by attempts of its own; the lock must be held."""
+        try:
+            return self._land(begun)
+        except _FloorMoved:
+            return self._commit(begun.commit)
+
+    def settle(self, begun: Begun, answer: CommitError | RetriableError | None) -> CommitOutcome:
+        """End a commit that was prepared and sent together with others; the lock must be held.
+
+        Args:
+            begun: the commit.
+            answer: what the catalog said to all of them; None is success.
+        """
+        try:
+            return self._end(begun, partial(begun.landing.settle, answer, begun.table))
+        except _FloorMoved:
+            return self._commit(begun.commit)
+
+    def begin(self, commit: TableCommit) -> Begun | TableCommitted:
+        """Load the table and choose what is new to it; the lock must be held.
+
+        Returns:
+            What is to be attempted; TableCommitted when nothing is left to add.
+
+        Raises:
+            CommitError, RetriableError, Fenced: the table cannot be committed to now.
+        """
+        memory = self._memory(commit)
+        started_ms = self.clock.monotonic_ms()
+        keys = self._keys(commit)
+        table = self._catalog.load(commit.table.identifier)
+        failpoints.hit("C7")
+        state = self._checked(table, commit, keys, memory)
+        refuse_foreign_table(commit, state, self._config)
+        floor = merged(state.floor, memory.floor or {})
+        selection = select(commit, floor, table.location(), table.properties)
+        selection = selection.without(
+            memory.held_files.among(table, state.head, selection.paths, self.clock.now_ms())
+        )
+        if selection.duplicates or selection.repeated:
+            log.warning(
+                "files announced more than once are taken once",
+                table=str(commit.table),
+                announced_twice=selection.duplicates,
+                in_the_table_already=selection.repeated,
+            )
+        memory.new_manifests.keep(selection)
+        if not selection.steps:
+            return TableCommitted(commit.table, commit.commit_id, None)
+        offsets = merged(floor, commit.control_offsets)
+
+        def check(reloaded: Table) -> TableState:
+            seen = self._checked(reloaded, commit, keys, memory)
+            if merged(seen.floor, memory.floor or {}) != floor:
+                raise _FloorMoved("an earlier attempt landed meanwhile")
+            return seen
+
+        landing = Landing(
+            self._catalog,
+            commit.table.identifier,
+            self.clock,
+            keys,
+            self._content(commit, state, selection, offsets),
+            check,
+            memory.manifests,
+            memory.new_manifests,
+        )
+        return Begun(commit, memory, table, state, selection, offsets, landing, started_ms)
+
+    def _end(self, begun: Begun, land: Callable[[], Landed]) -> TableCommitted:
+        commit, memory, landing = begun.commit, begun.memory, begun.landing
+        snapshot_id = landing.content.snapshot_id
+        try:
+            landed = land()
+        finally:
+            if landing.is_uncertain:
+                memory.pending[snapshot_id] = begun.offsets
+        memory.floor = dict(begun.offsets)
+        memory.manifests = landed.manifests
+        memory.pending.clear()
+        memory.held_files.committed(begun.selection.paths, snapshot_id, self.clock.now_ms())
+        old = superseded_metadata(begun.table.metadata, landed.table.metadata)
+        delete_files(landed.table.io, old)
+        return TableCommitted(
+            commit.table,
+            commit.commit_id,
+            snapshot_id,
+            begun.selection.files,
+            begun.selection.records,
+            self.clock.monotonic_ms() - begun.started_ms,
+        )
+
+    def _memory(self, commit: TableCommit) -> _Memory:
+        with self._lock:
+            return self._memories[commit.table.identifier]
+
+    def _checked(
+        self, table: Table, commit: TableCommit, keys: FloorKeys, memory: _Memory
+    ) -> TableState:
+        """The table's state, once it is sure that the table is ours to commit to."""
+        refuse_other_table(table, commit)
+        state = table_state(table.metadata, keys)
+        if self._control.is_of_former_topic(
+            table.properties.get(self.topic_id_property), self._topic_id
+        ):
+            state = replace(state, floor={})
+        if memory.table_uuid != table.metadata.table_uuid:
+            self._control.check_floor(state.floor)
+            memory.table_uuid = table.metadata.table_uuid
+            memory.floor = dict(state.floor)
+            memory.pending.clear()
+            memory.manifests = None
+            memory.held_files = HeldFiles()
+            memory.new_manifests.discard()
+        assert memory.floor is not None
+        for snapshot in table.metadata.snapshots if memory.pending else ():
+            offsets = memory.pending.pop(snapshot.snapshot_id, None)
+            memory.floor = merged(memory.floor, offsets or {})
+        if not covers(memory.floor, state.floor):
+            raise Fenced(
+                f"the table's control offsets are {offsets_text(state.floor)}; this coordinator "
+                f"knows {offsets_text(memory.floor)}: another one is active",
+                table=str(commit.table),
+                commit_id=str(commit.commit_id),
+            )
+        if not covers(state.floor, memory.floor):
+            raise CommitRefused(
+                f"the table's control offsets are {offsets_text(state.floor)}, but "
+                f"{offsets_text(memory.floor)} was committed: it was restored to an earlier state",
+                code="table_rolled_back",
+            )
+        return state
+
+    def _keys(self, commit: TableCommit) -> FloorKeys:
+        config = self._config
+        return FloorKeys(
+            summary=config.offsets_property,
+            mirror=config.offsets_mirror_property,
+            valid_through_mirror=config.valid_through_mirror_property,
+            tag=f"icefloe-{config.name}",
+            branch=config.table(str(commit.table)).commit_branch or MAIN_BRANCH,
+            has_history=self._has_history,
+        )
+
+    def _content(
+        self,
+        commit: TableCommit,
+        state: TableState,
+        selection: Selection,
+        offsets: Mapping[int, int],
+    ) -> Content:
+        summary = {
+            self._config.offsets_property: offsets_text(offsets),
+            "kafka.connect.commit-id": str(commit.commit_id),
+            "kafka.connect.task-id": commit.task_id,
+            "engine-name": "icefloe",
+            "engine-version": self._version,
+        }
+        known = [instant_us(text) for text in state.valid_through_texts]
+        last_us = max((us for us in known if us is not None), default=None)
+        given_us = commit.valid_through_us
+        # lower than the last claim: the kernel does not know for which partitions that one was
+        # made, so nothing is claimed until this one has caught up
+        properties = {self._config.offsets_mirror_property: offsets_text(offsets)}
+        if given_us is not None and (last_us is None or given_us >= last_us):
+            summary[VALID_THROUGH_PROPERTY] = instant_text(given_us)
+            properties[self._config.valid_through_mirror_property] = instant_text(given_us)
+        if self._topic_id:
+            properties[self.topic_id_property] = self._topic_id
+        return Content(
+            self.clock.new_snapshot_id(),
+            str(self.clock.new_uuid()),
+            selection,
+            summary,
+            properties,
+        )
+
+
+def _unexpected(error: Exception) -> CommitStateUnknown:
+    text = " ".join(str(error).split())[:_MESSAGE_CHARACTERS_MAX]
+    return CommitStateUnknown(
+        f"the table cannot be committed, its files wait: {type(error).__name__}: {text}",
+        code=UNEXPECTED,
+    )
+
+
+def _failed(commit: TableCommit, error: IcefloeError, *, is_retriable: bool) -> TableFailed:
+    present_uuid = error.coordinates.get("present_uuid")
+    return TableFailed(
+        commit.table, commit.commit_id, error.code, str(error), is_retriable, present_uuid
+    )

@@ -1,0 +1,159 @@
+"""Which announced files a commit adds, and in which order.
+
+Rules of this file:
+- An announcement below the floor is already in the table; above it, it is not.
+- A path goes into a table once. The same file announced twice is taken once; two different
+  files under one path are refused. A file that the table already holds is left out.
+- A file must lie where the table keeps its data: control events come from a topic that others
+  can write to.
+- Batches keep their order, so that a delete reaches the rows of the batches before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from connect.config.local_paths import Place, place
+from connect.config.location_policy import table_places
+from connect.errors import CommitRefused
+from control_schemas.events import ContentFile, DataWritten
+from coordinator.kernel.effects import Envelope, TableCommit
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Files that share one sequence number."""
+
+    data_files: tuple[ContentFile, ...]
+    delete_files: tuple[ContentFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What one commit adds.
+
+    Attributes:
+        steps: in the order in which they take effect; without deletes there is one at most.
+        duplicates: files announced again, taken once.
+        repeated: files left out because the table already holds them.
+    """
+
+    steps: tuple[Step, ...]
+    duplicates: int = 0
+    repeated: int = 0
+
+    @property
+    def is_row_level(self) -> bool:
+        """Whether rows are deleted: then the order of the steps matters."""
+        return any(step.delete_files for step in self.steps)
+
+    @property
+    def files(self) -> int:
+        """Data and delete files."""
+        return sum(len(s.data_files) + len(s.delete_files) for s in self.steps)
+
+    @property
+    def paths(self) -> list[str]:
+        """Paths of the files."""
+        return [f.file_path for s in self.steps for f in (*s.data_files, *s.delete_files)]
+
+    def without(self, held: Collection[str]) -> Selection:
+        """The same without the files that the table already holds."""
+        if not held:
+            return self
+        steps = tuple(
+            Step(
+                tuple(f for f in step.data_files if f.file_path not in held),
+                tuple(f for f in step.delete_files if f.file_path not in held),
+            )
+            for step in self.steps
+        )
+        left = tuple(step for step in steps if step.data_files or step.delete_files)
+        return Selection(left, self.duplicates, len(held))
+
+    @property
+    def records(self) -> int:
+        """Rows of the data files."""
+        return sum(f.record_count for s in self.steps for f in s.data_files)
+
+
+def select(
+    commit: TableCommit, floor: Mapping[int, int], location: str, properties: Mapping[str, str]
+) -> Selection:
+    """Choose the files of a commit.
+
+    Args:
+        commit: announcements in control order per partition.
+        floor: control partition -> next control offset.
+        location: the table's location.
+        properties: the table's properties, for other places of data.
+
+    Raises:
+        CommitRefused: ``file_outside_table``, ``path_conflict``.
+    """
+    roots = [place(root) for root in table_places(location, properties)]
+    seen: dict[str, ContentFile] = {}
+    duplicates = 0
+    steps: dict[tuple[int, int], tuple[list[ContentFile], list[ContentFile]]] = {}
+    for order, event in _ordered(commit.announcements, floor):
+        data, deletes = steps.setdefault(order, ([], []))
+        for files, out in ((event.data_files, data), (event.delete_files, deletes)):
+            for file in files or ():
+                if file.record_count == 0:
+                    continue
+                if file.file_path in seen:
+                    _refuse_conflict(seen[file.file_path], file)
+                    duplicates += 1
+                    continue
+                _refuse_outside(file, roots)
+                seen[file.file_path] = file
+                out.append(file)
+    made = tuple(Step(tuple(d), tuple(x)) for _, (d, x) in sorted(steps.items()) if d or x)
+    if made and not any(s.delete_files for s in made):
+        made = (Step(tuple(f for s in made for f in s.data_files), ()),)
+    return Selection(made, duplicates)
+
+
+def _ordered(
+    announcements: Iterable[Envelope], floor: Mapping[int, int]
+) -> Iterable[tuple[tuple[int, int], DataWritten]]:
+    """Announcements above the floor with their place.
+
+    Tasks number their batches so that of two batches of one layout that may touch the same row
+    the later one has the higher number, whatever round they answer: a task that starts over may
+    answer its predecessor's round again, or a newer one before an older. Java's sink gives no
+    numbers; there a round is a step.
+    """
+    rounds: dict[object, int] = {}
+    for envelope in announcements:
+        event = envelope.event.payload
+        if not isinstance(event, DataWritten):
+            continue
+        headers = envelope.headers
+        if headers.layout is None or headers.batch is None:
+            place = (0, rounds.setdefault(event.commit_id, len(rounds)))
+        else:
+            place = (headers.layout, headers.batch)
+        if envelope.offset >= floor.get(envelope.partition, 0):
+            yield place, event
+
+
+def _refuse_conflict(known: ContentFile, file: ContentFile) -> None:
+    if known != file:
+        raise CommitRefused(
+            "two different files were announced under one path",
+            code="path_conflict",
+            file=file.file_path,
+        )
+
+
+def _refuse_outside(file: ContentFile, roots: Iterable[Place]) -> None:
+    at = place(file.file_path)
+    if any(root.holds(at) and root != at for root in roots):
+        return
+    raise CommitRefused(
+        "an announced file lies outside the table's location",
+        code="file_outside_table",
+        file=file.file_path,
+    )

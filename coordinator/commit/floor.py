@@ -1,0 +1,189 @@
+"""The floor: control offsets below which everything announced is already in a table.
+
+Rules of this file:
+- Per control partition the floor is the maximum over the newest sink snapshot in the branch's
+  ancestry, the snapshot our tag holds, the mirror in the table's properties, and what this
+  coordinator committed itself (given by the caller).
+- The last VTTS is in a mirror property, too: expiry must not let a claim go back. Only an operator
+  takes claims back, with a snapshot that carries the reason (docs/decisions/0023).
+- An ancestry that is cut off without any of these is ``floor_lost``: the table may hold what we
+  would write again. An operator who knows better sets the mirror property, ``{}`` for "nothing".
+- A tag that holds a snapshot which the branch has left means that the table was rolled back:
+  stop, because both ways to go on lose or repeat something the operator must choose.
+
+Source:
+    Iceberg Kafka Connect ``Coordinator.lastCommittedOffsetsForTable``, which takes the newest
+    snapshot that carries the property and knows neither tag nor mirror.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
+
+from connect.errors import CommitRefused, InvariantViolation
+from connect.protocol.control_offsets import covers, merged, parse_offsets
+
+VALID_THROUGH_PROPERTY = "kafka.connect.valid-through-ts"
+RESET_PROPERTY = "icefloe.valid-through-reset"  # the operator's reason
+OLD_VALID_THROUGH_PROPERTY = "kafka.connect.vtts"  # of the io.tabular sink: epoch milliseconds
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class FloorKeys:
+    """Where a connector keeps its floors.
+
+    Attributes:
+        summary: snapshot summary key.
+        mirror: table property of the control offsets.
+        valid_through_mirror: table property of the VTTS.
+        tag: name of the tag that is moved with every commit.
+        branch: the branch that is committed to.
+        has_history: False for a connector that never completed a round: a table it meets may
+            have any past, but none of it is ours.
+    """
+
+    summary: str
+    mirror: str
+    valid_through_mirror: str
+    tag: str
+    branch: str = MAIN_BRANCH
+    has_history: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """What a table says about this connector.
+
+    Attributes:
+        head: the branch's snapshot, or the one a missing branch starts from; None without any.
+        is_branch_missing: the branch is created by the first commit.
+        floor: control partition -> next control offset.
+        valid_through_texts: what is known of the last VTTS of this connector, as it stands there:
+            of the newest snapshot that has one, and of the mirror, which outlives snapshots.
+        ancestors: ids of the head and its ancestors, as far as they are kept.
+    """
+
+    head: Snapshot | None
+    is_branch_missing: bool
+    floor: Mapping[int, int]
+    valid_through_texts: tuple[str, ...] = ()
+    ancestors: frozenset[int] = field(default_factory=frozenset)
+
+
+def table_state(metadata: TableMetadata, keys: FloorKeys) -> TableState:
+    """Read floor, head and VTTS.
+
+    Raises:
+        CommitRefused: ``floor_lost``, ``table_rolled_back``, ``branch_missing``,
+            ``branch_is_tag``, ``floor_unreadable``.
+    """
+    ref = metadata.refs.get(keys.branch)
+    if ref is not None and ref.snapshot_ref_type != SnapshotRefType.BRANCH:
+        raise CommitRefused(f"{keys.branch} is a tag, not a branch", code="branch_is_tag")
+    by_id = {s.snapshot_id: s for s in metadata.snapshots}
+    head_id = ref.snapshot_id if ref is not None else metadata.current_snapshot_id
+    head = None if head_id is None else by_id.get(head_id)
+    chain = tuple(_ancestry(head, by_id))
+    own = next((s for s in chain if _summary(s).get(keys.summary)), None)
+    in_ancestry = parse_offsets(_summary(own).get(keys.summary)) if own else {}
+    tag = metadata.refs.get(keys.tag)
+    tagged = None if tag is None else by_id.get(tag.snapshot_id)
+    in_tag = parse_offsets(_summary(tagged).get(keys.summary)) if tagged else {}
+    mirror_text = metadata.properties.get(keys.mirror)
+    elsewhere = merged(in_tag, parse_offsets(mirror_text))
+    if ref is None and keys.branch != MAIN_BRANCH and not covers(in_ancestry, elsewhere):
+        raise CommitRefused(
+            f"branch {keys.branch}, which holds this connector's commits, is missing",
+            code="branch_missing",
+        )
+    if tagged is not None and in_tag:
+        _refuse_rolled_back(chain, tagged, keys)
+    if own is None and mirror_text is None and not in_tag and keys.has_history:
+        _refuse_cut_off(chain, by_id, keys)
+    since_reset = takewhile(lambda s: not _takes_back(s, keys), chain)
+    vtts = next((v for s in since_reset if (v := _own_valid_through(s, keys))), None)
+    return TableState(
+        head=head,
+        is_branch_missing=ref is None,
+        floor=merged(in_ancestry, elsewhere),
+        valid_through_texts=tuple(
+            text for text in (vtts, metadata.properties.get(keys.valid_through_mirror)) if text
+        ),
+        ancestors=frozenset(s.snapshot_id for s in chain),
+    )
+
+
+def _ancestry(head: Snapshot | None, by_id: Mapping[int, Snapshot]) -> Iterator[Snapshot]:
+    left = len(by_id)
+    while head is not None:
+        if left == 0:
+            raise InvariantViolation("the table's snapshots form a circle")
+        left -= 1
+        yield head
+        parent_id = head.parent_snapshot_id
+        head = None if parent_id is None else by_id.get(parent_id)
+
+
+def _refuse_rolled_back(chain: tuple[Snapshot, ...], tagged: Snapshot, keys: FloorKeys) -> None:
+    if not chain:
+        raise CommitRefused(
+            f"branch {keys.branch} is empty, but tag {keys.tag} holds a commit of this connector",
+            code="table_rolled_back",
+        )
+    if any(s.snapshot_id == tagged.snapshot_id for s in chain):
+        return
+    # Expiry cuts the ancestry below its oldest kept snapshot; only a younger one has been left.
+    if (tagged.sequence_number or 0) >= (chain[-1].sequence_number or 0):
+        raise CommitRefused(
+            f"branch {keys.branch} no longer holds snapshot {tagged.snapshot_id}, which tag "
+            f"{keys.tag} says was committed: the table was rolled back",
+            code="table_rolled_back",
+        )
+
+
+def _refuse_cut_off(
+    chain: tuple[Snapshot, ...], by_id: Mapping[int, Snapshot], keys: FloorKeys
+) -> None:
+    if not chain:
+        return
+    oldest = chain[-1]
+    parent_id = oldest.parent_snapshot_id
+    # PyIceberg's expiry forgets the parent; then the first sequence number tells.
+    is_whole = parent_id is None and (oldest.sequence_number or 0) <= 1
+    if not is_whole and (parent_id is None or parent_id not in by_id):
+        raise CommitRefused(
+            f"snapshots were expired and none that is kept, nor tag {keys.tag}, nor property "
+            f"{keys.mirror} says what this connector has committed; set the property to {{}} if "
+            "it has committed nothing",
+            code="floor_lost",
+        )
+
+
+def _takes_back(snapshot: Snapshot, keys: FloorKeys) -> bool:
+    """Whether an operator took back this connector's claims of the snapshots before."""
+    summary = _summary(snapshot)
+    return bool(summary.get(keys.summary)) and RESET_PROPERTY in summary
+
+
+def _own_valid_through(snapshot: Snapshot, keys: FloorKeys) -> str | None:
+    summary = _summary(snapshot)
+    if not summary.get(keys.summary):
+        return None
+    old = summary.get(OLD_VALID_THROUGH_PROPERTY, "")
+    if VALID_THROUGH_PROPERTY not in summary and old.isascii() and old.isdecimal():
+        with contextlib.suppress(OverflowError):
+            return (_EPOCH + timedelta(milliseconds=int(old))).isoformat()
+    return summary.get(VALID_THROUGH_PROPERTY)
+
+
+def _summary(snapshot: Snapshot) -> Mapping[str, str]:
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties

@@ -1,0 +1,80 @@
+"""Tables that lost their floor, mended because an operator says so.
+
+Rules of this file:
+- Only tables that the connector may write are looked at: of another one nothing is learnt.
+- Only tables whose floor is lost are touched; the group's control offsets become their floor:
+  everything announced below them was committed or given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
+
+from connect.config.connector import ConnectorConfig
+from connect.errors import CommitRefused, IcefloeError
+from connect.gateways.catalog.catalog import CatalogGateway
+from connect.protocol.control_offsets import offsets_text
+from coordinator.commit.floor import FloorKeys, table_state
+
+
+def mend_floors(
+    catalog: CatalogGateway,
+    config: ConnectorConfig,
+    tables: Iterable[str],
+    offsets: Mapping[int, int],
+    *,
+    is_applied: bool,
+) -> list[dict[str, Any]]:
+    """Look at tables and, where the floor is lost, give them one.
+
+    Args:
+        catalog: where they are.
+        config: the connector.
+        tables: their names.
+        offsets: control partition -> next control offset of the connector's control group.
+        is_applied: False only looks.
+
+    Returns:
+        A JSON object for each table: its name, ``code`` (None: nothing is wrong), ``message``,
+        and whether it was mended.
+    """
+    return [_mend(catalog, config, name, offsets, is_applied=is_applied) for name in tables]
+
+
+def _mend(
+    catalog: CatalogGateway,
+    config: ConnectorConfig,
+    name: str,
+    offsets: Mapping[int, int],
+    *,
+    is_applied: bool,
+) -> dict[str, Any]:
+    keys = FloorKeys(
+        summary=config.offsets_property,
+        mirror=config.offsets_mirror_property,
+        valid_through_mirror=config.valid_through_mirror_property,
+        tag=f"icefloe-{config.name}",
+        branch=config.table(name).commit_branch or MAIN_BRANCH,
+    )
+    told: dict[str, Any] = {"table": name, "code": None, "message": None, "mended": False}
+    if not config.may_write(name):
+        message = f"connector {config.name} may not write {name}: name its own tables only"
+        return told | {"code": "not_granted", "message": message}
+    try:
+        table = catalog.load(name.split("."))
+        try:
+            table_state(table.metadata, keys)
+        except CommitRefused as lost:
+            told |= {"code": lost.code, "message": lost.message}
+            if lost.code == "floor_lost" and is_applied:
+                update = SetPropertiesUpdate(updates={keys.mirror: offsets_text(offsets)})
+                uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
+                catalog.commit(table, (uuid,), (update,))
+                told["mended"] = True
+    except IcefloeError as e:
+        told |= {"code": e.code, "message": str(e)}
+    return told

@@ -1,0 +1,139 @@
+"""Which announced files a table already holds: a file is committed once, by any announcement.
+
+Rules of this file:
+- Anybody who can write to the control topic can repeat an announcement, also in the name of
+  another connector. Floors do not notice that; the table's manifests do.
+- A verdict rests on the manifests alone. What is remembered only decides which need not be read.
+- The name of a file that a worker wrote holds the time of its creation (a UUID of version 7).
+  Manifests that were added before that time cannot list the file.
+- In the usual case nothing is read: the files are younger than this memory, and every snapshot
+  since then is our own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+
+from connect.gateways.storage.object_store import storage_errors
+
+CLOCK_SKEW_MS: Final = 60_000  # a clock that is further off stops commits (``clock_off``)
+COMMITTED_MAX: Final = 5_000
+READ_MAX: Final = 200
+_TIMED_NAME: Final = re.compile(
+    r"([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})(?:-[0-9]+)?\.parquet"
+)
+
+
+def created_ms(path: str) -> int | None:
+    """When a file was created, milliseconds since 1970; None where its name does not say."""
+    found = _TIMED_NAME.fullmatch(path.rsplit("/", 1)[-1])
+    return UUID(found[1]).int >> 80 if found else None
+
+
+@dataclass(slots=True)
+class HeldFiles:
+    """What one coordinator remembers of one table's files. Used under the table's lock.
+
+    Attributes:
+        since_ms: every commit of this coordinator after that is remembered; None before the first
+            question.
+    """
+
+    since_ms: int | None = None
+    _committed: deque[tuple[int, str]] = field(default_factory=deque)
+    _snapshots: dict[int, int] = field(default_factory=dict)  # id -> wall clock of our commit
+    _read: dict[str, frozenset[str]] = field(default_factory=dict)  # manifest -> its files
+
+    def among(
+        self, table: Table, head: Snapshot | None, paths: Collection[str], now_ms: int
+    ) -> frozenset[str]:
+        """The files that the table's branch holds.
+
+        Args:
+            table: as it was loaded.
+            head: snapshot of the branch; None without any.
+            paths: of announced files.
+            now_ms: wall clock, milliseconds since 1970.
+
+        Raises:
+            RetriableError: ``storage_unavailable``.
+        """
+        if self.since_ms is None:
+            self.since_ms = now_ms
+        if head is None or not paths:
+            return frozenset()
+        from_ms = _oldest_ms(paths, now_ms)
+        is_repeated = not set(paths).isdisjoint(path for _, path in self._committed)
+        if not is_repeated and self._has_seen_all(table, from_ms):
+            self._read.clear()
+            return frozenset()
+        with storage_errors("reading manifests for files that may be announced again"):
+            manifests = [
+                manifest
+                for manifest in _added_since(table, head.manifests(table.io), from_ms)
+                if is_repeated or not self._is_remembered(manifest)
+            ]
+            held = {path for manifest in manifests for path in self._files(table, manifest)}
+        return frozenset(held & set(paths))
+
+    def committed(self, paths: Iterable[str], snapshot_id: int, now_ms: int) -> None:
+        """Remember what was just committed."""
+        self._snapshots[snapshot_id] = now_ms
+        self._committed.extend((now_ms, path) for path in paths)
+        while len(self._committed) > COMMITTED_MAX:
+            self.since_ms, _ = self._committed.popleft()
+
+    def _has_seen_all(self, table: Table, from_ms: int | None) -> bool:
+        """Whether every kept snapshot since then is our own and remembered."""
+        kept = {s.snapshot_id: s.timestamp_ms for s in table.metadata.snapshots}
+        self._snapshots = {key: at for key, at in self._snapshots.items() if key in kept}
+        if from_ms is None or self.since_ms is None or from_ms < self.since_ms:
+            return False
+        return all(key in self._snapshots for key, at in kept.items() if at >= from_ms)
+
+    def _is_remembered(self, manifest: ManifestFile) -> bool:
+        """Whether it lists only files that this memory holds: nothing was merged into it."""
+        at_ms = self._snapshots.get(manifest.added_snapshot_id or 0)
+        is_recent = at_ms is not None and self.since_ms is not None and at_ms > self.since_ms
+        return is_recent and not manifest.has_existing_files()
+
+    def _files(self, table: Table, manifest: ManifestFile) -> frozenset[str]:
+        path = manifest.manifest_path
+        if path not in self._read:
+            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+            found = frozenset(entry.data_file.file_path for entry in entries)
+            if len(self._read) >= READ_MAX:
+                self._read.clear()
+            self._read[path] = found
+        return self._read[path]
+
+
+def _oldest_ms(paths: Collection[str], now_ms: int) -> int | None:
+    """Before that no file was created, clocks that are off included; None where it is unknown."""
+    times = [created_ms(path) for path in paths]
+    known = [at for at in times if at is not None and at <= now_ms + CLOCK_SKEW_MS]
+    return min(known) - CLOCK_SKEW_MS if len(known) == len(times) else None
+
+
+def _added_since(
+    table: Table, manifests: Sequence[ManifestFile], from_ms: int | None
+) -> list[ManifestFile]:
+    """Manifests that may list a file created then or later; all of them where that is not known.
+
+    A snapshot that is not kept any more counts as added in that time, unless one that is kept and
+    older than that time came after it.
+    """
+    if from_ms is None:
+        return list(manifests)
+    older = [s.sequence_number or 0 for s in table.metadata.snapshots if s.timestamp_ms < from_ms]
+    last_before = max(older, default=-1)
+    return [m for m in manifests if m.sequence_number > last_before]

@@ -1,0 +1,168 @@
+"""Commits the tables of a round: each alone, or all of them in one request to the catalog.
+
+Rules of this file:
+- One request for all only where the operator says that the catalog is atomic. Even so its answer
+  is believed for no table: each is read, and what it lacks is committed alone.
+- A table that cannot be loaded or written stays out of the request; one that failed after a
+  request for all goes alone until it is committed. So no table holds the others up for good.
+- A catalog that asks for patience (429) is sent the same request again, later; in the end its
+  tables wait for the next round, for requests for each would be more.
+- A catalog may lose the second change of a table that is in one request twice: it is in it once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import structlog
+
+from connect import failpoints
+from connect.errors import CommitError, RetriableError
+from connect.gateways.catalog.catalog import CatalogGateway, TableChange
+from coordinator.commit.commit_attempt import Patience
+from coordinator.commit.committer import Begun, Committer
+from coordinator.kernel.effects import CommitOutcome, TableCommit, TableCommitted, TableFailed
+
+log = structlog.get_logger("coordinator")
+S = TypeVar("S")
+T = TypeVar("T")
+Prepared = tuple[Begun, TableChange]
+
+
+class FanOut:
+    """Commits in threads; outcomes are taken from ``outcomes`` by the thread that asked.
+
+    Args:
+        committer: commits one table.
+        catalog: where the tables are.
+        threads: tables worked on at the same time.
+        is_atomic: the operator says that the catalog's multi-table commit is atomic.
+        name: of the connector, for the threads.
+    """
+
+    def __init__(
+        self,
+        committer: Committer,
+        catalog: CatalogGateway,
+        *,
+        threads: int,
+        is_atomic: bool,
+        name: str,
+    ) -> None:
+        self._committer = committer
+        self._catalog = catalog
+        self._is_atomic = is_atomic
+        self._alone: set[tuple[str, ...]] = set()
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"commit-{name}")
+        # waits for those of the pool, so it cannot be one of them
+        self._rounds = ThreadPoolExecutor(1, thread_name_prefix=f"round-{name}")
+        self._ended: queue.SimpleQueue[Future[list[CommitOutcome]]] = queue.SimpleQueue()
+
+    def start(self, commits: Sequence[TableCommit]) -> None:
+        """Begin to commit these tables; returns at once."""
+        if self._is_atomic and len(commits) > 1:
+            self._note(self._rounds.submit(self.commit_together, commits))
+        else:
+            for commit in commits:
+                self._note(self._pool.submit(self._commit_alone, commit))
+
+    def outcomes(self) -> Iterator[CommitOutcome]:
+        """What ended since the last call.
+
+        Raises:
+            Exception: what no outcome stands for: a bug.
+        """
+        while not self._ended.empty():
+            yield from self._ended.get().result()
+
+    def close(self) -> None:
+        """End, once nothing that was begun can land any more.
+
+        A commit of ours that landed later would look like another coordinator's to the next
+        session. Its time is bounded by that of its requests.
+        """
+        self._pool.shutdown(wait=True, cancel_futures=True)  # of a round for all, too
+        self._rounds.shutdown(wait=True, cancel_futures=True)
+        self._committer.close()
+
+    def commit_together(self, commits: Sequence[TableCommit]) -> list[CommitOutcome]:
+        """Commit several tables in one request, and alone what that does not bring in."""
+        with contextlib.ExitStack() as locks:
+            for commit in sorted(commits, key=lambda c: c.table.identifier):
+                locks.enter_context(self._committer.lock(commit))
+            begun = self._each(self._prepare, commits)
+            outcomes = [b for b in begun if not isinstance(b, tuple)]
+            joint, single = self._chosen([b for b in begun if isinstance(b, tuple)])
+            if joint:
+                answer = self._send([change for _, change in joint])
+                settled = self._each(lambda p: self._settle(p[0], answer), joint)
+                failed = {o.table.identifier for o in settled if isinstance(o, TableFailed)}
+                if len(failed) < len(joint):  # else it was none of the tables
+                    self._alone |= failed
+                outcomes += settled
+            outcomes += self._each(lambda p: self._land(p[0]), single)
+            self._alone -= {o.table.identifier for o in outcomes if isinstance(o, TableCommitted)}
+        return outcomes
+
+    def _chosen(self, ready: Sequence[Prepared]) -> tuple[list[Prepared], list[Prepared]]:
+        """Those that go in one request, and those that go alone."""
+        joint: list[Prepared] = []
+        single: list[Prepared] = []
+        seen = set()
+        for prepared in ready:
+            uuid = prepared[1].table.metadata.table_uuid
+            is_alone = prepared[0].commit.table.identifier in self._alone or uuid in seen
+            seen.add(uuid)
+            (single if is_alone else joint).append(prepared)
+        return (joint, single) if len(joint) > 1 else ([], [*joint, *single])
+
+    def _send(self, changes: Sequence[TableChange]) -> CommitError | RetriableError | None:
+        patience = Patience(self._committer.clock)
+        while (error := self._sent(changes)) is not None and patience.wait(error):
+            pass
+        return error
+
+    def _sent(self, changes: Sequence[TableChange]) -> CommitError | RetriableError | None:
+        try:
+            failpoints.hit_in_flight("C10")
+            self._catalog.commit_together(changes)
+            failpoints.hit("C11")
+        except (CommitError, RetriableError) as error:
+            if error.code == "multi_table_unsupported":
+                self._is_atomic = False
+            log.warning(
+                "tables not committed in one request; each is looked at",
+                tables=len(changes),
+                code=error.code,
+                error=str(error),
+            )
+            return error
+        return None
+
+    def _prepare(self, commit: TableCommit) -> Prepared | CommitOutcome:
+        def prepared() -> Prepared | CommitOutcome:
+            begun = self._committer.begin(commit)
+            if not isinstance(begun, Begun):
+                return begun
+            return begun, begun.landing.prepare(begun.table, begun.state)
+
+        return self._committer.guarded(commit, prepared)
+
+    def _settle(self, begun: Begun, answer: CommitError | RetriableError | None) -> CommitOutcome:
+        return self._committer.guarded(begun.commit, lambda: self._committer.settle(begun, answer))
+
+    def _land(self, begun: Begun) -> CommitOutcome:
+        return self._committer.guarded(begun.commit, lambda: self._committer.land(begun))
+
+    def _commit_alone(self, commit: TableCommit) -> list[CommitOutcome]:
+        return [self._committer.commit(commit)]
+
+    def _each(self, work: Callable[[S], T], items: Iterable[S]) -> list[T]:
+        return list(self._pool.map(work, items))
+
+    def _note(self, future: Future[list[CommitOutcome]]) -> None:
+        future.add_done_callback(self._ended.put)

@@ -1,0 +1,282 @@
+"""Manifests of announced files: written once, kept until a snapshot that lists them has landed.
+
+Rules of this file:
+- A manifest is used again unchanged or not at all. Its entries name no snapshot and, in an append,
+  no sequence number: both are inherited from the manifest list, so any snapshot can list it.
+- In a row-level commit the entries carry sequence numbers. Such a manifest is used again only while
+  the table's last sequence number and the order of the steps are the same.
+- A manifest that an attempt of unknown fate lists is never deleted.
+- Files that no snapshot can list are deleted: when they are replaced, and when the session ends.
+- A manifest that a client deleted meanwhile is written again: a table must not list what is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import UpdateMetrics
+
+from connect import failpoints
+from connect.errors import RetriableError
+from connect.gateways.storage.object_store import delete_files, storage_errors, verify_written
+from control_schemas.events import ContentFile
+from coordinator.commit.content_files import FileConverter
+from coordinator.commit.file_selection import Selection, Step
+from coordinator.commit.manifests import NewFile, avro_codec, last_sequence_number, manifest_set
+
+PARTS_MAX = 16
+"""Sets of manifests kept for one table; more are written again as one."""
+
+_ADDED_SNAPSHOT_ID: Final = 6  # place among the fields of a ``ManifestFile``
+Shape: TypeAlias = "tuple[UUID, int, frozenset[int], int, str]"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What manifests are written for.
+
+    Attributes:
+        snapshot_id: of the snapshot that will list them.
+        commit_uuid: of the commit; part of the names of the files written.
+        number: of the attempt, for the names too.
+    """
+
+    snapshot_id: int
+    commit_uuid: str
+    number: int
+
+
+@dataclass(slots=True)
+class Added:
+    """Manifests of the new files, as one snapshot lists them.
+
+    They have no sequence number: each attempt gives them that of its snapshot.
+    """
+
+    data: list[ManifestFile] = field(default_factory=list)
+    deletes: list[ManifestFile] = field(default_factory=list)
+    metrics: UpdateMetrics = field(default_factory=UpdateMetrics)
+    partitions: int = 0
+
+
+@dataclass(slots=True)
+class _Part:
+    """Manifests that were written together.
+
+    Attributes:
+        steps: what they hold.
+        base: the table's last sequence number when the steps were numbered; None in an append.
+        commit_uuid: of the commit that wrote them or last found them in the store.
+        is_in_doubt: an attempt of unknown fate lists them.
+    """
+
+    steps: tuple[Step, ...]
+    base: int | None
+    commit_uuid: str
+    metrics: UpdateMetrics = field(default_factory=UpdateMetrics)
+    partitions: set[Any] = field(default_factory=set)
+    data: list[ManifestFile] = field(default_factory=list)
+    deletes: list[ManifestFile] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
+    is_in_doubt: bool = False
+
+    @property
+    def sizes(self) -> dict[str, int | None]:
+        """Path and length of each manifest."""
+        return {m.manifest_path: m.manifest_length for m in (*self.data, *self.deletes)}
+
+
+@dataclass(slots=True)
+class PreparedManifests:
+    """The manifests of one table that no snapshot of it lists yet; used under the table's lock.
+
+    Attributes:
+        is_sent: an attempt that lists them was sent, and did not certainly fail.
+    """
+
+    is_sent: bool = False
+    _parts: list[_Part] = field(default_factory=list)
+    _shape: Shape | None = None
+    _io: FileIO | None = None
+
+    def keep(self, selection: Selection) -> None:
+        """Delete what holds other files than these: skipped, or already in the table."""
+        self._note_doubt()
+        wanted = {f.file_path: f for f in _files(selection.steps)}
+        self._drop([p for p in self._parts if not _is_within(p, wanted)])
+
+    def add(self, table: Table, selection: Selection, attempt: Attempt) -> Added:
+        """Manifests of all files of a commit; only those that are missing are written.
+
+        Args:
+            table: as it was loaded.
+            selection: the files.
+            attempt: the one that will list them.
+
+        Raises:
+            CommitRefused: a file fits no spec of the table.
+            RetriableError: ``storage_unavailable``.
+        """
+        self._note_doubt()
+        self._io = table.io
+        shape = _shape(table)
+        base = last_sequence_number(table) if selection.is_row_level else None
+        if shape != self._shape:
+            self._drop(self._parts)
+            self._shape = shape
+        missing = self._missing(selection, base, attempt.commit_uuid)
+        if missing and len(self._parts) >= PARTS_MAX:
+            self._drop(self._parts)
+            missing = selection.steps
+        if missing:
+            self._parts.append(self._written(table, missing, base, attempt))
+        failpoints.hit("C8")
+        return self._added(attempt.snapshot_id)
+
+    def landed(self, listed: Sequence[ManifestFile] | None) -> None:
+        """A snapshot that lists the files is in the table; what it merged away is deleted.
+
+        Args:
+            listed: its manifests; None where another attempt's may have landed instead.
+        """
+        self.is_sent = listed is None
+        self._note_doubt()
+        kept = {m.manifest_path for m in listed or ()}
+        for part in self._parts:
+            part.written = [path for path in part.written if path not in kept]
+        self._drop(self._parts)
+
+    def discard(self) -> bool:
+        """Delete everything that no snapshot can list; whether the store did so."""
+        self._note_doubt()
+        return self._drop(self._parts)
+
+    def _note_doubt(self) -> None:
+        if self.is_sent:
+            for part in self._parts:
+                part.is_in_doubt = True
+            self.is_sent = False
+
+    def _missing(
+        self, selection: Selection, base: int | None, commit_uuid: str
+    ) -> tuple[Step, ...]:
+        """The steps without manifests, after parts that are of no use were dropped."""
+        wanted = {f.file_path: f for f in _files(selection.steps)}
+        useful = []
+        at = 0
+        for part in self._parts:
+            until = at + len(part.steps)
+            is_placed = base is None or selection.steps[at:until] == part.steps
+            if part.base != base or not is_placed or not _is_within(part, wanted):
+                if base is None:
+                    continue
+                break
+            if not self._is_there(part, commit_uuid):
+                if base is None:
+                    continue
+                break
+            useful.append(part)
+            at = until
+        self._drop([p for p in self._parts if all(p is not u for u in useful)])
+        if base is not None:
+            return selection.steps[at:]
+        held = {f.file_path for part in useful for f in _files(part.steps)}
+        left = (f for f in _files(selection.steps) if f.file_path not in held)
+        step = Step(tuple(left), ())
+        return (step,) if step.data_files else ()
+
+    def _is_there(self, part: _Part, commit_uuid: str) -> bool:
+        """Whether the store still holds the manifests; it is asked once per commit."""
+        if part.commit_uuid == commit_uuid:
+            return True
+        assert self._io is not None
+        try:
+            verify_written(self._io, part.sizes)
+        except RetriableError as error:
+            if isinstance(error.__cause__, OSError):  # the store did not answer
+                raise
+            return False
+        part.commit_uuid = commit_uuid
+        return True
+
+    def _written(
+        self, table: Table, steps: tuple[Step, ...], base: int | None, attempt: Attempt
+    ) -> _Part:
+        metadata = table.metadata
+        convert = FileConverter(metadata.schema(), metadata.specs(), metadata.default_spec_id)
+        out = _Part(steps, base, attempt.commit_uuid)
+        first = 0 if base is None else base + 1 + sum(len(p.steps) for p in self._parts)
+        new: tuple[list[NewFile], list[NewFile]] = ([], [])
+        for number, step in enumerate(steps, start=first):
+            for files, chosen in zip((step.data_files, step.delete_files), new, strict=True):
+                for file in files:
+                    data_file = convert.data_file(file)
+                    out.metrics.add_file(data_file)
+                    out.partitions.add((data_file.spec_id, data_file.partition))
+                    chosen.append(NewFile(data_file, None if base is None else number))
+        prefix = f"{attempt.commit_uuid}-{attempt.number}-n"
+        manifests = manifest_set(table, attempt.snapshot_id, prefix, out.written)
+        try:
+            with storage_errors("writing manifests"):
+                out.data = manifests.add(ManifestContent.DATA, new[0])
+                out.deletes = manifests.add(ManifestContent.DELETES, new[1])
+            verify_written(table.io, out.sizes)
+        except BaseException:
+            delete_files(table.io, out.written)
+            raise
+        return out
+
+    def _added(self, snapshot_id: int) -> Added:
+        out = Added()
+        partitions: set[Any] = set()
+        for part in self._parts:
+            out.data += (_listed_by(m, snapshot_id) for m in part.data)
+            out.deletes += (_listed_by(m, snapshot_id) for m in part.deletes)
+            partitions |= part.partitions
+            for name, count in vars(part.metrics).items():
+                setattr(out.metrics, name, getattr(out.metrics, name) + count)
+        out.partitions = len(partitions)
+        return out
+
+    def _drop(self, parts: Sequence[_Part]) -> bool:
+        dropped = list(parts)
+        self._parts = [p for p in self._parts if all(p is not d for d in dropped)]
+        certain = chain.from_iterable(p.written for p in dropped if not p.is_in_doubt)
+        paths = list(certain)
+        return not paths or (self._io is not None and delete_files(self._io, paths) > 0)
+
+
+def _shape(table: Table) -> Shape:
+    """What a manifest's content depends on beside its files."""
+    metadata = table.metadata
+    return (
+        metadata.table_uuid,
+        metadata.current_schema_id,
+        frozenset(metadata.specs()),
+        metadata.default_spec_id,
+        avro_codec(metadata.properties),
+    )
+
+
+def _files(steps: Sequence[Step]) -> list[ContentFile]:
+    return [f for s in steps for f in (*s.data_files, *s.delete_files)]
+
+
+def _is_within(part: _Part, wanted: dict[str, ContentFile]) -> bool:
+    return all(wanted.get(f.file_path) == f for f in _files(part.steps))
+
+
+def _listed_by(manifest: ManifestFile, snapshot_id: int) -> ManifestFile:
+    """The manifest as a snapshot's list names it."""
+    out = copy(manifest)
+    out._data = list(manifest._data)  # noqa: SLF001 - a Record's copy shares its values
+    out._data[_ADDED_SNAPSHOT_ID] = snapshot_id  # noqa: SLF001 - PyIceberg has no setter
+    return out

@@ -1,0 +1,249 @@
+"""One snapshot, ready to be committed: manifests, list, summary, preconditions.
+
+Rules of this file:
+- The snapshot id is given and stays the same for every attempt of the same content.
+- Timestamps never go back: Java cannot load a table whose log does. A clock that is more than a
+  minute behind the table is an error, because one of the two is wrong.
+- Control offsets, mirror, tag and data move in one commit or not at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from pyiceberg.manifest import ManifestContent, ManifestFile, write_manifest_list
+from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import (
+    Operation,
+    Snapshot,
+    Summary,
+    update_snapshot_summaries,
+)
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+from connect import failpoints
+from connect.errors import RetriableError
+from connect.gateways.catalog.table_properties import location_provider
+from coordinator.commit.file_selection import Selection
+from coordinator.commit.floor import FloorKeys, TableState
+from coordinator.commit.manifests import (
+    avro_codec,
+    last_sequence_number,
+    manifest_set,
+    with_sequence_number,
+)
+from coordinator.commit.prepared_manifests import Added
+
+CLOCK_SKEW_MS_MAX = 60_000
+_VALID_THROUGH_US_MIN = -62_135_596_800_000_000
+_VALID_THROUGH_US_MAX = 253_402_300_799_999_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TOTALS_PREFIX = "total-"
+_TOTAL = re.compile("[0-9]{1,19}")
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a commit adds, whatever the table looks like when it lands.
+
+    Attributes:
+        snapshot_id: chosen before the first attempt.
+        commit_uuid: part of the names of the files written.
+        selection: files by step.
+        summary: our snapshot properties.
+        properties: table properties set in the same commit.
+    """
+
+    snapshot_id: int
+    commit_uuid: str
+    selection: Selection
+    summary: Mapping[str, str]
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """One attempt.
+
+    Attributes:
+        snapshot: what is added.
+        updates: the change sent to the catalog.
+        requirements: what must still be true when it lands.
+        manifests: what the list holds, as the next commit would read it.
+    """
+
+    snapshot: Snapshot
+    updates: tuple[TableUpdate, ...]
+    requirements: tuple[TableRequirement, ...]
+    manifests: tuple[ManifestFile, ...]
+
+
+def stage(
+    table: Table,
+    state: TableState,
+    keys: FloorKeys,
+    content: Content,
+    *,
+    added: Added,
+    existing: Sequence[ManifestFile],
+    written: list[str],
+    attempt: int,
+    now_ms: int,
+) -> Staged:
+    """Merge manifests where due, write the list, and put the change together.
+
+    Args:
+        table: as it was loaded.
+        state: what it says about this connector.
+        keys: branch and tag.
+        content: what is added.
+        added: its manifests.
+        existing: manifests of the head.
+        written: gets the paths of merged manifests and list, also where writing fails.
+        attempt: number of the attempt, for file names.
+        now_ms: wall clock.
+
+    Raises:
+        RetriableError: ``clock_off``.
+    """
+    metadata = table.metadata
+    timestamp_ms = _timestamp_ms(table, now_ms)
+    steps = len(content.selection.steps) if content.selection.is_row_level else 1
+    sequence_number = last_sequence_number(table) + steps
+    prefix = f"{content.commit_uuid}-{attempt}-m"
+    manifests = manifest_set(table, content.snapshot_id, prefix, written)
+    listed: list[ManifestFile] = []
+    for kind, new in ((ManifestContent.DATA, added.data), (ManifestContent.DELETES, added.deletes)):
+        live = [m for m in existing if m.content == kind and _is_live(m)]
+        listed += manifests.merge(kind, new, live)
+    # The writer fills numbers in where they are missing, and shares values with what it is given:
+    # manifests of the new files must stay without one, for another attempt may need another number.
+    numbered = tuple(with_sequence_number(m, sequence_number) for m in listed)
+    path = location_provider(table.location(), metadata.properties).new_metadata_location(
+        f"snap-{content.snapshot_id}-{attempt}-{content.commit_uuid}.avro"
+    )
+    written.append(path)
+    parent_id = None if state.head is None else state.head.snapshot_id
+    with write_manifest_list(
+        format_version=2,
+        output_file=table.io.new_output(path),
+        snapshot_id=content.snapshot_id,
+        parent_snapshot_id=parent_id,
+        sequence_number=sequence_number,
+        avro_compression=avro_codec(metadata.properties),
+    ) as writer:
+        writer.add_manifests(list(numbered))
+    failpoints.hit("C9")
+    snapshot = Snapshot.model_validate(
+        {
+            "snapshot-id": content.snapshot_id,
+            "parent-snapshot-id": parent_id,
+            "manifest-list": path,
+            "sequence-number": sequence_number,
+            "timestamp-ms": timestamp_ms,
+            "summary": _summary(content, added, state.head),
+            "schema-id": metadata.current_schema_id,
+        }
+    )
+    updates: list[TableUpdate] = [
+        AddSnapshotUpdate(snapshot=snapshot),
+        _ref(table, keys.branch, SnapshotRefType.BRANCH, content.snapshot_id),
+    ]
+    tag = metadata.refs.get(keys.tag)
+    if tag is None or tag.snapshot_ref_type == SnapshotRefType.TAG:
+        updates.append(_ref(table, keys.tag, SnapshotRefType.TAG, content.snapshot_id))
+    if content.properties:
+        updates.append(SetPropertiesUpdate(updates=dict(content.properties)))
+    expected = None if state.is_branch_missing else parent_id
+    return Staged(
+        snapshot,
+        tuple(updates),
+        (
+            AssertTableUUID(uuid=metadata.table_uuid),
+            AssertRefSnapshotId.model_validate({"ref": keys.branch, "snapshot-id": expected}),
+        ),
+        numbered,
+    )
+
+
+def instant_text(microseconds: int) -> str:
+    """``2026-01-02T03:04:05.678Z``, rounded down; years before 1 and after 9999 are cut off."""
+    bounded = min(max(microseconds, _VALID_THROUGH_US_MIN), _VALID_THROUGH_US_MAX)
+    moment = _EPOCH + timedelta(microseconds=bounded)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z".rjust(24, "0")
+
+
+def instant_us(text: str | None) -> int | None:
+    """The inverse, for any ISO instant; None when it is none."""
+    try:
+        moment = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def _timestamp_ms(table: Table, now_ms: int) -> int:
+    log = table.metadata.snapshot_log
+    last_ms = max(table.metadata.last_updated_ms, log[-1].timestamp_ms if log else 0)
+    if last_ms > now_ms + CLOCK_SKEW_MS_MAX:
+        raise RetriableError(
+            f"the table was changed {last_ms - now_ms} ms in the future of this machine's clock",
+            code="clock_off",
+        )
+    return max(now_ms, last_ms)
+
+
+def _summary(content: Content, added: Added, parent: Snapshot | None) -> Summary:
+    if not content.selection.is_row_level:
+        operation = Operation.APPEND
+    elif added.data:
+        operation = Operation.OVERWRITE
+    else:
+        operation = Operation.DELETE
+    summary = Summary(
+        operation=operation,
+        **added.metrics.to_dict(),
+        **{"changed-partition-count": str(added.partitions)},
+        **content.summary,
+    )
+    before: Mapping[str, str] | None = None
+    if parent is not None:
+        known = {} if parent.summary is None else parent.summary.additional_properties
+        # A total that is no number is left out from here on, as Java does.
+        before = {"": ""} | {
+            k: v for k, v in known.items() if k.startswith(_TOTALS_PREFIX) and _TOTAL.fullmatch(v)
+        }
+    return update_snapshot_summaries(summary, before)
+
+
+def _ref(table: Table, name: str, kind: SnapshotRefType, snapshot_id: int) -> SetSnapshotRefUpdate:
+    """Move a reference and keep the retention its owner gave it."""
+    kept = table.metadata.refs.get(name)
+    return SetSnapshotRefUpdate.model_validate(
+        {
+            "ref-name": name,
+            "type": kind,
+            "snapshot-id": snapshot_id,
+            "min-snapshots-to-keep": kept.min_snapshots_to_keep if kept else None,
+            "max-snapshot-age-ms": kept.max_snapshot_age_ms if kept else None,
+            "max-ref-age-ms": kept.max_ref_age_ms if kept else None,
+        }
+    )
+
+
+def _is_live(manifest: ManifestFile) -> bool:
+    return manifest.has_added_files() or manifest.has_existing_files()

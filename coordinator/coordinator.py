@@ -1,0 +1,495 @@
+"""Runs one connector's kernel: effects become I/O, answers become inputs.
+
+Rules of this file:
+- One thread owns the kernel, the inbox and the producer. Table commits run in a pool; their
+  outcomes come back through a queue.
+- After any error the producer, the inbox and the kernel are thrown away together. A retriable
+  error starts over from what Kafka and the tables say, with back-off; anything else is final.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import structlog
+
+from connect import failpoints
+from connect.config.connector import ConnectorConfig
+from connect.errors import DataLost, RetriableError
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_clients import LogReader, TransactionalProducer
+from connect.gateways.kafka.kafka_properties import overridden
+from connect.model.layout import Layout, TopicPartition
+from connect.model.records import KafkaRecord
+from connect.protocol.fencing import coordinator_transactional_id
+from connect.protocol.java_sink_members import wait_until_left
+from connect.protocol.lso_monitor import Stalls
+from connect.protocol.offset_loss import LostOffsets
+from control_schemas.events import DataWritten
+from coordinator.commit.commit_attempt import WaitingClock
+from coordinator.commit.committer import Committer
+from coordinator.commit.multi_table_commit import FanOut
+from coordinator.control_log_check import GROWN, STOPS, ControlLog
+from coordinator.inbox import Inbox, start_offsets
+from coordinator.kernel.commit_round import KernelSettings
+from coordinator.kernel.effects import (
+    CommitOutcome,
+    CommitTables,
+    CompletionSent,
+    Decided,
+    Effect,
+    EnvelopeRead,
+    Finish,
+    Input,
+    LayoutChanged,
+    LogEndSeen,
+    LogFound,
+    OutcomeKnown,
+    RoundEnded,
+    SendCompletion,
+    SendStartCommit,
+    Stop,
+    TableDecision,
+    TableFailed,
+    Tick,
+)
+from coordinator.kernel.kernel import Kernel, Phase
+from coordinator.outbox import Outbox
+from coordinator.uncommitted_report import answer_to, failed_tables
+
+POLL_IDLE_MS = 100
+POLL_BUSY_MS = 5
+READ_END_MS = 2_000
+FINISH_MS = 8_000  # below the wait of a successor, and of the herder, for this one
+LOOK_MS = 60_000
+STALL_LOOK_MS_MAX = 15_000
+RESTART_MIN_MS = 200
+RESTART_MAX_MS = 30_000
+STALLED_INTERVALS = 3
+STALLED_MARGIN_MS = 120_000  # longer than all requests of one attempt or one table's commit
+FAILING_MS_MAX = 30_000  # after so long without a round the connector shows why
+
+log = structlog.get_logger("coordinator")
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What a coordinator needs of the process around it.
+
+    Attributes:
+        kafka: Java-named client properties of the node for this connector.
+        node_group_id: ``group.id`` of the node cluster, first part of the transactional id.
+        clock: time and identities.
+        on_round: told of each finished round.
+        on_event: told of ``malformed``, ``restart`` with their coordinates, of ``kept`` with the
+            records and bytes that are announced and in no table yet, of ``failed_tables``, of
+            ``decided`` with what became of the operator's word, of ``opened`` when it begins to
+            work, of ``failing`` with the error it has been trying to get over, and of ``retention``
+            with the time after which the control topic forgets an announcement.
+        look_ms: how often the control topic is checked.
+    """
+
+    kafka: Mapping[str, str]
+    node_group_id: str
+    clock: WaitingClock
+    on_round: Callable[[RoundEnded], None]
+    on_event: Callable[[str, Mapping[str, Any]], None]
+    look_ms: int = LOOK_MS
+
+
+class ConnectorCoordinator:
+    """One connector's coordinator; ``run`` blocks until ``stop`` or a final error."""
+
+    def __init__(self, config: ConnectorConfig, layout: Layout, wiring: Wiring) -> None:
+        self._config = config
+        self._wiring = wiring
+        self._layout = layout
+        self._given: queue.SimpleQueue[Input] = queue.SimpleQueue()
+        self._stopping = threading.Event()
+        self._failing_since_ms: int | None = None
+        self._progress_at_ms = wiring.clock.monotonic_ms()
+
+    @property
+    def transactional_id(self) -> str:
+        """``<group.id>-<connector>-coordinator``, with the connector's prefix if it has one."""
+        config = self._config
+        return coordinator_transactional_id(
+            self._wiring.node_group_id, config.name, config.coordinator_transactional_prefix
+        )
+
+    def set_layout(self, layout: Layout) -> None:
+        """The layout that is ready now; may be called from any thread."""
+        self._layout = layout
+        self._given.put(LayoutChanged(layout))
+
+    def decide(self, decision: TableDecision) -> None:
+        """The operator's word on a failed table; may be called from any thread."""
+        self._given.put(decision)
+
+    @property
+    def is_stopping(self) -> bool:
+        """True once ``stop`` was called."""
+        return self._stopping.is_set()
+
+    def pause(self, duration_ms: int) -> None:
+        """Wait, but not once ``stop`` was called."""
+        self._stopping.wait(duration_ms / 1000)
+
+    def stop(self) -> None:
+        """End after what is being done now; may be called from any thread."""
+        self._stopping.set()
+
+    def round_ended(self) -> None:
+        """It works: what failed before is over."""
+        self._failing_since_ms = None
+        self.progressed()
+
+    def progressed(self) -> None:
+        """An attempt began, a table's commit or a round ended, or there is nothing to do."""
+        self._progress_at_ms = self._wiring.clock.monotonic_ms()
+
+    def idle_ms(self) -> int:
+        """Milliseconds since it last made progress; may be called from any thread."""
+        return self._wiring.clock.monotonic_ms() - self._progress_at_ms
+
+    @property
+    def idle_ms_max(self) -> int:
+        """After so long without progress it is stalled: a round ends in every interval."""
+        rounds_ms = STALLED_INTERVALS * self._config.commit_interval_ms
+        return rounds_ms + self._config.commit_timeout_ms + STALLED_MARGIN_MS
+
+    def _tell_if_it_goes_on(self, error: RetriableError) -> None:
+        now_ms = self._wiring.clock.monotonic_ms()
+        if self._failing_since_ms is None:
+            self._failing_since_ms = now_ms
+        if now_ms - self._failing_since_ms >= FAILING_MS_MAX:
+            self._wiring.on_event("failing", {"error": error})
+
+    def run(self) -> None:
+        """Coordinate until stopped.
+
+        Raises:
+            Fenced: another coordinator of this connector runs.
+            DataLost: control events that may hold announcements are gone.
+            ConfigError: the configuration cannot work.
+            InvariantViolation: a bug, or a second writer under our name.
+        """
+        delay_ms = RESTART_MIN_MS
+        while not self._stopping.is_set():
+            started_ms = self._wiring.clock.monotonic_ms()
+            self.progressed()
+            if self._failing_since_ms is None:
+                self._failing_since_ms = started_ms
+            try:
+                with _Session(self._config, self._layout, self._wiring, self) as session:
+                    session.run(self._given, self._stopping)
+            except RetriableError as e:
+                if self._wiring.clock.monotonic_ms() - started_ms > RESTART_MAX_MS:
+                    delay_ms = RESTART_MIN_MS
+                log.warning("coordinator starts over", error=str(e), code=e.code, delay_ms=delay_ms)
+                self._wiring.on_event("restart", {"code": e.code})
+                self._tell_if_it_goes_on(e)
+                self.pause(delay_ms)
+                delay_ms = min(delay_ms * 2, RESTART_MAX_MS)
+
+
+class _Session:
+    """From taking over the transactional id to the first error or the stop."""
+
+    def __init__(
+        self,
+        config: ConnectorConfig,
+        layout: Layout,
+        wiring: Wiring,
+        owner: ConnectorCoordinator,
+    ) -> None:
+        self._config = config
+        self._wiring = wiring
+        failpoints.hit("C1")
+        self._producer = TransactionalProducer(
+            overridden(wiring.kafka, {**config.producer_overrides, **config.kafka_overrides}),
+            owner.transactional_id,
+        )
+        self._layout = layout
+        self._owner = owner
+        self._inbox: Inbox | None = None
+        self._catalog: CatalogGateway | None = None
+        self._admin: KafkaAdmin | None = None
+        self._control: ControlLog | None = None
+        self._look_at_ms = wiring.clock.monotonic_ms() + wiring.look_ms
+        self._stalls = Stalls(config.lso_stalled_ms, config.name)
+        self._stall_look_ms = min(STALL_LOOK_MS_MAX, max(1, config.lso_stalled_ms // 4))
+        self._stall_look_at_ms = 0
+        self._failed_tables: list[dict[str, Any]] | None = None
+        self._is_full = False
+        self._is_news = False  # about failed tables: a round ended, or the operator decided
+        self._fan_out: FanOut | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        failpoints.hit("C16")
+        if self._fan_out is not None:
+            self._fan_out.close()
+        if self._inbox is not None:
+            self._inbox.close()
+        if self._catalog is not None:
+            self._catalog.close()
+        if self._admin is not None:
+            self._admin.close()
+        self._producer.close()
+
+    def _open(self) -> tuple[Kernel, Inbox, Outbox, FanOut]:
+        config, wiring = self._config, self._wiring
+        self._producer.init()
+        failpoints.hit("C2")
+        admin = self._admin = KafkaAdmin(wiring.kafka)
+        wait_until_left(admin, [config.control_group_id], self._owner, wiring.clock)
+        control = ControlLog.of(admin, config.control_topic, self._layout)
+        topic_id = control.check()
+        positions, has_history = start_offsets(admin, config.control_topic, config.control_group_id)
+        if not has_history:
+            LostOffsets(config, wiring.kafka, admin, wiring.clock).refuse_connector()
+            first_read = {tp.partition: offset for tp, offset in positions.items()}
+            control = replace(control, first_read=first_read)
+        self._control = control
+        # not the last stable offset: old announcements may lie above an open transaction
+        ends = {tp.partition: end for tp, end in admin.high_watermarks(list(positions)).items()}
+        inbox = self._inbox = Inbox(
+            LogReader(wiring.kafka), positions, config.connect_group_id, self._on_malformed
+        )
+        kernel = Kernel(
+            KernelSettings(
+                task_id=f"{config.name}-0",
+                commit_interval_ms=config.commit_interval_ms,
+                commit_timeout_ms=config.commit_timeout_ms,
+                kept_bytes_max=config.commit_kept_bytes_max,
+                ranges_from=dict(self._layout.ranges_from),
+                future_max_ms=config.vtts_future_max_ms,
+            )
+        )
+        kernel.receive(LogFound(ends), wiring.clock.monotonic_ms())
+        outbox = Outbox(
+            self._producer,
+            wiring.clock,
+            topic=config.control_topic,
+            group_id=config.connect_group_id,
+            control_group_id=config.control_group_id,
+        )
+        catalog = self._catalog = open_catalog(
+            config.catalog_name, config.catalog_properties, config.locations
+        )
+        committer = Committer(
+            catalog,
+            config,
+            wiring.clock,
+            control_topic_id=topic_id,
+            control=control,
+            has_history=has_history,
+        )
+        fan_out = self._fan_out = FanOut(
+            committer,
+            catalog,
+            threads=max(1, config.commit_threads),
+            is_atomic=config.multi_table_commit,
+            name=config.name,
+        )
+        return kernel, inbox, outbox, fan_out
+
+    def run(self, given: queue.SimpleQueue[Input], stopping: threading.Event) -> None:
+        """The loop: read, decide, act."""
+        kernel, inbox, outbox, fan_out = self._open()
+        if stopping.is_set():
+            return
+        self._wiring.on_event("opened", {})
+        clock = self._wiring.clock
+        self._receive(kernel, LayoutChanged(self._layout), outbox, fan_out)
+        while not stopping.is_set():
+            self._look_at_control_topic(inbox, kernel)
+            self._look_for_stalls(inbox, kernel)
+            has_news = self._read(kernel, inbox, outbox, fan_out)
+            while not given.empty():
+                self._receive(kernel, given.get(), outbox, fan_out)
+            tick = Tick(clock.new_uuid(), clock.now_ms() * 1000)
+            self._receive(kernel, tick, outbox, fan_out)
+            if not kernel.has_work():  # no round is due, so none is missing
+                self._owner.progressed()
+            if has_news:
+                kept = {"records": kernel.records_kept, "bytes": kernel.bytes_kept}
+                self._wiring.on_event("kept", kept)
+                self._note_full(kernel)
+            if self._is_news:
+                self._is_news = False
+                self._tell_failed(failed_tables(kernel.failed_tables, kernel.kept))
+
+        try:
+            self._finish(kernel, inbox, outbox, fan_out)
+        except RetriableError as e:
+            log.warning("ended without a last commit", error=str(e), code=e.code)
+        kept = {"records": kernel.records_kept, "bytes": kernel.bytes_kept}
+        self._wiring.on_event("kept", kept)
+
+    def _read(self, kernel: Kernel, inbox: Inbox, outbox: Outbox, fan_out: FanOut) -> bool:
+        """Take what the control topic and the commits have; whether that can change what waits."""
+        busy = kernel.phase is Phase.COMMITTING
+        heard = inbox.poll(POLL_BUSY_MS if busy else POLL_IDLE_MS)
+        for read in heard:
+            self._receive(kernel, read, outbox, fan_out)
+            if _is_written(read):
+                failpoints.hit("C5")
+        for outcome in fan_out.outcomes():
+            _note(outcome)
+            self._owner.progressed()
+            self._receive(kernel, OutcomeKnown(outcome), outbox, fan_out)
+        return busy or len(heard) > 1  # more was heard than how far the log was read
+
+    def _finish(self, kernel: Kernel, inbox: Inbox, outbox: Outbox, fan_out: FanOut) -> None:
+        """Commit what the tasks announced at their end, and leave the group behind its own events.
+
+        Bounded: what is in no table then stays announced, and the next coordinator commits it.
+        """
+        deadline_ms = self._wiring.clock.monotonic_ms() + FINISH_MS
+        if self._read_to_end(kernel, inbox, outbox, fan_out, deadline_ms):
+            finish = Finish(self._wiring.clock.new_uuid())
+            self._receive(kernel, finish, outbox, fan_out)
+            if self._read_to_end(kernel, inbox, outbox, fan_out, deadline_ms):
+                # it begins when the transaction before it has its markers in the log
+                outbox.store_offsets(stored := kernel.resumes_at)
+                self._read_to_end(kernel, inbox, outbox, fan_out, deadline_ms)
+                if kernel.resumes_at != stored:
+                    outbox.store_offsets(kernel.resumes_at)
+
+    def _read_to_end(
+        self, kernel: Kernel, inbox: Inbox, outbox: Outbox, fan_out: FanOut, deadline_ms: int
+    ) -> bool:
+        """Read to the present end of the control topic; whether no commit is under way after it.
+
+        A transaction that a killed task left open hides the end: it is not waited for.
+        """
+        assert self._admin is not None
+        clock, topic = self._wiring.clock, self._config.control_topic
+        while kernel.phase is Phase.COMMITTING and clock.monotonic_ms() < deadline_ms:
+            self._read(kernel, inbox, outbox, fan_out)
+        partitions = [TopicPartition(topic, number) for number in inbox.partitions]
+        ends = self._admin.high_watermarks(partitions)
+        read_until_ms = min(deadline_ms, clock.monotonic_ms() + READ_END_MS)
+        while clock.monotonic_ms() < read_until_ms:
+            self._read(kernel, inbox, outbox, fan_out)
+            if all(inbox.positions[tp.partition] >= end for tp, end in ends.items()):
+                break
+        return kernel.phase is not Phase.COMMITTING
+
+    def _note_full(self, kernel: Kernel) -> None:
+        if kernel.is_full != self._is_full:
+            self._is_full = kernel.is_full
+            say = log.warning if self._is_full else log.info
+            say(
+                "announcements that wait for their tables reached iceberg.control.commit."
+                "kept-max-bytes: tasks are asked for no more until some are committed"
+                if self._is_full
+                else "tasks are asked for data again",
+                bytes=kernel.bytes_kept,
+                tables=[str(failure.table) for failure in kernel.failed_tables.values()],
+            )
+
+    def _look_at_control_topic(self, inbox: Inbox, kernel: Kernel) -> None:
+        now_ms = self._wiring.clock.monotonic_ms()
+        if now_ms < self._look_at_ms or self._control is None:
+            return
+        self._look_at_ms = now_ms + self._wiring.look_ms
+        try:
+            self._control.check()
+            self._control.check_partitions(inbox.partitions)
+            kept = [envelope for waiting in kernel.kept.values() for envelope in waiting]
+            found = self._control.retention(kept, self._wiring.clock.now_ms())
+            self._wiring.on_event("retention", found)
+        except RetriableError as e:
+            if e.code == GROWN:
+                raise
+            # reading and writing will say so themselves
+            log.info("the control topic could not be looked at", error=str(e))
+
+    def _look_for_stalls(self, inbox: Inbox, kernel: Kernel) -> None:
+        """A transaction that hangs on the control topic holds back every announcement."""
+        now_ms = self._wiring.clock.monotonic_ms()
+        if now_ms < self._stall_look_at_ms or self._admin is None:
+            return
+        self._stall_look_at_ms = now_ms + self._stall_look_ms
+        topic = self._config.control_topic
+        partitions = [TopicPartition(topic, number) for number in inbox.partitions]
+        try:
+            whole = self._admin.high_watermarks(partitions)
+            stalled = self._stalls.look(self._admin.ends(partitions), whole, now_ms)
+        except RetriableError as e:
+            log.info("the control topic could not be looked at", error=str(e))
+        else:
+            ends = {tp.partition: end for tp, end in whole.items()}
+            kernel.receive(LogEndSeen(ends), now_ms)
+            self._wiring.on_event("stalled", {"partitions": stalled})
+
+    def _tell_failed(self, failed: list[dict[str, Any]]) -> None:
+        if failed != self._failed_tables:
+            self._failed_tables = failed
+            self._wiring.on_event("failed_tables", {"tables": failed})
+
+    def _receive(self, kernel: Kernel, given: Input, outbox: Outbox, fan_out: FanOut) -> None:
+        for effect in kernel.receive(given, self._wiring.clock.monotonic_ms()):
+            for answer in self._act(effect, outbox, fan_out):
+                self._receive(kernel, answer, outbox, fan_out)
+
+    def _act(self, effect: Effect, outbox: Outbox, fan_out: FanOut) -> list[Input]:
+        match effect:
+            case SendStartCommit():
+                outbox.start_commit(effect)
+            case CommitTables(commits):
+                failpoints.hit("C6")
+                fan_out.start(commits)
+            case SendCompletion():
+                outbox.completion(effect)
+                return [CompletionSent(effect.commit_id)]
+            case RoundEnded():
+                self._wiring.on_round(effect)
+                self._owner.round_ended()
+                self._is_news = True
+            case Decided(decision):
+                answer = {"request": decision.request, **answer_to(effect)}
+                self._wiring.on_event("decided", answer)
+                self._is_news = True
+            case Stop(commit_id, message, coordinates):
+                # a repeated StartCommit changes nothing, but only the id's holder can send it
+                outbox.start_commit(SendStartCommit(commit_id))
+                raise RetriableError(
+                    f"{message}; we still hold the transactional id, so it was a late commit of a "
+                    "predecessor: starting over from what is there now",
+                    code="floor_moved",
+                    **coordinates,
+                )
+        return []
+
+    def _on_malformed(self, record: KafkaRecord, reason: str) -> None:
+        where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+        log.warning("control event cannot be read; passed over", reason=reason, **where)
+        self._wiring.on_event("malformed", where)
+
+
+def _is_written(given: Input) -> bool:
+    return isinstance(given, EnvelopeRead) and isinstance(given.envelope.event.payload, DataWritten)
+
+
+def _note(outcome: CommitOutcome) -> None:
+    if isinstance(outcome, TableFailed):
+        if outcome.code in STOPS:  # nothing of this round may move the group's offsets
+            raise DataLost(outcome.message, code=outcome.code, table=str(outcome.table))
+        log.error(
+            "table not committed; its files wait",
+            table=str(outcome.table),
+            code=outcome.code,
+            error=outcome.message,
+        )
+    failpoints.hit("C13")

@@ -1,0 +1,257 @@
+"""Hosts the coordinators of many connectors: a thread each, started and stopped by commands.
+
+Rules of this file:
+- One connector's failure never touches another: every thread ends at its own boundary.
+- No command waits for a coordinator: a successor waits for its predecessor in its own thread.
+- Placeholders are resolved here, in the process that needs them, and go no further.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from connect.config.connector import ConnectorConfig
+from connect.config.node.node_config import NodeConfig
+from connect.errors import IcefloeError
+from connect.gateways.catalog.catalog import open_catalog
+from connect.gateways.kafka.kafka_clients import client_properties
+from connect.metrics import process_metrics
+from connect.model.layout import Layout
+from connect.processes.child_main import Child
+from connect.processes.hosted_units import HostedUnit, HostedUnits
+from connect.validation.parse import parse
+from connect.validation.providers import Providers, resolve
+from control_schemas.events import TableReference
+from coordinator.commit.commit_attempt import WaitingClock
+from coordinator.commit.floor_rebase import mend_floors
+from coordinator.commit.valid_through_reset import reset_claims
+from coordinator.coordinator import ConnectorCoordinator, Wiring
+from coordinator.kernel.effects import RoundEnded, TableCommitted, TableDecision, TableFailed
+
+PREDECESSOR_WAIT_MS = 60_000  # longer than taking over a transactional id may take
+
+log = structlog.get_logger("coordinator")
+
+
+class Host:
+    """Every coordinator of this process; commands come from one thread.
+
+    Args:
+        child: the pipe to the node.
+        node: the node's configuration.
+        providers: resolves placeholders.
+        clock: time and identities.
+    """
+
+    def __init__(
+        self, child: Child, node: NodeConfig, providers: Providers, clock: WaitingClock
+    ) -> None:
+        self._child = child
+        self._node = node
+        self._providers = providers
+        self._clock = clock
+        self.units = HostedUnits(child, clock, predecessor_wait_ms=PREDECESSOR_WAIT_MS)
+
+    def handle(self, command: Mapping[str, Any]) -> None:
+        """One command of the node."""
+        name = command["connector"]
+        match command["op"]:
+            case "start":
+                self.units.start(command, lambda unit: self._coordinator(unit, command))
+            case "layout":
+                self._set_layout(name, Layout.from_json(command["layout"]))
+            case "decide" if (running := self._running(name)) is not None:
+                *namespace, table = command["table"].split(".")
+                reference = TableReference("", tuple(namespace), table)
+                decision = TableDecision(reference, command["action"], command["request"])
+                running.decide(decision)
+            case "decide":
+                refused = {"request": command["request"], "state": "not_running"}
+                self._child.channel.send({"event": "answer", "connector": name, **refused})
+            case "rebase":
+                work = threading.Thread(target=self._rebase, args=(command,), daemon=True)
+                work.start()  # a catalog that hangs must not keep other commands waiting
+            case "reset_valid_through":
+                work = threading.Thread(target=self._reset, args=(command,), daemon=True)
+                work.start()
+            case "stop":
+                self.units.stop(command)
+            case _:
+                log.warning("command ignored", op=command["op"], connector=name)
+
+    def shutdown(self, grace_ms: int) -> None:
+        """Stop every coordinator; those still at work after the grace are left to the exit."""
+        self.units.shutdown(grace_ms)
+
+    def _coordinator(self, unit: HostedUnit, command: Mapping[str, Any]) -> ConnectorCoordinator:
+        name = unit.key[0]
+        parsed, kafka = self._resolved(command["config"])
+        wiring = Wiring(
+            kafka=kafka,
+            node_group_id=self._node.group_id,
+            clock=self._clock,
+            on_round=lambda ended: self._on_round(name, ended),
+            on_event=lambda kind, where: self._on_event(unit, kind, where),
+        )
+        layout = Layout.from_json(command["layout"])
+        unit.progress = coordinator = ConnectorCoordinator(parsed, layout, wiring)
+        return coordinator
+
+    def _running(self, name: str) -> ConnectorCoordinator | None:
+        unit = self.units.current(name)
+        work = unit.work if unit is not None else None
+        return work if isinstance(work, ConnectorCoordinator) else None
+
+    def _set_layout(self, name: str, layout: Layout) -> None:
+        unit, running = self.units.current(name), self._running(name)
+        if unit is not None and running is not None and unit.layout != layout.number:
+            unit.layout = layout.number
+            running.set_layout(layout)
+
+    def _rebase(self, command: Mapping[str, Any]) -> None:
+        name = command["connector"]
+        answer: dict[str, Any]
+        try:
+            config, _ = self._resolved(command["config"])
+            catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
+            try:
+                tables = sorted({*config.tables, *command["tables"]})
+                given = {int(p): offset for p, offset in command["offsets"].items()}
+                is_applied = command["apply"]
+                found = mend_floors(catalog, config, tables, given, is_applied=is_applied)
+                answer = {"tables": found}
+            finally:
+                catalog.close()
+        except IcefloeError as e:
+            answer = {"tables": [], "error": str(e)}
+        told = {"event": "answer", "connector": name, "request": command["request"], **answer}
+        self._child.channel.send(told)
+
+    def _reset(self, command: Mapping[str, Any]) -> None:
+        name = command["connector"]
+        answer: dict[str, Any] = {"tables": [], "error": None}
+        try:
+            config, _ = self._resolved(command["config"])
+            catalog = open_catalog(config.catalog_name, config.catalog_properties)
+            try:
+                answer["tables"] = reset_claims(
+                    catalog,
+                    config,
+                    command["tables"],
+                    command["reason"],
+                    self._clock,
+                    is_applied=command["apply"],
+                )
+            finally:
+                catalog.close()
+        except IcefloeError as e:
+            answer["error"] = str(e)
+        told = {"event": "answer", "connector": name, "request": command["request"], **answer}
+        self._child.channel.send(told)
+
+    def _resolved(self, config: Mapping[str, str]) -> tuple[ConnectorConfig, dict[str, str]]:
+        parsed = resolve(parse(config), self._providers, node=self._node.properties)
+        node = self._providers.resolve_all(self._node.properties)
+        return parsed, client_properties(node, parsed.kafka_overrides)
+
+    def _on_event(self, unit: HostedUnit, kind: str, where: Mapping[str, Any]) -> None:
+        connector = unit.key[0]
+        match kind:
+            case "malformed":
+                process_metrics.counter("control_events_malformed", connector=connector).inc()
+            case "restart":
+                process_metrics.counter(
+                    "coordinator_restarts", connector=connector, code=str(where["code"])
+                ).inc()
+            case "opened":
+                self.units.report(unit, "RUNNING")
+            case "failing":
+                self.units.report(unit, "FAILED", where["error"])
+            case "kept":
+                process_metrics.gauge("records_uncommitted", connector=connector).set(
+                    where["records"]
+                )
+                process_metrics.gauge("announcements_bytes", connector=connector).set(
+                    where["bytes"]
+                )
+            case "stalled":
+                process_metrics.gauge("control_lso_stalled", connector=connector).set(
+                    where["partitions"]
+                )
+            case "retention":
+                left_s, message = where["left_s"], where["message"]
+                gauge = process_metrics.gauge("control_retention_left_seconds", connector=connector)
+                gauge.set(-1 if left_s is None else left_s)
+                event = {"event": kind, "connector": connector, "message": message}
+                self._child.channel.send(event)
+            case "failed_tables":
+                tables = where["tables"]
+                process_metrics.gauge("tables_failed", connector=connector).set(len(tables))
+                self._child.channel.send({"event": kind, "connector": connector, "tables": tables})
+            case "decided":
+                _count_skipped(connector, where)
+                self._child.channel.send({"event": "answer", "connector": connector, **where})
+
+    def _on_round(self, connector: str, ended: RoundEnded) -> None:
+        duration_ms = ended.ended_ms - ended.started_ms
+        process_metrics.counter("rounds", connector=connector).inc()
+        if ended.is_partial:
+            process_metrics.counter("rounds_partial", connector=connector).inc()
+        for outcome in ended.outcomes:
+            _count(connector, outcome)
+        if ended.valid_through_us is not None:
+            process_metrics.gauge("valid_through_timestamp_seconds", connector=connector).set(
+                ended.valid_through_us / 1e6
+            )
+        process_metrics.gauge("round_duration_ms", connector=connector).set(duration_ms)
+        self._child.channel.send(
+            {
+                "event": "round",
+                "connector": connector,
+                "commit_id": str(ended.commit_id),
+                "partial": ended.is_partial,
+                "valid_through_us": ended.valid_through_us,
+                "duration_ms": duration_ms,
+                "records": sum(r.records_read for r in ended.ranges),
+                "topics": sorted({r.topic for r in ended.ranges if r.records_read}),
+                "tables": [_shown(outcome) for outcome in ended.outcomes],
+            }
+        )
+
+
+def _count(connector: str, outcome: TableCommitted | TableFailed) -> None:
+    where = {"connector": connector, "table": str(outcome.table)}
+    code = "committed" if isinstance(outcome, TableCommitted) else outcome.code
+    process_metrics.counter("table_commits", outcome=code, **where).inc()
+    if isinstance(outcome, TableCommitted) and outcome.snapshot_id is not None:
+        process_metrics.counter("records_committed", **where).inc(outcome.records)
+        process_metrics.counter("files_committed", **where).inc(outcome.files)
+        process_metrics.gauge("commit_duration_ms", **where).set(outcome.duration_ms)
+
+
+def _count_skipped(connector: str, answer: Mapping[str, Any]) -> None:
+    given_up = {"connector": connector, "table": answer["table"]}
+    for name, what in (
+        ("announcements_skipped", "announcements"),
+        ("files_skipped", "files"),
+        ("records_skipped", "records"),
+    ):
+        if answer["skipped"][what]:
+            process_metrics.counter(name, **given_up).inc(answer["skipped"][what])
+
+
+def _shown(outcome: TableCommitted | TableFailed) -> dict[str, Any]:
+    table = str(outcome.table)
+    if isinstance(outcome, TableFailed):
+        return {"table": table, "code": outcome.code, "message": outcome.message}
+    return {
+        "table": table,
+        "snapshot_id": outcome.snapshot_id,
+        "files": outcome.files,
+        "records": outcome.records,
+        "duration_ms": outcome.duration_ms,
+    }

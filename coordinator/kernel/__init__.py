@@ -1,0 +1,1 @@
+"""The commit protocol of one connector: pure, without client, clock or randomness."""

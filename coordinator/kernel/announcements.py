@@ -1,0 +1,212 @@
+"""What is announced and in no table yet, and up to where a round may commit it.
+
+Rules of this file:
+- An answer is what one task announced in one transaction: its DataWritten events and then its
+  DataComplete, in one control partition. A round commits an answer whole or not at all: the
+  deletes of a step must not meet the rows of the same step under an older sequence number.
+- Answers of several tasks interleave. A round is closed at a control offset that crosses no answer,
+  because control offsets of tables and group say of everything below them that it is committed.
+- An answer is open until its DataComplete is read. A later answer of the same task, or an answer of
+  a newer layout, proves that it ended: the fence of a transactional id lets no two of its
+  transactions overlap. The end of the log, seen after the answer's events, proves the same.
+- Events without a task number (the Java sink's, older workers') are answers of one event each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from control_schemas.events import DataComplete, DataWritten
+from coordinator.kernel.effects import Envelope
+
+WAITING_ROUNDS_MAX = 100  # a task stops reading long before
+
+Identifier = tuple[str, ...]
+_Producer = tuple[int, int, int]  # control partition, layout, task
+
+
+@dataclass(slots=True, eq=False)
+class Answer:
+    """One answer of a task, as far as it is read.
+
+    Attributes:
+        commit_id: what it answers.
+        layout: of the task.
+        task: its number.
+        partition: control partition.
+        first_offset: control offset of its first DataWritten event.
+        last_offset: control offset of the newest one.
+        over_at: control offset below which all of it lies; None until that is known.
+        has_landed: a table holds some of it.
+    """
+
+    commit_id: UUID
+    layout: int
+    task: int
+    partition: int
+    first_offset: int
+    last_offset: int
+    over_at: int | None = None
+    has_landed: bool = False
+
+
+class Announcements:
+    """Announcements of one connector that wait for their tables.
+
+    Attributes:
+        records: in their data files.
+        size_bytes: of their events as they are in the control topic.
+    """
+
+    def __init__(self) -> None:
+        self.records = self.size_bytes = 0
+        self._by_table: dict[Identifier, list[Envelope]] = {}
+        self._open: dict[_Producer, Answer] = {}
+        self._answers: dict[tuple[int, int], Answer] = {}  # by place of each kept event
+        self._newest_layout = 0
+
+    @property
+    def by_table(self) -> Mapping[Identifier, Sequence[Envelope]]:
+        """Everything kept, in control order per partition."""
+        return self._by_table
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an answer is read in part."""
+        return bool(self._open)
+
+    # ------------------------------------------------------------------ reading
+
+    def add(self, envelope: Envelope, identifier: Identifier) -> None:
+        """Keep a DataWritten event."""
+        self._by_table.setdefault(identifier, []).append(envelope)
+        self._count(envelope, 1)
+        payload, headers = envelope.event.payload, envelope.headers
+        if headers.layout is None or headers.task is None:
+            return
+        assert isinstance(payload, DataWritten)
+        producer = (envelope.partition, headers.layout, headers.task)
+        self._see_layout(headers.layout, envelope.partition)
+        answer = self._open.get(producer)
+        if answer is None or answer.commit_id != payload.commit_id:
+            answer = self._open[producer] = Answer(
+                payload.commit_id,
+                headers.layout,
+                headers.task,
+                envelope.partition,
+                envelope.offset,
+                envelope.offset,
+            )
+        answer.last_offset, answer.over_at = envelope.offset, None
+        self._answers[envelope.partition, envelope.offset] = answer
+
+    def complete(self, envelope: Envelope) -> None:
+        """A DataComplete event: the answer that it ends is whole."""
+        assert isinstance(envelope.event.payload, DataComplete)
+        headers = envelope.headers
+        if headers.layout is not None and headers.task is not None:
+            self._see_layout(headers.layout, envelope.partition)
+            self._open.pop((envelope.partition, headers.layout, headers.task), None)
+
+    def see_ends(self, ends: Mapping[int, int]) -> None:
+        """How far the control log went, asked after everything that is kept was read."""
+        for answer in self._open.values():
+            if answer.over_at is None:
+                answer.over_at = ends.get(answer.partition)
+
+    def advance(self, positions: Mapping[int, int]) -> None:
+        """The log is read up to these control offsets: answers that end below are whole."""
+        for producer, answer in list(self._open.items()):
+            if answer.over_at is not None and positions.get(answer.partition, 0) >= answer.over_at:
+                del self._open[producer]
+
+    def _see_layout(self, layout: int, partition: int) -> None:
+        self._newest_layout = max(self._newest_layout, layout)
+        for producer in [p for p in self._open if p[0] == partition and p[1] < layout]:
+            del self._open[producer]
+
+    # ------------------------------------------------------------------ rounds
+
+    def close_at(self, positions: Mapping[int, int]) -> dict[int, int]:
+        """The highest control offsets, up to the positions, that cross no answer.
+
+        Args:
+            positions: control partition -> next control offset to be read.
+        """
+        out = dict(positions)
+        for answer in self._open.values():
+            out[answer.partition] = min(out[answer.partition], answer.first_offset)
+        if self._open:
+            found = sorted(set(self._answers.values()), key=lambda a: a.last_offset, reverse=True)
+            for answer in found:
+                if answer.first_offset < out[answer.partition] <= answer.last_offset:
+                    out[answer.partition] = answer.first_offset
+        return out
+
+    def below(self, closed_at: Mapping[int, int]) -> dict[Identifier, tuple[Envelope, ...]]:
+        """Per table what lies below these control offsets."""
+        out = {}
+        for identifier, envelopes in self._by_table.items():
+            found = tuple(e for e in envelopes if e.offset < closed_at.get(e.partition, 0))
+            if found:
+                out[identifier] = found
+        return out
+
+    def whole(self, identifier: Identifier) -> tuple[Envelope, ...]:
+        """What is kept for a table, of answers that are read whole."""
+        still_open = set(self._open.values())
+        return tuple(
+            e
+            for e in self._by_table.get(identifier, ())
+            if self._answers.get((e.partition, e.offset)) not in still_open
+        )
+
+    def waiting(self, failed: Collection[Identifier] = ()) -> dict[UUID, tuple[int, ...]]:
+        """Rounds with the tasks of the newest layout of whose answer no table holds anything.
+
+        Args:
+            failed: tables whose failures are their own. What is announced for them holds no task
+                back, or they would stop the connector's other tables.
+        """
+        answers = {
+            answer
+            for identifier, envelopes in self._by_table.items()
+            if identifier not in failed
+            for e in envelopes
+            if (answer := self._answers.get((e.partition, e.offset))) is not None
+        }
+        found: dict[UUID, set[int]] = {}
+        for answer in sorted(answers, key=lambda a: a.first_offset):
+            if not answer.has_landed and answer.layout == self._newest_layout:
+                found.setdefault(answer.commit_id, set()).add(answer.task)
+        return {i: tuple(sorted(found[i])) for i in list(found)[:WAITING_ROUNDS_MAX]}
+
+    def _count(self, envelope: Envelope, factor: int) -> None:
+        self.records += factor * envelope.records
+        self.size_bytes += factor * envelope.size_bytes
+
+    def forget(
+        self, identifier: Identifier, envelopes: Iterable[Envelope], *, has_landed: bool
+    ) -> None:
+        """These need not be kept.
+
+        Args:
+            identifier: of their table.
+            envelopes: what is kept no longer.
+            has_landed: the table holds them; False where an operator gave them up.
+        """
+        gone = {(e.partition, e.offset): e for e in envelopes}
+        for place, envelope in gone.items():
+            self._count(envelope, -1)
+            answer = self._answers.pop(place, None)
+            if answer is not None:
+                answer.has_landed |= has_landed
+        left = [
+            e for e in self._by_table.get(identifier, ()) if (e.partition, e.offset) not in gone
+        ]
+        if left:
+            self._by_table[identifier] = left
+        else:
+            self._by_table.pop(identifier, None)

@@ -1,0 +1,1 @@
+"""Values that travel between the driver and the executors."""

@@ -1,0 +1,1 @@
+"""Decoded columns into the columns of a table."""

@@ -1,0 +1,1 @@
+"""Bytes into columns: JSON, Avro, Protobuf."""

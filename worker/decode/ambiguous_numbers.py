@@ -1,0 +1,93 @@
+"""Which rows of a block of JSON documents Arrow's parser may have read otherwise than Java."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from worker.decode.byte_prefilters import may_hold, may_hold_digits, may_hold_exponent, raw_bytes
+from worker.decode.json_types import can_underflow, holds_number
+
+Mask = npt.NDArray[np.bool_]
+_TINY: Final = r"[0-9][eE]-[0-9]{2}|0{300}"
+# numbers, also within quotes, and escapes that may hide their marks
+_FAR: Final = r'[:\[,]\s*"?[+-]?[0-9.]+[eE]-[0-9]{2}|\\u00(?:[46]5|2[bBdDeE]|3[0-9])'
+
+
+def either(a: Mask | None, b: Mask | None) -> Mask | None:
+    """Rows of either mask; None has none."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a | b
+
+
+def matches(texts: pa.Array, pattern: str) -> Mask | None:
+    """Rows whose text matches; None when there are none."""
+    found: Mask = pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False)
+    return found if found.any() else None
+
+
+def far_decimals(texts: pa.Array, schema: pa.Schema) -> Mask | None:
+    """Rows whose exponents Arrow must not read as decimals: it looks for them beyond its tables.
+
+    Of ``1e-77`` it makes something, with ``1e-999999999`` the process dies.
+    """
+    if not any(map(_has_decimal, schema.types)):
+        return None
+    raw = raw_bytes(texts)
+    is_possible = may_hold_exponent(raw) or may_hold(raw, b"\\u00")
+    return matches(texts, _FAR) if is_possible else None
+
+
+def _has_decimal(kind: pa.DataType) -> bool:
+    inner = (kind.field(i).type for i in range(kind.num_fields))
+    return bool(pa.types.is_decimal(kind)) or any(map(_has_decimal, inner))
+
+
+def zero_doubt(table: pa.Table, texts: pa.Array) -> Mask | None:
+    """Rows with a zero where the text may have a number too small for a double."""
+    zeros: Mask | None = None
+    for column in table.columns:
+        zeros = either(zeros, _zeros(column))
+    if zeros is None:
+        return None
+    if not may_hold_exponent(raw := raw_bytes(texts)) and not may_hold_digits(raw):
+        return None
+    rows = np.flatnonzero(zeros)
+    tiny = matches(texts.take(pa.array(rows)), _TINY)
+    if tiny is None:
+        return None
+    mask = np.zeros(len(texts), np.bool_)
+    mask[rows[tiny]] = True
+    return mask
+
+
+def _zeros(column: Any) -> Mask | None:
+    kind = column.type
+    if can_underflow(kind):
+        zero = pa.scalar(Decimal(0) if pa.types.is_decimal(kind) else 0, kind)
+        mask = np.asarray(pc.equal(column, zero).fill_null(False))  # noqa: FBT003 - Arrow's
+        return mask if mask.any() else None
+    if pa.types.is_struct(kind):
+        found: Mask | None = None
+        for place in range(kind.num_fields):
+            found = either(found, _zeros(pc.struct_field(column, [place])))
+        return found
+    if pa.types.is_nested(kind) and holds_number(kind):
+        return np.ones(len(column), np.bool_)
+    return None
+
+
+def many_names(texts: pa.Array, bytes_min: int, names_max: int) -> Mask | None:
+    """Longer rows than that with more names, or what looks like a name."""
+    rows = np.flatnonzero(pc.greater(pc.binary_length(texts), bytes_min))
+    part = texts.take(pa.array(rows))
+    many = pc.greater(pc.count_substring_regex(part, r'"\s*:'), names_max)
+    mask = np.zeros(len(texts), np.bool_)
+    mask[rows[many.to_numpy(zero_copy_only=False)]] = True
+    return mask if mask.any() else None

@@ -1,0 +1,261 @@
+"""Blocks of JSON documents with maps into columns: an object of any keys as a column of maps.
+
+Rules of this file:
+- A map is parsed as a struct of the keys seen so far, and put together again row by row. A block
+  with other keys is parsed once more with these, too; a map of too many keys is left to the
+  reference, as are rows of which a text may hold a null in a map: in a struct nothing tells it from
+  a missing key.
+- To find keys, whatever a document holds is parsed: ``JsonDecoder``'s bounds of new names hold
+  although nobody asks for them.
+- Entries of a map lie in the order in which their keys were first seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from worker.batch.blocks import one_chunk
+from worker.convert.scalars import Doubt, join, some, valid_rows
+from worker.decode.byte_prefilters import may_hold, raw_bytes
+from worker.decode.json_decoder import INEXACT, Decoded, JsonDecoder, Piece
+from worker.decode.json_types import extra_rows
+
+Rows = npt.NDArray[np.int64]
+Path = tuple[str, ...]
+
+KEYS_MAX: Final = 64
+_ROUNDS: Final = 4
+_ITEM: Final = ""  # in a path: into a list
+_VALUE: Final = "{}"  # in a path: into a map
+
+
+def holds_map(kind: pa.DataType) -> bool:
+    """Whether a map is anywhere inside."""
+    if pa.types.is_map(kind):
+        return True
+    return any(holds_map(kind.field(i).type) for i in range(kind.num_fields))
+
+
+class _Watched(JsonDecoder):
+    """Tells what the pieces of the last block held, before anything of it is left out."""
+
+    schemas: list[pa.Schema]
+
+    def _together(self, pieces: list[Piece]) -> pa.Table:
+        self.schemas = [table.schema for _, table in pieces]
+        return super()._together(pieces)
+
+
+class MapDecoder:
+    """Decodes blocks of objects some of whose fields are maps; remembers the keys.
+
+    Args:
+        fields: as ``JsonDecoder``'s; maps at any depth, with text keys.
+        report_unexpected: look for fields that are not asked for.
+    """
+
+    def __init__(self, fields: Mapping[str, pa.DataType], *, report_unexpected: bool) -> None:
+        self._fields = fields
+        self._report = report_unexpected
+        self._keys: dict[Path, list[str]] = {}
+        self._hopeless: set[Path] = set()
+        self._learned()
+
+    def _learned(self) -> None:
+        """Parse with the keys known by now."""
+        asked = {name: self._parsed_as(kind, (name,)) for name, kind in self._fields.items()}
+        self._asked = pa.schema(list(asked.items()))
+        self._decoder = _Watched(asked, report_unexpected=True, keeps=True)
+        names = sorted({re.escape(key) for keys in self._keys.values() for key in keys})
+        self._null = rf'"(?:{"|".join(names)})"\s*:\s*null|\\' if names else r"\\"
+
+    def decode(self, values: pa.Array) -> Decoded:
+        """Decode a block; see ``JsonDecoder``."""
+        for _ in range(_ROUNDS):
+            decoded = self._decoder.decode(values)
+            if not self._has_grown(self._decoder.schemas):
+                break
+            self._learned()
+        else:  # other keys every time: no map, whatever it is
+            nothing = np.empty(0, np.int64)
+            empty = pa.schema(list(self._fields.items())).empty_table()
+            return Decoded(empty, nothing, np.arange(len(values)), nothing)
+        table = decoded.table
+        rows = np.arange(len(values)) if decoded.rows is None else decoded.rows
+        columns: list[pa.Array] = []
+        doubt = some(np.isin(rows, decoded.unexpected))
+        for name, kind in self._fields.items():
+            column, more = self._folded(one_chunk(table[name]), kind, (name,))
+            columns.append(column)
+            doubt = join(doubt, more)
+        texts = values if decoded.rows is None else values.take(pa.array(rows))
+        doubt = join(doubt, self._may_hold_null(texts))
+        unexpected = np.empty(0, np.int64)
+        if table.schema.names != self._asked.names or any(
+            _has_more(found.type, asked.type)
+            for found, asked in zip(table.schema, self._asked, strict=False)
+        ):
+            if self._report:
+                unexpected = rows[extra_rows(table, self._asked)]
+            else:
+                inexact = pc.match_substring_regex(texts, INEXACT.encode())
+                doubt = join(doubt, some(inexact.to_numpy(zero_copy_only=False)))
+        found = pa.Table.from_arrays(columns, names=list(self._fields))
+        if doubt is not None:
+            rows, found = rows[~doubt], found.filter(pa.array(~doubt)).combine_chunks()
+            unexpected = unexpected[np.isin(unexpected, rows)]
+        refused = np.ones(len(values), np.bool_)
+        refused[rows] = False
+        is_all = len(rows) == len(values)
+        return Decoded(found, None if is_all else rows, np.flatnonzero(refused), unexpected)
+
+    # -------------------------------------------------------------- keys
+
+    def _parsed_as(self, kind: pa.DataType, path: Path) -> pa.DataType:
+        if pa.types.is_map(kind):
+            if path in self._hopeless:
+                return pa.null()
+            inner = self._parsed_as(kind.item_type, (*path, _VALUE))
+            if pa.types.is_null(inner):
+                return inner
+            return pa.struct([(key, inner) for key in self._keys.get(path, ())])
+        if not holds_map(kind):
+            return kind
+        if pa.types.is_list(kind):
+            inner = self._parsed_as(kind.value_type, (*path, _ITEM))
+            return inner if pa.types.is_null(inner) else pa.list_(inner)
+        return pa.struct([(f.name, self._parsed_as(f.type, (*path, f.name))) for f in kind])
+
+    def _has_grown(self, schemas: list[pa.Schema]) -> bool:
+        """Take note of keys that were not asked for; whether there are any."""
+        grown = [
+            self._grow(schema.field(name).type, kind, (name,))
+            for schema in schemas
+            for name, kind in self._fields.items()
+        ]
+        return any(grown)
+
+    def _grow(self, found: pa.DataType, kind: pa.DataType, path: Path) -> bool:
+        if not holds_map(kind) or path in self._hopeless:
+            return False
+        if pa.types.is_list(kind):
+            is_list = pa.types.is_list(found)
+            return is_list and self._grow(found.value_type, kind.value_type, (*path, _ITEM))
+        if not pa.types.is_struct(found):
+            return False
+        types = {f.name: f.type for f in found}
+        if pa.types.is_struct(kind):
+            within = [f for f in kind if f.name in types]
+            grown = [self._grow(types[f.name], f.type, (*path, f.name)) for f in within]
+            return any(grown)
+        keys = self._keys.setdefault(path, [])
+        known = set(keys)
+        keys.extend(name for name in types if name not in known)
+        if len(keys) > KEYS_MAX:
+            self._hopeless.add(path)
+            del self._keys[path]
+            return True
+        inner = [self._grow(t, kind.item_type, (*path, _VALUE)) for t in types.values()]
+        return len(keys) > len(known) or any(inner)
+
+    def _may_hold_null(self, texts: pa.Array) -> Doubt | None:
+        """Rows that may hold a null in a map."""
+        if not may_hold(raw_bytes(texts), b"null"):
+            return None
+        found = pc.match_substring(texts, b"null").to_numpy(zero_copy_only=False)
+        rows = np.flatnonzero(found)
+        if not len(rows):
+            return None
+        part = texts.take(pa.array(rows))
+        nulls = pc.match_substring_regex(part, self._null.encode())
+        doubt = np.zeros(len(texts), np.bool_)
+        doubt[rows[nulls.to_numpy(zero_copy_only=False)]] = True
+        return some(doubt)
+
+    # -------------------------------------------------------------- from structs to maps
+
+    def _folded(
+        self, column: pa.Array, kind: pa.DataType, path: Path
+    ) -> tuple[pa.Array, Doubt | None]:
+        """A parsed column with its maps, and rows that are no such maps."""
+        if not holds_map(kind):
+            return column, None
+        if path in self._hopeless or not _is_parsed(column.type, kind):
+            return pa.nulls(len(column), kind), some(valid_rows(column))
+        if pa.types.is_map(kind):
+            return self._map(column, kind, path)
+        mask = pa.array(~valid_rows(column)) if column.null_count else None
+        if pa.types.is_list(kind):
+            offsets = column.offsets.to_numpy()
+            start, end = int(offsets[0]), int(offsets[-1])
+            items = column.values.slice(start, end - start)
+            values, doubt = self._folded(items, kind.value_type, (*path, _ITEM))
+            moved = pa.array((offsets - start).astype(np.int32))
+            rows = None if doubt is None else _of_lists(doubt, offsets - start)
+            return pa.ListArray.from_arrays(moved, values, mask=mask), rows
+        children: list[pa.Array] = []
+        doubt = None
+        for field in kind:
+            child = pc.struct_field(column, [column.type.get_field_index(field.name)])
+            values, more = self._folded(child, field.type, (*path, field.name))
+            children.append(values)
+            doubt = join(doubt, more)
+        names = [field.name for field in kind]
+        return pa.StructArray.from_arrays(children, names=names, mask=mask), doubt
+
+    def _map(
+        self, column: pa.Array, kind: pa.DataType, path: Path
+    ) -> tuple[pa.Array, Doubt | None]:
+        keys = self._keys.get(path, [])
+        count = len(column)
+        doubt: Doubt | None = None
+        rows: list[Rows] = []
+        values: list[pa.Array] = []
+        for key in keys:
+            child = pc.struct_field(column, [column.type.get_field_index(key)])
+            inner, more = self._folded(child, kind.item_type, (*path, _VALUE))
+            doubt = join(doubt, more)
+            if inner.type != kind.item_type:  # learned from the data: the reference says what it is
+                doubt = join(doubt, some(valid_rows(child)))
+                inner = pa.nulls(count, kind.item_type)
+            places = np.flatnonzero(valid_rows(inner))
+            rows.append(places)
+            values.append(inner if len(places) == count else inner.take(pa.array(places)))
+        mask = pa.array(~valid_rows(column)) if column.null_count else None
+        of_rows = np.concatenate([*rows, np.empty(0, np.int64)]).astype(np.int64)
+        order = np.argsort(of_rows, kind="stable")
+        of_keys = np.repeat(np.arange(len(keys)), [len(places) for places in rows])[order]
+        bounds = np.cumsum(np.bincount(of_rows, minlength=count))
+        offsets = pa.array(np.concatenate(([0], bounds)).astype(np.int32))
+        items = pa.concat_arrays([*values, pa.array([], kind.item_type)]).take(pa.array(order))
+        names = pa.array(keys, pa.string()).take(pa.array(of_keys))
+        return pa.MapArray.from_arrays(offsets, names, items, type=kind, mask=mask), doubt
+
+
+def _is_parsed(found: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether a value was parsed as what a type with maps asks for."""
+    if pa.types.is_list(kind):
+        return bool(pa.types.is_list(found))
+    return bool(pa.types.is_struct(found))
+
+
+def _of_lists(doubt: Doubt, offsets: Any) -> Doubt | None:
+    before = np.concatenate(([0], np.cumsum(doubt)))
+    return some(before[offsets[1:]] > before[offsets[:-1]])
+
+
+def _has_more(found: pa.DataType, asked: pa.DataType) -> bool:
+    """Whether there are fields that nobody asked for."""
+    if pa.types.is_struct(found) and pa.types.is_struct(asked):
+        known = {f.name: f.type for f in asked}
+        return any(f.name not in known or _has_more(f.type, known[f.name]) for f in found)
+    if pa.types.is_list(found) and pa.types.is_list(asked):
+        return _has_more(found.value_type, asked.value_type)
+    return False

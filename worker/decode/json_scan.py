@@ -1,0 +1,273 @@
+"""Scanners of JSON values of one type each: they move all cursors over a value and gather it.
+
+Rules of this file:
+- A scanner takes less than JSON allows, and what it takes it reads as Arrow's parser does: rows
+  with anything else are refused, and another decoder has them.
+- Fields are looked for in one order, as a producer writes them; each may be missing or null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from worker.decode.column_builders import Fields, Gathered, Items, Optional
+from worker.decode.json_cursor import Bytes, Ints, JsonCursor, Mask, Pattern
+from worker.decode.json_scalars import (
+    PLAIN_QUOTE,
+    SCALARS,
+    Value,
+    inner_text,
+    outer_text,
+    passed,
+    text,
+)
+
+Path = tuple[str, ...]
+Scanner = Callable[[JsonCursor], Optional]
+Document = Callable[[JsonCursor], Fields]
+
+ITEM: Final = "[]"
+"""In a path: into a list."""
+ENTRY: Final = "{}"
+"""In a path: into a map."""
+
+_NULL: Final = Pattern(b"null")
+_QUOTE: Final = ord(PLAIN_QUOTE)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How documents are written.
+
+    Attributes:
+        keys: by path, the keys of an object in their order, those nobody asks for included.
+        comma: between two items or fields.
+        colon: between key and value.
+        quote: around texts, keys included.
+        embedded: fields of the document that are texts and hold documents, and how these are
+            written.
+    """
+
+    keys: Mapping[Path, Sequence[str]]
+    comma: bytes = b","
+    colon: bytes = b":"
+    quote: bytes = PLAIN_QUOTE
+    embedded: Mapping[str, Layout] = field(default_factory=dict)
+
+    @property
+    def text(self) -> Value:
+        """What scans a text."""
+        if self.quote != PLAIN_QUOTE:
+            return inner_text
+        return outer_text if self.embedded else text
+
+
+def document_scanner(fields: Mapping[str, pa.DataType], layout: Layout) -> tuple[Document, int]:
+    """What scans documents with these fields, and how many bytes it compares at once.
+
+    A field that holds embedded documents has their type, a struct.
+    """
+    kind = pa.struct(list(fields.items()))
+    layouts = (layout, *layout.embedded.values())
+    known = [name for one in layouts for keys in one.keys.values() for name in keys]
+    longest = max(len(name.encode()) for name in (*_names(kind), *known))
+    around = max(len(one.comma + one.colon + one.quote * 2) for one in layouts) + 1
+    read = _fields_scanner(kind, (), layout)
+    return lambda cursor: read(cursor, cursor.byte()), longest + around
+
+
+def can_scan(kind: pa.DataType) -> bool:
+    """Whether there is a scanner for a type."""
+    types = pa.types
+    if types.is_struct(kind):
+        fields = list(kind)
+        return bool(fields) and all(is_plain(f.name) and can_scan(f.type) for f in fields)
+    if types.is_list(kind):
+        return can_scan(kind.value_type)
+    if types.is_map(kind):
+        return types.is_string(kind.key_type) and can_scan(kind.item_type)
+    return types.is_string(kind) or str(kind) in SCALARS
+
+
+def is_plain(name: str) -> bool:
+    """Whether a key stands in a text as it is."""
+    return '"' not in name and "\\" not in name and min(name, default=" ") >= " "
+
+
+def _names(kind: pa.DataType) -> list[str]:
+    inner = [kind.field(i) for i in range(kind.num_fields)]
+    return [field.name for field in inner] + [n for f in inner for n in _names(f.type)]
+
+
+def _value(kind: pa.DataType, path: Path, layout: Layout) -> Value:
+    if pa.types.is_struct(kind):
+        return _fields_scanner(kind, path, layout)
+    if pa.types.is_list(kind):
+        read = partial(_nullable, _value(kind.value_type, (*path, ITEM), layout))
+        return partial(_list, read, layout.comma)
+    if pa.types.is_map(kind):
+        read = partial(_nullable, _value(kind.item_type, (*path, ENTRY), layout))
+        return partial(_map, read, layout)
+    return layout.text if pa.types.is_string(kind) else SCALARS[str(kind)]
+
+
+def _nullable(read: Value, cursor: JsonCursor) -> Optional:
+    first = cursor.byte()
+    is_null = first == ord("n")
+    if not is_null.any():
+        return Optional(np.ones(len(cursor), np.bool_), read(cursor, first))
+    cursor.seen.has_null = True
+    literal = is_null & cursor.starts_with(_NULL)
+    cursor.refuse(is_null & ~literal)
+    cursor.at = cursor.at + 4 * literal
+    rows = np.flatnonzero(~is_null)
+    part = cursor.part(rows)
+    found = read(part, first[rows])
+    cursor.join(part, rows)
+    return Optional(~is_null, found)
+
+
+# ------------------------------------------------------------------ objects and arrays
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A key as the first of an object and behind others, and what scans its value."""
+
+    name: str
+    first: Pattern
+    later: Pattern
+    read: Scanner
+    is_usual: bool
+
+
+def _fields_scanner(
+    kind: pa.DataType, path: Path, layout: Layout
+) -> Callable[[JsonCursor, Bytes], Fields]:
+    types = {field.name: field.type for field in kind}
+    names = list(layout.keys.get(path, ()))
+    steps = []
+    for name in (*names, *(n for n in types if n not in names)):
+        inner = types.get(name)
+        if inner is None:
+            read: Value = partial(passed, layout.text, layout.quote)
+        elif not path and name in layout.embedded:
+            read = partial(_embedded, _value(inner, (), layout.embedded[name]))
+        else:
+            read = _value(inner, (*path, name), layout)
+        key = layout.quote + name.encode() + layout.quote + layout.colon
+        first, later = Pattern(b"{" + key), Pattern(layout.comma + key)
+        steps.append(_Field(name, first, later, partial(_nullable, read), name in names))
+    return partial(_fields, steps, list(types))
+
+
+def _fields(
+    steps: Sequence[_Field], names: Sequence[str], cursor: JsonCursor, first: Bytes
+) -> Fields:
+    fresh: Mask = first == ord("{")
+    cursor.refuse(~fresh)
+    found: dict[str, Gathered] = {}
+    is_over: bool | None = None
+    for step in steps:
+        if not step.is_usual and is_over is None:
+            is_over = bool((cursor.byte() == ord("}")).all())
+        if is_over:
+            none = step.read(cursor.part(np.empty(0, np.int64))).values
+            found[step.name] = Optional(np.zeros(len(cursor), np.bool_), none)
+            continue
+        found[step.name], fresh = _field(step, cursor, fresh)
+    if fresh.any():
+        cursor.at = cursor.at + fresh
+    cursor.expect(ord("}"))
+    return Fields(len(cursor), tuple((name, found[name]) for name in names))
+
+
+def _field(step: _Field, cursor: JsonCursor, fresh: Mask) -> tuple[Gathered, Mask]:
+    """A field's values, and the rows that still have had none."""
+    size: Any = step.later.size
+    has_fresh = bool(fresh.any())
+    if not has_fresh:
+        present = cursor.starts_with(step.later)
+    elif fresh.all():
+        present, size = cursor.starts_with(step.first), step.first.size
+    else:
+        present = np.where(fresh, cursor.starts_with(step.first), cursor.starts_with(step.later))
+        size = np.where(fresh, step.first.size, step.later.size)
+    if present.any():
+        cursor.seen.names.add(step.name)
+    if present.all():
+        cursor.at = cursor.at + size
+        return step.read(cursor), np.zeros(len(cursor), np.bool_) if has_fresh else fresh
+    rows = np.flatnonzero(present)
+    part = cursor.part(rows)
+    part.at = part.at + (size if isinstance(size, int) else size[rows])
+    values = step.read(part)
+    cursor.join(part, rows)
+    given = np.zeros(len(cursor), np.bool_)
+    given[rows] = values.present
+    return Optional(given, values.values), fresh & ~present
+
+
+def _embedded(read: Value, cursor: JsonCursor, first: Bytes) -> Gathered:
+    """A document that is the whole of a text."""
+    cursor.expect(_QUOTE, first)
+    found = read(cursor, cursor.byte())
+    cursor.expect(_QUOTE)
+    return found
+
+
+def _list(read: Scanner, comma: bytes, cursor: JsonCursor, first: Bytes) -> Gathered:
+    def one(part: JsonCursor) -> tuple[Gathered, Gathered | None]:
+        return read(part), None
+
+    return _several(one, comma, b"[]", cursor, first)
+
+
+def _map(read: Scanner, layout: Layout, cursor: JsonCursor, first: Bytes) -> Gathered:
+    colon = Pattern(layout.colon)
+
+    def one(part: JsonCursor) -> tuple[Gathered, Gathered | None]:
+        key = layout.text(part, part.byte())
+        is_such = part.starts_with(colon)
+        part.refuse(~is_such)
+        part.at = part.at + colon.size * is_such
+        return read(part), key
+
+    return _several(one, layout.comma, b"{}", cursor, first)
+
+
+def _several(
+    one: Callable[[JsonCursor], tuple[Gathered, Gathered | None]],
+    comma: bytes,
+    brackets: bytes,
+    cursor: JsonCursor,
+    first: Bytes,
+) -> Gathered:
+    """Items between brackets, the first of every row, then the second."""
+    opening, closing = brackets
+    cursor.expect(opening, first)
+    behind = Pattern(comma)
+    is_empty = cursor.byte() == closing
+    cursor.at = cursor.at + is_empty
+    rows = np.flatnonzero(~is_empty & ~cursor.bad)
+    rounds: list[tuple[Ints, Gathered, Gathered | None]] = []
+    while len(rows):
+        part = cursor.part(rows)
+        if not cursor.round():
+            part.refuse(np.ones(len(rows), np.bool_))
+            cursor.join(part, rows)
+            break
+        rounds.append((rows, *one(part)))
+        more = part.starts_with(behind)
+        done = part.byte() == closing
+        part.refuse(~(more | done))
+        part.at = part.at + (behind.size * more + done)
+        cursor.join(part, rows)
+        rows = rows[more & ~part.bad]
+    return Items.ordered(len(cursor), rounds, one(cursor.part(np.empty(0, np.int64))))

@@ -1,0 +1,361 @@
+"""Blocks of Protobuf messages of one type into Arrow columns; the meaning is ``protobuf_data``'s.
+
+Rules of this file:
+- Fields are looked for in the order of their numbers, as serializers write them. A row with
+  another order, a field twice or one that the schema lacks is not at its end after the last field:
+  the reference takes it.
+- Absent fields are what the reference gives: null, or the field's default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from google.protobuf.descriptor import FieldDescriptor as Kind
+
+from connect.model.records import ConnectSchema
+from connect.records.converters.protobuf_data import ProtobufReader, real_oneof, union_name
+from worker.decode.binary_cursor import Cursor, Ints, Mask
+from worker.decode.column_builders import (
+    Fields,
+    Gathered,
+    Items,
+    Nothing,
+    Optional,
+    Plain,
+    Spans,
+    Symbols,
+)
+from worker.decode.protobuf_scalars import BYTES, SCALARS, SMALL, VARINT, small
+
+Scanner = Callable[[Cursor], Gathered]
+
+INSTANT: Final = pa.timestamp("us", "UTC")
+_SECONDS: Final = (-62_135_596_800, 253_402_300_799)
+
+
+def protobuf_scanner(reader: ProtobufReader) -> Scanner:
+    """What scans messages of a type."""
+    return _message(reader.descriptor, reader.schema, reader)
+
+
+def _message(descriptor: Any, schema: ConnectSchema, reader: ProtobufReader) -> Scanner:
+    options = reader.options
+    inner = dict(schema.fields)
+    steps: list[tuple[str, str | None, Scanner]] = []
+    for field in sorted(descriptor.fields, key=lambda f: f.number):
+        oneof = real_oneof(field)
+        union = None
+        told = inner
+        if oneof is not None and not options.flatten_unions:
+            union = union_name(oneof, options)
+            told = dict(inner[union].fields)
+        needs_presence = (
+            field.message_type is not None
+            or oneof is not None
+            or (options.null_when_absent and field.has_presence)
+        )
+        scan = _field(field, told[field.name], reader, is_null=needs_presence)
+        steps.append((field.name, union, scan))
+    return partial(_scan_message, steps, [name for name, _ in schema.fields], inner)
+
+
+def _scan_message(
+    steps: list[tuple[str, str | None, Scanner]],
+    names: list[str],
+    schemas: Mapping[str, ConnectSchema],
+    cursor: Cursor,
+) -> Gathered:
+    found: dict[str, Gathered] = {}
+    members: dict[str, dict[str, Gathered]] = {}
+    for name, union, scan in steps:
+        if union is None:
+            found[name] = scan(cursor)
+        else:
+            members.setdefault(union, {})[name] = scan(cursor)
+    unfinished = cursor.at != cursor.end
+    if unfinished.any():
+        cursor.refuse(unfinished)
+    for union, chosen in members.items():
+        ordered = [(n, chosen[n]) for n, _ in schemas[union].fields]
+        found[union] = _union(ordered, cursor)
+    return Fields(len(cursor), tuple((name, found[name]) for name in names))
+
+
+def _union(members: list[tuple[str, Gathered]], cursor: Cursor) -> Gathered:
+    set_count = np.zeros(len(cursor), np.int64)
+    for _, member in members:
+        if not isinstance(member, Optional):
+            cursor.refuse(np.ones(len(cursor), np.bool_))
+            return Nothing(len(cursor))
+        set_count += member.present
+    several = set_count > 1  # the last one counts, which the order of numbers does not tell
+    if several.any():
+        cursor.refuse(several)
+    present = set_count > 0
+    whole = Fields(len(cursor), tuple(members))
+    return Optional(present, whole.picked(np.flatnonzero(present)))
+
+
+# ------------------------------------------------------------------ fields
+
+
+def _field(field: Any, schema: ConnectSchema, reader: ProtobufReader, *, is_null: bool) -> Scanner:
+    if field.type == Kind.TYPE_GROUP:
+        return _only_absent
+    if schema.type == "map":
+        entry = _message_of_map(field, schema, reader)
+        return partial(_repeated, _tag(field.number, BYTES), entry, is_map=True)
+    if field.is_repeated:
+        assert schema.value_schema is not None
+        wire, read = _value(field, schema.value_schema, reader)
+        if wire is None:
+            return _only_empty
+        if field.is_packed:
+            return partial(_packed, _tag(field.number, BYTES), read)
+        return partial(_repeated, _tag(field.number, wire), read, is_map=False)
+    wire, read = _value(field, schema, reader)
+    if wire is None:
+        return _only_absent
+    default = None if is_null else _default(field, schema)
+    # where only the reference knows the default, a row without the field is its
+    must_be_set = field.is_required or (default is None and not is_null)
+    return partial(_single, _tag(field.number, wire), read, default, must_be_set=must_be_set)
+
+
+def _tag(number: int, wire: int) -> tuple[np.uint64, np.uint64, int]:
+    """Mask, value and size of a field's tag."""
+    tag, encoded = (number << 3) | wire, bytearray()
+    while tag >= 0x80:
+        encoded.append((tag & 0x7F) | 0x80)
+        tag >>= 7
+    encoded.append(tag)
+    mask = np.uint64((1 << (8 * len(encoded))) - 1)
+    return mask, np.uint64(int.from_bytes(encoded, "little")), len(encoded)
+
+
+def _has(tag: tuple[np.uint64, np.uint64, int], cursor: Cursor) -> Mask:
+    mask, value, size = tag
+    found: Mask = ((cursor.words[cursor.at] & mask) == value) & (cursor.at + size <= cursor.end)
+    return found & ~cursor.bad
+
+
+def _only_absent(cursor: Cursor) -> Gathered:
+    return Nothing(len(cursor))
+
+
+def _only_empty(cursor: Cursor) -> Gathered:
+    return Items(np.zeros(len(cursor), np.int64), Nothing(0))
+
+
+def _single(
+    tag: tuple[np.uint64, np.uint64, int],
+    read: Scanner,
+    default: Any,
+    cursor: Cursor,
+    *,
+    must_be_set: bool,
+) -> Gathered:
+    """A field of at most one value; one that comes twice stops the row."""
+    present = _has(tag, cursor)
+    if must_be_set and not present.all():
+        cursor.refuse(~present)
+    if present.all() and len(cursor):
+        cursor.move(tag[2])
+        found = read(cursor)
+        return Optional(present, found) if default is None else found
+    rows = np.flatnonzero(present)
+    part = cursor.part(rows)
+    part.move(tag[2])
+    found = read(part)
+    cursor.join(part, rows)
+    if default is None:
+        return Optional(present, found)
+    return _filled(found, rows, default, cursor)
+
+
+def _filled(found: Gathered, rows: Ints, default: Any, cursor: Cursor) -> Gathered:
+    """Values of some rows, the field's default in the others."""
+    count = len(cursor)
+    if isinstance(found, Plain):
+        values: npt.NDArray[Any] = np.full(count, default, found.values.dtype)
+        values[rows] = found.values
+        return Plain(values, found.kind)
+    if isinstance(found, Symbols):
+        indexes = np.full(count, default, np.int64)
+        indexes[rows] = found.indexes
+        return Symbols(indexes, found.symbols)
+    assert isinstance(found, Spans)
+    start, end = cursor.at.copy(), cursor.at.copy()  # empty, and still in ascending order
+    start[rows], end[rows] = found.start, found.end
+    return Spans(start, end, found.kind)
+
+
+def _repeated(
+    tag: tuple[np.uint64, np.uint64, int], read: Scanner, cursor: Cursor, *, is_map: bool
+) -> Gathered:
+    """Values that follow each other, each with its tag."""
+    rounds: list[tuple[Ints, Gathered, Gathered | None]] = []
+    rows = np.flatnonzero(_has(tag, cursor))
+    while len(rows):
+        if not cursor.round():
+            _refuse_rows(cursor, rows)
+            break
+        part = cursor.part(rows)
+        part.move(tag[2])
+        rounds.append((rows, *_entry(read(part), is_map=is_map)))
+        cursor.join(part, rows)
+        more = cursor.part(rows)
+        rows = rows[_has(tag, more)]
+    none = cursor.part(np.empty(0, np.int64))
+    return Items.ordered(len(cursor), rounds, _entry(read(none), is_map=is_map))
+
+
+def _entry(found: Gathered, *, is_map: bool) -> tuple[Gathered, Gathered | None]:
+    if not is_map:
+        return found, None
+    assert isinstance(found, Fields)
+    (_, key), (_, value) = found.fields
+    return value, key
+
+
+def _packed(tag: tuple[np.uint64, np.uint64, int], read: Scanner, cursor: Cursor) -> Gathered:
+    """Numbers one behind the other in one value."""
+    rows = np.flatnonzero(_has(tag, cursor))
+    rounds: list[tuple[Ints, Gathered, Gathered | None]] = []
+    if len(rows):
+        whole = cursor.part(rows)
+        whole.move(tag[2])
+        start, end = whole.bytes(whole.unsigned().view(np.int64))
+        whole.at = start
+        inner = Cursor.part(whole, np.arange(len(rows)), end)
+        left = np.flatnonzero((inner.at < inner.end) & ~inner.bad)
+        while len(left):
+            if not cursor.round():
+                _refuse_rows(inner, left)
+                break
+            part = inner.part(left)
+            rounds.append((rows[left], read(part), None))
+            inner.join(part, left)
+            left = left[(inner.at[left] < inner.end[left]) & ~inner.bad[left]]
+        inner.at = np.where(inner.bad, whole.end, inner.at)
+        cursor.join(inner, rows)
+    none = cursor.part(np.empty(0, np.int64))
+    return Items.ordered(len(cursor), rounds, (read(none), None))
+
+
+def _refuse_rows(cursor: Cursor, rows: Ints) -> None:
+    mask = np.zeros(len(cursor), np.bool_)
+    mask[rows] = True
+    cursor.refuse(mask)
+
+
+# ------------------------------------------------------------------ values
+
+
+def _value(field: Any, schema: ConnectSchema, reader: ProtobufReader) -> tuple[int | None, Scanner]:
+    """Wire type and scanner of one value; None where only the reference reads it."""
+    if field.enum_type is not None:
+        return VARINT, _enum(field.enum_type, schema)
+    if field.message_type is not None:
+        name = field.message_type.full_name
+        if name == "google.protobuf.Timestamp":
+            return BYTES, partial(_inside, _timestamp(field.message_type, reader))
+        if schema.type == "struct":
+            inner = _message(field.message_type, schema, reader)
+            return BYTES, partial(_inside, inner)
+        return None, _only_absent
+    wire, read = SCALARS[field.type]
+    bounds = SMALL.get(schema.type)
+    return wire, read if bounds is None else partial(small, read, *bounds)
+
+
+def _message_of_map(field: Any, schema: ConnectSchema, reader: ProtobufReader) -> Scanner:
+    entry = field.message_type.fields_by_name
+    assert schema.key_schema is not None
+    assert schema.value_schema is not None
+    value = entry["value"]
+    is_null = value.message_type is not None
+    steps: list[tuple[str, str | None, Scanner]] = [
+        ("key", None, _field(entry["key"], schema.key_schema, reader, is_null=False)),
+        ("value", None, _field(value, schema.value_schema, reader, is_null=is_null)),
+    ]
+    if is_null:  # an entry without its message holds an empty one
+        steps[1] = ("value", None, partial(_single_required, steps[1][2]))
+    return partial(_inside, partial(_scan_message, steps, ["key", "value"], {}))
+
+
+def _single_required(scan: Scanner, cursor: Cursor) -> Gathered:
+    found = scan(cursor)
+    if isinstance(found, Optional):
+        cursor.refuse(~found.present)
+    else:
+        cursor.refuse(np.ones(len(cursor), np.bool_))
+    return found
+
+
+def _inside(read: Scanner, cursor: Cursor) -> Gathered:
+    """A message in a message: its own end, and everything in it read."""
+    size = cursor.unsigned().view(np.int64)
+    start, end = cursor.bytes(size)
+    inner = Cursor.part(cursor, np.arange(len(cursor)), end)
+    inner.at = start
+    found = read(inner)
+    bad = inner.bad | (inner.at != inner.end)
+    cursor.at = end
+    if bad.any():
+        cursor.refuse(bad)
+    return found
+
+
+def _timestamp(descriptor: Any, reader: ProtobufReader) -> Scanner:
+    fields = descriptor.fields_by_name
+    whole = ConnectSchema("int64")
+    seconds = _field(fields["seconds"], whole, reader, is_null=False)
+    nanos = _field(fields["nanos"], ConnectSchema("int32"), reader, is_null=False)
+
+    def scan(cursor: Cursor) -> Gathered:
+        first, second = seconds(cursor), nanos(cursor)
+        assert isinstance(first, Plain)
+        assert isinstance(second, Plain)
+        sub = second.values.astype(np.int64)
+        wrong = (first.values < _SECONDS[0]) | (first.values > _SECONDS[1])
+        wrong |= (sub < 0) | (sub >= 10**9) | (sub % 1000 != 0)  # the reference counts lost digits
+        if wrong.any():
+            cursor.refuse(wrong)
+        micros = np.where(wrong, 0, first.values) * 1_000_000 + sub // 1000
+        return Plain(micros, INSTANT)
+
+    return scan
+
+
+def _enum(enum: Any, schema: ConnectSchema) -> Scanner:
+    if schema.type == "int32":
+        return SCALARS[Kind.TYPE_INT32][1]
+    numbers = np.array(sorted(enum.values_by_number), np.int64)
+    names = pa.array([enum.values_by_number[int(n)].name for n in numbers], pa.string())
+
+    def scan(cursor: Cursor) -> Gathered:
+        found = cursor.unsigned().view(np.int64).astype(np.int32).astype(np.int64)
+        places = np.minimum(np.searchsorted(numbers, found), len(numbers) - 1)
+        unknown = numbers[places] != found
+        if unknown.any():
+            cursor.refuse(unknown)
+        return Symbols(places.astype(np.int64), names)
+
+    return scan
+
+
+def _default(field: Any, schema: ConnectSchema) -> Any:
+    """The default in the form of what is gathered; texts with another than empty are not here."""
+    value = field.default_value
+    if field.enum_type is not None and schema.type == "string":
+        return sorted(field.enum_type.values_by_number).index(value)
+    if isinstance(value, str | bytes):
+        return None if value else 0
+    return value

@@ -1,0 +1,268 @@
+"""Blocks of JSON documents whose schema is told (envelopes, JSON Schema) into columns.
+
+Rules of this file:
+- Documents are decoded as those without schema are; then every value is held to its schema. What
+  the schema's reader would read in another way than plain JSON (bytes, decimals, choices, 32-bit
+  floats, maps with other keys than texts) is decoded as null: a row with such a value goes to the
+  reference.
+- Every field of the schema is decoded, also those no table asks for: the reference refuses a
+  document for any of them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connect.model.records import ConnectSchema
+from connect.records.conversion.row_converter import told_unit
+from connect.records.converters.json_converter import JsonConverter
+from connect.records.converters.json_schema_data import ONE_OF
+from worker.batch.blocks import one_chunk
+from worker.convert.scalars import Doubt, double_doubt, integers, join, masked, some, valid_rows
+from worker.decode.column_builders import without_ends
+from worker.decode.scanned_json import json_decoder
+
+Rows = npt.NDArray[np.int64]
+
+_GROUPS_MAX: Final = 16
+_KEPT: Final = 64
+_CONNECT: Final = "org.apache.kafka.connect.data."
+_RANGES: Final = {
+    "int8": (-128, 127),
+    "int16": (-32768, 32767),
+    "int32": (-(2**31), 2**31 - 1),
+    "int64": (-(2**63), 2**63 - 1),
+}
+_LOGICAL: Final = {
+    _CONNECT + "Date": (pa.date32(), *_RANGES["int32"]),
+    _CONNECT + "Time": (pa.time32("ms"), 0, 86_399_999),
+    _CONNECT + "Timestamp": (pa.timestamp("ms", "UTC"), *_RANGES["int64"]),
+}
+
+
+def _decoded_as(schema: ConnectSchema) -> pa.DataType:
+    """The Arrow type that plain JSON for a schema has; null where only the reference reads it."""
+    if schema.type == "struct" and schema.name != ONE_OF:
+        return pa.struct([(name, _decoded_as(inner)) for name, inner in schema.fields])
+    if schema.type == "array" and schema.value_schema is not None:
+        inner = _decoded_as(schema.value_schema)
+        return inner if pa.types.is_null(inner) else pa.list_(inner)
+    if schema.type == "map" and schema.key_schema == ConnectSchema("string"):
+        assert schema.value_schema is not None
+        inner = _decoded_as(schema.value_schema)
+        return inner if pa.types.is_null(inner) else pa.map_(pa.string(), inner)
+    if schema.name == _CONNECT + "Decimal":
+        return pa.null()
+    if schema.type in _RANGES:
+        return pa.int64()
+    plain = {"string": pa.string(), "boolean": pa.bool_(), "float64": pa.float64()}
+    return plain.get(schema.type, pa.null())
+
+
+class TypedJson:
+    """Decodes documents of one schema.
+
+    Args:
+        schema: a struct.
+    """
+
+    def __init__(self, schema: ConnectSchema) -> None:
+        self._schema = schema
+        self._types = {name: _decoded_as(inner) for name, inner in schema.fields}
+        self._decoder = json_decoder(self._types, report_unexpected=False)
+
+    def decode(self, documents: pa.Array) -> Iterator[tuple[pa.Table, Rows]]:
+        """Decode what has a column form: some fields, and the positions of their rows.
+
+        Args:
+            documents: binary, no nulls, one chunk.
+        """
+        if not self._types:
+            return
+        for found in self._decoder.decode(documents):
+            rows = np.arange(len(documents)) if found.rows is None else found.rows
+            if len(rows):
+                yield from self._as_told(found.table, rows)
+
+    def _as_told(self, decoded: pa.Table, rows: Rows) -> Iterator[tuple[pa.Table, Rows]]:
+        """What of it is as the schema says."""
+        columns: list[pa.Array] = []
+        doubt: Doubt | None = None
+        for name, inner in self._schema.fields:
+            column = one_chunk(decoded[name])
+            values, more = _held(column, inner, self._types[name])
+            columns.append(values)
+            doubt = join(doubt, more)
+        table = pa.Table.from_arrays(columns, names=list(self._types))
+        if doubt is not None:
+            rows, table = rows[~doubt], table.filter(pa.array(~doubt))
+        if len(rows):
+            yield table, rows
+
+
+def _held(
+    column: pa.Array, schema: ConnectSchema, expected: pa.DataType
+) -> tuple[pa.Array, Doubt | None]:
+    """Values as their schema has them, and the rows that it may refuse or fill."""
+    doubt: Doubt | None = None
+    if column.null_count and (schema.default is not None or not schema.optional):
+        doubt = ~valid_rows(column)
+    if not _is_same(column.type, expected):
+        return pa.nulls(len(column)), join(doubt, some(valid_rows(column)))
+    if pa.types.is_null(expected):
+        return column, doubt
+    if pa.types.is_struct(expected):
+        values, more = _held_struct(column, schema, expected)
+    elif pa.types.is_list(expected):
+        values, more = _held_list(column, schema, expected)
+    elif pa.types.is_map(expected):
+        values, more = _held_map(column, schema, expected)
+    elif pa.types.is_int64(expected):
+        values, more = _held_integers(column, schema)
+    elif pa.types.is_float64(expected):
+        filled = column.fill_null(1.0) if column.null_count else column
+        values, more = column, some(double_doubt(filled.to_numpy(zero_copy_only=False)))
+    else:
+        values, more = column, None
+    return values, join(doubt, more)
+
+
+def _is_same(found: pa.DataType, expected: pa.DataType) -> bool:
+    """Whether nothing was learned that the schema does not say, looking at structs as such."""
+    if pa.types.is_struct(expected):
+        return bool(pa.types.is_struct(found))
+    if pa.types.is_list(expected):
+        return bool(pa.types.is_list(found))
+    if pa.types.is_map(expected):
+        return bool(pa.types.is_map(found))
+    return bool(found == expected)
+
+
+def _held_struct(
+    column: pa.Array, schema: ConnectSchema, expected: pa.DataType
+) -> tuple[pa.Array, Doubt | None]:
+    valid = valid_rows(column) if column.null_count else None
+    children: list[pa.Array] = []
+    doubt: Doubt | None = None
+    for i, (_, inner) in enumerate(schema.fields):
+        values, more = _held(pc.struct_field(column, [i]), inner, expected.field(i).type)
+        children.append(values)
+        if more is not None and valid is not None:
+            more = some(more & valid)
+        doubt = join(doubt, more)
+    names = [name for name, _ in schema.fields]
+    mask = None if valid is None else pa.array(~valid)
+    if not children:
+        return column, doubt
+    return pa.StructArray.from_arrays(children, names=names, mask=mask), doubt
+
+
+def _held_map(
+    column: pa.Array, schema: ConnectSchema, expected: pa.DataType
+) -> tuple[pa.Array, Doubt | None]:
+    """As a list of its values, whose keys stay."""
+    assert schema.value_schema is not None
+    lists = pa.ListArray.from_arrays(
+        column.offsets, column.items, mask=pa.array(~valid_rows(column))
+    )
+    of_values = ConnectSchema("array", value_schema=schema.value_schema)
+    held, doubt = _held_list(lists, of_values, pa.list_(expected.item_type))
+    offsets = column.offsets.to_numpy()
+    keys = column.keys.slice(int(offsets[0]), int(offsets[-1]) - int(offsets[0]))
+    mask = pa.array(~valid_rows(column)) if column.null_count else None
+    return pa.MapArray.from_arrays(held.offsets, keys, held.values, mask=mask), doubt
+
+
+def _held_list(
+    column: pa.Array, schema: ConnectSchema, expected: pa.DataType
+) -> tuple[pa.Array, Doubt | None]:
+    assert schema.value_schema is not None
+    offsets = column.offsets.to_numpy()
+    start, end = int(offsets[0]), int(offsets[-1])
+    items = column.values.slice(start, end - start)
+    values, doubt = _held(items, schema.value_schema, expected.value_type)
+    rows = None
+    if doubt is not None:
+        before = np.concatenate(([0], np.cumsum(doubt)))
+        rows = some(before[offsets[1:] - start] > before[offsets[:-1] - start])
+    mask = pa.array(~valid_rows(column)) if column.null_count else None
+    moved = pa.array((offsets - start).astype(np.int32))
+    return pa.ListArray.from_arrays(moved, values, mask=mask), rows
+
+
+def _held_integers(column: pa.Array, schema: ConnectSchema) -> tuple[pa.Array, Doubt | None]:
+    unit = told_unit(schema)
+    kind, low, high = _LOGICAL.get(schema.name or "") or (None, *_RANGES[schema.type])
+    doubt = None
+    if low > -(2**63):
+        values = integers(column)
+        doubt = some((values < low) | (values > high))
+        if doubt is not None:
+            column = masked(np.where(doubt, 0, values), column, pa.int64())
+    if unit is not None:
+        return column.cast(pa.duration(unit)), doubt
+    if kind is None:
+        # steps see what the schema said
+        return (column if schema.type == "int64" else column.cast(pa.int32())), doubt
+    narrow = column.cast(pa.int32()) if kind.bit_width == 32 else column
+    return narrow.view(kind), doubt
+
+
+class Envelopes:
+    """Decodes Connect's JSON envelopes, group by group of those with the same schema text.
+
+    Args:
+        converter: the reference's.
+    """
+
+    def __init__(self, converter: JsonConverter) -> None:
+        self._converter = converter
+        self._known: OrderedDict[bytes, tuple[ConnectSchema, TypedJson] | None] = OrderedDict()
+
+    def decode(self, values: pa.Array) -> Iterator[tuple[ConnectSchema, pa.Table, Rows]]:
+        """Decode what has a column form.
+
+        Args:
+            values: binary, no nulls, one chunk.
+        """
+        rows = np.arange(len(values))
+        for _ in range(_GROUPS_MAX):
+            if not len(rows):
+                return
+            prefix, schema = self._converter.envelope(values[int(rows[0])].as_py())
+            if not prefix:
+                rows = rows[1:]
+                continue
+            part = values if len(rows) == len(values) else values.take(pa.array(rows))
+            is_such = pc.and_(pc.starts_with(part, prefix), pc.ends_with(part, b"}"))
+            such = is_such.to_numpy(zero_copy_only=False)
+            mine, rows = rows[such], rows[~such]
+            if not such[0]:
+                rows = rows[1:]  # it ends otherwise: not looked at twice
+            known = self._form(prefix, schema)
+            if known is None or not len(mine):
+                continue
+            payloads = without_ends(part, such, len(prefix), 1)
+            for table, good in known[1].decode(payloads):
+                yield known[0], table, mine[good]
+
+    def _form(
+        self, prefix: bytes, schema: ConnectSchema | None
+    ) -> tuple[ConnectSchema, TypedJson] | None:
+        if prefix in self._known:
+            self._known.move_to_end(prefix)
+            return self._known[prefix]
+        form = None
+        if schema is not None and schema.type == "struct":
+            form = (schema, TypedJson(schema))
+        self._known[prefix] = form
+        if len(self._known) > _KEPT:
+            self._known.popitem(last=False)
+        return form

@@ -1,0 +1,1 @@
+"""The work of one Spark task: from records to described data files."""

@@ -1,0 +1,278 @@
+"""The records of a block that no column form exists for, through the reference one by one.
+
+Rules of this file:
+- A record goes to all its tables or to none: it is converted for each before any gets it. So do
+  all records that transformations made of it.
+- With tolerance none the first refused record ends the task; with tolerance all it becomes a dead
+  letter. What finds no table follows ``iceberg.tables.unmatched`` instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from connect.errors import RecordError, RetriableError
+from connect.model.records import KafkaRecord, SinkRecord
+from connect.records.record_path import ReferencePath
+from connect.records.routing import UNMATCHED
+from connect.records.row_operations import ChangeRules, Operation, key_value
+from connect.records.tables.schema_evolution import changes
+from connect.records.tables.table_creation import table_for
+from worker.batch.descriptors import DeadLetter, SchemaRequest, TableRequest
+from worker.batch.error_rows import LETTERS_FULL, REFUSALS
+from worker.batch.pipeline_spec import PipelineSpec
+from worker.convert.table_columns import filled
+from worker.write.table_writer import TableWriter
+from worker.write.upsert_writer import Changes, Marks
+
+NAME_MAPPING: Final = "schema.name-mapping.default"
+WRITTEN, DROPPED, DEAD = 0, 1, 2
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Rows of one table with the operation and the order of each."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    operations: list[int] = field(default_factory=list)
+    orders: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Requests:
+    """What must be done to tables before the batch can be written.
+
+    Attributes:
+        tables: by table name.
+        schemas: by table name.
+    """
+
+    tables: dict[str, TableRequest] = field(default_factory=dict)
+    schemas: dict[str, SchemaRequest] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.tables or self.schemas)
+
+
+class RecordPath:
+    """Takes records through the reference.
+
+    Args:
+        spec: what to do.
+        tables: writers of the known tables by name.
+        reference: of the spec's connector.
+        changes: for row-level changes, what they come to.
+    """
+
+    def __init__(
+        self,
+        spec: PipelineSpec,
+        tables: dict[str, TableWriter],
+        reference: ReferencePath,
+        changes: Changes | None = None,
+    ) -> None:
+        self._spec = spec
+        self._config = spec.config
+        self._tables = tables
+        self._reference = reference
+        self.requests = Requests()
+        self.dead_letters: list[DeadLetter] = []
+        self._letter_bytes = 0
+        self._changes = changes
+        self._rules = ChangeRules(spec.config)
+        self._rows: dict[str, _Rows] = {}
+
+    def take(self, record: KafkaRecord, *, order: int = 0) -> int:
+        """Read, route and convert a record.
+
+        Args:
+            record: the record.
+            order: its place among all records of the Spark task.
+
+        Returns:
+            WRITTEN, DROPPED or DEAD.
+
+        Raises:
+            RecordError: the record is refused and nothing tolerates that.
+            RetriableError: ``LETTERS_FULL``, as a dead letter it does not fit beside the others.
+        """
+        try:
+            return self._take(record, order)
+        except RecordError as error:
+            error.at(topic=record.topic, partition=record.partition, offset=record.offset)
+            if error.code == UNMATCHED:
+                if self._config.unmatched == "drop":
+                    return DROPPED
+                is_tolerated = self._config.unmatched == "dead-letter"
+            else:
+                is_tolerated = self._config.errors.tolerance_all
+            if not is_tolerated:
+                raise
+            error.__traceback__ = error.__context__ = None  # frames would stay alive with it
+            self._keep(DeadLetter(record, error))
+            return DEAD
+
+    def _keep(self, letter: DeadLetter) -> None:
+        self._letter_bytes += letter.size
+        if self.dead_letters and self._letter_bytes > self._spec.limits.letter_bytes_max:
+            raise RetriableError(
+                f"{len(self.dead_letters) + 1} dead letters of one batch take more than "
+                f"{self._spec.limits.letter_bytes_max} bytes, and it cannot be made smaller",
+                code=LETTERS_FULL,
+            )
+        self.dead_letters.append(letter)
+
+    def rows(self) -> Iterable[tuple[TableWriter, pa.Table, Marks]]:
+        """Rows taken since the last call, as the tables' Arrow schemas have them."""
+        taken, self._rows = self._rows, {}
+        for name, rows in taken.items():
+            table = self._tables[name]
+            marks = Marks(np.array(rows.operations, np.int64), np.array(rows.orders, np.int64))
+            yield table, to_arrow(rows.rows, table), marks
+
+    def learn_key(self, record: KafkaRecord, names: Iterable[str]) -> None:
+        """Let a record's key name the key columns of tables whose key is not known yet.
+
+        Raises:
+            RecordError: it names none.
+        """
+        assert self._changes is not None
+        for converted in self._reference.read(record):
+            for name in names:
+                self._changes.of(name).learn(converted.key)
+
+    def _take(self, record: KafkaRecord, order: int) -> int:
+        taken: list[tuple[str, dict[str, Any], Operation]] = []
+        is_routed = False
+        for converted in self._reference.read(record):
+            names = self._reference.route(converted)
+            if converted.value is None:  # nothing to delete where there is no table
+                known = (self._tables, self._spec.unusable)
+                names = tuple(name for name in names if any(name in tables for tables in known))
+            operation = self._rules.operation(converted) if names else Operation.INSERT
+            for name in names:
+                is_routed = True
+                row = self._converted(name, converted, operation)
+                if row is not None:
+                    taken.append((name, row, operation))
+        for name, row, operation in taken:
+            rows = self._rows.setdefault(name, _Rows())
+            rows.rows.append(row)
+            rows.operations.append(int(operation))
+            rows.orders.append(order)
+        return WRITTEN if is_routed else DROPPED
+
+    def _converted(
+        self, name: str, record: SinkRecord, operation: Operation
+    ) -> dict[str, Any] | None:
+        """The record's row for a table; None when the table lacks something that is asked for."""
+        table = self._tables.get(name)
+        if table is None:
+            self._ask_for(name, record)
+            return None
+        if operation is not Operation.DELETE and self._ask_to_change(table, record):
+            return None
+        return self._row(record, table, operation)
+
+    def _row(self, record: SinkRecord, table: TableWriter, operation: Operation) -> dict[str, Any]:
+        mapping = table.plan.properties.get(NAME_MAPPING)
+        try:
+            if self._changes is None:
+                return self._reference.row(record, table.schema, mapping)
+            changes = self._changes.of(table.plan.name)
+            changes.learn(record.key)
+            if operation is not Operation.DELETE:
+                return self._reference.row(record, table.schema, mapping)
+            schema = changes.key_schema
+            if record.value is None:
+                key = key_value(record, tuple(f.name for f in schema.fields))
+                record = replace(record, value=key, value_schema=None)
+            return _with_key(self._reference.row(record, schema, mapping))
+        except RecordError as error:
+            error.at(table=table.plan.name)
+            raise
+
+    def _ask_for(self, name: str, record: SinkRecord) -> None:
+        if (known := self._spec.unusable.get(name)) is not None:
+            text = f"the record's table cannot be written: {known.message}"
+            if known.code in REFUSALS and not self._config.has_refused_letters:
+                raise RetriableError(text, code=known.code, table=name)
+            raise RecordError(text, code=known.code, table=name)
+        if name in self._spec.absent:
+            raise RecordError("the table does not exist", stage="ROUTE", code=UNMATCHED, table=name)
+        if name in self.requests.tables:
+            return
+        if len(self.requests.tables) >= self._spec.limits.requests_max:
+            return  # enough for one run; the next one asks for the rest
+        if not self._config.auto_create_enabled:
+            self.requests.tables[name] = TableRequest(name)
+            return
+        new = table_for(name, record, self._config)
+        self.requests.tables[name] = TableRequest(
+            name,
+            new.schema.model_dump_json(),
+            new.spec.model_dump_json(),
+            new.sort_order.model_dump_json(),
+            new.location,
+            dict(new.properties),
+        )
+
+    def _ask_to_change(self, table: TableWriter, record: SinkRecord) -> bool:
+        """Ask for columns the table lacks; whether there are any."""
+        if not self._config.evolve_schema_enabled:
+            return False
+        mapping = table.plan.properties.get(NAME_MAPPING)
+        asked = changes(table.schema, record, self._config, mapping)
+        if not asked:
+            return False
+        name = table.plan.name
+        known = self.requests.schemas.get(name)
+        told = known.changes if known is not None else ()
+        text = asked.to_json()
+        if text not in told and len(told) < self._spec.limits.requests_max:
+            schema_id = table.schema.schema_id
+            self.requests.schemas[name] = SchemaRequest(name, schema_id, (*told, text))
+        return True
+
+
+def _with_key(row: dict[str, Any]) -> dict[str, Any]:
+    if all(value is None for value in row.values()):
+        raise RecordError("a delete without a value in its key columns", code="no_key")
+    return row
+
+
+def to_arrow(rows: list[dict[str, Any]], table: TableWriter) -> pa.Table:
+    """Rows as the reference gives them into the table's Arrow schema; of deletes only the key."""
+    columns = [
+        with_names(pa.array([row.get(f.name) for row in rows], f.type), stored.type)
+        for f, stored in zip(table.row_schema, table.arrow_schema, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=table.arrow_schema)
+
+
+def with_names(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The same values with the names of another type of the same shape.
+
+    Required fields of structs that are null get a value: the Parquet writer insists.
+    """
+    if not pa.types.is_nested(kind):
+        return column
+    mask = column.is_null() if column.null_count else None
+    if pa.types.is_struct(kind):
+        children = [with_names(column.field(i), f.type) for i, f in enumerate(kind)]
+        children = [
+            child if f.nullable or not child.null_count else filled(child)
+            for child, f in zip(children, kind, strict=True)
+        ]
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+    if pa.types.is_map(kind):
+        keys = with_names(column.keys, kind.key_type)
+        items = with_names(column.items, kind.item_type)
+        return pa.MapArray.from_arrays(column.offsets, keys, items, type=kind, mask=mask)
+    values = with_names(column.values, kind.value_type)
+    return pa.LargeListArray.from_arrays(column.offsets, values, type=kind, mask=mask)

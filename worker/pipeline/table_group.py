@@ -1,0 +1,101 @@
+"""Decoded rows as rows of tables: the columns that tables share are converted once for all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from worker.batch.blocks import one_chunk
+from worker.convert.table_columns import Target, convert, filled, join
+from worker.write.table_writer import TableWriter
+
+Mask = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """Rows of which only some columns count.
+
+    Attributes:
+        rows: which rows of the decoded table delete.
+        key_places: positions of the columns that count in them.
+    """
+
+    rows: Mask
+    key_places: frozenset[int]
+
+
+@dataclass(slots=True)
+class Part:
+    """The rows of a block for tables with the same columns.
+
+    Attributes:
+        tables: the tables.
+        rows: positions in the decoded table, None for all.
+        converted: their values, a column per column of the tables.
+        doubt: rows of these that the reference must take.
+    """
+
+    tables: list[TableWriter]
+    rows: Rows | None
+    converted: pa.Table
+    doubt: Mask | None
+
+    @classmethod
+    def of(
+        cls,
+        tables: list[TableWriter],
+        members: Mask,
+        decoded: pa.Table,
+        codes: Rows,
+        *,
+        unit: str,
+        deleted: Deleted | None = None,
+    ) -> Part:
+        """Convert the rows whose target has one of the tables."""
+        table = tables[0]
+        rows = None if members.all() else np.flatnonzero(members[codes])
+        source = decoded.select([f.name for f in table.schema.fields])
+        if rows is not None and len(rows) < decoded.num_rows:
+            source = source.take(pa.array(rows))
+        written = None
+        if deleted is not None and deleted.rows.any():
+            written = ~deleted.rows if rows is None else ~deleted.rows[rows]
+        deleted_keys = deleted.key_places if deleted is not None else frozenset()
+        columns: list[pa.Array] = []
+        doubt: Mask | None = None
+        for i, column in enumerate(table.schema.fields):
+            target = Target(column.field_type, table.arrow_schema.field(i).type, unit)
+            values, more = convert(one_chunk(source.column(i)), target)
+            if column.required and values.null_count:
+                more = join(more, values.is_null().to_numpy(zero_copy_only=False))
+                values = filled(values)
+            if more is not None and written is not None and i not in deleted_keys:
+                more = more & written
+            doubt = join(doubt, more)
+            columns.append(values)
+        if written is not None:
+            doubt = join(doubt, _keyless(columns, deleted_keys, written))
+        converted = pa.Table.from_arrays(columns, names=[str(i) for i in range(len(columns))])
+        return cls(tables, rows, converted, doubt)
+
+    def add_doubt(self, doubt: Mask) -> None:
+        """Mark doubtful rows in a mask over the decoded table."""
+        if self.doubt is None:
+            return
+        if self.rows is None:
+            doubt |= self.doubt
+        else:
+            doubt[self.rows[self.doubt]] = True
+
+
+def _keyless(columns: list[pa.Array], keys: frozenset[int], written: Mask) -> Mask:
+    """Deleting rows without any value in the key: the reference refuses them."""
+    empty = ~written
+    for place in keys:
+        empty = empty & columns[place].is_null().to_numpy(zero_copy_only=False)
+    return empty

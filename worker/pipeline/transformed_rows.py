@@ -1,0 +1,161 @@
+"""Decoded rows through a connector's transformations.
+
+Rules of this file:
+- A record that transformations made into several rows goes as a whole: its rows are all in the
+  table, or the reference takes the record.
+- With schema evolution, what transformations leave is asked about: fields that no table has row by
+  row, and what the schema says by a sample, as one schema in gives one schema out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from connect.config.connector import ConnectorConfig
+from connect.errors import RecordError
+from connect.model.records import ConnectSchema
+from connect.records.record_path import ReferencePath
+from connect.records.tables.schema_evolution import changes
+from worker.batch.blocks import Block, one_chunk
+from worker.decode.decoded_rows import Columns
+from worker.decode.registered_messages import unfit_tables
+from worker.transforms.rows import Fields, KeyColumns, OriginColumns, Rows, Step, TooManyRows
+from worker.transforms.step_chain import applied, unknown_rows
+from worker.write.table_writer import TableWriter
+
+_SCHEMAS_KEPT = 16
+
+
+class ColumnChain:
+    """Runs steps over decoded rows.
+
+    Args:
+        steps: at least one.
+        wanted: fields of all tables.
+        config: the connector's.
+        tables: all tables.
+        reference: of the connector, for samples.
+        keys: reads message keys, None where no step asks for them.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        wanted: Fields,
+        config: ConnectorConfig,
+        tables: Sequence[TableWriter],
+        *,
+        reference: ReferencePath,
+        keys: KeyColumns | None,
+    ) -> None:
+        self._steps = tuple(steps)
+        self._wanted = wanted
+        self._config = config
+        self._tables = tables
+        self._reference = reference
+        self._keys = keys
+        self._told: list[tuple[ConnectSchema, frozenset[str]]] = []
+
+    def run(self, block: Block, decoded: Columns, *, is_typed: bool) -> Iterator[Columns]:
+        """Run the steps.
+
+        Args:
+            block: of the rows.
+            decoded: one row per record.
+            is_typed: whether the records have a schema.
+        """
+        count = decoded.table.num_rows
+        if not count:
+            yield decoded
+            return
+        try:
+            found = self._run(block, decoded, is_typed=is_typed)
+        except TooManyRows:
+            if count == 1:
+                yield replace(decoded, table=decoded.table.slice(0, 0), places=decoded.places[:0])
+                return
+            half = count // 2
+            yield from self.run(block, _part(decoded, 0, half), is_typed=is_typed)
+            rest = replace(_part(decoded, half, count), unexpected=decoded.unexpected[:0])
+            yield from self.run(block, rest, is_typed=is_typed)
+            return
+        yield found
+
+    def _run(self, block: Block, decoded: Columns, *, is_typed: bool) -> Columns:
+        count = decoded.table.num_rows
+        columns = {
+            n: one_chunk(c)
+            for n, c in zip(decoded.table.column_names, decoded.table.columns, strict=True)
+        }
+        nothing = np.zeros(count, np.bool_)
+        origins = OriginColumns(
+            block, decoded.places, self._keys, is_text=not is_typed, seen=decoded.seen
+        )
+        rows = Rows(columns, count, origins, nothing.copy(), nothing.copy())
+        rows.is_typed = rows.had_schema = is_typed
+        if decoded.is_whole:
+            (rows.whole,), rows.columns = columns.values(), {}
+        table = applied(self._steps, rows, self._wanted)
+        unfit = decoded.unfit
+        if self._config.evolve_schema_enabled:
+            if not rows.is_typed:
+                rows.suspect(unknown_rows(table, self._wanted))
+            if is_typed:
+                unfit = unfit | self._unfit(block, rows)
+        table = table.select(list(self._wanted))
+        places = rows.origins.places
+        refused = [decoded.unexpected, places[rows.doubt], *rows.refused]
+        unexpected = np.unique(np.concatenate(refused))
+        keep = ~rows.dropped
+        left = np.zeros(block.count, np.bool_)
+        left[places[keep]] = True
+        left[unexpected] = True
+        dropped = decoded.places[~left[decoded.places]]
+        name = decoded.schema_name  # asked for only where no step changes it
+        if keep.all():
+            return Columns(table, places, unexpected, unfit, dropped, rows.topics, name)
+        chosen = pa.array(keep)
+        topics = None if rows.topics is None else rows.topics.filter(chosen)
+        kept = table.filter(chosen).combine_chunks()
+        return Columns(kept, places[keep], unexpected, unfit, dropped, topics, name)
+
+    def _unfit(self, block: Block, rows: Rows) -> frozenset[str]:
+        """Tables that what the transformations leave asks to change, told by a sample."""
+        everything = frozenset(table.plan.name for table in self._tables)
+        sure = np.flatnonzero(~rows.doubt & ~rows.dropped)
+        if not len(sure):
+            return frozenset()
+        if not rows.is_typed and any(pa.types.is_nested(c.type) for c in rows.columns.values()):
+            return everything  # what is inside has a schema of its own, record by record
+        (record,) = block.records(rows.origins.places[sure[:1]])
+        try:
+            made = self._reference.read(record)
+            if not rows.is_typed:
+                return frozenset(
+                    table.plan.name
+                    for table in self._tables
+                    for each in made
+                    if changes(table.schema, each, self._config)
+                )
+        except RecordError:
+            return everything
+        if len(made) != 1 or made[0].value_schema is None:
+            return everything
+        return self._asked_by(made[0].value_schema)
+
+    def _asked_by(self, schema: ConnectSchema) -> frozenset[str]:
+        for known, unfit in self._told:
+            if known == schema:
+                return unfit
+        unfit = unfit_tables(schema, self._config, self._tables)
+        self._told = [(schema, unfit), *self._told[: _SCHEMAS_KEPT - 1]]
+        return unfit
+
+
+def _part(decoded: Columns, start: int, end: int) -> Columns:
+    table = decoded.table.slice(start, end - start)
+    return replace(decoded, table=table, places=decoded.places[start:end])

@@ -1,0 +1,1 @@
+"""The Spark session and what is set for it."""

@@ -1,0 +1,84 @@
+"""``python -m worker.spark.archiving``: make the archive of Spark's classes for workers.
+
+A session is opened, does what each first batch does, loads the classes of the Kafka source, and its
+JVM writes them all down at its end. Takes about a minute; workers that start later use it. With
+``--missing`` nothing is done where there is an archive that fits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame
+
+from connect.jvm.jars import resolve
+from worker.spark.class_archive import archive_dir, find_archive, keep
+from worker.spark.session import Session, open_session
+from worker.spark.warm_up import warm_up
+
+END_TIMEOUT_S = 900.0
+
+
+def make_archive(cache: Path | None = None) -> Path:
+    """Make the archive; ``cache`` None is the user's cache folder.
+
+    Raises:
+        ConfigError: no usable Java, or jars that do not match their check sums.
+        RetriableError: jars could not be downloaded.
+    """
+    folder = archive_dir(cache)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="making-", dir=folder) as scratch:
+        made = Path(scratch) / "spark.jsa"
+        options = [f"-XX:ArchiveClassesAtExit={made}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+        session = open_session({}, folder=Path(scratch), java_options=options)
+        warm_up(session.spark)
+        warm_up(session.of_rows)
+        _stream(session, Path(scratch) / "checkpoint")
+        for jar in resolve("spark-kafka"):
+            _load_classes(session, jar)
+        session.close(end_timeout_s=END_TIMEOUT_S)
+        return keep(made, cache)
+
+
+def _stream(session: Session, checkpoint: Path) -> None:
+    """One streaming query, as a backlog is read."""
+
+    def each(rows: DataFrame, _batch: int) -> None:
+        rows.count()
+
+    stream = session.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    writer = stream.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(once=True).start()
+    query.awaitTermination()
+    session.release_callbacks()
+
+
+def _load_classes(session: Session, jar: Path) -> None:
+    """Load what a jar holds; classes whose optional dependencies are missing are left out."""
+    jvm = session.spark._jvm  # noqa: SLF001 - pyspark has no public way to the JVM
+    assert jvm is not None
+    loader = jvm.java.lang.ClassLoader.getSystemClassLoader()
+    with zipfile.ZipFile(jar) as content:
+        names = [name for name in content.namelist() if name.endswith(".class")]
+    for name in names:
+        if not name.startswith("META-INF/") and not name.endswith("-info.class"):
+            with contextlib.suppress(Py4JError):
+                dotted = name.removesuffix(".class").replace("/", ".")
+                jvm.java.lang.Class.forName(dotted, False, loader)  # noqa: FBT003 - Java's
+
+
+def main(arguments: list[str]) -> int:
+    """Make the archive and print where it is."""
+    there = find_archive() if "--missing" in arguments else None
+    sys.stdout.write(f"{there or make_archive()}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

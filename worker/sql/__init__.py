@@ -1,0 +1,1 @@
+"""The ``Sql`` transformation in Spark."""

@@ -1,0 +1,189 @@
+"""How large an expression of a query can make its row: a bound, known before any record.
+
+Rules of this file:
+- A value holds at most ``times`` of each column that it is made of, and ``bytes`` more. A query
+  whose bound is too large is refused: one worker serves many connectors, and its memory is shared.
+- Only functions that ``worker.sql.sql_expressions`` lets through are known here. A function that
+  makes a value from the product of two others has one of them as a literal.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
+from typing import Any, Final
+
+from connect.records.transforms.sql.sql_functions import names_of
+from worker.sql.sql_expressions import items, literal_of, refuse, simple_name
+
+TIMES_MAX: Final = 64
+ROW_TIMES_MAX: Final = 1_024
+BYTES_MAX: Final = 2**20
+_FIXED: Final = names_of(
+    """
+    BooleanType ByteType DateType DayTimeIntervalType DecimalType DoubleType FloatType IntegerType
+    LongType NullType ShortType TimestampNTZType TimestampType YearMonthIntervalType
+    """
+)
+_FIXED_BYTES: Final = 8
+_ENLARGING: Final = {
+    **dict.fromkeys(("Hex", "Quote", "StructsToCsv", "Base64"), 2),
+    **dict.fromkeys(("StringTranslate", "Encode", "UrlEncode"), 4),
+    "StructsToJson": 6,
+}
+"""How many bytes a byte becomes; a quotation mark in JSON is two, a control character six."""
+_CHOICES: Final = names_of("CaseWhen Coalesce Greatest If Least NaNvl Nvl Nvl2 Decode")
+_LAMBDAS: Final = names_of("ArrayTransform TransformKeys TransformValues ZipWith MapZipWith")
+_CHARACTER_BYTES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A bound of a value's size.
+
+    Attributes:
+        times: column -> how many times its size the value may hold.
+        bytes: how many bytes it may hold beside that.
+    """
+
+    times: Counter[str] = field(default_factory=Counter)
+    bytes: int = 0
+
+    def __add__(self, other: Size) -> Size:
+        return Size(self.times + other.times, self.bytes + other.bytes)
+
+    def __mul__(self, factor: int) -> Size:
+        return Size(Counter({k: v * factor for k, v in self.times.items()}), self.bytes * factor)
+
+    def __or__(self, other: Size) -> Size:
+        return Size(self.times | other.times, max(self.bytes, other.bytes))
+
+    @property
+    def most(self) -> int:
+        """The largest of ``times``."""
+        return max(self.times.values(), default=0)
+
+
+def size_of(expression: Any) -> Size:
+    """The bound of a resolved expression.
+
+    Raises:
+        ConfigError: ``sql_query``: it, or a part of it, may be too large.
+    """
+    return _Sizes().of(expression)
+
+
+def check_row(sizes: list[Size]) -> None:
+    """Refuse a query whose rows may be too large.
+
+    Raises:
+        ConfigError: ``sql_query``.
+    """
+    whole = sum(sizes, Size())
+    if whole.most > ROW_TIMES_MAX or whole.bytes > 4 * BYTES_MAX:
+        refuse("its rows may be much larger than the records they are made of")
+
+
+class _Sizes:
+    def __init__(self) -> None:
+        self._variables: tuple[str, ...] | None = None  # of the innermost lambda that makes values
+
+    def of(self, expression: Any) -> Size:
+        kind = simple_name(expression)
+        found = self._of(kind, expression)
+        if found.most > TIMES_MAX or found.bytes > BYTES_MAX:
+            refuse(f"{kind} may make a value much larger than the record it is made of")
+        return Size(bytes=_FIXED_BYTES) if _is_fixed(expression) else found
+
+    def _of(self, kind: str, expression: Any) -> Size:
+        if kind in ("AttributeReference", "NamedLambdaVariable"):
+            return self._column(expression)
+        if kind in ("Literal", "TypedNullLiteral"):
+            value = None if kind != "Literal" else literal_of(expression)
+            return Size(bytes=len(value.encode()) if isinstance(value, str) else _FIXED_BYTES)
+        children = list(items(expression.children()))
+        if kind == "CommonExpressionRef":
+            return Size()  # counted where it is defined
+        if kind in _LAMBDAS:
+            return self._lambda(children)
+        sizes = [self.of(child) for child in children]
+        if kind in _CHOICES:
+            return reduce(or_, sizes, Size())
+        return self._made(kind, children, sizes)
+
+    def _made(self, kind: str, children: list[Any], sizes: list[Size]) -> Size:
+        whole = sum(sizes, Size())
+        if kind in ("StringRepeat", "ArrayRepeat"):
+            return sizes[0] * _number(children[1])
+        if kind in ("StringLPad", "StringRPad", "StringSpace"):
+            return whole + Size(bytes=_CHARACTER_BYTES * _number(children[kind != "StringSpace"]))
+        if kind in ("StringReplace", "RegExpReplace"):
+            return self._replaced(kind, children, sizes)
+        if kind in ("ConcatWs", "ArrayJoin"):
+            return self._joined(kind, children, sizes)
+        if kind == "FormatString":
+            text = literal_of(children[0])
+            return whole + Size(bytes=1_000 * (str(text).count("%") + 1))
+        return whole * _ENLARGING.get(kind, 1)
+
+    def _column(self, expression: Any) -> Size:
+        name = str(expression.exprId().toString())
+        if (
+            self._variables is not None
+            and name not in self._variables
+            and not _is_fixed(expression)
+        ):
+            refuse(
+                "a lambda function that makes values uses texts, lists, maps or structs of its "
+                "own arguments only"
+            )
+        return Size(Counter([name]))
+
+    def _lambda(self, children: list[Any]) -> Size:
+        """Each item becomes the lambda's value: with an item's bytes, and the same bytes more."""
+        *given, function = children
+        whole = sum((self.of(child) for child in given), Size())
+        variables = [str(v.exprId().toString()) for v in items(function.arguments())]
+        before, self._variables = self._variables, tuple(variables)
+        made = self.of(function.function())
+        self._variables = before
+        return whole * max(sum(made.times.values()) + made.bytes, 1)
+
+    def _replaced(self, kind: str, children: list[Any], sizes: list[Size]) -> Size:
+        by = literal_of(children[2])
+        if not isinstance(by, str):
+            refuse("what replaces something in a text must be written in the query")
+        if kind == "RegExpReplace" and "$" in by:
+            pattern = literal_of(children[1])
+            if not isinstance(pattern, str) or "(?=" in pattern or "(?<=" in pattern:
+                refuse("a group of regexp_replace is taken of a written pattern without lookaround")
+        return sizes[0] * (len(by.encode()) + 1)
+
+    def _joined(self, kind: str, children: list[Any], sizes: list[Size]) -> Size:
+        place = 0 if kind == "ConcatWs" else 1
+        separators = [literal_of(child) for child in children[1:]] if place else []
+        separators = separators or [literal_of(children[0])]
+        if not all(isinstance(each, str) for each in separators):
+            refuse("what stands between joined texts must be written in the query")
+        length = max(len(each.encode()) for each in separators)
+        whole = Size()
+        for child, size in zip(children, sizes, strict=True):
+            is_list = simple_name(child.dataType()) == "ArrayType"
+            whole += size * (length + 1) if is_list else size + Size(bytes=length)
+        return whole
+
+
+def _number(expression: Any) -> int:
+    """A literal number; what casts it to another type aside."""
+    while simple_name(expression) in ("Cast", "UnaryMinus"):
+        expression = expression.child()
+    value = literal_of(expression)
+    if not isinstance(value, int):
+        refuse("a size must be a whole number, written as such")
+    return max(value, 1)
+
+
+def _is_fixed(expression: Any) -> bool:
+    return simple_name(expression.dataType()).removesuffix("$") in _FIXED

@@ -1,0 +1,370 @@
+"""Records into rows of the view ``records``: the half of the pipeline before a query.
+
+Rules of this file:
+- Every record leaves at least one row, in the order of the records, so that the half behind the
+  query can count it: without a value where transformations dropped it, with its error where it was
+  refused.
+- The value's fields become columns by the rules for columns of a table; the view is such a table.
+- A record's bytes travel with its first row, and only where it may become a dead letter; see
+  ``worker.sql.row_transport`` for how.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+from uuid import UUID
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from connect.errors import ConfigError, RecordError, RetriableError
+from connect.records.record_path import ReferencePath
+from connect.records.transforms.sql.sql_columns import spark_type
+from connect.records.transforms.sql.sql_transform import SqlPlan
+from control_schemas.events import TableReference
+from worker.batch.blocks import Block, blocks, one_chunk
+from worker.batch.error_rows import error_row
+from worker.batch.pipeline_spec import PipelineSpec, TablePlan
+from worker.pipeline.column_path import ColumnForm
+from worker.pipeline.record_fallback import to_arrow
+from worker.pipeline.table_group import Part
+from worker.sql.row_transport import (
+    CARRIED,
+    DROPPED,
+    HEADERS,
+    OUTAGE,
+    PLACE,
+    REFUSED,
+    ROW,
+    STAMP,
+    Shares,
+    cut,
+)
+from worker.write.table_writer import TableWriter
+
+KAFKA: Final = "kafka"
+_KAFKA: Final = pa.struct(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", STAMP),
+    ]
+)
+_KAFKA_DDL: Final = "STRUCT<topic: STRING, partition: INT, offset: BIGINT, timestamp: TIMESTAMP>"
+_PRIMITIVES: Final[Mapping[Any, pa.DataType]] = {
+    BooleanType: pa.bool_(),
+    IntegerType: pa.int32(),
+    LongType: pa.int64(),
+    FloatType: pa.float32(),
+    DoubleType: pa.float64(),
+    StringType: pa.string(),
+    BinaryType: pa.binary(),
+    DateType: pa.date32(),
+    TimestampType: pa.timestamp("us"),
+}
+_RECORDS_AT_ONCE: Final = 10_000
+Mask = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.int64]
+
+
+def read(
+    spec: PipelineSpec, plan: SqlPlan, shares: Shares
+) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """Return the function for ``df.mapInArrow(read(..), view_ddl(plan, shares.seen))``.
+
+    Args:
+        spec: as for ``worker.pipeline.pipeline.run``; its last transformation is the query.
+        plan: the query's.
+        shares: what Spark sees of the view.
+    """
+    config = dataclasses.replace(
+        spec.config,
+        transforms=spec.config.transforms[:-1],
+        evolve_schema_enabled=False,
+        route_field=None,
+    )
+    inner = dataclasses.replace(
+        spec, config=config, tables=(_view(plan),), absent=frozenset(), unusable={}
+    )
+    alias = spec.config.transforms[-1].alias
+    return partial(_read, inner, alias, shares, spec.has_dead_letters)
+
+
+def view_columns(plan: SqlPlan) -> dict[str, tuple[str, pa.DataType]]:
+    """The columns of ``records`` that a query may name, with their types in SQL and Arrow."""
+    found = {KAFKA: (_KAFKA_DDL, _KAFKA)}
+    for field in plan.columns.fields:
+        found[field.name] = spark_type(field.field_type), spark_arrow(field.field_type)
+    return found
+
+
+def view_ddl(plan: SqlPlan, seen: Iterable[str] | None = None) -> str:
+    """The view as Spark has it, with these columns or all."""
+    kinds = view_columns(plan)
+    columns = [f"`{name}` {kinds[name][0]}" for name in (kinds if seen is None else seen)]
+    return ", ".join([f"{PLACE} INT", f"{CARRIED} BINARY", *columns])
+
+
+def spark_arrow(kind: IcebergType) -> pa.DataType:
+    """The Arrow type in which Spark takes a column."""
+    if isinstance(kind, DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    if isinstance(kind, ListType):
+        return pa.list_(spark_arrow(kind.element_type))
+    if isinstance(kind, MapType):
+        return pa.map_(spark_arrow(kind.key_type), spark_arrow(kind.value_type))
+    if isinstance(kind, StructType):
+        return pa.struct([(f.name, spark_arrow(f.field_type)) for f in kind.fields])
+    return _PRIMITIVES.get(type(kind), STAMP)
+
+
+def _view(plan: SqlPlan) -> TablePlan:
+    return TablePlan(
+        name="records",
+        reference=TableReference("", (), "records", UUID(int=0)),
+        schema_json=plan.columns.model_dump_json(),
+        spec_json=UNPARTITIONED_PARTITION_SPEC.model_dump_json(),
+        location="file:///records",  # nothing is written there
+        properties={},
+        io_properties={},
+    )
+
+
+def _read(
+    spec: PipelineSpec,
+    alias: str,
+    shares: Shares,
+    has_dead_letters: bool,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    reading = _Reading(spec, alias, shares, has_dead_letters=has_dead_letters)
+    try:
+        for block in blocks(batches, spec.limits):
+            yield from reading.take(block)
+    except (RetriableError, ConfigError) as error:
+        if not error.code.startswith("registry_"):
+            raise
+        yield from reading.outage(error)
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Rows of some records: positions of these in the block, topics and columns of those."""
+
+    places: Places
+    topics: pa.Array
+    columns: list[pa.Array]
+
+
+class _Reading:
+    def __init__(
+        self, spec: PipelineSpec, alias: str, shares: Shares, *, has_dead_letters: bool
+    ) -> None:
+        self._config = spec.config
+        self._alias = alias
+        self._shares = shares
+        self._has_dead_letters = has_dead_letters
+        self._reference = ReferencePath(spec.config)
+        self._table = TableWriter(spec.tables[0], lambda: "")
+        self._form = ColumnForm(spec, [self._table], (), self._reference)
+        self._types = [spark_arrow(f.field_type) for f in self._table.schema.fields]
+        self._names = [f.name for f in self._table.schema.fields]
+        self._seq = 0
+        self._lost = 0
+
+    def take(self, block: Block) -> Iterator[pa.RecordBatch]:
+        """The rows of a block of records."""
+        state = np.full(block.count, DROPPED, np.int8)
+        slow = np.ones(block.count, np.bool_) if self._config.transforms else ~block.tombstones
+        found: list[_Rows] = []
+        for decoded in self._form.decode(block):
+            slow[decoded.places] = False
+            slow[decoded.unexpected] = True
+            if decoded.dropped is not None:
+                slow[decoded.dropped] = False
+            if not decoded.table.num_rows:
+                slow[decoded.places] = True
+                continue
+            codes = np.zeros(decoded.table.num_rows, np.int64)
+            unit = self._config.timestamp_unit
+            part = Part.of([self._table], np.ones(1, np.bool_), decoded.table, codes, unit=unit)
+            doubt = slow[decoded.places]
+            part.add_doubt(doubt)
+            slow[decoded.places[doubt]] = True
+            doubt = slow[decoded.places]  # a record's rows go together
+            keep = pa.array(~doubt)
+            places = decoded.places[~doubt]
+            topics = decoded.topics
+            topics = _topics(block, places) if topics is None else topics.filter(keep)
+            columns = [one_chunk(c) for c in part.converted.filter(keep).columns]
+            found.append(_Rows(places, topics, columns))
+            state[places] = ROW
+        errors: dict[int, bytes] = {}
+        for start in range(0, int(slow.sum()), _RECORDS_AT_ONCE):
+            places = np.flatnonzero(slow)[start : start + _RECORDS_AT_ONCE]
+            found.append(self._one_by_one(block, places, errors))
+            state[found[-1].places] = ROW
+        state[list(errors)] = REFUSED
+        yield from self._assembled(block, state, errors, found)
+        self._seq += block.count
+
+    def outage(self, error: RetriableError | ConfigError) -> Iterator[pa.RecordBatch]:
+        """One row that says why no further record can be read."""
+        row = {"seq": self._seq, "state": OUTAGE, "error": error_row(error)[1]}
+        carried = pa.RecordBatch.from_pylist([row], self._shares.carried)
+        kinds = dict(zip(self._names, self._types, strict=True))
+        seen = [pa.nulls(1, kinds.get(name, _KAFKA)) for name in self._shares.seen]
+        yield from cut(carried, seen, self._shares)
+
+    def _one_by_one(self, block: Block, places: Places, errors: dict[int, bytes]) -> _Rows:
+        rows: list[dict[str, Any]] = []
+        topics: list[str] = []
+        origins: list[int] = []
+        for place, record in zip(places.tolist(), block.records(places), strict=True):
+            try:
+                read = [r for r in self._reference.read(record) if r.value is not None]
+                made = [self._reference.row(each, self._table.schema) for each in read]
+            except RecordError as error:
+                error.at(topic=record.topic, partition=record.partition, offset=record.offset)
+                if error.stage == "TASK_PUT":  # the view is no table: the query refuses the record
+                    error.stage = "TRANSFORMATION"
+                    error.at(transform=self._alias)
+                errors[place] = error_row(error)[1]
+                continue
+            rows += made
+            topics += [each.topic for each in read]
+            origins += [place] * len(made)
+        table = to_arrow(rows, self._table)
+        columns = [one_chunk(column) for column in table.columns]
+        return _Rows(np.array(origins, np.int64), pa.array(topics, pa.string()), columns)
+
+    def _assembled(
+        self,
+        block: Block,
+        state: npt.NDArray[np.int8],
+        errors: dict[int, bytes],
+        found: list[_Rows],
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows in the order of their records, one without a value for each record without rows."""
+        bare = np.flatnonzero(state != ROW)
+        if len(bare):
+            nothing = [pa.nulls(len(bare), kind) for kind in self._types]
+            found.append(_Rows(bare, _topics(block, bare), nothing))
+        places = np.concatenate([rows.places for rows in found])
+        columns = [
+            pa.concat_arrays([_as(rows.columns[i], kind) for rows in found])
+            for i, kind in enumerate(self._types)
+        ]
+        topics = pa.concat_arrays([rows.topics for rows in found])
+        if (np.diff(places) < 0).any():
+            order = np.argsort(places, kind="stable")
+            places, taken = places[order], pa.array(order)
+            columns, topics = [column.take(taken) for column in columns], topics.take(taken)
+        parts = self._about(block, state, errors, places, topics)
+        view = dict(zip(self._names, columns, strict=True))
+        view[KAFKA] = pa.StructArray.from_arrays(
+            [parts[f.name] for f in _KAFKA], fields=list(_KAFKA)
+        )
+        for i, item in enumerate(self._shares.items):
+            if item.path:
+                parts[str(i)] = _at(view[item.path[0]], item.path[1:])
+        carried = pa.record_batch(parts, schema=self._shares.carried)
+        yield from cut(carried, [view[name] for name in self._shares.seen], self._shares)
+
+    def _about(
+        self,
+        block: Block,
+        state: npt.NDArray[np.int8],
+        errors: dict[int, bytes],
+        places: Places,
+        topics: pa.Array,
+    ) -> dict[str, pa.Array]:
+        """What is carried of rows, their items aside."""
+        count = len(places)
+        is_first = np.ones(count, np.bool_)
+        is_first[1:] = places[1:] != places[:-1]
+        losses = np.zeros(count, np.int64)
+        lost = self._reference.losses.sub_micro
+        if count:
+            losses[0], self._lost = lost - self._lost, lost
+        told = [errors.get(place) for place in places.tolist()] if errors else None
+        firsts = _Chosen(block, np.where(is_first, places, 0), mask=~is_first)
+        rows = _Chosen(block, places)
+        kept = ("value", "key", "headers") if self._has_dead_letters else ()
+        return {
+            "seq": pa.array(self._seq + places),
+            "state": pa.array(state[places]),
+            "error": pa.nulls(count, pa.binary()) if told is None else pa.array(told, pa.binary()),
+            "current_topic": topics,
+            "losses": pa.array(losses),
+            "size": rows.of(block.sizes, pa.int64()),
+            **{
+                name: firsts.of(block.column(name) if name in kept else None, kind)
+                for name, kind in (
+                    ("value", pa.binary()),
+                    ("key", pa.binary()),
+                    ("headers", HEADERS),
+                )
+            },
+            **{f.name: rows.of(block.column(f.name), f.type) for f in _KAFKA},
+        }
+
+
+class _Chosen:
+    """Rows of a block, of columns of which each is taken in the same way.
+
+    Args:
+        block: the block.
+        places: of the rows.
+        mask: rows that get a null.
+    """
+
+    def __init__(self, block: Block, places: Places, mask: Mask | None = None) -> None:
+        self._count = len(places)
+        is_all = self._count == block.count and bool((np.diff(places) == 1).all())
+        is_all = is_all and not (mask is not None and mask.any())
+        self._taken = None if is_all else pa.array(places, mask=mask)
+
+    def of(self, column: pa.Array | None, kind: pa.DataType) -> pa.Array:
+        """Of one column; nulls where there is none."""
+        if column is None:
+            return pa.nulls(self._count, kind)
+        return _as(column if self._taken is None else column.take(self._taken), kind)
+
+
+def _at(column: pa.Array, path: tuple[str, ...]) -> pa.Array:
+    for name in path:
+        column = pc.struct_field(column, [column.type.get_field_index(name)])
+    return column
+
+
+def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column if column.type == kind else column.cast(kind)
+
+
+def _topics(block: Block, places: Places) -> pa.Array:
+    return _Chosen(block, places).of(block.column("topic"), pa.string())

@@ -1,0 +1,372 @@
+"""Rows of a query into data files: the half of the pipeline behind it.
+
+Rules of this file:
+- Rows of one record are neighbours, and are taken together: all of them are written, or none.
+- A record is counted once: dropped when the query left nothing of it, dead when it was refused
+  before the query, by it, or behind it.
+- Rows have Spark's types; the reference sees them as records with the schema of the query.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connect import failpoints
+from connect.clock import Clock, SystemClock
+from connect.errors import ConfigError, RecordError, RetriableError
+from connect.model.records import (
+    ConnectSchema,
+    Date,
+    Float32,
+    KafkaRecord,
+    SinkRecord,
+    Struct,
+    Timestamp,
+)
+from connect.records.record_path import ReferencePath
+from connect.records.transforms.transform import DATE, DECIMAL, TIMESTAMP
+from worker.batch.blocks import Block, joined, one_chunk
+from worker.batch.descriptors import losses_row
+from worker.batch.error_rows import told
+from worker.batch.pipeline_spec import PipelineSpec
+from worker.convert.table_columns import nulls
+from worker.decode.decoded_rows import Columns
+from worker.decode.json_types import guessed_fields
+from worker.decode.registered_messages import unfit_tables
+from worker.pipeline.column_path import has_own_names
+from worker.pipeline.pipeline import PipelineTask
+from worker.pipeline.record_fallback import DROPPED, WRITTEN
+from worker.sql.row_transport import FAILED, OUTAGE, REFUSED, ROW, Shares, whole
+
+_OF_RECORDS: Final = [
+    *("value", "key", "headers", "topic", "partition", "offset", "timestamp", "size")
+]
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_NAIVE_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - without a zone on purpose
+_MICRO: Final = dt.timedelta(microseconds=1)
+Rows = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+def write(spec: PipelineSpec, shares: Shares) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """Return the function for ``df.mapInArrow(write(spec, shares), DESCRIPTOR_DDL)``.
+
+    Args:
+        spec: as for ``worker.pipeline.pipeline.run``; its last transformation is the query, whose
+            rows ``df`` holds: see ``worker.sql.row_transport.whole``.
+        shares: of the query.
+    """
+    alias = spec.config.transforms[-1].alias
+    config = dataclasses.replace(spec.config, transforms=())
+    return partial(_write, dataclasses.replace(spec, config=config), alias, shares)
+
+
+def _write(
+    spec: PipelineSpec,
+    alias: str,
+    shares: Shares,
+    batches: Iterator[pa.RecordBatch],
+    clock: Clock | None = None,
+) -> Iterator[pa.RecordBatch]:
+    task = _QueriedTask(spec, alias, clock or SystemClock())
+    found = _whole_records(joined(whole(batches, shares), task.limits))
+    return task.run(QueriedBlock(table, alias, shares) for table in found)
+
+
+def _whole_records(found: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Rows cut only between records."""
+    waiting: pa.Table | None = None
+    for block in found:
+        table = block if waiting is None else pa.concat_tables([waiting, block])
+        seqs = table.column("seq").to_numpy()
+        cut = int(np.searchsorted(seqs, seqs[-1]))
+        if cut:
+            yield table.slice(0, cut)
+        waiting = table.slice(cut)
+    if waiting is not None and waiting.num_rows:
+        yield waiting
+
+
+@dataclass(frozen=True, slots=True)
+class QueriedRecord(KafkaRecord):
+    """A record with what a query made of it.
+
+    Attributes:
+        made: its rows, of the query's type.
+        current_topic: its topic as transformations changed it.
+        error: why it is refused, whatever its rows.
+    """
+
+    made: tuple[pa.Scalar, ...] = ()
+    current_topic: str = ""
+    error: RecordError | None = None
+
+
+class QueriedBlock(Block):
+    """Rows of a query; ``records`` gives the records that they are of.
+
+    Args:
+        table: the query's result, see ``worker.sql.row_transport.whole``.
+        alias: of the transformation.
+        shares: of the query.
+
+    Attributes:
+        firsts: positions of the first row of each record.
+        of_record: per row the number of its record.
+        state: per row; ``FAILED`` where the query failed.
+        items: the rows' columns by name, null where there is no row.
+        topics: as transformations changed them.
+    """
+
+    def __init__(self, table: pa.Table, alias: str, shares: Shares) -> None:
+        super().__init__(table.select(_OF_RECORDS))
+        self._alias = alias
+        seqs = table.column("seq").to_numpy()
+        is_first = np.ones(self.count, np.bool_)
+        is_first[1:] = seqs[1:] != seqs[:-1]
+        self.firsts: Rows = np.flatnonzero(is_first)
+        self.of_record: Rows = np.cumsum(is_first) - 1
+        self.items = {
+            item.name: one_chunk(table.column(str(i))) for i, item in enumerate(shares.items)
+        }
+        self.state = table.column("state").to_numpy().copy()
+        self.topics = one_chunk(table.column("current_topic"))
+        self._errors = one_chunk(table.column("error"))
+        self.losses = int(pc.sum(table.column("losses")).as_py() or 0)
+
+    @property
+    def kind(self) -> pa.DataType:
+        """The type of the query's rows."""
+        return pa.struct([(name, column.type) for name, column in self.items.items()])
+
+    def of_firsts(self) -> Block:
+        """The records, each once."""
+        if len(self.firsts) == self.count:
+            return self
+        return Block(self.table.take(pa.array(self.firsts)))
+
+    def rows_of(self, records: Mask) -> Mask:
+        """The rows of some records."""
+        found: Mask = records[self.of_record]
+        return found
+
+    def records(self, places: Rows) -> Iterator[KafkaRecord]:
+        """Records of these first rows."""
+        ends = np.append(self.firsts[1:], self.count)
+        for place, record in zip(places.tolist(), super().records(places), strict=True):
+            rows = range(place, int(ends[self.of_record[place]]))
+            plain = {f.name: getattr(record, f.name) for f in dataclasses.fields(KafkaRecord)}
+            topic = str(self.topics[place].as_py() or record.topic)
+            yield QueriedRecord(
+                **plain, made=self._made(rows), current_topic=topic, error=self._error(rows)
+            )
+
+    def _made(self, rows: range) -> tuple[pa.Scalar, ...]:
+        found = [column.slice(rows.start, len(rows)) for column in self.items.values()]
+        whole = pa.StructArray.from_arrays(found, fields=list(self.kind))
+        return tuple(whole[i] for i, row in enumerate(rows) if self.state[row] == ROW)
+
+    def outage(self) -> RecordError | RetriableError | ConfigError | None:
+        """Why the half before the query could not go on."""
+        places = np.flatnonzero(self.state == OUTAGE)
+        return told(self._errors[int(places[0])].as_py()) if len(places) else None
+
+    def _error(self, rows: range) -> RecordError | None:
+        for row in rows:
+            if self.state[row] == REFUSED:
+                found = told(self._errors[row].as_py())
+                assert isinstance(found, RecordError)
+                return found
+            if self.state[row] == FAILED:
+                return RecordError(
+                    "an expression of the query fails for the record",
+                    stage="TRANSFORMATION",
+                    code="sql_failed",
+                    transform=self._alias,
+                )
+        return None
+
+
+class _QueriedReference(ReferencePath):
+    """Takes records as a query made them."""
+
+    def read(self, record: KafkaRecord) -> tuple[SinkRecord, ...]:
+        assert isinstance(record, QueriedRecord)
+        if record.error is not None:
+            raise record.error
+        return tuple(self._sink_record(record, row) for row in record.made)
+
+    @staticmethod
+    def _sink_record(record: QueriedRecord, row: pa.Scalar) -> SinkRecord:
+        schema = connect_schema(row.type)
+        try:
+            value = _value(row.as_py(), schema)
+        except (ValueError, OverflowError):
+            raise RecordError(
+                "an instant of the query's row is outside the years 1 to 9999",
+                stage="TRANSFORMATION",
+                code="sql_failed",
+            ) from None
+        return SinkRecord(
+            record.current_topic,
+            record.partition,
+            record.offset,
+            record.timestamp_ms,
+            value=value,
+            value_schema=schema,
+        )
+
+
+class _QueriedTask(PipelineTask):
+    def __init__(self, spec: PipelineSpec, alias: str, clock: Clock) -> None:
+        super().__init__(spec, clock, _QueriedReference(spec.config))
+        self._alias = alias
+        self._block: QueriedBlock | None = None
+        self._losses = 0
+        tables = list(self._tables.values())
+        self._fields = guessed_fields((t.schema.fields for t in tables), self._router.paths)
+        self._is_columnar = (
+            not (spec.reference_only or spec.config.schema_case_insensitive)
+            and bool(tables)
+            and all(has_own_names(table) for table in tables)
+        )
+
+    def take(self, block: Block) -> None:
+        """Take rows of whole records; raises RecordError where one is not tolerated."""
+        assert isinstance(block, QueriedBlock)
+        outage = block.outage()
+        if outage is not None:
+            raise outage
+        self._block = block
+        self._losses += block.losses
+        outcome = np.full(block.count, DROPPED, np.int8)
+        refused = np.zeros(len(block.firsts), np.bool_)
+        refused[block.of_record[np.isin(block.state, (REFUSED, FAILED))]] = True
+        slow = block.rows_of(refused)
+        rows = np.flatnonzero((block.state == ROW) & ~slow)
+        if not self._is_columnar:
+            slow[rows] = True
+        elif len(rows):
+            outcome[rows] = WRITTEN
+            self._write_columns(block, self._decoded(block, rows), outcome, slow)
+        failpoints.hit("W2")
+        failpoints.hit("W14")
+        one_by_one = np.unique(block.of_record[slow])
+        firsts = block.firsts[one_by_one]
+        self._write_records(block, firsts, outcome)
+        of_records = np.minimum.reduceat(outcome, block.firsts)
+        of_records[one_by_one] = outcome[firsts]
+        self._count(block.of_firsts(), of_records)
+        self._taken += block.count
+        if self._records.requests:
+            self._output.abort()
+        else:
+            self._output.end_block()
+
+    def finish(self) -> Iterator[tuple[str, bytes]]:
+        """End all files; the descriptors of everything."""
+        if self._losses:
+            yield losses_row(self._losses)
+        yield from super().finish()
+
+    def _spread(self, places: Rows, doubt: Mask) -> None:
+        """Leave all rows of a record to the reference when it must take one."""
+        assert self._block is not None
+        records = np.zeros(len(self._block.firsts), np.bool_)
+        records[self._block.of_record[places[doubt]]] = True
+        doubt |= records[self._block.of_record[places]]
+
+    def _decoded(self, block: QueriedBlock, rows: Rows) -> Columns:
+        taken = None if len(rows) == block.count else pa.array(rows)
+        found = {
+            name: _wide(column if taken is None else column.take(taken))
+            for name, column in block.items.items()
+        }
+        columns = [
+            found[name] if name in found else nulls(len(rows), kind)
+            for name, kind in self._fields.items()
+        ]
+        table = pa.Table.from_arrays(columns, names=list(self._fields))
+        schema = connect_schema(block.kind)
+        unfit = unfit_tables(schema, self._spec.config, self._tables.values())
+        nothing = np.empty(0, np.int64)
+        topics = block.topics if taken is None else block.topics.take(taken)
+        return Columns(table, rows, nothing, unfit, topics=topics)
+
+
+def _wide(column: pa.Array) -> pa.Array:
+    """Small integers as those that columns have."""
+    small = pa.types.is_int8(column.type) or pa.types.is_int16(column.type)
+    return column.cast(pa.int32()) if small else column
+
+
+# ------------------------------------------------------------------ Spark's types as Connect's
+
+_SCHEMAS: Final = {
+    pa.bool_(): "boolean",
+    pa.int8(): "int8",
+    pa.int16(): "int16",
+    pa.int32(): "int32",
+    pa.int64(): "int64",
+    pa.float32(): "float32",
+    pa.float64(): "float64",
+    pa.string(): "string",
+    pa.binary(): "bytes",
+}
+
+
+def connect_schema(kind: pa.DataType) -> ConnectSchema:
+    """The schema of an Arrow type that Spark gives; everything is optional."""
+    types = pa.types
+    if types.is_struct(kind):
+        fields = tuple((f.name, connect_schema(f.type)) for f in kind)
+        return ConnectSchema("struct", optional=True, fields=fields)
+    if types.is_map(kind):
+        return ConnectSchema(
+            "map",
+            optional=True,
+            key_schema=connect_schema(kind.key_type),
+            value_schema=connect_schema(kind.item_type),
+        )
+    if types.is_list(kind):
+        return ConnectSchema("array", optional=True, value_schema=connect_schema(kind.value_type))
+    if types.is_decimal(kind):
+        scale = {"scale": str(kind.scale)}
+        return ConnectSchema("bytes", optional=True, name=DECIMAL, parameters=scale)
+    if types.is_date(kind):
+        return ConnectSchema("int32", optional=True, name=DATE)
+    if types.is_timestamp(kind):
+        return ConnectSchema("int64", optional=True, name=TIMESTAMP)
+    return ConnectSchema(_SCHEMAS[kind], optional=True)
+
+
+def _value(value: Any, schema: ConnectSchema) -> Any:
+    """A value as ``SinkRecord`` has it."""
+    if value is None:
+        return None
+    if schema.type == "struct":
+        return Struct(schema, {n: _value(value[n], inner) for n, inner in schema.fields})
+    if schema.type == "map":
+        assert schema.key_schema is not None
+        assert schema.value_schema is not None
+        key, item = schema.key_schema, schema.value_schema
+        return {_value(k, key): _value(v, item) for k, v in value}
+    if schema.type == "array":
+        assert schema.value_schema is not None
+        return [_value(item, schema.value_schema) for item in value]
+    if schema.name == DATE:
+        return Date(value.toordinal() - _EPOCH.toordinal())
+    if schema.name == TIMESTAMP:
+        micros = (value - (_NAIVE_EPOCH if value.tzinfo is None else _EPOCH)) // _MICRO
+        return Timestamp(micros // 1000, micros % 1000 * 1000)
+    return Float32(value) if schema.type == "float32" else value

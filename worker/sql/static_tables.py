@@ -1,0 +1,181 @@
+"""The static tables of a query: Iceberg tables and Parquet files, read whole into Arrow.
+
+Rules of this file:
+- A table is read again only when it is another than before: another snapshot or schema, other
+  files.
+- What cannot be had for a reason that trying again does not mend is an error of the configuration,
+  also later: joining with the last state that could be read would make wrong rows in silence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import structlog
+from pyiceberg.table import Table
+
+from connect.clock import Clock
+from connect.config.static_tables_policy import EVERY_STATIC_TABLE, StaticTablesPolicy, is_location
+from connect.errors import CommitRefused, ConfigError
+from connect.gateways.catalog.catalog import CatalogGateway
+from connect.gateways.storage.object_store import storage_errors, storage_properties
+from connect.gateways.storage.parquet_files import parquet_files
+from connect.records.transforms.sql.sql_transform import SqlPlan
+
+log = structlog.get_logger("worker.sql")
+
+
+@dataclass(slots=True)
+class StaticTables:
+    """The static tables of one task.
+
+    Args:
+        plan: names them.
+        catalog: where Iceberg tables are; its owner closes it.
+        clock: for the age of what is known.
+        policy: what the node's operator lets the query join.
+    """
+
+    plan: SqlPlan
+    catalog: CatalogGateway
+    clock: Clock
+    policy: StaticTablesPolicy = EVERY_STATIC_TABLE
+    tables: dict[str, pa.Table] = field(default_factory=dict, init=False)
+    _versions: dict[str, Any] = field(default_factory=dict, init=False)
+    _looked_ms: int | None = field(default=None, init=False)
+
+    def refresh(self) -> bool:
+        """Read what has changed, when it is time to look; whether anything had.
+
+        Raises:
+            ConfigError: ``sql_table``: one is not there, too large, or unreadable.
+            CommitRefused, RetriableError: as catalogs and stores say.
+        """
+        now_ms = self.clock.monotonic_ms()
+        if self._looked_ms is not None and now_ms - self._looked_ms < self.plan.refresh_ms:
+            return False
+        changed = False
+        for name, place in self.plan.tables.items():
+            try:
+                self._check_policy(place)
+                read = self._parquet if is_location(place) else self._iceberg
+                found = read(name, place)
+            except ConfigError as error:
+                error.code = "sql_table"
+                error.message = f"static table {name}: {error.message}"
+                raise
+            if found is not None:
+                self._check_size(name, found.nbytes)
+                self.tables[name] = spark_table(found)
+                log.info("static table read", table=name, place=place, rows=found.num_rows)
+                changed = True
+        self._looked_ms = now_ms
+        return changed
+
+    def _iceberg(self, name: str, place: str) -> pa.Table | None:
+        try:
+            table = self.catalog.load(place.split("."))
+        except CommitRefused as error:
+            if error.code != "table_missing":
+                raise
+            raise ConfigError(f"{place} does not exist") from error
+        snapshot = table.current_snapshot()
+        version = (table.metadata.table_uuid, snapshot and snapshot.snapshot_id, table.schema())
+        if self._versions.get(name) == version:
+            return None
+        with storage_errors(f"reading {place}"), _unreadable(place):
+            self._check_manifests(table)
+            scan = table.scan()
+            self._check_files(
+                file.file_path
+                for task in scan.plan_files()
+                for file in (task.file, *task.delete_files)
+            )
+            self._check_size(name, sum(task.file.file_size_in_bytes for task in scan.plan_files()))
+            found = scan.to_arrow()
+        self._versions[name] = version
+        return found
+
+    def _parquet(self, name: str, place: str) -> pa.Table | None:
+        files = parquet_files(storage_properties(self.catalog.config.properties), place)
+        if self._versions.get(name) == files.files:
+            return None
+        self._check_size(name, sum(size for _, size, _ in files.files))
+        found: pa.Table = files.read()
+        self._versions[name] = files.files
+        return found
+
+    def _check_policy(self, place: str) -> None:
+        if (why := self.policy.refusal(place)) is not None:
+            raise ConfigError(why)
+
+    def _check_manifests(self, table: Table) -> None:
+        """Metadata comes from outside: it may name any file as a manifest."""
+        snapshot = table.current_snapshot()
+        if snapshot is not None:
+            self._check_files([snapshot.manifest_list])
+            self._check_files(manifest.manifest_path for manifest in snapshot.manifests(table.io))
+
+    def _check_files(self, paths: Iterable[str]) -> None:
+        """Refuse files of a table that lie where the connector's own tables may not."""
+        if (why := self.catalog.locations.refusals(paths)) is not None:
+            raise ConfigError(f"its file {why}")
+
+    def _check_size(self, name: str, size: int) -> None:
+        if size > self.plan.bytes_max:
+            raise ConfigError(
+                f"static table {name} has {size} bytes, tables.max.bytes allows "
+                f"{self.plan.bytes_max}",
+                code="sql_table",
+            )
+
+
+@contextlib.contextmanager
+def _unreadable(place: str) -> Iterator[None]:
+    """Name a table whose files are not what they should be, without what is in them."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, EOFError, pa.ArrowException) as error:
+        raise ConfigError(f"{place} cannot be read: {type(error).__name__}") from None
+
+
+def spark_table(table: pa.Table) -> pa.Table:
+    """The columns that Spark has a type for, in that type."""
+    kept = [(f.name, kind) for f in table.schema if (kind := _spark(f.type)) is not None]
+    columns = [table.column(name).cast(kind) for name, kind in kept]
+    return pa.Table.from_arrays(columns, names=[name for name, _ in kept])
+
+
+def _spark(kind: pa.DataType) -> pa.DataType | None:
+    types = pa.types
+    if types.is_string(kind) or types.is_large_string(kind):
+        return pa.string()
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return pa.binary()
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if types.is_dictionary(kind):
+        return _spark(kind.value_type)
+    if types.is_unsigned_integer(kind):
+        return {8: pa.int32(), 16: pa.int32(), 32: pa.int64()}.get(kind.bit_width)
+    if types.is_list(kind) or types.is_large_list(kind):
+        inner = _spark(kind.value_type)
+        return None if inner is None else pa.list_(inner)
+    if types.is_map(kind):
+        key, item = _spark(kind.key_type), _spark(kind.item_type)
+        return None if key is None or item is None else pa.map_(key, item)
+    if types.is_struct(kind):
+        parts = [(f.name, _spark(f.type)) for f in kind]
+        return None if any(part is None for _, part in parts) else pa.struct(parts)
+    is_plain = (
+        types.is_boolean(kind)
+        or types.is_integer(kind)
+        or types.is_floating(kind)
+        or types.is_decimal128(kind)
+        or types.is_date32(kind)
+    )
+    return kind if is_plain and not types.is_float16(kind) else None

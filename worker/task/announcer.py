@@ -1,0 +1,221 @@
+"""One Kafka transaction per answer: control events, dead letters and source offsets together.
+
+Rules of this file:
+- All or nothing: whoever reads committed sees every event, dead letter and offset of an answer, or
+  none of them.
+- No event is larger than 90 % of ``max.request.size``; a table's files are split over as many
+  DataWritten events as that takes, those of two partition specs in any case. DataComplete comes
+  last.
+- After any error the announcer is of no further use: its producer is thrown away, the task starts
+  again from the committed source offsets, and files announced to nobody become orphans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+from connect import failpoints
+from connect.clock import Clock
+from connect.errors import ConfigError
+from connect.gateways.kafka.kafka_clients import TOO_LARGE, Message, Stage, TransactionalProducer
+from connect.model.layout import TopicPartition
+from connect.protocol.control_topic import OWN_PARTITION
+from control_schemas.codec import encode
+from control_schemas.events import (
+    ContentFile,
+    DataComplete,
+    DataWritten,
+    Event,
+    EventHeaders,
+    FileContent,
+    Payload,
+    TableReference,
+)
+from control_schemas.headers import encode_headers
+from worker.task.read_ledger import Answer
+
+EVENT_SHARE = 0.9
+MESSAGE_OVERHEAD_BYTES = 512  # of a record and its batch, more than they ever take
+_FAILPOINTS: Mapping[Stage, str] = {
+    "begin": "W5",
+    "begun": "W6",
+    "producing": "W7",
+    "produced": "W8",
+    "committing": "W9",
+    "committed": "W10",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Announcer:
+    """Announces a task's answers.
+
+    Args:
+        producer: initialised; nobody else uses it.
+        control_topic: where events go.
+        connect_group_id: group of the source offsets, and key of every event.
+        layout: number of the task's layout.
+        task: number of the task in it.
+        clock: for event times and ids.
+        dead_letter: turns a dead letter of the pipeline into a message; None where dead letters
+            are counted only.
+    """
+
+    producer: TransactionalProducer
+    control_topic: str
+    connect_group_id: str
+    layout: int
+    task: int
+    clock: Clock
+    dead_letter: Callable[[Any], Message | None]
+
+    def announce(self, commit_id: UUID, answer: Answer) -> int:
+        """Send everything of ``answer``; return the number of dead letters sent with it.
+
+        Raises:
+            ConfigError: a single file's metrics, or the partitions of the task, do not fit an
+                event; a dead letter does not fit a request (``dead_letter_too_large``).
+            Fenced, RetriableError: as ``TransactionalProducer.transact``.
+        """
+        events = list(self.events(commit_id, answer))
+        letters = list(self._letters(answer))
+        try:
+            self.producer.transact(
+                [*(message for _, message in letters), *events],
+                group_id=self.connect_group_id,
+                offsets=answer.offsets,
+                on_stage=_hit,
+            )
+        except ConfigError as e:
+            if e.code == TOO_LARGE and letters:  # it is the largest, or that one is too large too
+                record = max(letters, key=lambda letter: _size(letter[1]))[0].record
+                e.at(topic=record.topic, partition=record.partition, offset=record.offset)
+            raise
+        failpoints.hit("W11")
+        return len(letters)
+
+    def store_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Store source offsets alone; errors as ``announce``."""
+        self.producer.transact([], group_id=self.connect_group_id, offsets=offsets)
+
+    def events(self, commit_id: UUID, answer: Answer) -> Iterator[Message]:
+        """The control events of an answer in their order on the topic.
+
+        Steps are numbered from the sum of the source offsets that the answer starts at: a
+        successor that answers the same round starts where its predecessor ended, and no step is
+        without a record, so that its numbers are higher.
+        """
+        ends = sum(a.offset or 0 for a in answer.assignments)
+        first = ends - sum(r.end_offset - r.start_offset for r in answer.ranges)
+        steps = (files for batch in answer.batches for files in batch.steps)
+        for sequence, step in enumerate(steps, first):
+            headers = EventHeaders(layout=self.layout, task=self.task, batch=sequence)
+            for table, files in step:
+                for group in _by_spec(files):
+                    yield from self._written(commit_id, table, group, headers)
+        yield self._message(
+            DataComplete(commit_id, answer.assignments),
+            EventHeaders(
+                layout=self.layout, task=self.task, ranges=answer.ranges, rows=answer.rows
+            ),
+        )
+
+    def _letters(self, answer: Answer) -> Iterator[tuple[Any, Message]]:
+        for batch in answer.batches:
+            for letter in batch.dead_letters:
+                message = self.dead_letter(letter)
+                if message is not None:
+                    self._refuse_too_large(letter, message)
+                    yield letter, message
+
+    def _refuse_too_large(self, letter: Any, message: Message) -> None:
+        """A dead letter keeps every byte of its record: it is sent whole or not at all."""
+        size = _size(message) + MESSAGE_OVERHEAD_BYTES
+        if size > self.producer.request_bytes_max:
+            record = letter.record
+            raise ConfigError(
+                f"a dead letter of {size} bytes is larger than max.request.size "
+                f"({self.producer.request_bytes_max}): raise producer.override.max.request.size, "
+                f"and max.message.bytes of topic {message.topic}, to {size} at least",
+                code="dead_letter_too_large",
+                topic=record.topic,
+                partition=record.partition,
+                offset=record.offset,
+            )
+
+    def _written(
+        self,
+        commit_id: UUID,
+        table: TableReference,
+        files: tuple[ContentFile, ...],
+        headers: EventHeaders,
+    ) -> Iterator[Message]:
+        """One event, or as many as the size limit asks for."""
+        if not files:
+            return
+        payload = DataWritten(
+            commit_id,
+            table,
+            tuple(f for f in files if f.content is FileContent.DATA),
+            tuple(f for f in files if f.content is not FileContent.DATA),
+        )
+        message = self._message(payload, headers, is_bounded=False)
+        if _size(message) <= self._bytes_max:
+            yield message
+        elif len(files) > 1:
+            half = len(files) // 2
+            yield from self._written(commit_id, table, files[:half], headers)
+            yield from self._written(commit_id, table, files[half:], headers)
+        elif files[0].lower_bounds or files[0].upper_bounds:
+            # bounds serve pruning only: a file without them is right, one not announced is lost
+            bare = replace(files[0], lower_bounds=None, upper_bounds=None)
+            yield from self._written(commit_id, table, (bare,), headers)
+        else:
+            self._refuse(message, f"the metrics of one file of table {table}")
+
+    def _message(
+        self, payload: Payload, headers: EventHeaders, *, is_bounded: bool = True
+    ) -> Message:
+        event = Event(
+            self.clock.new_uuid(), self.clock.now_ms() * 1000, self.connect_group_id, payload
+        )
+        message = Message(
+            self.control_topic,
+            self.connect_group_id.encode(),
+            encode(event),
+            encode_headers(headers),
+            partition=OWN_PARTITION,
+        )
+        if is_bounded and _size(message) > self._bytes_max:
+            self._refuse(message, "the partitions of one task")
+        return message
+
+    @property
+    def _bytes_max(self) -> int:
+        return int(self.producer.request_bytes_max * EVENT_SHARE)
+
+    def _refuse(self, message: Message, what: str) -> None:
+        raise ConfigError(
+            f"{what} need an event of {_size(message)} bytes, more than 90 % of max.request.size: "
+            "raise it for the producer and the control topic",
+            code="event_too_large",
+        )
+
+
+def _by_spec(files: tuple[ContentFile, ...]) -> Iterator[tuple[ContentFile, ...]]:
+    """Files of one partition spec at a time: an event has one partition type."""
+    for spec_id in dict.fromkeys(file.spec_id for file in files):
+        yield tuple(file for file in files if file.spec_id == spec_id)
+
+
+def _size(message: Message) -> int:
+    headers = sum(len(k) + len(v or b"") for k, v in message.headers)
+    return len(message.key or b"") + len(message.value or b"") + headers
+
+
+def _hit(stage: Stage) -> None:
+    hit = failpoints.hit_in_flight if stage == "committing" else failpoints.hit
+    hit(_FAILPOINTS[stage])

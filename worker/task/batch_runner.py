@@ -1,0 +1,206 @@
+"""Runs the Arrow pipeline on one micro-batch after another, with the tables as they are now.
+
+Rules of this file:
+- A batch is used only when nothing of it asks for a change of tables. What it asks for is done,
+  its files are deleted, and it is run again, a bounded number of times.
+- Tables are looked at in the task's own thread where that is possible: catalog clients are per
+  thread, and a streaming query's callback has a new one each time.
+- Specs hold secrets of the object store: never logged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame, SparkSession
+
+from connect import failpoints
+from connect.clock import Clock, SystemClock
+from connect.config.connector import ConnectorConfig
+from connect.errors import IcefloeError, InvariantViolation, RecordError, RetriableError
+from connect.gateways.catalog.catalog import open_catalog
+from connect.gateways.kafka.kafka_clients import Message
+from connect.records.dead_letter import message
+from connect.records.record_path import ReferencePath
+from connect.records.routing import UNMATCHED
+from control_schemas.events import FileContent
+from worker.batch.descriptors import DESCRIPTOR_DDL, BatchResult, DeadLetter, collect
+from worker.batch.error_rows import NOT_WRITABLE
+from worker.pipeline.pipeline import run
+from worker.sql.sql_batches import SparkQuery, sql_plan
+from worker.sql.sql_expressions import spark_failures
+from worker.sql.static_tables import StaticTables
+from worker.task.dead_letter_table import DeadLetterTable
+from worker.task.read_ledger import Slice, WrittenBatch
+from worker.task.source_reader import as_arrow
+from worker.task.task_context import TaskAssignment
+from worker.task.task_tables import TaskTables
+
+RUNS_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRunner:
+    """The batch runner of one task; see ``worker.task.task.BatchRunner``.
+
+    Args:
+        config: the connector, placeholders resolved.
+        tables: its tables; closed with the runner.
+        letters: where dead letters become rows, when the connector names a table.
+        task: number of the task, for dead letters.
+        query: the connector's ``Sql`` transformation, when it has one.
+    """
+
+    config: ConnectorConfig
+    tables: TaskTables
+    letters: DeadLetterTable
+    task: int = 0
+    query: SparkQuery | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of Spark's Kafka source that the pipeline needs."""
+        return self.tables.spec().columns()
+
+    @property
+    def is_primed(self) -> bool:
+        """Whether the tables are known that the first records are likely to go to."""
+        return self.tables.are_known
+
+    @property
+    def may_enlarge(self) -> bool:
+        """Whether a query makes rows whose size is not known."""
+        return self.query is not None and self.query.may_enlarge
+
+    def run(
+        self, rows: DataFrame, part: Slice, valid_through_ms: int | None = None
+    ) -> WrittenBatch:
+        """Write the files of one micro-batch; records up to ``valid_through_ms`` are late.
+
+        Raises:
+            RecordError: tolerance none, and a record cannot be handled.
+            CommitRefused: a table is missing or may not be changed.
+            RetriableError: Spark, the store, the catalog or a schema registry failed, or tables
+                keep changing.
+            ConfigError: a schema registry refuses us.
+        """
+        refused: set[str] = set()  # tables whose store refused files; each is loaded again once
+        runs = 0
+        while runs < RUNS_MAX + 2 * len(refused):
+            runs += 1
+            spec = replace(self.tables.spec(), valid_through_ms=valid_through_ms)
+            if self.query is None:
+                result = collect(as_arrow(rows.mapInArrow(run(spec), DESCRIPTOR_DDL)))
+            else:
+                with spark_failures():
+                    result = collect(as_arrow(self.query.run(rows, spec)))
+            failpoints.hit("W4")
+            if result.is_usable:
+                return self._written(result, part)
+            self.tables.discard(result)
+            if result.error is not None:
+                error = result.error
+                if error.code == NOT_WRITABLE and self.config.has_refused_letters:
+                    self._refused(error, refused)
+                    continue
+                if isinstance(error, RecordError):
+                    error = _advised(error)
+                raise error.at(connector=self.config.name)
+            self.tables.serve(result)
+        raise RetriableError(
+            f"tables still had to be changed after {RUNS_MAX} runs of one batch",
+            code="tables_keep_changing",
+            connector=self.config.name,
+        )
+
+    def dead_letter(self, letter: DeadLetter) -> Message | None:
+        """The message for the dead letter topic; None when there is none."""
+        return message(letter.record, letter.error, self.config, task_id=self.task)
+
+    def refresh(self) -> None:
+        """Look at the tables, and at those that a query joins, again when that is due."""
+        self.tables.refresh()
+        if self.query is not None:
+            self.query.refresh()
+
+    def close(self) -> None:
+        """Let go of the catalog's connections."""
+        self.tables.close()
+
+    def _written(self, result: BatchResult, part: Slice) -> WrittenBatch:
+        self._check_rows(result)
+        references = {plan.name: plan.reference for plan in self.tables.spec().tables}
+        steps = [
+            tuple((references[name], files) for name, files in step.items())
+            for step in result.steps
+        ]
+        refused = self.letters.write(result.dead_letters)
+        if refused:  # of the last step, so that steps are never more than records
+            steps[-1:] = [(*(steps[-1] if steps else ()), *refused)]
+        return WrittenBatch(part, result.progress, tuple(steps), result.dead_letters, result.rows)
+
+    def _refused(self, error: IcefloeError, refused: set[str]) -> None:
+        """The store does not take a table's files: load it again, then give it up."""
+        table = str(error.coordinates["table"])
+        if table in refused:
+            self.tables.give_up(table, error)
+        else:
+            refused.add(table)
+            self.tables.reload(table)
+
+    def _check_rows(self, result: BatchResult) -> None:
+        """Every record counted as written made a row, and each row is where it must be."""
+        written = sum(progress.written for progress in result.progress.values())
+        rows = sum(
+            file.record_count
+            for files in result.files.values()
+            for file in files
+            if file.content is FileContent.DATA
+        )
+        if result.rows.made < written or rows != result.rows.kept:
+            counts = result.rows
+            raise InvariantViolation(
+                f"{written} records were counted as written and made {counts.made} rows; the data "
+                f"files hold {rows}, {counts.superseded} were replaced by newer ones and "
+                f"{counts.deleted} only delete",
+                code="records_unaccounted",
+                connector=self.config.name,
+            )
+
+
+def _advised(error: RecordError) -> RecordError:
+    """The error that ends a task, with the setting that would let the task go on."""
+    setting = (
+        "iceberg.tables.unmatched to drop or dead-letter"
+        if error.code == UNMATCHED
+        else "errors.tolerance to all (and errors.deadletterqueue.topic.name)"
+    )
+    error.message += f"; set {setting} to go on without such records"
+    return error
+
+
+def make_runner(
+    config: ConnectorConfig, assignment: TaskAssignment, clock: Clock | None = None
+) -> PipelineRunner:
+    """The runner of a task, with a catalog client of its own.
+
+    Raises:
+        ConfigError: an option of a converter or transformation is not usable; as ``open_catalog``.
+        CommitRefused, RetriableError: as ``open_catalog``.
+    """
+    ReferencePath(config)  # an executor's refusal would look like an outage of Spark
+    catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
+    clock = clock or SystemClock()
+    tables = TaskTables(config, catalog, clock)
+    letters = DeadLetterTable(config, catalog, clock, assignment.task)
+    plan = sql_plan(config)
+    query = None
+    if plan is not None:
+        session = SparkSession.builder.getOrCreate()  # the worker's one session
+        query = SparkQuery(session, plan, StaticTables(plan, catalog, clock, config.static_tables))
+        try:
+            query.refresh()
+        except BaseException:
+            catalog.close()
+            raise
+    return PipelineRunner(config, tables, letters, assignment.task, query)

@@ -1,0 +1,226 @@
+"""How many of the last records were dead letters, and how many in a row.
+
+A bad deploy stops a task, it is not set aside.
+
+Rules of this file:
+- The window is of whole batches and never of fewer than ``RECORDS_MIN`` records; the batch that
+  is judged is always in it.
+- A run is of one source partition and goes on from batch to batch. Offsets tell that nothing lies
+  between two dead letters; where a partition's batch holds nothing else, holes do not count.
+- Nothing of a record is kept but its coordinates.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from connect.config.connector import ErrorsConfig
+from connect.errors import RecordError
+from connect.model.layout import TopicPartition
+from worker.batch.descriptors import DeadLetter
+from worker.task.read_ledger import WrittenBatch
+
+RECORDS_MIN: Final = 1_000
+MAX_RATIO: Final = "errors.deadletterqueue.max-ratio"
+MAX_RUN: Final = "errors.deadletterqueue.max-run-length"
+TOO_MANY: Final = "too_many_dead_letters"
+
+
+@dataclass(slots=True)
+class DeadLetterLimits:
+    """Both limits.
+
+    Args:
+        ratio_max: see ``DeadLetterRatio``.
+        run_max: see ``DeadLetterRuns``.
+    """
+
+    ratio_max: float
+    run_max: int
+    _ratio: DeadLetterRatio = field(init=False)
+    _runs: DeadLetterRuns = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._ratio = DeadLetterRatio(self.ratio_max)
+        self._runs = DeadLetterRuns(self.run_max)
+
+    @classmethod
+    def of(cls, errors: ErrorsConfig) -> DeadLetterLimits:
+        """Those of a connector."""
+        return cls(errors.dead_letter_ratio_max, errors.dead_letter_run_max)
+
+    def add(self, batch: WrittenBatch) -> None:
+        """Judge a batch together with those before it, before anybody hears of it.
+
+        Raises:
+            RecordError: ``too_many_dead_letters``; the batch must not be announced.
+        """
+        self._runs.add(batch)
+        self._ratio.add(batch)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """One batch: how often each code was met, and where first."""
+
+    read: int
+    refused: int
+    codes: Counter[str]
+    firsts: Mapping[str, tuple[TopicPartition, int, str]]
+
+
+@dataclass(slots=True)
+class DeadLetterRatio:
+    """The dead letters among the last records that a task read.
+
+    Args:
+        ratio_max: a larger share stops the task; 1 lets everything pass.
+    """
+
+    ratio_max: float
+    _window: deque[_Counted] = field(default_factory=deque, init=False)
+    _read: int = field(default=0, init=False)
+    _refused: int = field(default=0, init=False)
+
+    def add(self, batch: WrittenBatch) -> None:
+        """Judge a batch together with those before it, before anybody hears of it.
+
+        Raises:
+            RecordError: ``too_many_dead_letters``; the batch must not be announced.
+        """
+        counted = _counted(batch)
+        self._window.append(counted)
+        self._read += counted.read
+        self._refused += counted.refused
+        while self._read - self._window[0].read >= RECORDS_MIN:
+            oldest = self._window.popleft()
+            self._read -= oldest.read
+            self._refused -= oldest.refused
+        if self._read >= RECORDS_MIN and self._refused > self.ratio_max * self._read:
+            raise self._error()
+
+    def _error(self) -> RecordError:
+        codes: Counter[str] = sum((each.codes for each in self._window), Counter())
+        most, place, stage = "", "", "TASK_PUT"
+        if codes:
+            code, count = codes.most_common(1)[0]
+            tp, offset, stage = next(
+                each.firsts[code] for each in self._window if code in each.firsts
+            )
+            most = f"; most of them {code} ({count:,})"
+            place = f", first at topic {tp.topic}, partition {tp.partition}, offset {offset}"
+        return RecordError(
+            f"{self._refused:,} of the last {self._read:,} records were dead letters, more than "
+            f"{MAX_RATIO}={self.ratio_max:g} allows{most}{place}. The last batch of them was not "
+            f"announced: it is read again when the task restarts. Mend the converters, the "
+            f"transformations or the tables; or set {MAX_RATIO} higher (1 is no limit) to go on "
+            "and set such records aside",
+            stage=stage,
+            code=TOO_MANY,
+        )
+
+
+def _counted(batch: WrittenBatch) -> _Counted:
+    firsts: dict[str, tuple[TopicPartition, int, str]] = {}
+    codes: Counter[str] = Counter()
+    letter: DeadLetter
+    for letter in batch.dead_letters:
+        record, code = letter.record, letter.error.code
+        codes[code] += 1
+        if code not in firsts:
+            tp = TopicPartition(record.topic, record.partition)
+            firsts[code] = (tp, record.offset, letter.error.stage)
+    return _Counted(
+        sum(counted.read for counted in batch.progress.values()),
+        sum(counted.dead_lettered for counted in batch.progress.values()),
+        codes,
+        firsts,
+    )
+
+
+# ------------------------------------------------------------------ in a row
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Dead letters of one source partition with nothing between them."""
+
+    count: int
+    first: DeadLetter
+
+    def with_more(self, count: int) -> _Run:
+        return _Run(self.count + count, self.first)
+
+
+@dataclass(slots=True)
+class DeadLetterRuns:
+    """Dead letters in a row, partition by partition.
+
+    Args:
+        run_max: a longer run stops the task; 0 is no limit.
+    """
+
+    run_max: int
+    _open: dict[TopicPartition, _Run] = field(default_factory=dict, init=False)
+
+    def add(self, batch: WrittenBatch) -> None:
+        """Judge a batch together with the runs that reach it.
+
+        Raises:
+            RecordError: ``too_many_dead_letters``; the batch must not be announced.
+        """
+        if not self.run_max:
+            return
+        letters: dict[TopicPartition, list[DeadLetter]] = {}
+        for letter in batch.dead_letters:
+            tp = TopicPartition(letter.record.topic, letter.record.partition)
+            letters.setdefault(tp, []).append(letter)
+        for tp, counted in batch.progress.items():
+            if not counted.read:
+                continue
+            before = self._open.pop(tp, None)
+            mine = sorted(letters.get(tp, ()), key=lambda each: each.record.offset)
+            runs = _runs(mine, counted.read, batch.slice.starts[tp], before)
+            for run in runs:
+                if run.count > self.run_max:
+                    raise self._error(tp, run)
+            is_all = len(mine) == counted.read
+            if runs and (is_all or mine[-1].record.offset + 1 == batch.slice.ends[tp]):
+                self._open[tp] = runs[-1]
+
+    def _error(self, tp: TopicPartition, run: _Run) -> RecordError:
+        first = run.first
+        return RecordError(
+            f"{run.count:,} dead letters in a row, more than {MAX_RUN}={self.run_max} allows: "
+            f"first at topic {tp.topic}, partition {tp.partition}, offset {first.record.offset}, "
+            f"{first.error.code}. The last batch of them was not announced: it is read again when "
+            f"the task restarts. Mend the converters, the transformations or the tables; or set "
+            f"{MAX_RUN} higher (0 is no limit) to go on and set such records aside",
+            stage=first.error.stage,
+            code=TOO_MANY,
+        )
+
+
+def _runs(letters: list[DeadLetter], read: int, start: int, before: _Run | None) -> list[_Run]:
+    """The runs of a partition's batch in order; the first may go on from the batch before."""
+    if not letters:
+        return []
+    if len(letters) == read:
+        return [before.with_more(read) if before else _Run(read, letters[0])]
+    runs: list[_Run] = []
+    last = start - 1
+    for letter in letters:
+        offset = letter.record.offset
+        known = runs[-1] if runs else before
+        is_next = offset == last + 1
+        if known is None or not is_next:
+            runs.append(_Run(1, letter))
+        elif runs:
+            runs[-1] = known.with_more(1)
+        else:
+            runs.append(known.with_more(1))
+        last = offset
+    return runs

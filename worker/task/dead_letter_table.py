@@ -1,0 +1,207 @@
+"""Dead letters as rows of an Iceberg table, in the round of the records around them.
+
+Rules of this file:
+- The file is written by the driver, where the dead letters are, and announced with the batch that
+  they come from: committed with it, and never without.
+- Rows are appended, whatever the connector does to its own tables: no key, no deletes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+import structlog
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import (
+    BinaryType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
+
+from connect.clock import Clock
+from connect.config.connector import ConnectorConfig
+from connect.errors import CommitRefused, ConfigError
+from connect.gateways.catalog.catalog import CatalogGateway
+from connect.gateways.storage.guarded_io import table_storage
+from connect.gateways.storage.object_store import storage_errors
+from connect.records.tables.table_location import location_for
+from worker.batch.descriptors import DeadLetter
+from worker.batch.pipeline_spec import PipelineLimits, TablePlan
+from worker.task.read_ledger import TableFiles
+from worker.write.parquet_writer import Writers
+from worker.write.table_writer import TableWriter
+
+KEY: Final = "errors.deadletterqueue.table"
+REFRESH_MS: Final = 60_000
+
+log = structlog.get_logger("worker.dead_letters")
+
+_HEADER: Final = StructType(
+    NestedField(15, "name", StringType(), required=True),
+    NestedField(16, "value", BinaryType(), required=False),
+)
+SCHEMA: Final = Schema(
+    NestedField(1, "topic", StringType(), required=True),
+    NestedField(2, "partition", IntegerType(), required=True),
+    NestedField(3, "offset", LongType(), required=True),
+    NestedField(4, "timestamp", TimestamptzType(), required=False),
+    NestedField(5, "key", BinaryType(), required=False),
+    NestedField(6, "value", BinaryType(), required=False),
+    NestedField(7, "headers", ListType(14, _HEADER, element_required=True), required=False),
+    NestedField(8, "stage", StringType(), required=False),
+    NestedField(9, "code", StringType(), required=False),
+    NestedField(10, "message", StringType(), required=False),
+    NestedField(11, "table", StringType(), required=False),
+    NestedField(12, "connector", StringType(), required=False),
+    NestedField(13, "task", IntegerType(), required=False),
+)
+_PROPERTIES: Final = {  # bounds of bytes serve no query, and would hold what is in records
+    "write.metadata.metrics.column.key": "counts",
+    "write.metadata.metrics.column.value": "counts",
+    "write.metadata.metrics.column.headers.element.value": "counts",
+}
+_TIME_MS_END: Final = 2**63 // 1_000  # the column holds microseconds
+
+
+@dataclass(slots=True)
+class DeadLetterTable:
+    """The dead letter table of one task.
+
+    Args:
+        config: the connector, placeholders resolved; names the table.
+        catalog: where it is; not closed here.
+        clock: for the age of what is known, and file names.
+        task: number of the task.
+    """
+
+    config: ConnectorConfig
+    catalog: CatalogGateway
+    clock: Clock
+    task: int
+    _writer: TableWriter | None = field(default=None, init=False)
+    _loaded_ms: int = field(default=0, init=False)
+
+    def write(self, letters: Sequence[DeadLetter]) -> TableFiles:
+        """Write dead letters; nothing where there is none, or no table for them.
+
+        Raises:
+            CommitRefused: the catalog does not let us read or create the table.
+            ConfigError: the table has other columns than dead letters need.
+            RetriableError: the catalog or the store is away.
+        """
+        name = self.config.errors.dead_letter_table
+        if not letters or name is None:
+            return ()
+        table = self._known(name)
+        rows = pa.Table.from_pylist(
+            [self._row(letter) for letter in letters], schema=table.row_schema
+        )
+        writers = Writers(PipelineLimits())
+        with storage_errors(f"writing dead letters of table {name}"):
+            try:
+                writers.add(table, rows.rename_columns(table.arrow_schema.names))
+                files = tuple(file for _, file in writers.finish())
+            except BaseException:
+                writers.abort()
+                raise
+        return ((table.plan.reference, files),)
+
+    def _known(self, name: str) -> TableWriter:
+        now_ms = self.clock.monotonic_ms()
+        if self._writer is None or now_ms - self._loaded_ms >= REFRESH_MS:
+            table = self._loaded(name)
+            self._check(name, table)
+            plan = TablePlan.of(
+                table,
+                name=name,
+                catalog=self.config.catalog_name,
+                io_properties=table_storage(table, self.config.write_properties),
+                write_properties=self.config.write_properties,
+            )
+            self._writer = TableWriter(plan, lambda: f"{self.clock.new_timed_uuid()}.parquet")
+            self._loaded_ms = now_ms
+        return self._writer
+
+    def _loaded(self, name: str) -> Table:
+        try:
+            return self.catalog.load(name.split("."))
+        except CommitRefused as e:
+            if e.code != "table_missing":
+                raise e.at(connector=self.config.name) from e
+        own = self.config.table(name)
+        table = self.catalog.create(
+            name.split("."),
+            SCHEMA,
+            properties={**_PROPERTIES, **self.config.auto_create_properties},
+            location=location_for(own.location, own.identifier) if own.location else None,
+        )
+        log.info("table created", connector=self.config.name, table=name)
+        return table
+
+    def _check(self, name: str, table: Table) -> None:
+        """A table that was there before may have columns of its own, and a partition spec."""
+        theirs = {each.name: each for each in table.schema().fields}
+        ours = {each.name: each for each in SCHEMA.fields}
+        wrong = [
+            f"{column} is no {wanted.field_type}"
+            for column, wanted in ours.items()
+            if column not in theirs or _form(theirs[column].field_type) != _form(wanted.field_type)
+        ]
+        wrong += [
+            f"{column} is required"
+            for column, each in theirs.items()
+            if each.required and not (column in ours and ours[column].required)
+        ]
+        if wrong:
+            raise ConfigError(
+                f"the table that {KEY} names cannot hold dead letters: {'; '.join(wrong)}; name "
+                "a table that does not exist, it is created",
+                code="dead_letter_table",
+                connector=self.config.name,
+                table=name,
+            )
+
+    def _row(self, letter: DeadLetter) -> dict[str, Any]:
+        record, error = letter.record, letter.error
+        table = error.coordinates.get("table")
+        time_ms = record.timestamp_ms if record.timestamp_type >= 0 else None
+        has_time = time_ms is not None and abs(time_ms) < _TIME_MS_END
+        return {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp": (time_ms or 0) * 1_000 if has_time else None,
+            "key": record.key,
+            "value": record.value,
+            "headers": [{"name": _utf8(name), "value": value} for name, value in record.headers],
+            "stage": error.stage,
+            "code": error.code,
+            "message": _utf8(error.message),
+            "table": None if table is None else _utf8(str(table)),
+            "connector": self.config.name,
+            "task": self.task,
+        }
+
+
+def _form(kind: IcebergType) -> Any:
+    """A type without field ids, and with everything optional."""
+    if isinstance(kind, ListType):
+        return [_form(kind.element_type)]
+    if isinstance(kind, StructType):
+        return {each.name: _form(each.field_type) for each in kind.fields}
+    return str(kind)
+
+
+def _utf8(text: str) -> str:
+    """Text without lone surrogates, which JSON can bring and Parquet cannot hold."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,147 @@
+"""Casts and masks of decoded columns; rows where Java's rule is in doubt are left to the reference.
+
+The reference is ``connect.records.transforms.cast`` and ``connect.records.transforms.mask_field``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connect.errors import RecordError
+from connect.records.transforms.mask_field import masked as masked_value
+
+Mask = npt.NDArray[np.bool_]
+Changed = tuple[pa.Array, Mask | None]
+
+_BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+_WHOLE_TEXT: Final = r"^[+-]?[0-9]{1,18}$"
+_SHORT_NUMBER: Final = r"^-?[0-9]{1,15}(?:\.[0-9]{1,15})?$"
+_EXACT_MAX: Final = 2.0**53
+
+
+def cast_guess(target: str) -> Callable[[pa.DataType | None], pa.DataType]:
+    """What a field most likely holds that is cast to a type."""
+    kinds = {"boolean": pa.bool_(), "float64": pa.float64()}
+    kind = kinds.get(target, pa.int64())
+    return lambda _: kind
+
+
+def cast_column(column: pa.Array, target: str) -> Changed:
+    """A column in another type, and the rows that the reference must cast."""
+    if column.null_count == len(column):
+        return pa.nulls(len(column)), None
+    made = _cast(column, target)
+    return made if made is not None else _unknown(column)
+
+
+def _unknown(column: pa.Array) -> Changed:
+    return pa.nulls(len(column)), _valid(column)
+
+
+def _valid(column: pa.Array) -> Mask:
+    found: Mask = column.is_valid().to_numpy(zero_copy_only=False)
+    return found
+
+
+def _cast(column: pa.Array, target: str) -> Changed | None:
+    kind = column.type
+    if pa.types.is_string(kind):
+        return _from_text(column, target)
+    if pa.types.is_boolean(kind):
+        return _from_boolean(column, target)
+    if pa.types.is_int64(kind):
+        return _from_whole(column, target)
+    return _from_double(column, target) if pa.types.is_float64(kind) else None
+
+
+def _from_text(column: pa.Array, target: str) -> Changed | None:
+    if target == "string":
+        return column, None
+    if target == "boolean":
+        return pc.equal(pc.utf8_lower(column), "true"), None
+    pattern = _SHORT_NUMBER if target == "float64" else _WHOLE_TEXT
+    fits = pc.fill_null(pc.match_substring_regex(column, pattern), True)  # noqa: FBT003 - Arrow's
+    texts = pc.if_else(fits, column, pa.scalar(None, pa.string()))
+    doubt: Mask = ~fits.to_numpy(zero_copy_only=False)
+    if target == "float64":
+        return pc.cast(texts, pa.float64()), doubt
+    whole = pc.cast(pc.utf8_ltrim(texts, "+"), pa.int64())
+    bits = _BITS[target]
+    if bits < 64:
+        numbers = np.asarray(pc.fill_null(whole, 0))
+        doubt |= (numbers < -(2 ** (bits - 1))) | (numbers >= 2 ** (bits - 1))
+    return whole, doubt
+
+
+def _from_boolean(column: pa.Array, target: str) -> Changed:
+    if target == "boolean":
+        return column, None
+    if target == "string":
+        return column.cast(pa.string()), None
+    return column.cast(pa.float64() if target == "float64" else pa.int64()), None
+
+
+def _from_whole(column: pa.Array, target: str) -> Changed:
+    if target == "string":
+        return column.cast(pa.string()), None
+    if target == "boolean":
+        return pc.not_equal(column, 0), None
+    if target == "float64":
+        return column.cast(pa.float64(), safe=False), None
+    bits = _BITS[target]
+    if bits == 64:
+        return column, None
+    numbers = np.asarray(pc.fill_null(column, 0)).astype(f"int{bits}").astype(np.int64)
+    return pa.array(numbers, mask=~_valid(column)), None
+
+
+def _from_double(column: pa.Array, target: str) -> Changed | None:
+    if target == "float64":
+        return column, None
+    if target == "string":
+        return None
+    numbers = np.asarray(pc.fill_null(column, 0.0))
+    bits = _BITS.get(target, 64)
+    limit = _EXACT_MAX if bits == 64 else 2.0**31
+    doubt = ~(np.abs(numbers) < limit)
+    whole = np.trunc(np.where(doubt, 0.0, numbers)).astype(np.int64)
+    if target == "boolean":
+        return pa.array(whole != 0, mask=~_valid(column)), doubt
+    whole = whole.astype(f"int{bits}").astype(np.int64)
+    return pa.array(whole, mask=~_valid(column)), doubt
+
+
+def mask_column(column: pa.Array, replacement: str | None) -> Changed:
+    """A column without its values, and the rows that the reference must mask."""
+    if column.null_count == len(column):
+        return column, None
+    kind = column.type
+    if pa.types.is_decimal(kind):
+        return _unknown(column)
+    sample: Any = _samples(kind)
+    if sample is None:
+        return _unknown(column)
+    try:
+        hidden = masked_value(sample, replacement)
+    except RecordError:
+        return _unknown(column)
+    if pa.types.is_struct(kind):
+        children = [pa.nulls(len(column), f.type) for f in kind]
+        mask = pa.array(~_valid(column))
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask), None
+    filled = pa.repeat(pa.scalar(hidden, kind), len(column))
+    return pc.if_else(column.is_valid(), filled, pa.scalar(None, kind)), None
+
+
+def _samples(kind: pa.DataType) -> Any:
+    if pa.types.is_struct(kind):
+        return {}
+    if pa.types.is_list(kind):
+        return []
+    return {"string": "x", "int64": 1, "double": 1.5, "bool": True}.get(str(kind))

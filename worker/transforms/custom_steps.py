@@ -1,0 +1,53 @@
+"""Users' functions of columns as steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from connect.records.transforms.column_function import ColumnApply
+from worker.batch.blocks import one_chunk
+from worker.transforms.rows import Plan, Rows
+
+
+class OwnColumns:
+    """A user's function over those rows that are certain.
+
+    Args:
+        apply: the function.
+    """
+
+    def __init__(self, apply: ColumnApply) -> None:
+        self._apply = apply
+
+    def plan(self, wanted: Plan) -> None:
+        """It decides about what it writes, and needs what it reads in its types."""
+        for name in self._apply.writes:
+            wanted.fields.pop(name, None)
+        wanted.fields.update(self._apply.reads)
+
+    def apply(self, rows: Rows) -> None:
+        """Records with a schema, and blocks whose columns have other types, are the reference's."""
+        read = {name: rows.column(name) for name in self._apply.reads}
+        read = {
+            name: pa.nulls(rows.count, kind) if pa.types.is_null(read[name].type) else read[name]
+            for name, kind in self._apply.reads.items()
+        }
+        fits = not rows.is_typed and all(
+            read[name].type == kind for name, kind in self._apply.reads.items()
+        )
+        if not fits:
+            rows.suspect(np.ones(rows.count, np.bool_))
+            for name, kind in self._apply.writes.items():
+                rows.columns[name] = pa.nulls(rows.count, kind)
+            return
+        places = np.flatnonzero(~(rows.doubt | rows.dropped))
+        made, bad = self._apply.tried(pa.table(read).take(pa.array(places)))
+        doubt = np.zeros(rows.count, np.bool_)
+        doubt[places[bad]] = True
+        rows.suspect(doubt)
+        index = np.full(rows.count, -1, np.int64)
+        index[places] = np.arange(len(places))
+        chosen = pa.array(index, mask=index < 0)
+        for name in self._apply.writes:
+            rows.columns[name] = one_chunk(made.column(name)).take(chosen)

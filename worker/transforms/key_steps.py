@@ -1,0 +1,184 @@
+"""Steps about message keys.
+
+Rules of this file:
+- A step of keys is the step of values over the key's fields; doubt about a key is doubt about its
+  record.
+- What happens to a record without a key is the reference's word: the key stays away, or the record
+  is the reference's.
+- Keys are read when the first step looks at them, and not where a step before made a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from connect.errors import RecordError
+from connect.model.records import SinkRecord
+from connect.records.transforms.field_path import steps_of
+from connect.records.transforms.transform_chain import Link
+from worker.transforms.field_steps import Hoist
+from worker.transforms.rows import (
+    Mask,
+    Plan,
+    Rows,
+    Step,
+    child,
+    children,
+    fields_of,
+    nested_type,
+    struct_of,
+    valid,
+    want,
+)
+
+
+class OfKeys:
+    """A step over the keys.
+
+    Args:
+        inner: the step.
+        link: the transformation.
+    """
+
+    def __init__(self, inner: Step, link: Link) -> None:
+        self._inner = inner
+        self._keeps_none = _keeps_none(link)
+
+    def plan(self, wanted: Plan) -> None:
+        """See ``Step``."""
+        kind = wanted.key
+        own = Plan(fields_of(kind), evolves=wanted.evolves, whole=kind)
+        self._inner.plan(own)
+        # what only a text tells of a value is not looked for in keys
+        wanted.is_hopeless |= own.is_hopeless or own.reads_text or bool(own.shadowed)
+        is_whole = isinstance(self._inner, Hoist) and own.whole is not None
+        wanted.key = own.whole if is_whole else pa.struct(list(own.fields.items()))
+
+    def apply(self, rows: Rows) -> None:
+        """See ``Step``."""
+        keys = keys_of(rows)
+        is_hoist = isinstance(self._inner, Hoist)
+        if keys.whole is not None and not is_hoist:
+            _open(keys)
+        if not self._keeps_none and (keys.is_typed or not is_hoist):
+            keys.suspect(keys.absent)  # no key has no schema
+        self._inner.apply(keys)
+
+
+def _keeps_none(link: Link) -> bool:
+    """Whether a record without a key stays as it is."""
+    record = SinkRecord("", 0, 0, None, value={})
+    try:
+        return link.apply(record) == record
+    except RecordError:
+        return False
+
+
+def _open(keys: Rows) -> None:
+    """The fields of keys that came as one column; keys without fields are the reference's."""
+    whole, keys.whole = keys.whole, None
+    assert whole is not None
+    keys.absent = _absent(whole)
+    if pa.types.is_struct(whole.type):
+        keys.columns = children(whole)
+    elif keys.is_typed:
+        keys.suspect_all()  # no key has a schema here, too
+    else:
+        keys.suspect(valid(whole))
+
+
+def _absent(column: pa.Array) -> Mask | None:
+    return ~valid(column) if column.null_count else None
+
+
+def keys_of(rows: Rows) -> Rows:
+    """The keys as rows of their own, whose doubt is the records'."""
+    if rows.key is None:
+        column, doubt = rows.origins.keys()
+        rows.suspect(doubt)
+        is_typed = rows.origins.has_typed_keys
+        rows.key = _made(rows, is_typed=is_typed, had_schema=is_typed)
+        if pa.types.is_struct(column.type):
+            rows.key.columns, rows.key.absent = children(column), _absent(column)
+        else:
+            rows.key.whole = column
+    keys = rows.key
+    keys.doubt, keys.dropped = rows.doubt, rows.dropped  # they change in place
+    keys.topics, keys.origins = rows.topics, rows.origins
+    return keys
+
+
+def _made(rows: Rows, *, is_typed: bool, had_schema: bool) -> Rows:
+    made = Rows({}, rows.count, rows.origins, rows.doubt, rows.dropped)
+    made.is_typed, made.had_schema = is_typed, had_schema
+    return made
+
+
+def key_column(rows: Rows) -> pa.Array:
+    """The keys, null where there is none."""
+    if rows.key is None:
+        column, doubt = rows.origins.keys()
+        rows.suspect(doubt)
+        return column
+    if rows.key.whole is not None:
+        return rows.key.whole
+    return struct_of(rows.key.columns, rows.count, rows.key.absent)
+
+
+def repeat_keys(rows: Rows, chosen: pa.Array) -> None:
+    """Take the keys along when rows are repeated."""
+    keys = rows.key
+    if keys is None:
+        return
+    keys.columns = {name: column.take(chosen) for name, column in keys.columns.items()}
+    keys.whole = None if keys.whole is None else keys.whole.take(chosen)
+    keys.absent = None if keys.absent is None else keys.absent[np.asarray(chosen)]
+    keys.count = len(chosen)
+
+
+class ToKey:
+    """Fields of the value as the key."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._names = tuple(dict.fromkeys(options["fields"]))
+
+    def plan(self, wanted: Plan) -> None:
+        """See ``Step``."""
+        kind, wanted.key = wanted.key, None
+        for name, inner in fields_of(kind).items():
+            if name in self._names:
+                want(wanted.fields, (name,), inner)
+
+    def apply(self, rows: Rows) -> None:
+        """See ``Step``."""
+        if rows.is_typed and not rows.columns.keys() >= set(self._names):
+            rows.suspect_all()
+        rows.key = _made(rows, is_typed=rows.is_typed, had_schema=rows.had_schema)
+        rows.key.columns = {name: rows.column(name) for name in self._names}
+
+
+class ExtractKey:
+    """A field of the key in its place."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._path = steps_of(options["field"], options["field.syntax.version"])
+
+    def plan(self, wanted: Plan) -> None:
+        """See ``Step``."""
+        leaf, wanted.fields = wanted.whole, {}
+        if leaf is not None or len(self._path) > 1:
+            leaf = pa.string() if leaf is None else leaf
+            wanted.fields = {self._path[0]: nested_type(self._path, leaf)}
+
+    def apply(self, rows: Rows) -> None:
+        """See ``Step``."""
+        column = rows.column(self._path[0])
+        for name in self._path[1:]:
+            column = child(column, name)
+        if rows.is_mixed or (rows.is_typed and pa.types.is_null(column.type)):
+            rows.suspect_all()  # refused, where the schema has no such field
+        rows.columns, rows.whole = {}, column

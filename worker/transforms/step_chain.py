@@ -1,0 +1,194 @@
+"""Transformations as operations on columns.
+
+Rules of this package:
+- A step gives exactly what the reference's transformation gives, or calls the row doubtful, or
+  there is no step: then the whole chain goes record by record.
+- Steps never see tombstones. In objects without schema null and missing fields are the same here,
+  so a step exists only where they are the same to the reference, too. Where a field of a name would
+  decide, rows whose text holds that name are left to the reference.
+- In records with a schema every field of it is a column, and what is no column is no field.
+- Doubt about a row outweighs a later drop of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from connect.config.connector import ConnectorConfig
+from connect.records.transforms import transform_classes
+from connect.records.transforms.column_function import ColumnApply
+from connect.records.transforms.transform import typed_options
+from connect.records.transforms.transform_chain import Link, link_of
+from worker.convert.table_columns import nulls
+from worker.decode.json_types import extra_rows
+from worker.decode.scanned_json import ScannedJson
+from worker.transforms.custom_steps import OwnColumns
+from worker.transforms.debezium_steps import debezium, dms
+from worker.transforms.field_steps import (
+    Copy,
+    Extract,
+    Hoist,
+    Metadata,
+    Nothing,
+    Replace,
+    ToHeaders,
+    cast,
+    insert_field,
+    kafka_metadata,
+    mask,
+)
+from worker.transforms.jmespath_steps import jmespath_fields
+from worker.transforms.key_steps import ExtractKey, OfKeys, ToKey
+from worker.transforms.nesting_steps import ParseJson, explode, flatten
+from worker.transforms.rows import Fields, Mask, Plan, Rows, Step
+from worker.transforms.time_steps import parse_timestamp, timestamp_converter
+from worker.transforms.topic_steps import Conditional, Filter, Topics, timestamp_topics
+
+_STEPS: Final[Mapping[str, Callable[[Mapping[str, Any]], Step | None]]] = {
+    "Cast": cast,
+    "CopyValue": Copy,
+    "DebeziumTransform": debezium,
+    "DmsTransform": dms,
+    "DropHeaders": lambda _: Nothing(),
+    "Explode": explode,
+    "ExtractField": Extract,
+    "Flatten": flatten,
+    "HeaderFrom": ToHeaders,
+    "HoistField": Hoist,
+    "InsertField": insert_field,
+    "InsertHeader": lambda _: Nothing(),
+    "Jmespath": jmespath_fields,
+    "KafkaMetadataTransform": kafka_metadata,
+    "MaskField": mask,
+    "ParseJson": ParseJson,
+    "ParseTimestamp": parse_timestamp,
+    "ReplaceField": Replace,
+    "SetSchemaMetadata": lambda _: Metadata(),
+    "TimestampConverter": timestamp_converter,
+    "ValueToKey": ToKey,
+}
+_OF_LINKS: Final[Mapping[str, Callable[[Link, Mapping[str, Any]], Step | None]]] = {
+    "Filter": lambda link, _: Filter(link.applies),
+    "RegexRouter": lambda link, _: Topics(link),
+    "TimestampRouter": timestamp_topics,
+}
+COLUMN_STEPS: Final = frozenset({*_STEPS, *_OF_LINKS})
+
+
+def steps_for(config: ConnectorConfig) -> tuple[Step, ...] | None:
+    """A connector's transformations as steps; None when one of them is none."""
+    found: list[Step] = []
+    for each in config.transforms:
+        link = link_of(each)
+        step = _step(link, each.options)
+        is_about_headers = each.predicate is not None and each.predicate.class_name.endswith(
+            "HasHeaderKey"
+        )
+        if step is None or is_about_headers:
+            return None
+        if link.side == "key":
+            step = OfKeys(step, link)
+        if link.applies is not None and not isinstance(step, Filter):
+            step = Conditional(step, link.applies)
+        found.append(step)
+    return tuple(found)
+
+
+def keep_schemas(steps: tuple[Step, ...]) -> bool:
+    """Whether values come out of the steps with the schema that they had."""
+    return all(isinstance(step, Nothing | Filter | Topics | OfKeys | ToKey) for step in steps)
+
+
+def take_whole(steps: tuple[Step, ...]) -> bool:
+    """Whether values that are no structs are made some before a step looks into them."""
+    for step in steps:
+        if not isinstance(step, Nothing | Filter | Topics | OfKeys):
+            return isinstance(step, Hoist)
+    return False
+
+
+def _step(link: Link, options: Mapping[str, str]) -> Step | None:
+    declared = link.declared
+    if isinstance(link.apply, ColumnApply):
+        return OwnColumns(link.apply)
+    if transform_classes.find(declared.class_names[-1]) is None:
+        return None  # a user's own may have any name
+    of_link, make = _OF_LINKS.get(declared.name), _STEPS.get(declared.name)
+    if of_link is None and make is None:
+        return None
+    typed = typed_options(declared.keys, options, families=declared.families)
+    if declared.name == "ExtractField" and link.side == "key":
+        return ExtractKey(typed)
+    if of_link is not None:
+        return of_link(link, typed)
+    return None if make is None else make(typed)
+
+
+def planned(
+    steps: tuple[Step, ...], fields: Fields, *, evolves: bool = False, is_text: bool = True
+) -> Plan | None:
+    """What must be decoded so that the fields come out of the steps.
+
+    Args:
+        steps: the chain.
+        fields: of all tables.
+        evolves: whether tables get columns for fields they lack.
+        is_text: whether the records are texts, and not of a schema that tells their fields.
+
+    Returns:
+        the plan; None when a name decides that an earlier step may have made: texts do not tell.
+    """
+    plan = Plan(dict(fields), evolves=evolves)
+    for place in reversed(range(len(steps))):
+        before, plan.reads_text = len(plan.shadowed), False
+        steps[place].plan(plan)
+        makes_names = not keep_schemas(steps[:place])
+        if is_text and (len(plan.shadowed) > before or plan.reads_text) and makes_names:
+            return None
+    if is_text:
+        plan.embedded = _read_before(steps)
+    return None if plan.is_hopeless else plan
+
+
+def _read_before(steps: tuple[Step, ...]) -> dict[str, ScannedJson]:
+    """Fields whose texts the first steps parse, and what decodes those."""
+    found: dict[str, ScannedJson] = {}
+    touched: set[str] = set()
+    for step in steps:
+        if isinstance(step, ParseJson):
+            name = step.names[0]
+            if name not in touched and (decoder := step.read_before()) is not None:
+                found[name] = decoder
+            touched.update(step.names)
+        elif not isinstance(step, Nothing | Filter | Topics | OfKeys):
+            break
+    return found
+
+
+def applied(steps: tuple[Step, ...], rows: Rows, fields: Fields) -> pa.Table:
+    """Run the steps; doubt, drops and topics are left in the rows.
+
+    Returns:
+        what came out, fields that did not as nulls.
+    """
+    for step in steps:
+        step.apply(rows)
+    if rows.whole is not None:
+        rows.suspect_all()  # it is no record of a table
+    for name, kind in fields.items():
+        if name not in rows.columns:
+            rows.columns[name] = nulls(rows.count, kind)
+    return pa.Table.from_arrays(list(rows.columns.values()), names=list(rows.columns))
+
+
+def unknown_rows(table: pa.Table, fields: Fields) -> Mask:
+    """Rows with a value in a field that no table has, at any depth."""
+    names = [
+        name
+        for name, kind in zip(table.column_names, table.schema.types, strict=True)
+        if name not in fields or (pa.types.is_nested(kind) and kind != fields[name])
+    ]
+    return extra_rows(table.select(names), pa.schema(list(fields.items())))

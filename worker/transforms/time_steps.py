@@ -1,0 +1,223 @@
+"""Steps that turn times from one form into another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connect.records.transforms.date_format import DateFormat
+from connect.records.transforms.value_paths import steps as path_of
+from worker.convert.scalars import integers
+from worker.convert.texts import parse_timestamps
+from worker.convert.typed_columns import DATETIME
+from worker.transforms.date_texts import read_texts, write_texts
+from worker.transforms.rows import Mask, Plan, Rows, Step, at_path, put_at, valid, with_type_at
+
+Whole = npt.NDArray[np.int64]
+
+_DAY_MS: Final = 86_400_000
+_INT64_MAX: Final = 2**63 - 1
+_INSTANT: Final = pa.timestamp("ms", "UTC")
+# how many of the unit are a millisecond, and how many milliseconds one of it is
+_UNITS: Final = {
+    "seconds": (1, 1_000),
+    "milliseconds": (1, 1),
+    "microseconds": (1_000, 1),
+    "nanoseconds": (1_000_000, 1),
+}
+_MICROS: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
+# years 1 to 9999, beyond which Python has no datetime
+_DATETIME_MIN_US: Final = -62_135_596_800_000_000
+_DATETIME_MAX_US: Final = 253_402_300_799_999_999
+# after 2036 Arrow does not know summer time
+_ZONES_END_US: Final = 2_114_380_800_000_000
+
+
+# ------------------------------------------------------------------ TimestampConverter
+
+
+def timestamp_converter(options: Mapping[str, Any]) -> Step | None:
+    """``TimestampConverter`` of a field; of whole values there is no step."""
+    return _Converter(options) if options["field"] else None
+
+
+class _Converter:
+    """A field's time in another form."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._field = options["field"]
+        self._target = options["target.type"]
+        self._format = DateFormat(options["format"]) if options["format"] else None
+        self._per_milli, self._millis = _UNITS[options["unix.precision"]]
+
+    def plan(self, wanted: Plan) -> None:
+        is_text = self._format is not None and self._target != "string"
+        wanted.fields[self._field] = pa.string() if is_text else pa.int64()
+
+    def apply(self, rows: Rows) -> None:
+        column = rows.columns.get(self._field)
+        if column is not None and rows.is_typed and not _is_form(column.type):
+            rows.suspect_all()  # refused whatever the value
+        if column is None or column.null_count == rows.count:
+            if column is not None:
+                rows.columns[self._field] = pa.nulls(rows.count)
+            return
+        null = ~valid(column)
+        found = self._millis_of(column)
+        if found is None:
+            rows.suspect(~null)
+            rows.columns[self._field] = pa.nulls(rows.count)
+            return
+        millis, doubt = found
+        made, more = self._made(millis, null | doubt, is_typed=rows.is_typed)
+        rows.suspect((doubt | more) & ~null)
+        rows.columns[self._field] = made
+
+    def _millis_of(self, column: pa.Array) -> tuple[Whole, Mask] | None:
+        kinds, kind = pa.types, column.type
+        sure = np.zeros(len(column), np.bool_)
+        if kinds.is_string(kind):
+            if self._format is None:
+                return None
+            return read_texts(self._format, column, strict=False)
+        if kinds.is_int64(kind) or kinds.is_duration(kind):
+            numbers = _toward_zero(integers(column.cast(pa.int64())), self._per_milli)
+            doubt = np.abs(numbers) > _INT64_MAX // self._millis
+            doubt |= numbers == -(2**63)
+            return np.where(doubt, 0, numbers) * self._millis, doubt
+        if kinds.is_date32(kind):
+            return integers(column.cast(pa.int32()).cast(pa.int64())) * _DAY_MS, sure
+        if kinds.is_time32(kind):
+            return integers(column.cast(pa.int32()).cast(pa.int64())), sure
+        if kinds.is_timestamp(kind) and kind.unit in ("ms", "us") and kind != DATETIME:
+            numbers = integers(column.cast(pa.int64()))
+            return (numbers if kind.unit == "ms" else numbers // 1000), sure
+        return None
+
+    def _made(self, millis: Whole, null: Mask, *, is_typed: bool) -> tuple[pa.Array, Mask]:
+        sure = np.zeros(len(millis), np.bool_)
+        if self._target == "string":
+            assert self._format is not None
+            return write_texts(self._format, millis, null)
+        if self._target == "unix":
+            numbers = _toward_zero(millis, self._millis)
+            doubt = np.abs(numbers) > _INT64_MAX // self._per_milli
+            return pa.array(np.where(doubt, 0, numbers) * self._per_milli, mask=null), doubt
+        days = millis // _DAY_MS
+        if self._target == "Date" and is_typed:
+            doubt = np.abs(days) >= 2**31
+            small = np.where(doubt, 0, days).astype(np.int32)
+            return pa.array(small, mask=null).cast(pa.date32()), doubt
+        clock = millis - days * _DAY_MS
+        if self._target == "Time" and is_typed:
+            return pa.array(clock.astype(np.int32), mask=null).cast(pa.time32("ms")), sure
+        chosen = {"Date": days * _DAY_MS, "Time": clock}.get(self._target, millis)
+        return pa.array(chosen, mask=null).cast(_INSTANT), sure
+
+
+def _is_form(kind: pa.DataType) -> bool:
+    """Whether a schema of this type is a time's."""
+    return bool(pa.types.is_string(kind) or pa.types.is_int64(kind) or pa.types.is_temporal(kind))
+
+
+def _toward_zero(numbers: Whole, divisor: int) -> Whole:
+    if divisor == 1:
+        return numbers
+    found: Whole = np.where(numbers < 0, -(-numbers // divisor), numbers // divisor)
+    return found
+
+
+# ------------------------------------------------------------------ ParseTimestamp
+
+
+def parse_timestamp(options: Mapping[str, Any]) -> Step:
+    """``ParseTimestamp``."""
+    return _Parse(options)
+
+
+class _Parse:
+    """Texts or numbers at some paths as instants."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._paths = [path_of(path) for path in options["fields"]]
+        form = options["format"]
+        self._is_epoch = form == "epoch"
+        self._format = None if form in ("iso8601", "epoch") else DateFormat(form)
+        self._unit = _MICROS[options["unit"]]
+        self._zone = options["timezone"]
+
+    def plan(self, wanted: Plan) -> None:
+        guess = pa.int64() if self._is_epoch else pa.string()
+        for path in self._paths:
+            wanted.fields[path[0]] = with_type_at(wanted.fields.get(path[0]), path[1:], guess)
+
+    def apply(self, rows: Rows) -> None:
+        rows.lose_schema()
+        for path in self._paths:
+            column = at_path(rows.columns, path, rows.count)
+            if column.null_count == rows.count:
+                continue
+            if rows.had_schema and len(path) > 1:
+                rows.suspect_all()  # the structs on the way become maps
+                return
+            made, doubt = self._parsed(column)
+            rows.suspect(doubt & valid(column))
+            put_at(rows.columns, path, made, rows.count, makes=False)
+
+    def _parsed(self, column: pa.Array) -> tuple[pa.Array, Mask]:
+        kinds, kind = pa.types, column.type
+        null = ~valid(column)
+        if self._is_epoch and (kinds.is_integer(kind) or kinds.is_duration(kind)):
+            numbers = integers(column.cast(pa.int64()))
+            doubt = (numbers > _DATETIME_MAX_US // self._unit) | (
+                numbers < _DATETIME_MIN_US // self._unit
+            )
+            return _instants(np.where(doubt, 0, numbers) * self._unit, null, doubt)
+        if self._is_epoch or not kinds.is_string(kind):
+            return pa.nulls(len(column), DATETIME), ~null
+        if self._format is None:
+            return self._of_iso(column, null)
+        millis, doubt = read_texts(self._format, column, strict=True)
+        doubt |= np.abs(millis) > _DATETIME_MAX_US // 1000
+        micros = np.where(doubt, 0, millis) * 1000
+        if self._format.has_zone:
+            return _instants(micros, null, doubt)
+        return self._local(micros, null, doubt)
+
+    def _of_iso(self, column: pa.Array, null: Mask) -> tuple[pa.Array, Mask]:
+        kind = pa.timestamp("us", "UTC")
+        zoned, doubt = parse_timestamps(column, kind, zoned=True)
+        unsure = np.zeros(len(column), np.bool_) if doubt is None else doubt
+        if not (unsure & ~null).any():
+            return _instants(integers(zoned.cast(pa.int64())), null, unsure)
+        plain = pc.if_else(pa.array(unsure), column, pa.scalar(None, pa.string()))
+        local, more = parse_timestamps(plain, pa.timestamp("us"), zoned=False)
+        unknown = unsure & ~valid(local) if more is None else unsure & (more | ~valid(local))
+        here, worse = self._local(integers(local.cast(pa.int64())), ~valid(local), unknown)
+        micros = np.where(unsure, integers(here.cast(pa.int64())), integers(zoned.cast(pa.int64())))
+        return _instants(micros, null, (unsure & worse) | unknown)
+
+    def _local(self, micros: Whole, null: Mask, doubt: Mask) -> tuple[pa.Array, Mask]:
+        """Instants of local times."""
+        if self._zone == "UTC":
+            return _instants(micros, null, doubt)
+        outside = (micros < 0) | (micros >= _ZONES_END_US)
+        local = pa.array(np.where(doubt | outside, 0, micros)).cast(pa.timestamp("us"))
+        # a time that the clock skips, or shows twice, is the reference's
+        early, late = (
+            pc.assume_timezone(local, self._zone, ambiguous=which, nonexistent=which)
+            for which in ("earliest", "latest")
+        )
+        odd = ~pc.equal(early, late).to_numpy(zero_copy_only=False)
+        instants = integers(early.cast(pa.int64()))
+        return _instants(instants, null, doubt | outside | odd)
+
+
+def _instants(micros: Whole, null: Mask, doubt: Mask) -> tuple[pa.Array, Mask]:
+    doubt = doubt | (micros < _DATETIME_MIN_US) | (micros > _DATETIME_MAX_US)
+    return pa.array(np.where(doubt, 0, micros), mask=null).cast(DATETIME), doubt

@@ -1,0 +1,1 @@
+"""Rows into data and delete files: routes, partitions, Parquet."""

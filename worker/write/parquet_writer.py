@@ -1,0 +1,139 @@
+"""Rows of tables into Parquet files with their metrics.
+
+Rules of this file:
+- Arrow bytes waiting for their row group are bounded over all tables together; the largest wait
+  ends first, so that few rows of many tables do not make small row groups of all of them.
+- Waiting rows do not keep the blocks alive they were cut from: they are copied when the blocks
+  that they hold weigh more than the bound.
+- A file is described only when it is closed; what fails or is given up is deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from control_schemas.events import ContentFile
+from worker.batch.pipeline_spec import PipelineLimits
+from worker.write.partitions import PartitionKey
+from worker.write.table_writer import OpenFile, TableWriter, repeating_columns
+
+_COPY_BYTES: Final = 64 * 2**20
+
+
+@dataclass(slots=True)
+class _Partition:
+    """Waiting rows and the open file of one partition of one table."""
+
+    table: TableWriter
+    key: PartitionKey
+    waiting: list[pa.Table] = field(default_factory=list)
+    rows: int = 0
+    bytes: int = 0
+    file: OpenFile | None = None
+
+
+class Writers:
+    """All files of one Spark task.
+
+    Args:
+        limits: bounds.
+    """
+
+    def __init__(self, limits: PipelineLimits) -> None:
+        self._limits = limits
+        self._partitions: dict[tuple[int, tuple[Any, ...], str], _Partition] = {}
+        self._open: dict[int, _Partition] = {}  # by identity, least recently used first
+        self._waiting_bytes = 0
+        self._pinned_bytes = 0
+        self._files: list[tuple[TableWriter, ContentFile]] = []
+        self._dictionaries: dict[tuple[str, ...], list[str]] = {}  # learned once for like tables
+
+    def add(self, table: TableWriter, rows: pa.Table) -> None:
+        """Take rows of a table's Arrow schema."""
+        for key, part in table.partitioner.split(rows):
+            name = (id(table), key.values, key.path)  # a table's deletes have a writer of their own
+            partition = self._partitions.get(name)
+            if partition is None:
+                partition = self._partitions[name] = _Partition(table, key)
+            size = part.nbytes
+            partition.waiting.append(part)
+            partition.rows += part.num_rows
+            partition.bytes += size
+            self._waiting_bytes += size
+            if partition.rows >= self._limits.group_rows or partition.bytes >= table.group_bytes:
+                self._flush(partition)
+        while self._waiting_bytes > self._limits.buffered_bytes_max:
+            self._flush(max(self._partitions.values(), key=lambda p: p.bytes))
+
+    def pin(self, block_bytes: int) -> None:
+        """Account for a block that added rows were cut from."""
+        self._pinned_bytes += block_bytes
+        if self._pinned_bytes > self._waiting_bytes + _COPY_BYTES:
+            for partition in self._partitions.values():
+                if partition.waiting:
+                    partition.waiting = [copied(partition.waiting)]
+            self._pinned_bytes = self._waiting_bytes
+
+    def finish(self) -> Iterator[tuple[TableWriter, ContentFile]]:
+        """Write what waits, end all files and give every file's table and description."""
+        for partition in self._partitions.values():
+            self._flush(partition)
+            self._roll(partition)
+        self._partitions.clear()
+        files, self._files = self._files, []
+        yield from files
+
+    def abort(self) -> None:
+        """Give up: delete every file of this task."""
+        for partition in self._partitions.values():
+            file, partition.file = partition.file, None
+            if file is not None:
+                file.writer.is_open = False  # or its end tries to write a footer, and complains
+                with contextlib.suppress(OSError):  # a store that refuses files says so again
+                    file.stream.close()
+                partition.table.discard(file.path)
+        for table, described in self._files:
+            table.discard(described.file_path)
+        self._partitions.clear()
+        self._open.clear()
+        self._files = []
+        self._waiting_bytes = 0
+
+    def _flush(self, partition: _Partition) -> None:
+        if not partition.rows:
+            return
+        rows = pa.concat_tables(partition.waiting)
+        self._waiting_bytes -= partition.bytes
+        partition.waiting, partition.rows, partition.bytes = [], 0, 0
+        if partition.file is None:
+            if len(self._open) >= self._limits.open_files_max:
+                self._roll(next(iter(self._open.values())))
+            columns = partition.table.columns_key
+            if columns not in self._dictionaries:
+                self._dictionaries[columns] = repeating_columns(rows)
+            partition.file = partition.table.open(partition.key, self._dictionaries[columns])
+        self._open.pop(id(partition), None)
+        self._open[id(partition)] = partition
+        with partition.table.storing():
+            partition.file.writer.write_table(rows, row_group_size=rows.num_rows)
+        if partition.file.stream.tell() >= partition.table.target_bytes:
+            self._roll(partition)
+
+    def _roll(self, partition: _Partition) -> None:
+        self._open.pop(id(partition), None)
+        file, partition.file = partition.file, None
+        if file is not None:
+            self._files.append((partition.table, partition.table.finish(file)))
+
+
+def copied(tables: list[pa.Table]) -> pa.Table:
+    """The rows in memory of their own."""
+    joined = pa.concat_tables(tables)
+    if len(tables) > 1:
+        return joined.combine_chunks()
+    return joined.take(pa.array(range(joined.num_rows)))

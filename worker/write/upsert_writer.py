@@ -1,0 +1,290 @@
+"""Row-level changes of one Spark task: the last record of a key wins, its row replaces the others.
+
+Rules of this file:
+- A step is everything between two ends: of a key only its newest record counts there, and the
+  step's deletes reach the rows of the steps before it, never its own. So the files of a step share
+  one place in the order, and none of them goes on in the next step.
+- A step ends with the task, or when the rows kept for it weigh too much.
+- Records of a key must come through one Spark task, in their order: they are in one source
+  partition, which is not split.
+
+Source:
+    Iceberg specification, "Equality Delete Files" and "Sequence numbers".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyiceberg.schema import Schema
+
+from connect.records.row_operations import Operation, message_key_names
+from control_schemas.events import ContentFile, RowCounts
+from worker.batch.blocks import one_chunk
+from worker.batch.descriptors import file_row, rows_row
+from worker.batch.pipeline_spec import PipelineLimits
+from worker.write.parquet_writer import Writers
+from worker.write.table_writer import FileNames, TableWriter
+
+Descriptor = tuple[str, bytes]
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What rows do, and in which order.
+
+    Attributes:
+        operations: an ``Operation`` per row.
+        orders: place of the row's record among all records of the Spark task.
+    """
+
+    operations: npt.NDArray[np.int64]
+    orders: npt.NDArray[np.int64]
+
+    def of(self, rows: Positions | npt.NDArray[np.bool_] | slice) -> Marks:
+        """The marks of some rows."""
+        return Marks(self.operations[rows], self.orders[rows])
+
+
+@dataclass(slots=True)
+class TableChanges:
+    """The changes of one table since the last step.
+
+    Args:
+        table: writes the rows.
+        file_names: names for delete files.
+        upsert: whether plain inserts replace rows, too.
+    """
+
+    table: TableWriter
+    file_names: FileNames
+    upsert: bool
+    bytes: int = 0
+    _kept: list[pa.Table] = field(default_factory=list)
+    _marks: list[Marks] = field(default_factory=list)
+    _key_ids: tuple[int, ...] = ()
+    _deletes: TableWriter | None = None
+
+    def __post_init__(self) -> None:
+        plan = self.table.plan.changes
+        assert plan is not None, "the driver plans changes for every table of the connector"
+        if plan.key_ids:
+            self._use(plan.key_ids)
+
+    @property
+    def has_key(self) -> bool:
+        """Whether the key columns are known."""
+        return bool(self._key_ids)
+
+    @property
+    def key_places(self) -> tuple[int, ...]:
+        """Positions of the key columns among the table's columns."""
+        fields = self.table.schema.fields
+        return tuple(i for i, f in enumerate(fields) if f.field_id in self._key_ids)
+
+    @property
+    def key_schema(self) -> Schema:
+        """The key columns alone."""
+        assert self._deletes is not None
+        return self._deletes.schema
+
+    def learn(self, message_key: Any) -> None:
+        """Take the fields of a message key for the key columns, where nothing else names them.
+
+        Raises:
+            RecordError: ``no_key``.
+        """
+        if not self._key_ids:
+            names = message_key_names(message_key, self.table.schema)
+            self._use(tuple(f.field_id for f in self.table.schema.fields if f.name in names))
+
+    def add(self, rows: pa.Table, marks: Marks) -> None:
+        """Keep rows of the table's Arrow schema; of deleted ones only the key columns count."""
+        self._kept.append(rows)
+        self._marks.append(marks)
+        self.bytes += rows.nbytes
+
+    def forget(self) -> None:
+        """Keep nothing of what was added since the last step."""
+        self._kept, self._marks, self.bytes = [], [], 0
+
+    def settle(self, writers: Writers) -> RowCounts:
+        """Write what the kept rows come to, and count it."""
+        if not self._kept:
+            return RowCounts()
+        rows = pa.concat_tables(self._kept)
+        operations = np.concatenate([m.operations for m in self._marks])
+        orders = np.concatenate([m.orders for m in self._marks])
+        self.forget()
+        newest, is_change = self._newest(rows, operations, orders)
+        replaced = newest[is_change | self.upsert]
+        kept = np.sort(newest[operations[newest] != Operation.DELETE])
+        if len(replaced):
+            assert self._deletes is not None
+            keys = rows.select(list(self.key_places)).take(pa.array(np.sort(replaced)))
+            writers.add(
+                self._deletes, pa.Table.from_arrays(keys.columns, schema=self._deletes.arrow_schema)
+            )
+        if len(kept):
+            is_all = len(kept) == rows.num_rows
+            writers.add(self.table, rows if is_all else rows.take(pa.array(kept)))
+        superseded = len(operations) - len(np.union1d(replaced, kept))
+        return RowCounts(len(operations), superseded, len(operations) - superseded - len(kept))
+
+    def _newest(
+        self,
+        rows: pa.Table,
+        operations: npt.NDArray[np.int64],
+        orders: npt.NDArray[np.int64],
+    ) -> tuple[Positions, npt.NDArray[np.bool_]]:
+        """Position of the newest record of each key; whether any of the key is no insert."""
+        by_order = np.argsort(orders, kind="stable")
+        place = np.empty(len(orders), np.int64)
+        place[by_order] = np.arange(len(orders))
+        keys = [_comparable(one_chunk(rows.column(i))) for i in self.key_places]
+        columns = {f"key{i}": column for i, column in enumerate(keys)}
+        names = list(columns)
+        columns["place"] = pa.array(place)
+        columns["change"] = pa.array((operations != Operation.INSERT).astype(np.int8))
+        grouped = (
+            pa.table(columns)
+            .group_by(names, use_threads=False)
+            .aggregate([("place", "max"), ("change", "max")])
+        )
+        newest = by_order[grouped["place_max"].to_numpy()]
+        return newest, grouped["change_max"].to_numpy() > 0
+
+    def _use(self, key_ids: tuple[int, ...]) -> None:
+        self._key_ids = key_ids
+        plan = self.table.plan
+        assert plan.changes is not None
+        own = dataclasses.replace(
+            plan,
+            schema_json=_key_schema(plan.schema_json, key_ids),
+            spec_json=plan.changes.delete_spec_json,
+        )
+        self._deletes = TableWriter(own, self.file_names, equality_ids=key_ids)
+
+
+@lru_cache(maxsize=1024)
+def _key_schema(schema_json: str, key_ids: tuple[int, ...]) -> str:
+    """The key columns of a schema as a schema; many tables share one."""
+    schema = Schema.model_validate_json(schema_json)
+    keys = (f for f in schema.fields if f.field_id in key_ids)
+    return Schema(*keys, schema_id=schema.schema_id).model_dump_json()
+
+
+class Appends:
+    """What becomes of rows where records only add rows.
+
+    Args:
+        limits: of the writers.
+    """
+
+    def __init__(self, limits: PipelineLimits) -> None:
+        self._writers = Writers(limits)
+        self._rows = 0
+
+    def add(self, table: TableWriter, rows: pa.Table, marks: Marks | None = None) -> None:
+        """Take rows of a table's Arrow schema."""
+        del marks
+        self._rows += rows.num_rows
+        self._writers.add(table, rows)
+
+    def pin(self, block_bytes: int) -> None:
+        """Account for a block that added rows were cut from."""
+        self._writers.pin(block_bytes)
+
+    def end_block(self) -> None:
+        """A block is through."""
+
+    def finish(self) -> Iterator[Descriptor]:
+        """End all files; their descriptors, and the rows in them."""
+        for table, file in self._writers.finish():
+            yield file_row(table.plan.name, file)
+        yield rows_row(RowCounts(self._rows))
+
+    def abort(self) -> None:
+        """Delete what was written."""
+        self._writers.abort()
+        self._rows = 0
+
+
+class Changes:
+    """What becomes of rows where records replace and delete rows by key.
+
+    Args:
+        tables: writers of the known tables by name.
+        file_names: names for delete files.
+        upsert: whether plain inserts replace rows, too.
+        limits: of the writers, and of what is kept for a step.
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[str, TableWriter],
+        file_names: FileNames,
+        *,
+        upsert: bool,
+        limits: PipelineLimits,
+    ) -> None:
+        self._writers = Writers(limits)
+        self._bytes_max = limits.changes_bytes_max
+        self._tables = {
+            name: TableChanges(table, file_names, upsert) for name, table in tables.items()
+        }
+        self._ended: list[tuple[int, TableWriter, ContentFile]] = []
+        self._step = 0
+        self._rows = RowCounts()
+
+    def of(self, name: str) -> TableChanges:
+        """The changes of one table."""
+        return self._tables[name]
+
+    def add(self, table: TableWriter, rows: pa.Table, marks: Marks | None = None) -> None:
+        """Take rows of a table's Arrow schema with their marks."""
+        assert marks is not None, "a row-level change has an operation and a place in the order"
+        self._tables[table.plan.name].add(rows, marks)
+
+    def pin(self, block_bytes: int) -> None:
+        """Rows are counted one by one: nothing to account for."""
+
+    def end_block(self) -> None:
+        """A block is through: end the step when it weighs too much."""
+        if sum(changes.bytes for changes in self._tables.values()) >= self._bytes_max:
+            self._end_step()
+
+    def finish(self) -> Iterator[Descriptor]:
+        """End all files; their descriptors, and what became of the rows."""
+        self._end_step()
+        for step, table, file in self._ended:
+            yield file_row(table.plan.name, file, step)
+        yield rows_row(self._rows)
+
+    def abort(self) -> None:
+        """Delete what was written."""
+        self._writers.abort()
+        for changes in self._tables.values():
+            changes.forget()
+        for _, table, file in self._ended:
+            table.discard(file.file_path)
+        self._ended = []
+        self._rows = RowCounts()
+
+    def _end_step(self) -> None:
+        for changes in self._tables.values():
+            self._rows = self._rows.plus(changes.settle(self._writers))
+        self._ended.extend((self._step, table, file) for table, file in self._writers.finish())
+        self._step += 1
+
+
+def _comparable(column: pa.Array) -> pa.Array:
+    return column.storage if isinstance(column, pa.ExtensionArray) else column
