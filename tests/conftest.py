@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from connect.embedded.broker import Broker
 from connect.jvm import jars
 from connect.redaction.secret_values import KNOWN
-from tests.stack import RestCatalog, S3Server, Topics, postgres_server
+from tests.support.stack import RestCatalog, S3Server, Topics, postgres_server
 
 # how long an example takes says something of the machine, nothing of the code
 settings.register_profile("icefloe", deadline=None, suppress_health_check=[HealthCheck.too_slow])

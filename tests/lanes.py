@@ -104,10 +104,14 @@ def lanes(arguments: Sequence[str]) -> list[Lane]:
 
 def halves(arguments: Sequence[str]) -> list[Lane]:
     """The unit tests in two lanes, as even as their files are long."""
-    files = sorted((TESTS / "unit").glob("test_*.py"), key=lambda file: -file.stat().st_size)
+    files = sorted((TESTS / "unit").rglob("test_*.py"), key=lambda file: -file.stat().st_size)
     turns = (files[0::4] + files[3::4], files[1::4] + files[2::4])
     return [
-        Lane(f"unit-{number}", sorted(f"{TESTS.name}/unit/{f.name}" for f in turn), arguments)
+        Lane(
+            f"unit-{number}",
+            sorted(f"{TESTS.name}/{f.relative_to(TESTS).as_posix()}" for f in turn),
+            arguments,
+        )
         for number, turn in enumerate(turns, 1)
     ]
 

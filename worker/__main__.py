@@ -4,7 +4,7 @@ Started by a node over a private pipe; see ``connect.processes.ipc`` for the mes
 
 Rules of this file:
 - Spark starts first, and most modules are imported while its JVM does: each takes seconds, of
-  another core. So little is imported before it, see ``tests/unit/test_worker_start.py``.
+  another core. So little is imported before it, see ``tests/unit/worker/test_start.py``.
 """
 
 from __future__ import annotations

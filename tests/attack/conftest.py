@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.attacked_stack import AttackedStack, attacked_stack
+from tests.support.attacked_stack import AttackedStack, attacked_stack
 
 
 @pytest.fixture(scope="session")
@@ -17,6 +17,6 @@ def _stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedStack]:
 
 @pytest.fixture
 def attacked(_stack: AttackedStack) -> AttackedStack:
-    """A broker and a node with users; see ``tests/attacked_stack.py``."""
+    """A broker and a node with users; see ``tests/support/attacked_stack.py``."""
     _stack.begin()
     return _stack

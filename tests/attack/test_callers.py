@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.attacked_stack import BOB, CANARIES, FROM_ENVIRONMENT, AttackedStack
+from tests.support.attacked_stack import BOB, CANARIES, FROM_ENVIRONMENT, AttackedStack
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

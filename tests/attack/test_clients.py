@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.attacked_stack import AttackedStack
-from tests.fakes.kafka_listener import KafkaListener
+from tests.support.attacked_stack import AttackedStack
+from tests.support.fakes.kafka_listener import KafkaListener
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 KEYS = (

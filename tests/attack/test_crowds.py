@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from connect.node.rest.limits import ATTEMPT_BACK_MS, ATTEMPTS_MAX
-from tests.attacked_stack import BOB, PASSWORDS, VALIDATE, AttackedStack
+from tests.support.attacked_stack import BOB, PASSWORDS, VALIDATE, AttackedStack
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 CROWD, BYSTANDER = "127.0.0.2", "127.0.0.3"  # addresses that connections come from

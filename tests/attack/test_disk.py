@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacked_stack import AttackedStack
+from tests.support.attacked_stack import AttackedStack
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

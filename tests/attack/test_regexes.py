@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.attacked_stack import BOB, AttackedStack
+from tests.support.attacked_stack import BOB, AttackedStack
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 GENEROUS_S = 10.0  # of the node's processor time: what else the machine does does not count

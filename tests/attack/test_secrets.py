@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from connect.redaction.secret_values import MASK
-from tests.attacked_stack import FROM_ENVIRONMENT, AttackedStack
+from tests.support.attacked_stack import FROM_ENVIRONMENT, AttackedStack
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 PLACES = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.attacked_stack import AttackedStack
+from tests.support.attacked_stack import AttackedStack
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 ANSWER_BYTES_MAX = 5_000_000

@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 
-from tests.attacked_stack import AttackedStack
+from tests.support.attacked_stack import AttackedStack
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 BODY = "canary-of-an-inner-service"

@@ -6,7 +6,7 @@ import unicodedata
 
 import pytest
 
-from tests.attacked_stack import AttackedStack
+from tests.support.attacked_stack import AttackedStack
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 TITLE, ERASE, TURN = "\x1b]0;pwned\x07", "\x9b2J\x1b[2J", "\u202egnp.exe"

@@ -9,8 +9,8 @@ import pytest
 
 from control_schemas.codec import decode, encode
 from control_schemas.events import DataWritten, TableReference
-from tests.attacked_stack import BOB, AttackedStack
-from tests.running_stack import EVENT, numbered
+from tests.support.attacked_stack import BOB, AttackedStack
+from tests.support.running_stack import EVENT, numbered
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 CONTROL, LETTERS = "iceberg.control.topic", "errors.deadletterqueue.topic.name"

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from connect.node.rest.auth import hashed_password, new_token
-from tests.attacked_stack import AttackedStack
+from tests.support.attacked_stack import AttackedStack
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 LEAVERS = 16

@@ -29,8 +29,8 @@ from control_schemas.events import ContentFile
 from coordinator.commit.committer import Committer
 from coordinator.commit.multi_table_commit import FanOut
 from coordinator.kernel.effects import TableCommit, TableCommitted
-from tests.stack import RestCatalog, answers
-from tests.tables import announced, connector, made_up_file, reference, table_commit
+from tests.support.stack import RestCatalog, answers
+from tests.support.tables import announced, connector, made_up_file, reference, table_commit
 
 COLUMNS = 10
 SCHEMA = Schema(
@@ -119,7 +119,13 @@ def many_tables(gateway: CatalogGateway, tables: int) -> None:
 def late_catalog(tables: int, latency_ms: int, folder: str) -> None:
     """A round of ten files per table against a catalog that takes its time."""
     port = free_port()
-    command = [sys.executable, "-m", "tests.fakes.rest_catalog", str(port), f"file://{folder}"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.fakes.rest_catalog",
+        str(port),
+        f"file://{folder}",
+    ]
     server = ChildProcess(
         "the late catalog", [*command, str(latency_ms)], log_file=Path(folder) / "catalog.log"
     )

@@ -31,7 +31,7 @@ from control_schemas.events import FileContent
 from tests.bench.choice import matrix_parser
 from tests.bench.shapes import PARTITIONS, SHAPES, TABLES_MAX, Shape, encoded, keys_of, schemas
 from tests.differential.support import config, plan, source
-from tests.fakes.schema_registry import SchemaRegistryServer
+from tests.support.fakes.schema_registry import SchemaRegistryServer
 from worker.batch.descriptors import BatchResult, collect
 from worker.batch.pipeline_spec import ChangePlan, TablePlan
 from worker.pipeline.pipeline import PipelineSpec, run

@@ -38,9 +38,9 @@ from tests.bench.peer_report import JAVA, OURS, table_of, with_ratios
 from tests.bench.rows_left import rows_left
 from tests.bench.running import Cost, Running, running_stack
 from tests.bench.shapes import PARTITIONS, SHAPES, TABLES_MAX, Shape, encoded, keys_of, schemas
-from tests.fakes.schema_registry import SchemaRegistryServer
-from tests.java_connect import JavaConnect
-from tests.stack import RestCatalog
+from tests.support.fakes.schema_registry import SchemaRegistryServer
+from tests.support.java_connect import JavaConnect
+from tests.support.stack import RestCatalog
 
 FORMATS = ("json", "envelope", "avro", "protobuf")
 REPORT = Path("build/bench-peer.json")

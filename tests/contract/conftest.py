@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
-from tests.places import SCHEMA, Place
-from tests.stack import RestCatalog, S3Server, unique_name
+from tests.support.places import SCHEMA, Place
+from tests.support.stack import RestCatalog, S3Server, unique_name
 
 BACKENDS = ["sqlite", "postgres", "rest", "s3"]
 

@@ -12,10 +12,10 @@ import pytest
 from connect.clock import SystemClock
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.operations.catalog_check import CatalogCheck
-from tests.command_line import Said, icefloe
-from tests.fakes.rest_catalog import MemoryCatalogServer
-from tests.faulty_http import FaultyProxy
-from tests.stack import RestCatalog
+from tests.support.command_line import Said, icefloe
+from tests.support.fakes.rest_catalog import MemoryCatalogServer
+from tests.support.faulty_http import FaultyProxy
+from tests.support.stack import RestCatalog
 
 RACES = 12
 

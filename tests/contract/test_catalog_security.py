@@ -19,9 +19,9 @@ from connect.gateways.catalog.catalog import open_catalog
 from connect.gateways.storage.object_store import storage_properties
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import TableFailed
-from tests.places import SCHEMA, Place
-from tests.stack import RestCatalog
-from tests.tables import QuickClock, connector
+from tests.support.places import SCHEMA, Place
+from tests.support.stack import RestCatalog
+from tests.support.tables import QuickClock, connector
 
 MODULE = "icefloe_loud_module"
 NAMING = ["write.py-location-provider.impl", "py-io-impl", "py-catalog-impl", "auth.impl"]

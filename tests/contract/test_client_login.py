@@ -11,7 +11,7 @@ from connect.errors import IcefloeError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import client_properties
 from connect.gateways.kafka.kafka_properties import overridden
-from tests.fakes.kafka_listener import KafkaListener
+from tests.support.fakes.kafka_listener import KafkaListener
 
 CANARY = "canary-of-the-node"
 LOGIN = {

@@ -19,10 +19,10 @@ from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from coordinator.commit.committer import Committer
 from coordinator.commit.multi_table_commit import FanOut
 from coordinator.kernel.effects import CommitOutcome, TableCommit, TableCommitted, TableFailed
-from tests.faulty_http import FaultyProxy
-from tests.places import SCHEMA
-from tests.stack import RestCatalog, unique_name
-from tests.tables import (
+from tests.support.faulty_http import FaultyProxy
+from tests.support.places import SCHEMA
+from tests.support.stack import RestCatalog, unique_name
+from tests.support.tables import (
     QuickClock,
     announced,
     connector,

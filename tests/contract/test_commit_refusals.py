@@ -24,8 +24,8 @@ from connect.gateways.storage.object_store import delete_files, open_storage
 from control_schemas.events import PartitionField
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import CoordinatorFenced, TableCommit, TableCommitted, TableFailed
-from tests.places import MIRROR, SCHEMA, Place, paths_of
-from tests.tables import announced, made_up_file, metadata_files, reference, table_commit
+from tests.support.places import MIRROR, SCHEMA, Place, paths_of
+from tests.support.tables import announced, made_up_file, metadata_files, reference, table_commit
 
 
 class BreakingCatalog(CatalogGateway):

@@ -22,9 +22,9 @@ from connect.errors import CommitConflict, CommitRefused
 from control_schemas.events import FileContent
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import CoordinatorFenced, TableCommit, TableCommitted, TableFailed
-from tests.places import MIRROR, SCHEMA, Place, Racing, paths_of, stale_numbers
-from tests.stack import unique_name
-from tests.tables import QuickClock, announced, made_up_file, reference, table_commit
+from tests.support.places import MIRROR, SCHEMA, Place, Racing, paths_of, stale_numbers
+from tests.support.stack import unique_name
+from tests.support.tables import QuickClock, announced, made_up_file, reference, table_commit
 
 
 def test_a_commit_adds_its_files_and_says_so(place: Place) -> None:

@@ -14,7 +14,7 @@ from connect.generated_docs.converter_pages import EXAMPLES, Example, render
 from connect.model.records import Struct
 from connect.records.converters import converter
 from connect.validation.plugins import REGISTRY_CONVERTERS
-from tests.fakes.schema_registry import SchemaRegistryServer
+from tests.support.fakes.schema_registry import SchemaRegistryServer
 
 FOLDER = Path(__file__).parents[2] / "docs/reference/converters"
 

@@ -21,8 +21,8 @@ from connect.gateways.catalog.catalog import CatalogGateway
 from coordinator.commit.floor import FloorKeys, table_state
 from coordinator.commit.snapshots import instant_us
 from coordinator.kernel.effects import TableCommitted, TableFailed
-from tests.places import MIRROR, Place, paths_of
-from tests.tables import announced, reference, table_commit
+from tests.support.places import MIRROR, Place, paths_of
+from tests.support.tables import announced, reference, table_commit
 
 OFFSETS = "kafka.connect.offsets.control-iceberg.connect-c"
 

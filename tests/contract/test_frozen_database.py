@@ -15,8 +15,8 @@ import pytest
 from connect.errors import RetriableError
 from connect.gateways.catalog import postgres_wait
 from connect.gateways.catalog.catalog import open_catalog
-from tests.places import SCHEMA
-from tests.stack import unique_name
+from tests.support.places import SCHEMA
+from tests.support.stack import unique_name
 
 
 def test_a_frozen_server_does_not_hold_us_for_ever(

@@ -13,9 +13,9 @@ from connect.errors import CommitRefused, ConfigError
 from connect.gateways.catalog.catalog import open_catalog
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import TableFailed
-from tests.places import SCHEMA, Place
-from tests.stack import RestCatalog
-from tests.tables import QuickClock, connector
+from tests.support.places import SCHEMA, Place
+from tests.support.stack import RestCatalog
+from tests.support.tables import QuickClock, connector
 
 
 def _places(folder: str) -> LocationPolicy:

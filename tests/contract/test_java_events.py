@@ -19,8 +19,8 @@ from connect.jvm import jars
 from connect.jvm.java import find_java
 from control_schemas.codec import decode, encode
 from control_schemas.events import ContentFile, DataWritten, Event, FileContent
-from tests.event_strategies import as_read, events
 from tests.golden import control_events_suite as suite
+from tests.support.event_strategies import as_read, events
 
 pytestmark = pytest.mark.java
 

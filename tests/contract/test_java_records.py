@@ -14,7 +14,7 @@ import pytest
 from tests.golden import made_rules
 from tests.golden import records_suite as suite
 from tests.golden.made_cases import MAKERS, made
-from tests.java_records import RecordOracle, kind_of
+from tests.support.java_records import RecordOracle, kind_of
 
 pytestmark = pytest.mark.java
 

@@ -14,7 +14,7 @@ from connect.config.connector import ConverterConfig
 from connect.errors import ConfigError, RecordError
 from connect.model.records import Date, Struct, Timestamp
 from connect.records.converters import converter
-from tests.fakes.schema_registry import SchemaRegistryServer
+from tests.support.fakes.schema_registry import SchemaRegistryServer
 
 JSON_SCHEMA = "io.confluent.connect.json.JsonSchemaConverter"
 CUSTOMER = {"type": "object", "properties": {"name": {"type": "string"}}}

@@ -44,7 +44,7 @@ SLOW_LIMITS_MB = {
 def measured(case: str, times: int, folder: Path) -> dict[str, Any]:
     """What a child says of a case."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.memory_run", case, str(times), str(folder)],
+        [sys.executable, "-m", "tests.support.memory_run", case, str(times), str(folder)],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

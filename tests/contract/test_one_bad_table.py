@@ -17,8 +17,15 @@ from connect.gateways.catalog.catalog_errors import request_error
 from coordinator.commit.committer import Committer
 from coordinator.commit.multi_table_commit import FanOut
 from coordinator.kernel.effects import CommitOutcome, TableCommit, TableCommitted, TableFailed
-from tests.places import SCHEMA, Place, paths_of
-from tests.tables import QuickClock, announced, connector, metadata_files, reference, table_commit
+from tests.support.places import SCHEMA, Place, paths_of
+from tests.support.tables import (
+    QuickClock,
+    announced,
+    connector,
+    metadata_files,
+    reference,
+    table_commit,
+)
 
 BAD = ("db", "bad")
 NAMES = (BAD, ("db", "good1"), ("db", "good2"))

@@ -12,8 +12,8 @@ from connect.clock import SystemClock
 from connect.validation.parse import parse
 from connect.validation.preflight.live_checks import run_checks
 from connect.validation.preflight.registry_checks import NO_SCHEMA, registry_checks
-from tests.fakes.rest_server import RestServer
-from tests.fakes.schema_registry import SchemaRegistryServer
+from tests.support.fakes.rest_server import RestServer
+from tests.support.fakes.schema_registry import SchemaRegistryServer
 
 CONFIG = {
     "name": "c",

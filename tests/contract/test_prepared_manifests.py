@@ -14,8 +14,8 @@ from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from connect.gateways.storage.guarded_io import GuardedFileIO
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import Envelope, TableCommitted, TableFailed
-from tests.places import SCHEMA, Place, paths_of, stale_numbers
-from tests.tables import announced, equality_delete, metadata_files, reference, table_commit
+from tests.support.places import SCHEMA, Place, paths_of, stale_numbers
+from tests.support.tables import announced, equality_delete, metadata_files, reference, table_commit
 
 ROUNDS = 12
 

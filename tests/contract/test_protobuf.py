@@ -14,7 +14,7 @@ from connect.errors import RecordError
 from connect.model.records import Date, Struct, Time, Timestamp
 from connect.records.converters import converter
 from connect.records.converters.protobuf_schema import pool_of
-from tests.fakes.schema_registry import SchemaRegistryServer
+from tests.support.fakes.schema_registry import SchemaRegistryServer
 
 PROTOBUF = "io.confluent.connect.protobuf.ProtobufConverter"
 ADDRESS = 'syntax = "proto3"; package shop; message Address { string city = 1; }'

@@ -12,10 +12,10 @@ from pyiceberg.types import DecimalType
 from connect.errors import ConfigError, RecordError
 from connect.records.record_path import ReferencePath
 from connect.records.transforms.extended_json import document_of
-from tests.contract import test_records_page as page
-from tests.contract import test_records_page_formats as formats
-from tests.contract.test_records_page import Trial, read, refused
 from tests.differential.support import config
+from tests.support import records_page as page
+from tests.support import records_page_formats as formats
+from tests.support.records_page import Trial, read, refused
 
 KAFKA: Final = "org.apache.kafka.connect.transforms."
 ICEBERG: Final = "org.apache.iceberg.connect.transforms."

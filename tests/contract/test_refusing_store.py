@@ -9,9 +9,9 @@ import pytest
 
 from connect.errors import RetriableError
 from connect.gateways.catalog.catalog import open_catalog
-from tests.faulty_store import FaultyStore
-from tests.stack import S3Server
-from tests.unit.test_unusable_tables import (
+from tests.support.faulty_store import FaultyStore
+from tests.support.stack import S3Server
+from tests.support.unusable_tables import (
     LETTERS,
     NAMES,
     SCHEMA,

@@ -12,8 +12,8 @@ from control_schemas.events import ContentFile
 from coordinator.commit.committer import Committer
 from coordinator.commit.held_files import COMMITTED_MAX, HeldFiles, created_ms
 from coordinator.kernel.effects import TableCommitted, TableFailed
-from tests.places import Place, paths_of
-from tests.tables import QuickClock, announced, reference, table_commit
+from tests.support.places import Place, paths_of
+from tests.support.tables import QuickClock, announced, reference, table_commit
 
 
 def _commit(committer: Committer, place: Place, files: list[ContentFile], offset: int) -> object:

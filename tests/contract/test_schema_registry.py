@@ -21,7 +21,7 @@ from connect.errors import ConfigError, RecordError, RetriableError
 from connect.gateways.schema_registry.registry_client import SchemaNotFound, SchemaRegistry
 from connect.records.converters import converter
 from tests.differential.support import config, plan, rows_of, run_batches, source
-from tests.fakes.schema_registry import SchemaRegistryServer
+from tests.support.fakes.schema_registry import SchemaRegistryServer
 
 AVRO = "io.confluent.connect.avro.AvroConverter"
 ORDER = {

@@ -16,9 +16,9 @@ from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from control_schemas.events import ContentFile
 from coordinator.kernel.effects import TableCommitted, TableFailed
 from tests.differential.support import config, plan, run_batches, source
-from tests.faulty_store import FaultyStore
-from tests.places import SCHEMA, Place, paths_of
-from tests.stack import S3Server, unique_name
+from tests.support.faulty_store import FaultyStore
+from tests.support.places import SCHEMA, Place, paths_of
+from tests.support.stack import S3Server, unique_name
 from worker.batch.descriptors import BatchResult
 
 ROWS = Schema(NestedField(1, "id", LongType(), required=False))

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from coordinator.kernel.effects import TableCommitted, TableFailed
-from tests.places import MIRROR, SCHEMA, Place, paths_of
-from tests.property_values import DECIDING, NASTY, TUNING, VALUES
+from tests.support.places import MIRROR, SCHEMA, Place, paths_of
+from tests.support.property_values import DECIDING, NASTY, TUNING, VALUES
 
 OURS = (
     MIRROR,

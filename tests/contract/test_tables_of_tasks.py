@@ -13,7 +13,7 @@ from pyiceberg.types import LongType, NestedField
 from connect.clock import SystemClock
 from connect.errors import CommitRefused
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
-from tests.tables import connector
+from tests.support.tables import connector
 from worker.task.task_tables import REFRESH_MS, TaskTables
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))

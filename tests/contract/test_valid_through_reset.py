@@ -9,8 +9,8 @@ import pytest
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from coordinator.commit.valid_through_reset import reset_claims
 from coordinator.kernel.effects import TableCommitted
-from tests.places import SCHEMA, Place, paths_of
-from tests.tables import QuickClock, connector
+from tests.support.places import SCHEMA, Place, paths_of
+from tests.support.tables import QuickClock, connector
 
 POISONED_US = 4_102_444_800_000_000  # the year 2100
 TRUE_US = 1_767_323_045_678_000

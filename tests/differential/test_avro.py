@@ -20,8 +20,9 @@ from connect.records.converters.avro_schema import BadSchema, parse_avro
 from connect.records.tables.table_creation import check_type
 from connect.records.tables.type_inference import type_of
 from tests.differential.avro_cases import Maker, encode, plain
+from tests.differential.both_paths import ALL, both
+from tests.differential.mutations import mutated
 from tests.differential.support import config, plan, source
-from tests.differential.test_paths import ALL, both
 
 AVRO = "io.confluent.connect.avro.AvroConverter"
 
@@ -50,19 +51,6 @@ def table_of(schema: Any) -> Schema | None:
         return None
     assert isinstance(kind, StructType)
     return assign_fresh_schema_ids(Schema(*kind.fields))
-
-
-def mutated(data: bytes, chance: random.Random) -> bytes:
-    """The bytes with something wrong, perhaps."""
-    if not data or chance.random() < 0.7:
-        return data
-    pick = chance.random()
-    place = chance.randrange(len(data))
-    if pick < 0.4:
-        return data[:place]
-    if pick < 0.8:
-        return data[:place] + bytes([chance.randrange(256)]) + data[place + 1 :]
-    return data + chance.randbytes(3)
 
 
 @pytest.mark.parametrize("seed", range(24))

@@ -20,8 +20,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from tests.differential.both_paths import both
 from tests.differential.support import config, decoded_by_columns, plan, source
-from tests.differential.test_paths import both
 
 ALL = {"errors.tolerance": "all"}
 EVOLVE = {"iceberg.tables.evolve-schema-enabled": "true"}

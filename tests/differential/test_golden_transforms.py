@@ -13,9 +13,9 @@ from connect.config.connector import ConnectorConfig
 from connect.errors import ConfigError, RecordError
 from connect.records.record_path import ReferencePath
 from connect.records.tables.table_creation import table_for
+from tests.differential.both_paths import ALL, both
+from tests.differential.golden_texts import text_of
 from tests.differential.support import config, plan, source
-from tests.differential.test_golden import text_of
-from tests.differential.test_paths import ALL, both
 from worker.transforms.step_chain import COLUMN_STEPS, steps_for
 
 GOLDEN = Path(__file__).parents[1] / "golden"

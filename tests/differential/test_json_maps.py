@@ -21,8 +21,8 @@ from pyiceberg.types import (
     StructType,
 )
 
+from tests.differential.both_paths import ALL, both
 from tests.differential.support import config, decoded_by_columns, plan, source
-from tests.differential.test_paths import ALL, both
 from worker.decode.json_maps import KEYS_MAX, MapDecoder
 
 TEXTS = MapType(11, StringType(), 12, StringType(), value_required=False)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, LongType, NestedField, StringType, StructType
 
+from tests.differential.both_paths import both
+from tests.differential.chains import EVOLVE, ICEBERG, chain, value
 from tests.differential.support import config, decoded_by_columns, plan, run_batches, source
-from tests.differential.test_paths import both
-from tests.differential.test_transforms import EVOLVE, ICEBERG, chain, value
 from worker.transforms.step_chain import steps_for
 
 ALL = {"errors.tolerance": "all"}

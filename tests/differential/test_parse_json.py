@@ -22,11 +22,11 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from tests.differential.both_paths import ALL, both
+from tests.differential.chains import EVOLVE, ICEBERG, KAFKA, chain, value
 from tests.differential.embedded_cases import LEFT, TAKEN
+from tests.differential.step_tables import own, table
 from tests.differential.support import config, plan, source
-from tests.differential.test_paths import ALL, both
-from tests.differential.test_steps import own, table
-from tests.differential.test_transforms import EVOLVE, ICEBERG, KAFKA, chain, value
 from worker.decode.byte_prefilters import escapes
 from worker.decode.json_types import guessed_fields
 from worker.decode.scanned_json import ScannedJson, json_decoder

@@ -22,10 +22,10 @@ from pyiceberg.types import (
 from connect.records.converters.protobuf_data import ProtobufOptions, protobuf_reader
 from connect.records.converters.protobuf_schema import pool_of
 from connect.records.tables.type_inference import type_of
+from tests.differential.both_paths import ALL, both
+from tests.differential.mutations import mutated
 from tests.differential.support import config, plan, source
-from tests.differential.test_avro import mutated
-from tests.differential.test_paths import ALL, both
-from tests.fakes.schema_registry import SchemaRegistryServer
+from tests.support.fakes.schema_registry import SchemaRegistryServer
 
 PROTOBUF = "io.confluent.connect.protobuf.ProtobufConverter"
 TEXT = """

@@ -16,9 +16,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from connect.records.converters.protobuf_schema import pool_of
+from tests.differential.both_paths import ALL, both
 from tests.differential.support import config, decoded_by_columns, plan, source
-from tests.differential.test_paths import ALL, both
-from tests.fakes.schema_registry import SchemaRegistryServer
+from tests.support.fakes.schema_registry import SchemaRegistryServer
 
 CONFLUENT = "io.confluent.connect."
 KAFKA = "org.apache.kafka.connect.transforms."

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     DateType,
-    IcebergType,
     ListType,
     LongType,
     NestedField,
@@ -22,10 +21,11 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from tests.differential.both_paths import both
 from tests.differential.cases import TEXTS
+from tests.differential.chains import EVOLVE, chain, value
+from tests.differential.step_tables import own, table
 from tests.differential.support import config, decoded_by_columns, plan, source
-from tests.differential.test_paths import both
-from tests.differential.test_transforms import EVOLVE, chain, value
 from worker.transforms.step_chain import steps_for
 
 ALL = {"errors.tolerance": "all"}
@@ -35,16 +35,6 @@ INNER = StructType(
     NestedField(32, "b", StringType(), required=False),
     NestedField(33, "n", LongType(), required=False),
 )
-
-
-def own(kind: str, **keys: str) -> dict[str, str]:
-    options = {name.replace("_", "."): text for name, text in keys.items()}
-    return {"type": f"icefloe.transforms.{kind}", **options}
-
-
-def table(**columns: IcebergType) -> Schema:
-    fields = enumerate(columns.items(), 1)
-    return Schema(*(NestedField(i, name, kind, required=False) for i, (name, kind) in fields))
 
 
 # ------------------------------------------------------------------ times

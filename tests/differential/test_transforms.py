@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +24,13 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from tests.differential.both_paths import both
 from tests.differential.cases import NUMBERS, OTHERS, TEXTS
+from tests.differential.chains import EVOLVE, ICEBERG, chain, value
 from tests.differential.support import config, decoded_by_columns, plan, run_batches, source
-from tests.differential.test_paths import both
 from worker.transforms.step_chain import steps_for
 
 ALL = {"errors.tolerance": "all"}
-KAFKA = "org.apache.kafka.connect.transforms."
-ICEBERG = "org.apache.iceberg.connect.transforms."
 TYPES = {
     "a": LongType(),
     "b": StringType(),
@@ -51,27 +49,6 @@ TYPES = {
 SCHEMA = Schema(
     *(NestedField(i, name, kind, required=False) for i, (name, kind) in enumerate(TYPES.items(), 1))
 )
-
-
-def chain(*links: Mapping[str, str]) -> dict[str, str]:
-    """Keys of a chain; a link's keys are its own, ``type`` without Kafka's package."""
-    keys = {"transforms": ",".join(f"t{i}" for i in range(len(links)))}
-    for i, link in enumerate(links):
-        for name, value in link.items():
-            is_short = name == "type" and "." not in value
-            keys[f"transforms.t{i}.{name}"] = KAFKA + value if is_short else value
-    return {
-        **keys,
-        "predicates": "p,tomb",
-        "predicates.p.type": f"{KAFKA}predicates.TopicNameMatches",
-        "predicates.p.pattern": "u",
-        "predicates.tomb.type": f"{KAFKA}predicates.RecordIsTombstone",
-    }
-
-
-def value(kind: str, **keys: str) -> dict[str, str]:
-    options = {name.replace("_", "."): text for name, text in keys.items()}
-    return {"type": f"{kind}$Value", **options}
 
 
 METADATA = {"type": f"{ICEBERG}KafkaMetadataTransform"}
@@ -133,7 +110,6 @@ PLAIN = {
     "filter": (chain({"type": "Filter", "predicate": "p"}), '{"a":1}'),
     "copy": (CHAINS["copy"], '{"a":1}'),
 }
-EVOLVE = {"iceberg.tables.evolve-schema-enabled": "true"}
 
 
 def records(fields: str, values: list[str]) -> list[bytes | None]:

@@ -12,9 +12,9 @@ from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from connect.records.tables.type_inference import type_of
+from tests.differential.both_paths import ALL, both
 from tests.differential.cases import RECORDS, VALUES
 from tests.differential.support import config, plan, source
-from tests.differential.test_paths import ALL, both
 from tests.golden.records_model import schema_of
 
 JSON_SCHEMA = "io.confluent.connect.json.JsonSchemaConverter"

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from connect.embedded.stack import Stack
-from tests.running_stack import RunningStack
+from tests.support.running_stack import RunningStack
 
 CANARIES = {name: f"canary-{name}-7f3c9e" for name in ("env", "sasl", "inline")}
 

@@ -14,8 +14,8 @@ from pyiceberg.table import Table
 from typer.testing import CliRunner
 
 from connect.cli.audit_command import audit
-from tests.running_stack import RunningStack
-from tests.stack import unique_name
+from tests.support.running_stack import RunningStack
+from tests.support.stack import unique_name
 
 AUDIT = typer.Typer()
 AUDIT.command()(audit)

@@ -9,8 +9,8 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from tests.running_stack import RunningStack, pick
-from tests.stack import unique_name
+from tests.support.running_stack import RunningStack, pick
+from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 CONTENT = "content-5a1b"

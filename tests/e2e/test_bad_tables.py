@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.running_stack import RunningStack, pick
-from tests.stack import unique_name
+from tests.support.running_stack import RunningStack, pick
+from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 KINDS = ("bad", "good1", "good2")

@@ -8,8 +8,8 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from connect.gateways.catalog_properties import client_config
-from tests.running_stack import RunningStack, duckdb_rows, pick
-from tests.stack import RestCatalog, S3Server, unique_name
+from tests.support.running_stack import RunningStack, duckdb_rows, pick
+from tests.support.stack import RestCatalog, S3Server, unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 RECORDS = [{"id": n, "name": f"n{n % 3}", "day": f"2026-01-{n % 2 + 1:02}"} for n in range(40)]

@@ -18,8 +18,8 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
-from tests.running_stack import RunningStack, duckdb_rows
-from tests.stack import unique_name
+from tests.support.running_stack import RunningStack, duckdb_rows
+from tests.support.stack import unique_name
 from worker.spark.session import Session
 
 pytestmark = [

@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from connect.processes.child_process import free_port
-from tests.running_stack import RunningStack
-from tests.stack import unique_name
+from tests.support.running_stack import RunningStack
+from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

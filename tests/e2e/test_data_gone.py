@@ -8,8 +8,8 @@ import pytest
 
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
-from tests.running_stack import RunningStack, numbered
-from tests.stack import unique_name
+from tests.support.running_stack import RunningStack, numbered
+from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

@@ -10,8 +10,8 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
-from tests.running_stack import RunningStack, duckdb_rows, pick
-from tests.stack import unique_name
+from tests.support.running_stack import RunningStack, duckdb_rows, pick
+from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 CANARY = "canary-3e8d41"

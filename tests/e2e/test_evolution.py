@@ -13,8 +13,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, LongType, NestedField, StructType
 
 from connect.gateways.catalog_properties import client_config
-from tests.running_stack import RunningStack
-from tests.stack import RestCatalog, unique_name
+from tests.support.running_stack import RunningStack
+from tests.support.stack import RestCatalog, unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 PARTITIONS = 4

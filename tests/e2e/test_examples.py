@@ -19,8 +19,8 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from tests.fakes.schema_registry import SchemaRegistryServer
-from tests.running_stack import INTERVAL_MS, RunningStack, duckdb_rows
+from tests.support.fakes.schema_registry import SchemaRegistryServer
+from tests.support.running_stack import INTERVAL_MS, RunningStack, duckdb_rows
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.running_stack import RunningStack, duckdb_rows, pick
-from tests.stack import unique_name
+from tests.support.running_stack import RunningStack, duckdb_rows, pick
+from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 TABLES = 50

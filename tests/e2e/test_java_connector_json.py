@@ -18,8 +18,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import HourTransform
 from pyiceberg.types import NestedField, StringType, TimestamptzType
 
-from tests.running_stack import INTERVAL_MS, RunningStack, duckdb_rows, pick
-from tests.stack import RestCatalog, S3Server
+from tests.support.running_stack import INTERVAL_MS, RunningStack, duckdb_rows, pick
+from tests.support.stack import RestCatalog, S3Server
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.java]
 

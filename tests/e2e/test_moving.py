@@ -14,8 +14,8 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
-from tests.java_connect import JavaConnect
-from tests.moving import (
+from tests.support.java_connect import JavaConnect
+from tests.support.moving import (
     NUMBERED,
     UNSAFE,
     Source,
@@ -25,8 +25,8 @@ from tests.moving import (
     migrate_check,
     wait_rows,
 )
-from tests.running_stack import RunningStack
-from tests.stack import RestCatalog
+from tests.support.running_stack import RunningStack
+from tests.support.stack import RestCatalog
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.java]
 

@@ -21,8 +21,8 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from control_schemas.codec import decode
 from control_schemas.events import DataComplete, DataWritten
-from tests.java_connect import JavaConnect
-from tests.moving import (
+from tests.support.java_connect import JavaConnect
+from tests.support.moving import (
     NUMBERED,
     UNSAFE,
     Source,
@@ -34,8 +34,8 @@ from tests.moving import (
     rows,
     wait_rows,
 )
-from tests.running_stack import RunningStack
-from tests.stack import RestCatalog, unique_name
+from tests.support.running_stack import RunningStack
+from tests.support.stack import RestCatalog, unique_name
 
 pytestmark = [
     pytest.mark.kafka,

@@ -9,8 +9,8 @@ from pyiceberg.catalog import load_catalog
 
 from connect.node.herder_api import VIEWS
 from tests.e2e.conftest import CANARIES
-from tests.running_stack import RunningStack
-from tests.stack import RestCatalog, S3Server, unique_name
+from tests.support.running_stack import RunningStack
+from tests.support.stack import RestCatalog, S3Server, unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.java]
 FROM_ENVIRONMENT = "${env:ICEFLOE_CATALOG_CANARY}"

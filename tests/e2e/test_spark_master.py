@@ -15,8 +15,8 @@ import pytest
 from connect.embedded.stack import Stack
 from connect.jvm.java import find_java
 from connect.processes.child_process import ChildProcess, free_port
-from tests.running_stack import RunningStack, pick
-from tests.stack import unique_name
+from tests.support.running_stack import RunningStack, pick
+from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 SPARK_HOME = Path(pyspark.__file__).parent

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from tests.browsing import Visit, running_browser
-from tests.running_stack import RunningStack
-from tests.stack import unique_name
+from tests.support.browsing import Visit, running_browser
+from tests.support.running_stack import RunningStack
+from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

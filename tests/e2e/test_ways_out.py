@@ -20,8 +20,8 @@ from control_schemas.events import (
     TopicPartitionOffset,
 )
 from control_schemas.headers import encode_headers
-from tests.running_stack import EVENT, RunningStack, numbered
-from tests.stack import unique_name
+from tests.support.running_stack import EVENT, RunningStack, numbered
+from tests.support.stack import unique_name
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

@@ -2,7 +2,7 @@
 
 Rules of this file:
 - No I/O. Each check returns its findings in words, and none when all is well; each is proved by a
-  hand-made bad history in ``tests/unit/test_checkers.py``.
+  hand-made bad history in ``tests/unit/harness/test_checkers.py``.
 - The source log is the truth. A record that the producer wrote twice has two offsets and must be
   in the tables twice.
 - A finding carries counts and a few examples, never a million lines.

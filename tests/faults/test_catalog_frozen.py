@@ -13,7 +13,7 @@ from connect.failpoints import COORDINATOR
 from tests.faults.arena import RECORDS_PER_S, Arena
 from tests.faults.chaos import NODE, TABLES, Field, connector
 from tests.faults.readback import read_tables
-from tests.stack import RestCatalog
+from tests.support.stack import RestCatalog
 
 pytestmark = [
     pytest.mark.kafka,

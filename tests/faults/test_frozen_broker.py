@@ -11,7 +11,7 @@ import pytest
 
 from connect.embedded.stack import Stack
 from tests.faults.chaos import NODE
-from tests.running_stack import RunningStack, numbered
+from tests.support.running_stack import RunningStack, numbered
 
 pytestmark = [
     pytest.mark.kafka,

@@ -17,7 +17,7 @@ import pytest
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from tests.faults.checkers import check_level
-from tests.stack import Topics
+from tests.support.stack import Topics
 from worker.spark.session import Session
 from worker.spark.source_options import source_options
 from worker.task.source_reader import Drain

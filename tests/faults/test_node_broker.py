@@ -6,7 +6,7 @@ import pytest
 
 from connect.embedded.broker import Broker
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from tests.running_node import TIMEOUT_S, RunningNode
+from tests.support.running_node import TIMEOUT_S, RunningNode
 
 pytestmark = [pytest.mark.kafka, pytest.mark.faults]
 

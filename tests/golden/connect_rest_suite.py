@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.fakes.rest_server import Reply
 from tests.golden.connect_rest_rules import RULES, Pair
 from tests.golden.connect_rest_targets import FakeTarget, Target
+from tests.support.fakes.rest_server import Reply
 
 NAME = "connect-rest"
 GROUPS = (

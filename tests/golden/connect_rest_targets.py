@@ -23,11 +23,11 @@ from connect.node.rest.app import ApiSettings, create_app
 from connect.node.rest.http_middleware import CrossOrigin
 from connect.node.rest.log_levels import LogLevels
 from connect.validation.providers import Providers
-from tests.fakes.herder import WORKER_ID, FakeHerder
-from tests.fakes.rest_server import Reply, RestServer, send
 from tests.golden.connect_rest_plugins import recorded_plugins
 from tests.golden.connect_rest_rules import SECRETS
-from tests.running_node import RunningNode
+from tests.support.fakes.herder import WORKER_ID, FakeHerder
+from tests.support.fakes.rest_server import Reply, RestServer, send
+from tests.support.running_node import RunningNode
 
 PROPERTIES = "".join(f"{key}={value}\n" for key, value in SECRETS.items())
 ORIGIN = {

@@ -9,16 +9,16 @@ import pytest
 
 from connect.gateways.catalog.catalog import open_catalog
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from tests.coordinator_bench import Bench
-from tests.stack import Topics
+from tests.support.coordinator_bench import Bench
+from tests.support.stack import Topics
 
 if TYPE_CHECKING:  # most tests need no browser, and no Spark
     from pathlib import Path
 
     from playwright.sync_api import Browser
 
-    from tests.browsing import Visit
-    from tests.sql_rig import Rig
+    from tests.support.browsing import Visit
+    from tests.support.sql_rig import Rig
     from worker.spark.session import Session
     from worker.task.source_reader import Drain
 
@@ -34,7 +34,7 @@ def admin(kafka_properties: dict[str, str]) -> Iterator[KafkaAdmin]:
 @pytest.fixture
 def drain(spark_session: Session, kafka_properties: dict[str, str]) -> Drain:
     """Reads under a task name of their own."""
-    from tests.drain_rig import drain_of
+    from tests.support.drain_rig import drain_of
 
     return drain_of(spark_session, kafka_properties)
 
@@ -58,7 +58,7 @@ def bench(
 @pytest.fixture(scope="module")  # its event loop must not outlive the module in this thread
 def browser() -> Iterator[Browser]:
     """The machine's browser; a test that asks for it is skipped where there is none."""
-    from tests.browsing import running_browser
+    from tests.support.browsing import running_browser
 
     with running_browser() as running:
         yield running
@@ -67,7 +67,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def visit(browser: Browser) -> Iterator[Callable[..., Visit]]:
     """Visitors of a test: ``visit(url, color_scheme="dark")``."""
-    from tests.browsing import Visit
+    from tests.support.browsing import Visit
 
     visits: list[Visit] = []
 
@@ -86,7 +86,7 @@ def rig(
     spark_session: Session, tmp_path: Path, sql_catalog_properties: dict[str, str]
 ) -> Iterator[Rig]:
     """Queries of ``Sql`` over a catalog of their own; other modules have rigs of another kind."""
-    from tests.sql_rig import Rig
+    from tests.support.sql_rig import Rig
 
     catalog = open_catalog("iceberg", sql_catalog_properties)
     yield Rig(spark_session, tmp_path, catalog)

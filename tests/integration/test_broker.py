@@ -15,7 +15,7 @@ from connect.embedded.broker import Broker
 from connect.errors import ConfigError
 from connect.gateways.kafka.kafka_clients import Message, TransactionalProducer
 from connect.processes.child_process import free_port
-from tests.stack import Topics
+from tests.support.stack import Topics
 
 pytestmark = pytest.mark.kafka
 

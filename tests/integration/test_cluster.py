@@ -13,8 +13,8 @@ from confluent_kafka import Consumer
 
 from connect.embedded.broker import Broker
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from tests.running_node import RunningNode
-from tests.stack import Topics
+from tests.support.running_node import RunningNode
+from tests.support.stack import Topics
 
 pytestmark = [pytest.mark.kafka]
 NAMES = ("a", "b", "c")

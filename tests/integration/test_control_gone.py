@@ -21,8 +21,8 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import TransactionalProducer
 from connect.model.layout import TopicPartition
 from control_schemas.events import DataWritten, StartCommit
-from tests.coordinator_bench import Bench, Running, until
-from tests.tables import reference, written_file
+from tests.support.coordinator_bench import Bench, Running, until
+from tests.support.tables import reference, written_file
 
 pytestmark = pytest.mark.kafka
 

@@ -23,10 +23,10 @@ from control_schemas.events import (
 )
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import TableCommitted
-from tests.coordinator_bench import SCHEMA, Bench, Running, until
-from tests.faulty_http import FaultyProxy
-from tests.stack import RestCatalog, Topics, unique_name
-from tests.tables import announced, reference, table_commit, written_file
+from tests.support.coordinator_bench import SCHEMA, Bench, Running, until
+from tests.support.faulty_http import FaultyProxy
+from tests.support.stack import RestCatalog, Topics, unique_name
+from tests.support.tables import announced, reference, table_commit, written_file
 
 pytestmark = pytest.mark.kafka
 

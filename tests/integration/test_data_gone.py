@@ -19,10 +19,10 @@ from control_schemas.events import (
     TopicPartitionOffset,
 )
 from control_schemas.headers import decode_headers, encode_headers
-from tests.coordinator_bench import Bench, Running, until
-from tests.reading import committed_records
-from tests.running_node import TIMEOUT_S, RunningNode
-from tests.stack import Topics
+from tests.support.coordinator_bench import Bench, Running, until
+from tests.support.reading import committed_records
+from tests.support.running_node import TIMEOUT_S, RunningNode
+from tests.support.stack import Topics
 
 pytestmark = pytest.mark.kafka
 

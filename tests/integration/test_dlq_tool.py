@@ -18,9 +18,9 @@ from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
 from connect.records.dead_letter import message
 from connect.validation.parse import parse
-from tests.command_line import Said, icefloe
-from tests.reading import committed_records
-from tests.stack import Topics, unique_name
+from tests.support.command_line import Said, icefloe
+from tests.support.reading import committed_records
+from tests.support.stack import Topics, unique_name
 
 pytestmark = pytest.mark.kafka
 CONTENT = "content-7c2e"

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
 
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
-from tests.coordinator_bench import Bench, Running, until
+from tests.support.coordinator_bench import Bench, Running, until
 
 pytestmark = pytest.mark.kafka
 

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from connect.embedded.broker import Broker
-from tests.command_line import icefloe
-from tests.running_node import RunningNode
-from tests.stack import Topics, unique_name
+from tests.support.command_line import icefloe
+from tests.support.running_node import RunningNode
+from tests.support.stack import Topics, unique_name
 
 pytestmark = pytest.mark.kafka
 SECRET = "hunter2-canary"

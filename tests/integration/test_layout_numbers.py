@@ -15,8 +15,8 @@ from connect.protocol.fencing import task_transactional_id
 from control_schemas.codec import encode
 from control_schemas.events import DataComplete, Event, EventHeaders, TopicPartitionOffset
 from control_schemas.headers import encode_headers
-from tests.leader_bench import NAME, Leader
-from tests.stack import Topics, unique_name
+from tests.support.leader_bench import NAME, Leader
+from tests.support.stack import Topics, unique_name
 
 pytestmark = pytest.mark.kafka
 

@@ -19,9 +19,9 @@ from connect.operations.migration.inspector import Inspector
 from connect.operations.migration.migration_report import Report
 from control_schemas.codec import encode
 from control_schemas.events import DataWritten, Event, TableReference
-from tests.frames import FILE, old_frame
-from tests.running_stack import EVENT
-from tests.stack import Topics, unique_name
+from tests.support.frames import FILE, old_frame
+from tests.support.running_stack import EVENT
+from tests.support.stack import Topics, unique_name
 
 pytestmark = pytest.mark.kafka
 CONTROL_TOPIC = "iceberg.control.topic"

@@ -14,8 +14,8 @@ from connect.errors import Fenced
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import Message, TransactionalProducer
 from connect.model.layout import TopicPartition
-from tests.running_node import TIMEOUT_S, RunningNode
-from tests.stack import Topics
+from tests.support.running_node import TIMEOUT_S, RunningNode
+from tests.support.stack import Topics
 
 pytestmark = pytest.mark.kafka
 

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from connect.embedded.broker import Broker
-from tests.running_node import TIMEOUT_S, RunningNode
-from tests.stack import Topics, unique_name
+from tests.support.running_node import TIMEOUT_S, RunningNode
+from tests.support.stack import Topics, unique_name
 
 pytestmark = pytest.mark.kafka
 SECRET = "hunter2-canary"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from connect.embedded.broker import Broker
-from tests.running_node import RunningNode
-from tests.stack import Topics
+from tests.support.running_node import RunningNode
+from tests.support.stack import Topics
 
 pytestmark = pytest.mark.kafka
 

@@ -15,8 +15,8 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from control_schemas.codec import encode
 from control_schemas.events import DataWritten, Event, TableReference
-from tests.running_node import RunningNode
-from tests.stack import Topics
+from tests.support.running_node import RunningNode
+from tests.support.stack import Topics
 
 pytestmark = pytest.mark.kafka
 

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from connect.embedded.broker import Broker
 from connect.model.layout import TopicPartition
 from control_schemas.events import CommitComplete
-from tests.task_rig import Rig, until
+from tests.support.task_rig import Rig, until
 from worker.spark.session import Session
 
 pytestmark = [

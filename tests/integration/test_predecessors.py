@@ -11,7 +11,7 @@ from connect.clock import SystemClock
 from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.protocol.java_sink_members import LEAVE_TIMEOUT_MS, LOOK_MS, wait_until_left
-from tests.stack import Topics, unique_name
+from tests.support.stack import Topics, unique_name
 
 pytestmark = pytest.mark.kafka
 

@@ -23,10 +23,10 @@ from connect.node.rest.app import ApiSettings, create_app
 from connect.node.rest.log_levels import LogLevels
 from connect.processes.child_process import free_port
 from connect.validation.providers import Providers
-from tests.fakes.herder import FakeHerder
-from tests.fakes.rest_server import RestServer
-from tests.fakes.schema_registry import SchemaRegistryServer
-from tests.stack import RestCatalog, Topics, unique_name
+from tests.support.fakes.herder import FakeHerder
+from tests.support.fakes.rest_server import RestServer
+from tests.support.fakes.schema_registry import SchemaRegistryServer
+from tests.support.stack import RestCatalog, Topics, unique_name
 
 pytestmark = pytest.mark.kafka
 

@@ -39,8 +39,8 @@ from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from control_schemas.events import ContentFile
 from coordinator.commit.committer import Committer
 from coordinator.kernel.effects import TableCommitted, TableFailed
-from tests.stack import RestCatalog, unique_name
-from tests.tables import (
+from tests.support.stack import RestCatalog, unique_name
+from tests.support.tables import (
     QuickClock,
     announced,
     connector,

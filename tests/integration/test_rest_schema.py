@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.running_node import RunningNode
-from tests.stack import Topics
+from tests.support.running_node import RunningNode
+from tests.support.stack import Topics
 
 pytestmark = pytest.mark.kafka
 

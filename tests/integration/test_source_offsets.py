@@ -22,8 +22,8 @@ from connect.model.layout import TopicPartition
 from connect.node.herder_api import UnavailableError
 from control_schemas.codec import encode
 from control_schemas.events import CommitComplete, DataComplete, Event, Payload, StartCommit
-from tests.leader_bench import NAME, Leader
-from tests.stack import Topics, unique_name
+from tests.support.leader_bench import NAME, Leader
+from tests.support.stack import Topics, unique_name
 
 pytestmark = pytest.mark.kafka
 WAIT_S = 150

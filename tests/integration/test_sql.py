@@ -28,7 +28,7 @@ from pyspark.errors import PySparkException
 from connect.errors import ConfigError
 from connect.records.transforms.sql.sql_transform import DECLARATION
 from tests.differential.support import config, rows_of
-from tests.sql_rig import MARKS, PLACES, Rig, counts
+from tests.support.sql_rig import MARKS, PLACES, Rig, counts
 from worker.batch.descriptors import Progress
 from worker.spark.source_options import LARGE_RECORD_TEXT
 from worker.sql.sql_batches import SparkQuery, sql_plan

@@ -13,7 +13,7 @@ import pytest
 from connect.errors import ConfigError, trace_of
 from connect.records.transforms.sql.sql_query import Query
 from tests.differential.support import config, rows_of
-from tests.sql_rig import MARKS, Rig
+from tests.support.sql_rig import MARKS, Rig
 from worker.sql.sql_batches import SparkQuery, sql_plan
 from worker.sql.static_tables import StaticTables
 

@@ -11,8 +11,8 @@ import pytest
 from connect.errors import ConfigError
 from connect.records.transforms.sql.sql_functions import FUNCTIONS
 from connect.records.transforms.sql.sql_query import parse_query
-from tests.sql_rig import MARKS, Rig
-from tests.sql_samples import CALLS, COLUMNS, FORMS, RECORD
+from tests.support.sql_rig import MARKS, Rig
+from tests.support.sql_samples import CALLS, COLUMNS, FORMS, RECORD
 
 pytestmark = MARKS
 _TEXTS = [name for name in CALLS if name in {"lower", "upper", "trim", "reverse", "initcap", "md5"}]

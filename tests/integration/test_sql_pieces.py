@@ -16,7 +16,7 @@ from pyiceberg.types import (
 )
 
 from tests.differential.support import rows_of
-from tests.sql_rig import MARKS, Rig, counts
+from tests.support.sql_rig import MARKS, Rig, counts
 from worker.batch.descriptors import Progress
 
 pytestmark = MARKS

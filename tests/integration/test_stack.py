@@ -7,7 +7,7 @@ import psycopg2
 import pytest
 
 from connect.embedded.broker import Broker
-from tests.stack import RestCatalog, S3Server, Topics
+from tests.support.stack import RestCatalog, S3Server, Topics
 
 
 @pytest.mark.kafka

@@ -16,11 +16,11 @@ from connect.clock import SystemClock
 from connect.node.herder_api import ConnectorStatus, NodeInfo
 from connect.node.rest.app import create_app
 from connect.node.rest.log_levels import LogLevels
-from tests.browsing import Visit
-from tests.fakes.herder import FakeHerder
-from tests.fakes.rest_server import RestServer
-from tests.running_node import RunningNode
-from tests.stack import Topics
+from tests.support.browsing import Visit
+from tests.support.fakes.herder import FakeHerder
+from tests.support.fakes.rest_server import RestServer
+from tests.support.running_node import RunningNode
+from tests.support.stack import Topics
 
 pytestmark = pytest.mark.kafka
 

@@ -12,9 +12,9 @@ import yaml
 from playwright.sync_api import Browser, expect
 
 from connect.node.rest.auth import hashed_password, new_token
-from tests.browsing import Visit
-from tests.running_node import RunningNode
-from tests.stack import Topics
+from tests.support.browsing import Visit
+from tests.support.running_node import RunningNode
+from tests.support.stack import Topics
 
 pytestmark = pytest.mark.kafka
 

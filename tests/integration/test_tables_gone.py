@@ -15,8 +15,8 @@ from connect.model.layout import TopicPartition
 from control_schemas.events import ContentFile, DataWritten, TableReference
 from coordinator.coordinator import ConnectorCoordinator
 from coordinator.kernel.effects import TableDecision
-from tests.coordinator_bench import SCHEMA, Bench, Running, until
-from tests.tables import reference, written_file
+from tests.support.coordinator_bench import SCHEMA, Bench, Running, until
+from tests.support.tables import reference, written_file
 
 pytestmark = pytest.mark.kafka
 

@@ -9,8 +9,8 @@ from confluent_kafka import Consumer
 
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
-from tests.running_node import RunningNode
-from tests.stack import Topics
+from tests.support.running_node import RunningNode
+from tests.support.stack import Topics
 
 pytestmark = pytest.mark.kafka
 

@@ -16,8 +16,8 @@ from confluent_kafka import Producer
 from connect.errors import DataLost, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
-from tests.drain_rig import COLUMNS, Seen, never, produce, take, whole
-from tests.stack import Topics
+from tests.support.drain_rig import COLUMNS, Seen, never, produce, take, whole
+from tests.support.stack import Topics
 from worker.spark.batch_sizing import ReadSizes
 from worker.spark.session import Session
 from worker.spark.source_options import map_spark_error, source_options

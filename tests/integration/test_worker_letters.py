@@ -10,8 +10,8 @@ import pytest
 
 from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from tests.stack import Topics
-from tests.task_rig import Rig, paths
+from tests.support.stack import Topics
+from tests.support.task_rig import Rig, paths
 from worker.batch.descriptors import DESCRIPTOR_DDL, to_batch
 from worker.batch.error_rows import LARGE_RECORD, LETTERS_FULL
 from worker.spark.session import Session

@@ -10,7 +10,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from tests.differential.support import config, plan, run_batches, source
-from tests.stack import S3Server, unique_name
+from tests.support.stack import S3Server, unique_name
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 

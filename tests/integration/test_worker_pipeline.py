@@ -25,8 +25,8 @@ from connect.validation.parse import parse
 from coordinator.coordinator import ConnectorCoordinator
 from coordinator.coordinator import Wiring as CoordinatorWiring
 from coordinator.kernel.effects import RoundEnded
-from tests.reading import committed_records
-from tests.stack import Topics
+from tests.support.reading import committed_records
+from tests.support.stack import Topics
 from worker.spark.session import Session
 from worker.task.batch_runner import make_runner
 from worker.task.task import ConnectorTask

@@ -33,8 +33,8 @@ from connect.state.compacted_topic import StorageTopic
 from connect.state.config_store import ConfigStore, StoreSettings
 from control_schemas.codec import decode, encode
 from control_schemas.events import DataComplete, DataWritten, Event, Payload, StartCommit
-from tests.reading import committed_records
-from tests.stack import Topics
+from tests.support.reading import committed_records
+from tests.support.stack import Topics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.faults]
 CANARY = "canary-5e1f"

@@ -12,8 +12,8 @@ from confluent_kafka import Producer
 from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
-from tests.drain_rig import Seen, never, produce, take, whole
-from tests.stack import Topics
+from tests.support.drain_rig import Seen, never, produce, take, whole
+from tests.support.stack import Topics
 from worker.batch.descriptors import Progress
 from worker.batch.error_rows import LARGE_RECORD
 from worker.spark.batch_sizing import ReadSizes

@@ -21,9 +21,9 @@ from control_schemas.events import (
     DataWritten,
     StartCommit,
 )
-from tests.reading import committed_records
-from tests.stack import Topics
-from tests.task_rig import TABLE, Rig, paths, until
+from tests.support.reading import committed_records
+from tests.support.stack import Topics
+from tests.support.task_rig import TABLE, Rig, paths, until
 from worker.spark.session import Session
 
 pytestmark = [

@@ -1,0 +1,54 @@
+"""Configurations of connectors, right ones and parts of them."""
+
+from __future__ import annotations
+
+from connect.validation.plugins import BUILT_IN
+from connect.validation.validate import Cluster, Validation, validate
+
+GOOD: dict[str, str] = {
+    "name": "orders",
+    "connector.class": "IcebergSink",
+    "topics": "orders,refunds",
+    "iceberg.tables": "shop.orders,shop.refunds",
+    "iceberg.catalog.type": "rest",
+    "iceberg.catalog.uri": "http://127.0.0.1:1",
+}
+
+
+CATALOG = "iceberg.catalog."
+
+
+LETTERS = "errors.deadletterqueue.topic.name"
+
+
+MAP = "iceberg.tables.topic-to-table-map"
+
+
+BY_TOPIC = {"iceberg.tables": "", "iceberg.tables.default-namespace": "shop"}
+
+
+NEW = "iceberg.tables.auto-create-props."
+
+
+AT = "iceberg.tables.default-location"
+
+
+ORDERS = "iceberg.table.shop.orders."
+
+
+def changed(change: dict[str, str]) -> dict[str, str]:
+    """A good configuration with a change; empty texts take keys out."""
+    return {key: value for key, value in {**GOOD, **change}.items() if value}
+
+
+def judged(change: dict[str, str], **taken: object) -> Validation:
+    """The validate answer to it."""
+    sink = BUILT_IN.connector("IcebergSink")
+    assert sink is not None
+    cluster = Cluster("nodes", **taken)  # type: ignore[arg-type]  # of one test each
+    return validate(sink, changed(change), BUILT_IN, cluster=cluster)
+
+
+def errors(change: dict[str, str], **taken: object) -> dict[str, tuple[str, ...]]:
+    """Sentences by key."""
+    return {info.name: info.errors for info in judged(change, **taken).configs if info.errors}

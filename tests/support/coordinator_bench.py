@@ -1,0 +1,190 @@
+"""A coordinator, its broker and catalog, and a hand that plays its tasks."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Self
+from uuid import UUID, uuid4
+
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField
+
+from connect.clock import SystemClock
+from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.gateways.kafka.kafka_clients import LogReader, Message, TransactionalProducer
+from connect.model.layout import Layout, TopicPartition
+from connect.protocol.control_topic import OWN_PARTITION
+from control_schemas.codec import decode, encode
+from control_schemas.events import (
+    DataComplete,
+    DataWritten,
+    Event,
+    EventHeaders,
+    Payload,
+    StartCommit,
+    TopicPartitionOffset,
+)
+from control_schemas.headers import encode_headers
+from coordinator.coordinator import ConnectorCoordinator, Wiring
+from coordinator.kernel.effects import RoundEnded
+from tests.support.stack import unique_name
+from tests.support.tables import connector, reference, written_file
+
+SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
+WAIT_S = 120
+
+
+class Bench:
+    """One connector: its control topic, a table, and a hand that plays the tasks."""
+
+    def __init__(
+        self, kafka: dict[str, str], control: str, source: str, properties: dict[str, str]
+    ) -> None:
+        self.kafka = kafka
+        self.control = control
+        self.properties = properties
+        self.catalog: CatalogGateway = open_catalog("iceberg", properties)
+        self.table: Table = self.catalog.create(("db", "t"), SCHEMA)
+        config = connector(
+            unique_name("co"),
+            ["db.t"],
+            **{
+                "iceberg.control.topic": control,
+                "iceberg.control.commit.interval-ms": "300",
+                "iceberg.control.commit.timeout-ms": "2000",
+            },
+        )
+        self.config = dataclasses.replace(config, catalog_properties=properties)
+        self.partition = TopicPartition(source, 0)
+        self.layout = Layout(config.name, 1, ((self.partition,),))
+        self.rounds: list[RoundEnded] = []
+        self.events: list[str] = []
+        self.told: dict[str, Any] = {}
+        self.hand = TransactionalProducer(kafka, f"hand-{control}")
+        self.hand.init()
+        self.reader = LogReader(kafka)
+        self.reader.assign({TopicPartition(control, 0): 0})
+        self.seen: list[Event] = []
+        self.answered: set[UUID] = set()
+        self.position = 0
+        self.look_ms = 60_000
+        self.age_ms: int | None = None
+
+    def be_patient(self) -> None:
+        """Let no round end by its timeout, however late an answer comes."""
+        self.config = dataclasses.replace(self.config, commit_timeout_ms=1000 * WAIT_S)
+
+    def coordinator(self) -> ConnectorCoordinator:
+        wiring = Wiring(
+            kafka=self.kafka,
+            node_group_id="icefloe",
+            clock=SystemClock(),
+            on_round=self.rounds.append,
+            on_event=self._on_event,
+            look_ms=self.look_ms,
+        )
+        return ConnectorCoordinator(self.config, self.layout, wiring)
+
+    def _on_event(self, kind: str, where: Any) -> None:
+        self.events.append(kind)
+        self.told[kind] = where
+
+    def read(self) -> list[Event]:
+        """Everything on the control topic so far."""
+        self.seen += [decode(r.value or b"") for r in self.reader.poll(100)]
+        return self.seen
+
+    def start_commit(self) -> UUID:
+        """The next StartCommit that was not answered yet."""
+
+        def found() -> UUID | None:
+            for event in self.read():
+                payload = event.payload
+                if isinstance(payload, StartCommit) and payload.commit_id not in self.answered:
+                    return payload.commit_id
+            return None
+
+        commit_id = until(found)
+        self.answered.add(commit_id)
+        return commit_id
+
+    def messages(self, *payloads: Payload) -> list[Message]:
+        group = self.config.connect_group_id
+        headers = encode_headers(EventHeaders(layout=self.layout.number))
+        return [
+            Message(self.control, group.encode(), encode(event), headers, partition=OWN_PARTITION)
+            for event in (Event(uuid4(), self._time_us(), group, payload) for payload in payloads)
+        ]
+
+    def _time_us(self) -> int:
+        """When events are made: at no time, unless a test says how long ago."""
+        age_ms = self.age_ms
+        return 0 if age_ms is None else (SystemClock().now_ms() - age_ms) * 1000
+
+    def answer_as(self, topic: str) -> None:
+        """Play the task of another source topic, which has nothing, in the round that is open."""
+        stand = TopicPartitionOffset(topic, 0, 0, None)
+        asked = [e.payload for e in self.read() if isinstance(e.payload, StartCommit)]
+        self.hand.transact(self.messages(DataComplete(asked[-1].commit_id, (stand,))))
+
+    def answer(self, commit_id: UUID, *ids: int) -> None:
+        """Play the task: a file with these ids, and that everything is announced."""
+        payloads: list[Payload] = []
+        if ids:
+            file = written_file(self.table, [{"id": i} for i in ids])
+            payloads.append(DataWritten(commit_id, reference(self.table), (file,), ()))
+        self.position += len(ids)
+        stand = TopicPartitionOffset(self.partition.topic, 0, self.position, 1_767_225_600_000_000)
+        self.hand.transact(
+            self.messages(*payloads, DataComplete(commit_id, (stand,))),
+            group_id=self.config.connect_group_id,
+            offsets={self.partition: self.position},
+        )
+
+    def drop(self, identifier: tuple[str, ...]) -> None:
+        properties = {k: v for k, v in self.properties.items() if k != "type"}
+        SqlCatalog("iceberg", **properties).drop_table(identifier)
+
+    def rows(self) -> list[int]:
+        table = self.catalog.load(("db", "t"))
+        return sorted(table.scan().to_arrow()["id"].to_pylist())
+
+
+def until(found: Callable[[], Any]) -> Any:
+    """Poll until there is something."""
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        value = found()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise TimeoutError
+
+
+class Running:
+    """A coordinator in a thread."""
+
+    def __init__(self, coordinator: ConnectorCoordinator) -> None:
+        self.coordinator = coordinator
+        self.error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            self.coordinator.run()
+        except BaseException as e:  # handed to the test
+            self.error = e
+
+    def __enter__(self) -> Self:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.coordinator.stop()
+        self.thread.join(WAIT_S)
+        assert not self.thread.is_alive()

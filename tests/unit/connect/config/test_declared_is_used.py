@@ -1,0 +1,107 @@
+"""What is declared is used: keys, the fields they are parsed into, and metrics."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from connect.config import connector
+from connect.config.key import Key
+from connect.config.keys.connector_keys import CONNECTOR_KEYS, FRAMEWORK_KEYS
+from connect.config.node import node_keys
+from connect.metrics.metric_catalogue import CATALOGUE
+from connect.validation.plugins import BUILT_IN
+from connect.validation.validate import validate
+
+ROOT = Path(__file__).parents[4]
+FOLDERS = ("connect", "worker", "coordinator")
+DECLARING = ("_keys.py", "metric_catalogue.py")
+BY_PARTS = ("iceberg.table.", "transforms.", "predicates.", ".converter")
+"""Families whose names are put together where they are read."""
+KEYS = [
+    key
+    for key in (*FRAMEWORK_KEYS, *CONNECTOR_KEYS, *node_keys.NODE_KEYS)
+    if key.java_only is None and not any(part in key.name for part in BY_PARTS)
+]
+CLASSES = (connector.ConnectorConfig, connector.ErrorsConfig, connector.TableConfig)
+
+
+@cache
+def trees() -> tuple[ast.Module, ...]:
+    """The production modules that declare nothing."""
+    return tuple(
+        ast.parse(path.read_text("utf-8"))
+        for folder in FOLDERS
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if path.parent.name == "validation" or not path.name.endswith(DECLARING)
+    )
+
+
+@cache
+def texts() -> frozenset[str]:
+    """Every text in them that is no docstring."""
+    return frozenset(
+        node.value
+        for tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+
+
+@cache
+def attributes() -> frozenset[str]:
+    """Every attribute that is read in them."""
+    return frozenset(
+        node.attr
+        for tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+    )
+
+
+def fields() -> Iterator[str]:
+    """Fields of a parsed configuration."""
+    for kind in CLASSES:
+        yield from (field.name for field in dataclasses.fields(kind))
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name)
+def test_a_key_with_effect_is_read(key: Key) -> None:
+    """A key is named where it is read, or its declaration says why it has no effect."""
+    assert key.name in texts()
+
+
+@pytest.mark.parametrize("name", sorted(set(fields())))
+def test_a_parsed_field_is_read(name: str) -> None:
+    """What is parsed from a key is read somewhere."""
+    assert name in attributes()
+
+
+@pytest.mark.parametrize("name", [metric.name for metric in CATALOGUE])
+def test_a_metric_is_counted(name: str) -> None:
+    """A metric of the catalogue is counted or set somewhere."""
+    assert name in texts()
+
+
+def test_a_key_without_effect_says_so() -> None:
+    """Validate, the log and the page of the configuration say why a key has no effect."""
+    given = {
+        "errors.retry.timeout": "60000",
+        "errors.retry.delay.max.ms": "1000",
+        "iceberg.control.vtts.heartbeat-ms": "5000",
+    }
+    plugin = BUILT_IN.connector("org.apache.iceberg.connect.IcebergSinkConnector")
+    assert plugin is not None
+    found = validate(plugin, {"name": "a", "connector.class": plugin.class_name, **given}, BUILT_IN)
+    page = (ROOT / "docs/reference/configuration.md").read_text("utf-8")
+    for name in given:
+        [entry] = [info for info in found.configs if info.name == name]
+        assert entry.definition is not None
+        assert "No effect: " in entry.definition["documentation"]
+        assert any(text.startswith(f"{name} has no effect") for text in found.warnings)
+        assert f"- `{name}`: " in page

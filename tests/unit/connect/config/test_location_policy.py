@@ -1,0 +1,145 @@
+"""Where an operator lets connectors keep their tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from connect.config.invalid_config import InvalidConfigError
+from connect.config.location_policy import EVERYWHERE, LocationPolicy, grant_of
+from connect.validation.parse import parse
+from tests.support.connector_json import GOOD
+
+USERS = {"icefloe.rest.users.file": "users.yaml"}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("orders", "own"), ("orders-eu", "long"), ("orders-us", "short"), ("other", "rest")],
+)
+def test_the_longest_matching_pattern_counts(name: str, expected: str) -> None:
+    """A connector's own property comes before patterns, and those before the default."""
+    node = {"p.orders": "own", "p.orders-*": "short", "p.orders-e*": "long", "p.default": "rest"}
+    assert grant_of(name, "p.", node) == expected
+    assert grant_of(name, "q.", node) is None
+
+
+def test_only_a_star_is_any_text() -> None:
+    """A question mark and brackets in a pattern stand for themselves, as in grants of users."""
+    assert grant_of("orders-1", "p.", {"p.orders-?": "x", "p.orders-[0-9]": "y"}) is None
+    assert grant_of("orders-?", "p.", {"p.*-?": "x"}) == "x"
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "s3://lake/alice/t",
+        "s3a://lake/alice",
+        "s3n://lake/bob/../alice/t",
+        "s3://lake//alice/t",
+    ],
+)
+def test_granted_locations(location: str) -> None:
+    """Spellings of a place below a granted one are allowed."""
+    assert LocationPolicy(granted=("s3://lake/alice",)).refusal(location) is None
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "s3://lake/alice-2/t",
+        "s3://lake/alice/../bob",
+        "s3://other/alice/t",
+        "gs://lake/alice/t",
+        "file:///lake/alice/t",
+        "/lake/alice/t",
+        "s3://lake",
+        "",
+    ],
+)
+def test_other_locations_are_refused(location: str) -> None:
+    """What only looks like it lies below the granted place does not."""
+    why = LocationPolicy(granted=("s3://lake/alice",)).refusal(location)
+    assert why is not None
+    assert "icefloe.locations." in why
+
+
+def test_local_folders_follow_links(tmp_path: Path) -> None:
+    """A link out of an allowed folder leads out of it; a link to an allowed folder into it."""
+    allowed, other = tmp_path / "allowed", tmp_path / "other"
+    for folder in (allowed, other):
+        folder.mkdir()
+    (allowed / "out").symlink_to(other)
+    (other / "in").symlink_to(allowed)
+    policy = LocationPolicy(local=(str(allowed),))
+    for good in (f"file://{allowed}/t", f"file:{allowed}", f"{other}/in/t", f"{allowed}/x/../t"):
+        assert policy.refusal(good) is None, good
+    for bad in (f"file://{other}/t", f"{allowed}/out/t", f"{allowed}/../other", f"{allowed}2/t"):
+        assert "icefloe.local.paths.allowed" in (policy.refusal(bad) or ""), bad
+    assert policy.refusal("s3://anywhere/t") is None
+
+
+@pytest.mark.parametrize("text", ["\0", "/data/\0", "/" + "x" * 5000])
+def test_what_is_no_path_is_refused(text: str) -> None:
+    """A text that no file can have as its name is outside of every folder."""
+    assert LocationPolicy(local=("/data",)).refusal(text) is not None
+    assert EVERYWHERE.refusal(text) is None
+
+
+def test_nodes_with_users_allow_no_local_folder() -> None:
+    """Without users every folder is allowed, with users those that the operator lists."""
+    assert LocationPolicy.of("c", {}) == EVERYWHERE
+    assert LocationPolicy.of("c", USERS).refusal("/data/t") is not None
+    listed = LocationPolicy.of("c", {**USERS, "icefloe.local.paths.allowed": "/data, /more"})
+    assert listed.refusal("/data/t") is None
+    assert listed.refusal("/more/t") is None
+    assert listed.refusal("/etc") is not None
+
+
+SQL = {"iceberg.catalog.type": "sql", "iceberg.catalog.warehouse": "/data/wh"}
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"iceberg.tables.default-location": "/etc/${table}"}, "iceberg.tables.default-location"),
+        ({"iceberg.table.a.b.location": "file:///etc/t"}, "iceberg.table.a.b.location"),
+        (
+            {"iceberg.tables.auto-create-props.write.data.path": "/etc"},
+            "iceberg.tables.auto-create-props.write.data.path",
+        ),
+        ({**SQL, "iceberg.catalog.uri": "sqlite:////etc/c.db"}, "iceberg.catalog.uri"),
+        ({**SQL, "iceberg.catalog.uri": "jdbc:sqlite:/data/../etc/c.db"}, "iceberg.catalog.uri"),
+        (
+            {**SQL, "iceberg.catalog.uri": "sqlite:///file:/data/%2e%2e/etc/c.db?uri=true"},
+            "iceberg.catalog.uri",
+        ),
+        (
+            {
+                **SQL,
+                "iceberg.catalog.uri": "sqlite:////data/c.db",
+                "iceberg.catalog.warehouse": "/",
+            },
+            "iceberg.catalog.warehouse",
+        ),
+    ],
+)
+def test_configurations_are_judged(change: dict[str, str], key: str) -> None:
+    """A location that is not allowed is an error of its key, and the sentence holds no value."""
+    node = {**USERS, "icefloe.local.paths.allowed": "/data", "icefloe.hosts.allowed": "*"}
+    raw = {**GOOD, "iceberg.tables": "a.b", **change}
+    with pytest.raises(InvalidConfigError) as refused:
+        parse(raw, node=node)
+    assert list(refused.value.errors) == [key]
+    assert "/etc" not in refused.value.errors[key][0]
+    parse(raw, node={})
+
+
+def test_allowed_configurations_pass() -> None:
+    """Templates, placeholders and names of warehouses are no reason to refuse."""
+    node = {**USERS, "icefloe.local.paths.allowed": "/data", "icefloe.hosts.allowed": "*"}
+    good = {"iceberg.tables.default-location": "/data/${namespace}/${table}"}
+    parse({**GOOD, **good, "iceberg.catalog.warehouse": "name"}, node=node)
+    sql = {**SQL, "iceberg.catalog.uri": "sqlite:////data/c.db"}
+    assert parse({**GOOD, **sql}, node=node).locations.local == ("/data",)

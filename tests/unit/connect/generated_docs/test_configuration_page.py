@@ -1,0 +1,92 @@
+"""Every key is documented, and used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from connect.config.keys.connector_keys import CONNECTOR_KEYS, FRAMEWORK_KEYS, TABLE_KEYS
+from connect.config.node.node_keys import NODE_KEYS
+from connect.generated_docs import connector_schema
+from connect.generated_docs.configuration_page import render
+
+ROOT = Path(__file__).parents[4]
+DECLARING = {"framework_keys.py", "iceberg_keys.py", "node_keys.py", "docs.py"}
+
+
+def sources() -> str:
+    """All product code except the declarations."""
+    return "\n".join(
+        path.read_text()
+        for package in ("connect", "worker", "coordinator")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if path.name not in DECLARING
+    )
+
+
+def test_the_page_is_current() -> None:
+    """``docs/reference/configuration.md`` is what ``make docs`` writes."""
+    assert (ROOT / "docs/reference/configuration.md").read_text() == render()
+
+
+def test_the_schema_for_editors_is_current() -> None:
+    """``docs/reference/connector.schema.json`` is what ``make docs`` writes."""
+    assert (ROOT / "docs/reference/connector.schema.json").read_text() == connector_schema.render()
+
+
+@pytest.fixture(scope="module")
+def editor() -> Draft202012Validator:
+    """What an editor makes of the schema."""
+    Draft202012Validator.check_schema(connector_schema.schema())
+    return Draft202012Validator(connector_schema.schema())
+
+
+@pytest.mark.parametrize(
+    "example", sorted((ROOT / "examples").glob("**/*.json")), ids=lambda p: p.name
+)
+def test_an_editor_takes_every_example(editor: Draft202012Validator, example: Path) -> None:
+    """Both shapes, without a word of complaint."""
+    given = json.loads(example.read_text("utf-8"))
+    assert [error.message for error in editor.iter_errors(given)] == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"iceberg.tables.evolve-schema-enable": "true"},
+        {"iceberg.control.commit.interval-ms": "soon"},
+        {"iceberg.table.db.t.partition_by": "id"},
+        {"iceberg.tables.timestamp-unit": "ns"},
+        {"icefloe.nothing": "1"},
+    ],
+)
+def test_an_editor_shows_mistakes(editor: Draft202012Validator, wrong: dict[str, str]) -> None:
+    """Unknown names, wrong types and choices, in either shape; a placeholder is no mistake."""
+    config = {"connector.class": "IcebergSinkConnector", "topics": "t", **wrong}
+    assert not editor.is_valid(config)
+    assert not editor.is_valid({"name": "c", "config": config})
+    (name,) = wrong
+    if "." in name and name in {key.name for key in CONNECTOR_KEYS}:
+        assert editor.is_valid({**config, name: "${file:f:k}"})
+
+
+def test_every_key_has_a_sentence() -> None:
+    """One line, no more."""
+    for key in (*FRAMEWORK_KEYS, *CONNECTOR_KEYS, *TABLE_KEYS, *NODE_KEYS):
+        assert key.doc.endswith("."), key.name
+        assert "\n" not in key.doc, key.name
+
+
+def test_every_key_is_used() -> None:
+    """A key that is declared has an effect, or says that it has none."""
+    code = sources()
+    kinds = ("key.converter", "value.converter", "header.converter")  # read as f"{kind}.converter"
+    unused = [
+        key.name
+        for key in (*FRAMEWORK_KEYS, *CONNECTOR_KEYS, *TABLE_KEYS, *NODE_KEYS)
+        if key.java_only is None and key.name not in kinds and f'"{key.name}"' not in code
+    ]
+    assert unused == []

@@ -1,0 +1,204 @@
+"""The REST API over the herder in memory: what the recordings do not hold."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from connect.clock import SystemClock
+from connect.node.herder_api import Health, NodeInfo, UnavailableError
+from connect.node.rest.api_errors import ApiError, status_of
+from connect.node.rest.app import create_app
+from connect.node.rest.bodies import read_model
+from connect.node.rest.http_middleware import BODY_BYTES_MAX, PathError, allowed_methods, clean_path
+from connect.node.rest.log_levels import LogLevels
+from connect.node.rest.models import (
+    AskRebase,
+    AskReset,
+    ChangeOfOffsets,
+    Configuration,
+    CreateConnector,
+)
+from tests.support.fakes.herder import FakeHerder
+from tests.support.fakes.rest_server import RestServer
+
+CONFIG = {
+    "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+    "topics": "orders",
+    "iceberg.tables": "shop.orders",
+    "iceberg.catalog.type": "rest",
+    "iceberg.catalog.uri": "http://127.0.0.1:1",
+    "iceberg.catalog.token": "${env:TOKEN}",
+}
+
+
+@pytest.fixture
+def herder() -> FakeHerder:
+    """A herder of its own per test."""
+    return FakeHerder(LogLevels(SystemClock()))
+
+
+@pytest.fixture
+def server(herder: FakeHerder) -> Iterator[RestServer]:
+    """The API on a free port."""
+    node = NodeInfo("http://127.0.0.1:8083", "cluster")
+    app = create_app(
+        herder,
+        node,
+        LogLevels(SystemClock()),
+        resolve=lambda text: text.replace("${env:TOKEN}", "hunter2"),
+    )
+    with RestServer(app) as running:
+        yield running
+
+
+def test_a_connectors_life(server: RestServer) -> None:
+    """Create, read, pause, patch, restart, delete."""
+    created = server.json("POST", "/connectors", {"name": "orders", "config": CONFIG})
+    assert created.status == 201
+    assert created.headers["location"] == "http://127.0.0.1:8083/connectors/orders"
+    assert server.json("GET", "/connectors/orders/config").json() == {**CONFIG, "name": "orders"}
+    assert server.send("PUT", "/connectors/orders/pause").status == 202
+    status = server.send("GET", "/connectors/orders/status").json()
+    assert status["connector"]["state"] == "PAUSED"
+    patched = server.json("PATCH", "/connectors/orders/config", {"tasks.max": "2"})
+    assert patched.json()["config"]["tasks.max"] == "2"
+    assert server.send("PUT", "/connectors/orders/resume").status == 202
+    restarted = server.send("POST", "/connectors/orders/restart?includeTasks=true").json()
+    assert [task["state"] for task in restarted["tasks"]] == ["RESTARTING", "RESTARTING"]
+    assert server.send("DELETE", "/connectors/orders").status == 204
+    assert server.send("GET", "/connectors").json() == []
+
+
+def test_no_answer_holds_a_resolved_secret(server: RestServer) -> None:
+    """Validation, creation and errors show the placeholder."""
+    path = "/connector-plugins/IcebergSink/config/validate"
+    body = {**CONFIG, "name": "orders", "errors.tolerance": "${env:TOKEN}"}
+    replies = [
+        server.json("PUT", path, body),
+        server.json("POST", "/connectors", {"name": "orders", "config": body}),
+        server.json("POST", "/connectors", {"name": "orders", "config": CONFIG}),
+        server.send("GET", "/connectors/orders/tasks"),
+    ]
+    assert [reply.status for reply in replies] == [200, 400, 201, 200]
+    assert not any(b"hunter2" in reply.content for reply in replies)
+
+
+def test_a_large_body_is_refused(server: RestServer) -> None:
+    """Announced or not, over 1 MiB is 413; exactly 1 MiB is read."""
+    headers = {"content-type": "application/json"}
+    over = server.send("POST", "/connectors", b" " * (BODY_BYTES_MAX + 1), headers)
+    assert (over.status, over.json()["error_code"]) == (413, 413)
+    assert server.send("POST", "/connectors", b" " * BODY_BYTES_MAX, headers).status == 400
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    chunks = iter([b" " * 65536] * 17)
+    connection.request("POST", "/connectors", chunks, headers, encode_chunked=True)
+    assert connection.getresponse().status == 413
+    connection.close()
+
+
+def test_deep_json_is_bad_input(server: RestServer) -> None:
+    """Nesting beyond the parser's depth is 400, not a crash."""
+    body = b'{"config":' * 50_000
+    reply = server.send("POST", "/connectors", body, {"content-type": "application/json"})
+    assert reply.status == 400
+    assert reply.json()["message"]
+
+
+@pytest.mark.parametrize(
+    ("model", "body"),
+    [
+        (Configuration, {f"k{n}": [] for n in range(100_000)}),
+        (CreateConnector, {"config": {f"k{n}": [] for n in range(100_000)}}),
+        (CreateConnector, {f"k{n}": [] for n in range(100_000)}),
+        (ChangeOfOffsets, {"offsets": [{f"k{n}": 0 for n in range(100_000)}]}),
+        (ChangeOfOffsets, {"offsets": [[]] * 100_000}),
+        (AskRebase, {"tables": [1] * 100_000}),
+        (AskReset, {"reason": "r", "tables": [{}] * 100_000}),
+    ],
+)
+def test_a_body_with_many_mistakes_is_refused_at_few(model: type[BaseModel], body: Any) -> None:
+    """Nothing is built for each of a hundred thousand: that would hold every other request."""
+    with pytest.raises(ApiError) as refused:
+        read_model(model, json.dumps(body).encode())
+    assert refused.value.status_code == 400
+    broken = refused.value.__context__
+    assert not isinstance(broken, ValidationError) or broken.error_count() <= 2
+
+
+def test_half_a_surrogate_pair_is_bad_input(server: RestServer) -> None:
+    """It could be stored, but no answer could hold it."""
+    body = b'{"name":"a","config":{"x":"\\ud800"}}'
+    reply = server.send("POST", "/connectors", body, {"content-type": "application/json"})
+    assert (reply.status, reply.json()["error_code"]) == (400, 400)
+
+
+def test_health_tells_when_the_node_is_not_ready(server: RestServer, herder: FakeHerder) -> None:
+    """503 with the same body shape."""
+    herder.healthy = Health("starting", "Worker is still starting up.")
+    reply = server.send("GET", "/health")
+    assert reply.status == 503
+    assert reply.json() == {"status": "starting", "message": "Worker is still starting up."}
+    assert status_of(UnavailableError("x")) == 503
+
+
+def test_metrics_are_prometheus_text(server: RestServer) -> None:
+    """Under the content type that scrapers know."""
+    reply = server.send("GET", "/metrics")
+    assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert b"icefloe_fake_total 1.0" in reply.content
+
+
+def test_extensions_live_apart(server: RestServer) -> None:
+    """Ours under /icefloe/v1, unknown ones and connectors are 404."""
+    server.json("POST", "/connectors", {"name": "orders", "config": CONFIG})
+    assert server.send("GET", "/icefloe/v1/cluster").status == 200
+    assert server.send("GET", "/icefloe/v1/connectors/orders/lag").json()["connector"] == "orders"
+    assert server.send("GET", "/icefloe/v1/connectors/orders/nope").status == 404
+    assert server.send("GET", "/icefloe/v1/connectors/zz/lag").json()["error_code"] == 404
+
+
+def test_log_levels_reach_pythons_loggers(server: RestServer) -> None:
+    """A level set by name of Kafka's is set in this process."""
+    name = "icefloe.test.levels"
+    reply = server.json("PUT", f"/admin/loggers/{name}", {"level": "trace"})
+    assert reply.json() == [name]
+    assert logging.getLogger(name).level == 5
+    assert server.send("GET", f"/admin/loggers/{name}").json()["level"] == "TRACE"
+    logging.getLogger(name).setLevel(logging.NOTSET)
+
+
+def test_a_bug_is_500_with_the_same_body(
+    server: RestServer, herder: FakeHerder, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The client learns nothing of the inside."""
+    herder.cluster_id = lambda: 1 // 0  # type: ignore[method-assign, assignment, return-value]  # a bug
+    with caplog.at_level(logging.CRITICAL, "uvicorn.error"):
+        reply = server.send("GET", "/")
+    assert (reply.status, reply.json()["message"]) == (500, "Internal Server Error")
+
+
+@given(st.text(alphabet="/.;%2Fabc\\\x00é ", max_size=12))
+def test_a_cleaned_path_stays_clean(path: str) -> None:
+    """Cleaning twice is cleaning once, and nothing ambiguous is left."""
+    try:
+        clean = clean_path("/" + path)
+    except PathError:
+        return
+    assert clean_path(clean) == clean
+    assert clean == "/" or not clean.endswith("/")
+    assert not {"", ".", ".."} & set(clean.split("/")[2:])
+
+
+def test_methods_in_kafkas_order() -> None:
+    """HEAD comes with GET, OPTIONS always."""
+    assert allowed_methods({"PUT", "GET"}) == ("HEAD", "GET", "OPTIONS", "PUT")
+    assert allowed_methods({"PUT"}) == ("OPTIONS", "PUT")

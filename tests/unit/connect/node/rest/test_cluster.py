@@ -1,0 +1,351 @@
+"""Several nodes' APIs: requests passed on and figures asked of others, in the caller's name."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+import pytest
+import yaml
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from connect.clock import SystemClock
+from connect.config.keys.connector_keys import CONNECTOR_CLASS
+from connect.config.node.node_config import NodeConfig
+from connect.node.herder_api import ConnectorStatus, NodeInfo
+from connect.node.rest.access import FOR_CERTIFICATE
+from connect.node.rest.app import ApiSettings, create_app
+from connect.node.rest.auth import Users, new_token
+from connect.node.rest.log_levels import LogLevels
+from connect.node.rest.transport import tls, trust_of_peers
+from tests.support.certificates import certificate
+from tests.support.fakes.herder import FakeHerder
+from tests.support.fakes.rest_server import RestServer
+
+OVERVIEW = "/icefloe/v1/overview"
+TASKS = ("lag_records", "records_dead_lettered")
+
+
+class Placed(FakeHerder):
+    """One of several nodes: knows the others, and has figures of what runs on it.
+
+    Args:
+        me: its worker id.
+        number: its figures.
+        urls: of the others, filled in later.
+    """
+
+    def __init__(self, me: str, number: float, urls: dict[str, str]) -> None:
+        super().__init__(LogLevels(SystemClock()))
+        self.me, self.number, self.urls = me, number, urls
+        for name in ("orders", "secret"):
+            config = {"connector.class": CONNECTOR_CLASS, "topics": "t", "tasks.max": "3"}
+            self.create_connector(name, config)
+
+    def status(self, name: str) -> ConnectorStatus:
+        """The coordinator on ``a``, tasks on ``a``, ``b`` and ``b``."""
+        found = super().status(name)
+        nodes = ("a", "b", "b")
+        tasks = tuple(replace(t, worker_id=n) for t, n in zip(found.tasks, nodes, strict=True))
+        return replace(found, worker_id="a", tasks=tasks)
+
+    def nodes(self) -> Mapping[str, str | None]:
+        """All of them."""
+        return {**self.urls, self.me: None}
+
+    def where(self, what: str, name: str | None) -> str | None:
+        """``b`` leads and has all coordinators."""
+        del what, name
+        return self.nodes()["b"]
+
+    def figures(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+        """Of tasks on each node, of the coordinator on ``a``."""
+        shown = [m for m in metrics if m in TASKS or self.me == "a"]
+        return {name: dict.fromkeys(shown, self.number) for name in ("orders", "secret")}
+
+
+class Other:
+    """Another node, whose answers the test chooses.
+
+    Attributes:
+        answers: one for each time it is asked, the last one again and again.
+        asked: paths with their queries.
+    """
+
+    def __init__(self) -> None:
+        self.answers: list[Response] = []
+        self.asked: list[str] = []
+
+    def app(self) -> Starlette:
+        """What it serves."""
+        return Starlette(routes=[Route(OVERVIEW, self._serve)])
+
+    async def _serve(self, request: Request) -> Response:
+        self.asked.append(f"{request.url.path}?{request.url.query}")
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+def _server(herder: Placed, users: Users | None = None) -> RestServer:
+    levels = LogLevels(SystemClock())
+    return RestServer(create_app(herder, NodeInfo("http://n:1", "c"), levels, users=users))
+
+
+@contextmanager
+def _two(users: Users | None = None) -> Iterator[dict[str, RestServer]]:
+    urls: dict[str, dict[str, str]] = {"a": {}, "b": {}}
+    with ExitStack() as stack:
+        servers = {
+            me: stack.enter_context(_server(Placed(me, number, urls[me]), users))
+            for me, number in (("a", 10.0), ("b", 1.0))
+        }
+        for me, other in (("a", "b"), ("b", "a")):
+            urls[me][other] = f"http://127.0.0.1:{servers[other].port}"
+        yield servers
+
+
+def _shown(server: RestServer, query: str = "", **headers: str) -> tuple[dict[str, Any], Any]:
+    """Connector -> (not in files, in files), and whose figures are missing."""
+    reply = server.send("GET", OVERVIEW + query, None, headers)
+    assert reply.status == 200, reply.content
+    body = reply.json()
+    figures = {
+        c["name"]: (c["not_in_files"], c["in_files_not_committed"]) for c in body["connectors"]
+    }
+    return figures, [node["worker_id"] for node in body["missing"]]
+
+
+def test_every_node_adds_up_what_runs_on_all() -> None:
+    """Tasks' figures of both, the coordinator's of its node; alone on request."""
+    with _two() as servers:
+        for server in servers.values():
+            assert _shown(server) == ({"orders": (11, 10), "secret": (11, 10)}, [])
+            letters = server.send("GET", "/icefloe/v1/connectors/orders/dead-letters").json()
+            assert letters["records"] == 11
+        assert _shown(servers["b"], "?forward=false")[0]["orders"] == (1, None)
+
+
+def test_others_are_asked_in_the_callers_name(tmp_path: Path) -> None:
+    """Who may read one connector gets figures of that one; a token travels, and nothing else."""
+    token, entry = new_token()
+    grants = [{"role": "read", "connectors": ["orders"]}]
+    file = tmp_path / "users.yaml"
+    file.write_text(yaml.safe_dump({"users": [{"name": "r", "token": entry, "grants": grants}]}))
+    with _two(Users(file, SystemClock())) as servers:
+        for server in servers.values():
+            mine = {"authorization": f"Bearer {token}"}
+            assert _shown(server, **mine) == ({"orders": (11, 10)}, [])
+            assert server.send("GET", OVERVIEW).status == 401
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        JSONResponse({"error_code": 401, "message": "x"}, 401),
+        JSONResponse({"connectors": 1}),
+        JSONResponse([]),
+        Response(b"<html>", media_type="text/html"),
+    ],
+)
+def test_a_node_that_answers_something_else_is_named(answer: Response) -> None:
+    """Its part is missing, so the sum is null; the rest is there, and it is asked again."""
+    other = Other()
+    other.answers.append(answer)
+    with RestServer(other.app()) as running:
+        herder = Placed("a", 10, {"b": f"http://127.0.0.1:{running.port}"})
+        with _server(herder) as server:
+            figures, missing = _shown(server)
+            assert (figures["orders"], missing) == ((None, 10), ["b"])
+            _shown(server)
+    assert other.asked == [f"{OVERVIEW}?forward=false"] * 2
+
+
+def test_a_node_that_is_away_is_left_alone_for_a_while() -> None:
+    """No answer, or no address: named, and the others' figures are there."""
+    other = Other()
+    other.answers.append(JSONResponse({"connectors": []}))
+    urls: dict[str, str] = {}
+    with RestServer(other.app()) as running, _server(Placed("a", 10, urls)) as server:
+        assert _shown(server)[1] == ["b"]
+        urls["b"] = "http://127.0.0.1:1"  # nobody listens
+        assert _shown(server)[1] == ["b"]
+        urls["b"] = f"http://127.0.0.1:{running.port}"
+        (missing,) = server.send("GET", OVERVIEW).json()["missing"]
+        assert "asked again after" in missing["reason"]
+    assert other.asked == []
+
+
+class Secured:
+    """Two nodes that speak TLS; ``b`` leads. People are known by certificates.
+
+    Args:
+        folder: for certificates and users.
+        names: ``icefloe.rest.node.certificates``.
+        node_days: how long the certificate of ``a`` holds.
+    """
+
+    def __init__(self, folder: Path, names: str, *, node_days: int = 1) -> None:
+        self.folder = folder
+        self.authority = certificate(folder, "authority")
+        for name in ("ops.example", "reader.example"):
+            certificate(folder, name, self.authority)
+        self.token, entry = new_token()
+        users = [
+            {"name": "ops", "certificate": "ops.example", "grants": [{"role": "admin"}]},
+            {"name": "reader", "certificate": "reader.example", "grants": [{"role": "read"}]},
+            {"name": "robot", "token": entry, "grants": [{"role": "read"}]},
+        ]
+        (folder / "users.yaml").write_text(yaml.safe_dump({"users": users}))
+        urls: dict[str, dict[str, str]] = {"a": {}, "b": {}}
+        self.herders = {me: Placed(me, n, urls[me]) for me, n in (("a", 10.0), ("b", 1.0))}
+        self.servers = {}
+        for me, days in (("a", node_days), ("b", 1)):
+            certificate(folder, f"{me}.example", self.authority, days=days)
+            self.servers[me] = self._server(me, names)
+        for me, other in (("a", "b"), ("b", "a")):
+            urls[me][other] = self.url(other)
+
+    def _server(self, me: str, names: str) -> RestServer:
+        config = NodeConfig.from_properties(
+            {
+                "bootstrap.servers": "127.0.0.1:1",
+                "group.id": "g",
+                "config.storage.topic": "c",
+                "status.storage.topic": "s",
+                "listeners": "https://127.0.0.1:8443",
+                "listeners.https.ssl.keystore.location": str(self.folder / f"{me}.example.pem"),
+                "listeners.https.ssl.truststore.location": str(self.folder / "authority.pem"),
+                "listeners.https.ssl.client.auth": "requested",
+                "icefloe.rest.node.certificates": names,
+            }
+        )
+        users, context = Users(self.folder / "users.yaml", SystemClock()), tls(config)
+        app = create_app(
+            self.herders[me],
+            NodeInfo("https://localhost:1", "g"),
+            LogLevels(SystemClock()),
+            settings=ApiSettings.of(config),
+            users=users,
+            peers=trust_of_peers(config),
+        )
+        return RestServer(app, is_guarded=True, context=context)
+
+    def url(self, node: str) -> str:
+        """Where a node answers."""
+        return f"https://localhost:{self.servers[node].port}"
+
+    def call(self, node: str, who: str | None, method: str, path: str, **headers: str) -> Any:
+        """Ask with the certificate of somebody."""
+        context = ssl.create_default_context(cafile=str(self.folder / "authority.pem"))
+        if who is not None:
+            context.load_cert_chain(self.folder / f"{who}.pem")
+        with httpx.Client(verify=context) as client:
+            return client.request(method, self.url(node) + path, headers=headers)
+
+    def states(self) -> dict[str, str]:
+        """Of the connector ``orders``, as each node's herder has it."""
+        return {me: herder.status("orders").state for me, herder in self.herders.items()}
+
+    def __enter__(self) -> Self:
+        for server in self.servers.values():
+            server.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for server in self.servers.values():
+            server.__exit__(None, None, None)
+
+
+PAUSE = "/connectors/orders/pause"
+
+
+def test_a_caller_with_a_certificate_may_ask_any_node(tmp_path: Path) -> None:
+    """Nodes that know each other name the caller: changes, reads and figures, each as they may."""
+    with Secured(tmp_path, "a.example, b.example") as nodes:
+        assert nodes.call("a", "ops.example", "PUT", PAUSE).status_code == 202
+        assert nodes.states() == {"a": "RUNNING", "b": "PAUSED"}
+        assert nodes.call("a", "reader.example", "PUT", PAUSE).status_code == 403
+        assert nodes.call("a", None, "PUT", PAUSE).status_code == 401
+        body = nodes.call("a", "reader.example", "GET", OVERVIEW).json()
+        assert body["missing"] == []
+        assert {c["not_in_files"] for c in body["connectors"]} == {11}
+        tables = nodes.call("a", "reader.example", "GET", "/icefloe/v1/connectors/orders/tables")
+        assert tables.status_code == 200
+
+
+def test_nobody_but_a_node_speaks_for_others(tmp_path: Path) -> None:
+    """Not with another certificate, none, one of the same name by somebody else, nor a token."""
+    with Secured(tmp_path, "a.example, b.example") as nodes:
+        forged = {FOR_CERTIFICATE: "ops.example"}
+        for who in ("reader.example", "ops.example", None):
+            refused = nodes.call("b", who, "PUT", PAUSE, **forged)
+            assert refused.status_code == 403
+            assert "icefloe.rest.node.certificates" in refused.json()["message"]
+        mine = {"authorization": f"Bearer {nodes.token}"}
+        for who in ("a.example", None):
+            robots = nodes.call("b", who, "PUT", PAUSE, **forged, **mine)
+            assert (robots.status_code, "robot" in robots.text) == (403, True)
+        unknown = {FOR_CERTIFICATE: "nobody.example"}
+        assert nodes.call("b", "a.example", "PUT", PAUSE, **unknown).status_code == 401
+        assert nodes.call("b", "a.example", "PUT", PAUSE).status_code == 401  # a node is no user
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        certificate(elsewhere, "a.example", certificate(elsewhere, "authority"))
+        (elsewhere / "a.example.pem").rename(tmp_path / "forged.pem")
+        with pytest.raises(httpx.TransportError):
+            nodes.call("b", "forged", "PUT", PAUSE, **forged)
+        assert nodes.states() == {"a": "RUNNING", "b": "RUNNING"}
+
+
+def test_a_header_of_a_caller_is_not_passed_on(tmp_path: Path) -> None:
+    """Who sends it to the node that passes on gets no further than who sends it to the other."""
+    with Secured(tmp_path, "a.example, b.example") as nodes:
+        forged = {FOR_CERTIFICATE: "ops.example"}
+        assert nodes.call("a", "reader.example", "PUT", PAUSE, **forged).status_code == 403
+        mine = {"authorization": f"Bearer {nodes.token}"}
+        assert nodes.call("a", "ops.example", "PUT", PAUSE, **forged, **mine).status_code == 403
+        assert nodes.states() == {"a": "RUNNING", "b": "RUNNING"}
+
+
+def test_a_node_that_speaks_tls_sends_no_credentials_in_the_clear(tmp_path: Path) -> None:
+    """An address without TLS is not asked, neither for a change nor for figures."""
+    other = Other()
+    other.answers.append(JSONResponse({"connectors": []}))
+    with Secured(tmp_path, "a.example, b.example") as nodes, RestServer(other.app()) as plain:
+        nodes.herders["a"].urls["b"] = f"http://127.0.0.1:{plain.port}"
+        refused = nodes.call("a", "ops.example", "PUT", PAUSE)
+        assert (refused.status_code, "does not speak TLS" in refused.text) == (503, True)
+        assert nodes.call("a", "ops.example", "GET", OVERVIEW).json()["missing"]
+    assert other.asked == []
+
+
+def test_an_expired_certificate_of_a_node_names_nobody(tmp_path: Path) -> None:
+    """TLS refuses it: nothing is changed, and the figures of the other node are missing."""
+    with Secured(tmp_path, "a.example, b.example", node_days=-1) as nodes:
+        context = ssl.create_default_context(cafile=str(tmp_path / "authority.pem"))
+        context.load_cert_chain(tmp_path / "a.example.pem")
+        named = {FOR_CERTIFICATE: "ops.example"}
+        with httpx.Client(verify=context) as client, pytest.raises(httpx.TransportError):
+            client.put(nodes.url("b") + PAUSE, headers=named)
+        assert nodes.states() == {"a": "RUNNING", "b": "RUNNING"}
+
+
+def test_without_the_setting_callers_are_told_where_to_ask(tmp_path: Path) -> None:
+    """409 with the other node's address; the overview says why figures are missing."""
+    with Secured(tmp_path, "") as nodes:
+        refused = nodes.call("a", "ops.example", "PUT", PAUSE)
+        assert refused.status_code == 409
+        assert nodes.url("b") in refused.json()["message"]
+        (missing,) = nodes.call("a", "ops.example", "GET", OVERVIEW).json()["missing"]
+        assert missing["worker_id"] == "b"
+        assert "icefloe.rest.node.certificates" in missing["reason"]
+        named = {FOR_CERTIFICATE: "ops.example"}
+        assert nodes.call("b", "a.example", "PUT", PAUSE, **named).status_code == 403
+        assert nodes.states() == {"a": "RUNNING", "b": "RUNNING"}

@@ -1,0 +1,161 @@
+"""What pages of other sites can make a browser do at a node; what the status page is made of."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+from importlib.resources import files
+
+import pytest
+
+from connect.clock import SystemClock
+from connect.node.herder_api import NodeInfo
+from connect.node.rest.app import ApiSettings, create_app
+from connect.node.rest.cross_site import refusal
+from connect.node.rest.http_middleware import CrossOrigin
+from connect.node.rest.log_levels import LogLevels
+from tests.support.fakes.herder import FakeHerder
+from tests.support.fakes.rest_server import RestServer
+
+PARTS = {
+    file.name: file.read_text("utf-8") for file in (files("connect.node.rest") / "ui").iterdir()
+}
+HOST = "node.example:8083"
+OWN, OTHER = f"http://{HOST}", "https://evil.example"
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_served"),
+    [
+        ({}, True),
+        ({"origin": OWN}, True),
+        ({"origin": OTHER}, False),
+        ({"origin": "null"}, False),
+        ({"origin": "http://node.example"}, False),
+        ({"origin": OWN, "sec-fetch-site": "same-origin"}, True),
+        ({"origin": "http://behind.a.proxy", "sec-fetch-site": "same-origin"}, True),
+        ({"sec-fetch-site": "none"}, True),
+        ({"sec-fetch-site": "same-site", "origin": OWN}, False),
+        ({"sec-fetch-site": "cross-site"}, False),
+        ({"sec-fetch-site": "cross-site", "origin": "https://console.example"}, True),
+    ],
+)
+def test_pages_of_others_change_nothing(headers: dict[str, str], is_served: bool) -> None:
+    """The browser's word counts; clients without these headers are no browsers; reading is free."""
+    given = {"host": HOST, **headers}
+    trusted = frozenset({"https://console.example"})
+    for method in ("POST", "PUT", "PATCH", "DELETE"):
+        why = refusal(method, given, trusted=trusted, hosts=None)
+        assert (why is None) == is_served
+        assert why is None or "access.control.allow.origin" in why
+    for method in ("GET", "HEAD", "OPTIONS"):
+        assert refusal(method, given, trusted=trusted, hosts=None) is None
+    assert (
+        refusal("POST", {"host": HOST, "origin": OTHER}, trusted=frozenset("*"), hosts=None) is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("host", "is_own"),
+    [
+        ("localhost:8083", True),
+        ("a.localhost", True),
+        ("127.0.0.1:8083", True),
+        ("127.9.9.9", True),
+        ("[::1]:8083", True),
+        ("NODE.example.:8083", True),
+        ("", True),
+        ("evil.example:8083", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1.evil.example", False),
+    ],
+)
+def test_names_that_others_gave_this_machine_are_refused(host: str, is_own: bool) -> None:
+    """An address and the node's names are served, reads included; a rebound name is not."""
+    names = frozenset({"node.example"})
+    why = refusal("GET", {"host": host}, trusted=frozenset(), hosts=names)
+    assert (why is None) == is_own
+    assert why is None or "rest.advertised.host.name" in why
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RestServer]:
+    """The API without users; one origin may call."""
+    herder = FakeHerder(LogLevels(SystemClock()))
+    herder.create_connector("orders", {"topics": "orders"})
+    allowed = CrossOrigin.of("https://console.example", "GET,POST,PUT")
+    settings = ApiSettings(cross_origin=allowed)
+    info = NodeInfo("http://node.example:8083", "cluster")
+    app = create_app(herder, info, LogLevels(SystemClock()), settings=settings)
+    with RestServer(app) as running:
+        yield running
+
+
+def test_the_api_refuses_what_a_foreign_page_posts(server: RestServer) -> None:
+    """A form or a script elsewhere can send it without asking first; 403 with Kafka's body."""
+    path = "/connectors/orders/restart"
+    assert server.send("POST", path).status == 204
+    refused = server.send("POST", path, b"", {"origin": OTHER, "sec-fetch-site": "cross-site"})
+    assert (refused.status, refused.json()["error_code"]) == (403, 403)
+    console = {"origin": "https://console.example", "sec-fetch-site": "cross-site"}
+    allowed = server.send("POST", path, b"", console)
+    assert allowed.status == 204
+    assert allowed.headers["access-control-allow-origin"] == console["origin"]
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as rebound:
+        rebound.sendall(b"GET /connectors HTTP/1.1\r\nHost: evil.example\r\n\r\n")
+        assert rebound.recv(1024).startswith(b"HTTP/1.1 403 ")
+
+
+def test_the_overview_is_short_and_says_what_the_caller_may(server: RestServer) -> None:
+    """States, figures that the node has heard of, null for the others, and the caller's role."""
+    body = server.send("GET", "/icefloe/v1/overview").json()
+    assert body["caller"] == {"name": "everybody", "node_role": "admin"}
+    (found,) = body["connectors"]
+    assert (found["name"], found["state"], found["role"]) == ("orders", "RUNNING", "admin")
+    assert (found["tasks"], found["reason"]) == ({"RUNNING": 1}, None)
+    assert (found["not_in_files"], found["valid_through_ms"]) == (60, 60_000)
+    server.send("PUT", "/connectors/orders/pause")
+    (found,) = server.send("GET", "/icefloe/v1/overview").json()["connectors"]
+    assert (found["state"], found["not_in_files"], found["valid_through_ms"]) == (
+        "PAUSED",
+        None,
+        None,
+    )
+    server.send("PUT", "/connectors/orders/resume")
+
+
+def test_the_page_loads_nothing_from_elsewhere(server: RestServer) -> None:
+    """Its policy is strict on every file; all it names is its own; no text becomes HTML."""
+    page = server.send("GET", "/ui")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert server.send("GET", "/ui/").content == page.content
+    named = set(re.findall(r'(?:src|href)="(/[^"]*)"', page.content.decode()))
+    imported = {
+        f"/ui/{name}" for part in PARTS.values() for name in re.findall(r'"\./(\S+)"', part)
+    }
+    assert {f"/ui/{name}" for name in PARTS} == named | imported | {"/ui/index.html"}
+    for path in sorted(named | imported):
+        reply = server.send("GET", path)
+        assert reply.status == 200
+        policy = reply.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert reply.headers["x-content-type-options"] == "nosniff"
+    assert server.send("GET", "/ui/nothing.js").status == 404
+    assert server.send("GET", "/ui/..%2fapp.py").status == 400
+
+
+def test_the_page_has_no_inline_script_or_style_and_no_way_to_make_html() -> None:
+    """What the policy forbids is not there, in any part."""
+    html = PARTS["index.html"]
+    assert re.findall(r"<script(?! type=\"module\" src=\"/ui/app.js\"></script>)", html) == []
+    assert re.search(r"<style|\bstyle=|\son\w+=|https?://", html) is None
+    for name, part in PARTS.items():
+        if name.endswith(".js"):
+            words = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(")
+            assert not [word for word in (*words, "Function(", ".style") if word in part]
+            assert "localStorage" not in part
+        if name != "icon.svg":
+            assert re.search(r"https?://(?!www\.w3\.org/2000/svg)", part) is None, name

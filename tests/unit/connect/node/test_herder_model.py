@@ -1,0 +1,86 @@
+"""What the herder believes and what its child runs agree again after any disorder between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from connect.node.herder.reconciliation import Reconciliation
+from connect.node.herder.units import Run, Unit
+from tests.support.herder_model import World
+
+SEEDS = range(40)
+PLANTED_SEEDS = range(20)
+
+
+def test_every_connector_works_again_after_any_disorder() -> None:
+    """Kills, freezes, hung threads; reports late, lost, repeated, out of order; then all work."""
+    for seed in SEEDS:
+        world = World(seed)
+        wrong = world.run()
+        assert not wrong, f"seed {seed}: {wrong}\n" + "\n".join(world.trace[-60:])
+
+
+class LastMessageWins(Reconciliation):
+    """The former herder: any report counts, and a unit that continues to try is started again."""
+
+    def on_state(self, child: str, report: Mapping[str, Any], now_ms: int) -> None:
+        """Whatever its generation."""
+        unit = self._runs[report["connector"]].coordinator
+        if report["state"] == "STOPPED" and unit.phase != "STOPPING":
+            return
+        generation, last = unit.generation, {"ended": report["state"] in {"FAILED", "STOPPED"}}
+        unit.sequence, unit.has_ended = -1, False
+        super().on_state(child, {**report, **last, "generation": generation}, now_ms)
+
+
+class NeverMisses(Reconciliation):
+    """Believes that a unit which the inventory lacks runs all the same."""
+
+    def _miss(self, run: Run, unit: Unit, now_ms: int) -> None:
+        """Nothing."""
+
+
+class NeverStops(Reconciliation):
+    """Leaves alone what the inventory has and nobody wants."""
+
+    def _stop(self, child: str, item: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+
+class NeverSuspects(Reconciliation):
+    """Leaves alone a coordinator that makes no progress."""
+
+    def _restart_if_stalled(
+        self, run: Run, unit: Unit, item: Mapping[str, Any], now_ms: int
+    ) -> None:
+        """Nothing."""
+
+
+def test_the_former_herder_leaves_a_connector_running_that_does_nothing() -> None:
+    """A broker that freezes while the child is killed is enough; no message is lost."""
+
+    def wrong(of: type[Reconciliation]) -> list[str]:
+        worlds = (
+            World(seed, of, has_inventory=False, predecessor_wait_ms=10_000)
+            for seed in PLANTED_SEEDS
+        )
+        return [text for world in worlds for text in world.run_frozen(50_000)]
+
+    assert any("is RUNNING and ended its last round" in text for text in wrong(LastMessageWins))
+    # generations alone prevent it; the inventory is for messages and threads that are lost
+    assert wrong(Reconciliation) == []
+
+
+@pytest.mark.parametrize(
+    ("planted", "has_inventory"),
+    [(Reconciliation, False), (NeverMisses, True), (NeverStops, True), (NeverSuspects, True)],
+)
+def test_the_model_finds_what_each_rule_is_for(
+    planted: type[Reconciliation], *, has_inventory: bool
+) -> None:
+    """With one rule taken out some connector stays RUNNING and does nothing, or runs twice."""
+    worlds = (World(seed, planted, has_inventory=has_inventory) for seed in range(200))
+    assert any(world.run() for world in worlds)

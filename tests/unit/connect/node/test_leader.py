@@ -1,0 +1,139 @@
+"""What a leader writes about who runs what, and writes again when it was refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from connect.clock import SystemClock
+from connect.errors import RetriableError
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import TopicPartition, spread
+from connect.node.herder.cluster import is_placed
+from connect.node.herder.leader import Leading
+from connect.state.compacted_topic import StorageTopic
+from connect.state.config_store import ConfigStore, StoreSettings
+from connect.state.placement import Places
+from connect.state.status_state import NodeWord
+from connect.state.status_store import StatusStore
+from tests.support.memory_topics import CONFIG, Log
+
+
+class Cluster:
+    """The leader ``a``, its stores without a broker, and the members of its group.
+
+    Attributes:
+        members: of the group.
+        log: of the configurations.
+    """
+
+    def __init__(self, *members: str) -> None:
+        nowhere = {"bootstrap.servers": "127.0.0.1:1"}
+        settings = StoreSettings(
+            "g",
+            "a",
+            StorageTopic("config", "config.storage.topic"),
+            StorageTopic("status", "status.storage.topic"),
+            nowhere,
+            nowhere,
+        )
+        admin, clock = KafkaAdmin(nowhere), SystemClock()
+        self.store = ConfigStore(settings, admin, clock)
+        self.log = Log(self.store._apply)
+        self.store._log = self.log  # type: ignore[assignment]  # the part below the rules under test
+        self.statuses = StatusStore(settings, admin, clock)
+        self.members = set(members)
+        for name in members:
+            self.statuses.put_node(NodeWord(name, f"http://{name}", is_ready=True))
+        self.leading = Leading(
+            self.store,
+            self.statuses,
+            members=lambda: self.members,
+            worker_id="a",
+            url="http://a",
+            clock=clock,
+            shrink_delay_ms=300_000,
+        )
+        self.leading.take_over()
+
+    def create(self, name: str, tasks: int) -> None:
+        """A connector that is laid out and placed."""
+        layout = spread(name, 1, [TopicPartition("t", p) for p in range(tasks)], tasks=tasks)
+        self.store.put_connector(name, {**CONFIG, "name": name})
+        self.store.put_layout(layout, CONFIG)
+        self.store.put_ready(layout, self.leading.places_for(name, tasks))
+
+    def places(self, name: str) -> Places:
+        """Where it is to run, as every node reads it."""
+        found = self.store.get(name).places
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """Two nodes; two connectors of two tasks, with work on both nodes."""
+    made = Cluster("a", "b")
+    for name in ("one", "two"):
+        made.create(name, 2)
+        assert set(made.places(name).tasks) == {"a", "b"}
+    return made
+
+
+def test_work_of_a_lost_node_is_placed_when_the_broker_is_back(cluster: Cluster) -> None:
+    """Refused as often as may be, it is written at the next look, and then not again."""
+    cluster.members.remove("b")
+    cluster.log.is_away = True
+    for _ in range(2):
+        with pytest.raises(RetriableError):
+            cluster.leading.look()
+        assert "b" in cluster.places("one").tasks
+    cluster.log.is_away = False
+    cluster.leading.look()
+    for name in ("one", "two"):
+        assert cluster.places(name) == Places("a", ("a", "a"))
+    written = cluster.log.writes
+    cluster.leading.look()
+    assert cluster.log.writes == written
+
+
+def test_a_node_that_came_meanwhile_gets_its_part(cluster: Cluster) -> None:
+    """Between the refusal and the next look another node comes: the work is spread over both."""
+    cluster.members.remove("b")
+    cluster.log.is_away = True
+    with pytest.raises(RetriableError):
+        cluster.leading.look()
+    cluster.log.is_away = False
+    cluster.members.add("d")
+    cluster.statuses.put_node(NodeWord("d", "http://d", is_ready=True))
+    cluster.leading.look()
+    placed = [node for name in ("one", "two") for node in cluster.places(name).tasks]
+    assert sorted(placed) == ["a", "a", "d", "d"]
+
+
+def test_gauges_follow_the_placement(cluster: Cluster) -> None:
+    """A unit counts on the node of its place alone, what has no place or no number on all."""
+    places = cluster.places("one")
+    units = [(None, places.coordinator), *((str(t), n) for t, n in enumerate(places.tasks))]
+    for task, node in units:
+        for other in ("a", "b"):
+            assert is_placed(cluster.store, other, "one", task) == (other == node)
+    assert not is_placed(cluster.store, "a", "one", "2")  # of an earlier layout
+    assert is_placed(cluster.store, "a", "one", "other")
+    assert is_placed(cluster.store, "a", "unknown", "0")
+
+
+def test_a_layouts_place_that_was_not_written_is_asked_for_again(cluster: Cluster) -> None:
+    """A connector whose ready record was refused gets the same places, and they are written."""
+    layout = spread("three", 1, [TopicPartition("t", p) for p in range(2)], tasks=2)
+    cluster.store.put_connector("three", {**CONFIG, "name": "three"})
+    cluster.store.put_layout(layout, CONFIG)
+    first = cluster.leading.places_for("three", 2)
+    cluster.log.is_away = True
+    with pytest.raises(RetriableError):
+        cluster.store.put_ready(layout, first)
+    cluster.log.is_away = False
+    again = cluster.leading.places_for("three", 2)
+    assert again == first
+    cluster.store.put_ready(layout, again)
+    assert cluster.places("three") == first
+    assert cluster.leading.places_for("three", 2) is None

@@ -1,0 +1,63 @@
+"""The order of a VTTS reset: tables first, then the event, and no event after a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from connect.node.herder.valid_through import ValidThroughReset
+from connect.state.connector_state import ConnectorState
+from tests.support.tables import connector
+
+
+@dataclass
+class Rig:
+    """What a reset asks and says, in order."""
+
+    answer: dict[str, Any]
+    seen: list[str] = field(default_factory=list)
+
+    def ask(self, child: str, command: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The coordinator process."""
+        self.seen.append(f"{child} {command['op']} {','.join(command['tables'])}")
+        return self.answer
+
+    def announce_reset(self, state: ConnectorState) -> None:
+        """The control topic."""
+        self.seen.append(f"event for {state.name}")
+
+    def run(self, *, is_applied: bool) -> dict[str, Any]:
+        """A reset of two tables."""
+        reset = ValidThroughReset(self, self.ask)  # type: ignore[arg-type]
+        state = ConnectorState("c")
+        return reset.run(state, connector("c", ["db.a"]), ["db.b"], "dated 2100", is_applied)
+
+
+ASKED = "coordinator reset_valid_through db.a,db.b"
+
+
+def test_tables_are_reset_before_it_is_said() -> None:
+    """A crash in between leaves claims in the topic only; the request is repeated."""
+    rig = Rig({"tables": [{"table": "db.a", "code": None}], "error": None})
+    assert rig.run(is_applied=True)["applied"]
+    assert rig.seen == [ASKED, "event for c"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_applied"),
+    [
+        ({"tables": [{"table": "db.a", "code": None}], "error": None}, False),
+        ({"tables": [{"table": "db.a", "code": "forbidden"}], "error": None}, True),
+        ({"tables": [], "error": "no catalog"}, True),
+    ],
+)
+def test_nothing_is_said_where_nothing_was_done(
+    answer: dict[str, Any], *, is_applied: bool
+) -> None:
+    """Looking changes nothing; a table that failed leaves the claims as they are."""
+    rig = Rig(answer)
+    assert not rig.run(is_applied=is_applied)["applied"]
+    assert rig.seen == [ASKED]

@@ -1,0 +1,230 @@
+"""Sums over a control topic: what hand-made histories say, sound ones and bad ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID, uuid4
+
+from connect.model.layout import TopicPartition
+from connect.operations.audit.announced_ranges import Announced
+from connect.operations.audit.audit_report import Audit
+from connect.protocol.control_topic import ControlRecord
+from control_schemas.events import (
+    CommitComplete,
+    DataComplete,
+    DataWritten,
+    Event,
+    EventHeaders,
+    Payload,
+    RowCounts,
+    SourceRange,
+    TableReference,
+    TopicPartitionOffset,
+)
+from tests.support.frames import FILE
+
+GROUP = "connect-orders"
+TABLE = TableReference("iceberg", ("db",), "orders", None)
+LETTERS = TableReference("iceberg", ("db",), "letters", None)
+PLACE = TopicPartition("orders", 0)
+
+
+class History:
+    """A control topic with one partition, written event by event."""
+
+    def __init__(self) -> None:
+        self.records: list[ControlRecord] = []
+
+    def add(
+        self, payload: Payload, headers: EventHeaders | None = None, partition: int = 0
+    ) -> None:
+        """Append an event; the next one is a microsecond younger."""
+        offset = len(self.records)
+        event = Event(uuid4(), offset, GROUP, payload)
+        self.records.append(ControlRecord(partition, offset, event, headers or EventHeaders()))
+
+    def announce(
+        self,
+        start: int,
+        end: int,
+        *,
+        rows: int | None = None,
+        dropped: int = 0,
+        dead: int = 0,
+        letters: int = 0,
+        counted: RowCounts | None = None,
+    ) -> UUID:
+        """One answer: a file, one of dead letters perhaps, and the range they come from."""
+        commit_id, read = uuid4(), end - start
+        written = read - dropped - dead
+        file = replace(
+            FILE, file_path=f"s3://lake/{uuid4()}", record_count=written if rows is None else rows
+        )
+        self.add(DataWritten(commit_id, TABLE, (file,), ()))
+        if letters:
+            file = replace(file, file_path=f"{file.file_path}-dead", record_count=letters)
+            self.add(DataWritten(commit_id, LETTERS, (file,), ()))
+        found = SourceRange("orders", 0, start, end, read, dropped, dead, written, None)
+        self.add(DataComplete(commit_id, ()), EventHeaders(ranges=(found,), rows=counted))
+        return commit_id
+
+
+def judged(
+    history: History,
+    *,
+    log_start: int = 0,
+    is_one_row: bool = True,
+    is_row_level: bool = False,
+) -> Audit:
+    """What the sums say."""
+    audit = Audit("orders")
+    announced = Announced(
+        audit,
+        GROUP,
+        {0: log_start},
+        is_one_row=is_one_row,
+        is_row_level=is_row_level,
+        dead_letter_table=str(LETTERS),
+    )
+    announced.take(history.records)
+    announced.check_rounds()
+    return audit
+
+
+def codes(audit: Audit) -> list[str]:
+    return [mismatch.code for mismatch in audit.mismatches]
+
+
+def test_a_sound_history() -> None:
+    """Ranges that follow each other, each with its rows."""
+    history = History()
+    history.announce(5, 15, dropped=2, dead=1)
+    history.announce(15, 20)
+    audit = judged(history)
+    assert audit.is_sound
+    found = audit.sources[PLACE]
+    assert (found.from_offset, found.to_offset, found.read) == (5, 20, 15)
+    assert (found.written, found.dropped, found.dead_lettered) == (12, 2, 1)
+
+
+def test_gaps_and_overlaps_are_named_in_their_order() -> None:
+    """What nobody announced, and what was announced twice."""
+    history = History()
+    history.announce(0, 10)
+    history.announce(12, 20)
+    history.announce(15, 30)
+    audit = judged(history)
+    assert codes(audit) == ["source_gap", "source_overlap"]
+    gap, overlap = (mismatch.where for mismatch in audit.mismatches)
+    assert (gap["start_offset"], gap["end_offset"], gap["control_offset"]) == (10, 12, 3)
+    assert (overlap["start_offset"], overlap["end_offset"]) == (15, 20)
+
+
+def test_records_without_a_fate_are_named() -> None:
+    """Read, and neither written nor dropped nor dead."""
+    history = History()
+    bad = SourceRange("orders", 0, 0, 10, 10, 1, 1, 7, None)
+    history.add(DataComplete(uuid4(), ()), EventHeaders(ranges=(bad,)))
+    assert codes(judged(history)) == ["range_differs", "round_differs"]
+
+
+def test_rounds_must_hold_what_was_written() -> None:
+    """Fewer rows than records never; more only where a record may leave several."""
+    history = History()
+    history.announce(0, 10, rows=9)
+    history.announce(10, 20, rows=11)
+    assert codes(judged(history)) == ["round_differs", "round_differs"]
+    assert codes(judged(history, is_one_row=False)) == ["round_differs"]
+
+
+def test_superseded_and_deleted_rows_add_up() -> None:
+    """Several changes of a key in one batch leave fewer rows than records, as was counted."""
+    history = History()
+    history.announce(0, 1_000, rows=430, counted=RowCounts(1_000, 560, 10))
+    history.announce(1_000, 1_010, rows=10, counted=RowCounts(10))
+    audit = judged(history, is_row_level=True)
+    assert audit.is_sound
+    assert not audit.notes
+    assert audit.rows == RowCounts(1_010, 560, 10)
+
+
+def test_counted_rows_must_be_in_the_files() -> None:
+    """One row less, or more, than was counted is named in every mode."""
+    history = History()
+    history.announce(0, 1_000, rows=429, counted=RowCounts(1_000, 560, 10))
+    history.announce(1_000, 2_000, rows=431, counted=RowCounts(1_000, 560, 10))
+    history.announce(2_000, 2_010, rows=30, counted=RowCounts(31))
+    audit = judged(history, is_one_row=False, is_row_level=True)
+    assert codes(audit) == ["round_differs"] * 3
+
+
+def test_records_that_made_no_row_are_named() -> None:
+    """A written record makes a row at least; exactly one where it goes to one table."""
+    history = History()
+    history.announce(0, 10, rows=9, counted=RowCounts(9))
+    assert codes(judged(history, is_one_row=False)) == ["round_differs"]
+    history = History()
+    history.announce(0, 10, rows=20, counted=RowCounts(20))
+    assert codes(judged(history)) == ["round_differs"]
+    assert judged(history, is_one_row=False).is_sound
+
+
+def test_rows_that_an_older_version_did_not_count_are_not_judged() -> None:
+    """What cannot be proved is a note, and no mismatch."""
+    history = History()
+    history.announce(0, 1_000, rows=430)
+    audit = judged(history, is_row_level=True)
+    assert audit.is_sound
+    [note] = audit.notes
+    assert note.startswith("1 rounds of row-level changes")
+
+
+def test_a_file_announced_twice_counts_once() -> None:
+    """As the committer takes it once."""
+    history = History()
+    history.announce(0, 10)
+    first = history.records[0].event
+    assert first is not None
+    history.add(first.payload)
+    assert judged(history).is_sound
+
+
+def test_another_sink_in_between_is_no_gap() -> None:
+    """The Java sink gives no ranges and spreads its events: its part is not proved, and said."""
+    history = History()
+    history.announce(0, 10)
+    java = TopicPartitionOffset("orders", 0, 20, None)
+    history.add(DataComplete(uuid4(), (java,)), partition=1)
+    history.announce(20, 30)
+    history.announce(31, 40)
+    audit = judged(history)
+    assert codes(audit) == ["source_gap"]
+    assert audit.mismatches[0].where["start_offset"] == 30
+    assert "read on from 20 instead of 10" in audit.notes[0]
+
+
+def test_offsets_that_were_set_are_no_gap() -> None:
+    """The node says on the control topic when an operator moved them."""
+    history = History()
+    history.announce(0, 10)
+    history.add(CommitComplete(uuid4(), None), EventHeaders(moved=()))
+    history.announce(3, 10)
+    assert judged(history).is_sound
+
+
+def test_what_retention_cut_is_not_judged() -> None:
+    """The first answer's files may have gone with the log's beginning."""
+    history = History()
+    history.announce(0, 10)
+    history.announce(10, 20)
+    del history.records[0]
+    assert codes(judged(history)) == ["round_differs"]
+    assert judged(history, log_start=1).is_sound
+
+
+def test_rows_of_the_dead_letter_table_are_held_against_dead_letters() -> None:
+    """They are no rows of written records; one too many or too few is named."""
+    for letters, expected in ((3, []), (2, ["round_differs"]), (4, ["round_differs"])):
+        history = History()
+        history.announce(0, 10, dead=3, letters=letters)
+        assert codes(judged(history)) == expected

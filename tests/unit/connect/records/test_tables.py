@@ -1,0 +1,271 @@
+"""Tables from records: inference, creation, specs, evolution; the recordings hold the rest."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+)
+
+from connect.errors import RecordError
+from connect.model.records import ConnectSchema, Struct
+from connect.records.conversion.conversion_failure import Unconvertible
+from connect.records.conversion.row_converter import ConversionOptions, RowConverter
+from connect.records.tables.schema_changes import (
+    NO_CHANGES,
+    SchemaChanges,
+    apply_changes,
+    common_type,
+    merge,
+)
+from connect.records.tables.schema_evolution import changes
+from connect.records.tables.table_creation import schema_for_record
+from connect.records.tables.type_inference import infer_type
+from tests.support.table_records import config, record, struct
+
+CONFIG = config(evolve_schema_enabled="true")
+
+
+NAMES = st.text("abcxyz_", min_size=1, max_size=3)
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=8,
+)
+RECORDS = st.dictionaries(NAMES, VALUES, max_size=5)
+BASE = Schema(NestedField(1, "id", LongType(), required=False))
+
+
+@given(RECORDS)
+def test_evolution_settles(value: dict[str, Any]) -> None:
+    """A record soon asks for nothing more, and the ids that were there stay.
+
+    The type of a new list is its first item's, so what other items have comes one round later.
+    """
+    after, last = BASE, 1
+    for _ in range(10):
+        asked = changes(after, record(value), CONFIG)
+        after, last = apply_changes(after, asked, last)
+        if not asked:
+            break
+    assert not asked
+    assert after.find_field("id").field_id == 1
+    assert len(set(_ids(after))) == len(_ids(after)) == last
+
+
+def _ids(schema: Schema) -> list[int]:
+    return list(schema._lazy_id_to_field)
+
+
+@given(st.lists(RECORDS, max_size=4))
+def test_merged_changes_serve_every_record(values: list[dict[str, Any]]) -> None:
+    """Changes of a batch, put together and made once, leave no record of it asking for columns."""
+    asked = merge(*(changes(BASE, record(v), CONFIG) for v in values), config=CONFIG)
+    after, _ = apply_changes(BASE, asked, 1)
+    for value in values:
+        left = changes(after, record(value), CONFIG)
+        assert not left.retypes
+        # a column that is a scalar in one record and a struct in another stays what it is
+        assert not {path for path in left.adds if len(path) == 1}
+
+
+@given(RECORDS)
+def test_changes_travel(value: dict[str, Any]) -> None:
+    """The JSON form is the changes."""
+    asked = changes(BASE, record(value), CONFIG)
+    assert SchemaChanges.from_json(asked.to_json()) == asked
+
+
+@given(RECORDS)
+def test_created_tables_take_their_record(value: dict[str, Any]) -> None:
+    """A table made for a record stores that record, except where a list mixes kinds."""
+    try:
+        schema = schema_for_record(record(value), CONFIG)
+    except RecordError as error:
+        assert error.code == "no_schema"  # noqa: PT017 - either outcome is right
+        return
+    try:
+        row = RowConverter(schema, ConversionOptions()).row(value)
+    except Unconvertible as refusal:
+        assert "element" in refusal.path  # noqa: PT017 - as above
+        return
+    assert {name for name, v in row.items() if v is not None} <= value.keys()
+
+
+def test_evolution_by_schema() -> None:
+    """A schema widens, relaxes and adds in one go; ids rise from the last one given."""
+    table = Schema(
+        NestedField(1, "a", IntegerType(), required=True),
+        NestedField(2, "d", DecimalType(5, 2), required=True),
+        identifier_field_ids=[1],
+    )
+    schema = struct(
+        a=ConnectSchema("int64"),
+        d=ConnectSchema("bytes", optional=True, name="org.apache.kafka.connect.data.Decimal"),
+        new=struct(x=ConnectSchema("string"), y=ConnectSchema("int32", optional=True)),
+    )
+    value = Struct(schema, {"a": 2**40, "d": Decimal("123456.78"), "new": None})
+    asked = changes(table, record(value, schema), CONFIG)
+    assert asked.retypes == {("a",): LongType(), ("d",): DecimalType(8, 2)}
+    assert asked.optionals == (("d",),)
+    after, last = apply_changes(table, asked, 10)
+    assert last == 13
+    assert after == Schema(
+        NestedField(1, "a", LongType(), required=True),
+        NestedField(2, "d", DecimalType(8, 2), required=False),
+        NestedField(
+            11,
+            "new",
+            StructType(
+                NestedField(12, "x", StringType(), required=True),
+                NestedField(13, "y", IntegerType(), required=False),
+            ),
+            required=False,
+        ),
+        identifier_field_ids=[1],
+    )
+
+
+def test_new_columns_are_bounded() -> None:
+    """By record and by batch, nested columns counted."""
+    few = config(max_new_columns="3")
+    changes(BASE, record({"a": 1, "s": {"b": 2}}), few)
+    with pytest.raises(RecordError) as refused:
+        changes(BASE, record({"a": 1, "s": {"b": 2, "c": 3}}), few)
+    assert refused.value.code == "too_many_columns"
+    each = [changes(BASE, record({f"n{i}": 1}), few) for i in range(4)]
+    with pytest.raises(RecordError):
+        merge(*each, config=few)
+
+
+def test_no_more_new_columns_are_looked_at_than_a_table_can_have() -> None:
+    """An object of millions of names is refused at the first that is too many."""
+    value = {**{f"c{i}": 1 for i in range(20)}, "": "a bad name, had it been looked at"}
+    with pytest.raises(RecordError) as refused:
+        changes(Schema(), record(value), config(max_new_columns="10"))
+    assert refused.value.code == "too_many_columns"
+
+
+@pytest.mark.parametrize(
+    ("value", "keys", "code"),
+    [
+        ({"": 1}, {}, "bad_column_name"),
+        ({"s.a": 1}, {}, "bad_column_name"),
+        ({"q": 1, "Q": 2}, {"schema_case_insensitive": "true"}, "ambiguous_name"),
+        ({"q": {"x": 1, "X": 2}}, {"schema_case_insensitive": "true"}, "ambiguous_name"),
+    ],
+)
+def test_names_a_table_cannot_have(value: Any, keys: dict[str, str], code: str) -> None:
+    """Refused before anything is changed."""
+    table = Schema(NestedField(1, "s", StructType(NestedField(2, "a", LongType()))))
+    with pytest.raises(RecordError) as refused:
+        changes(table, record(value), config(**keys))
+    assert refused.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "both"),
+    [
+        (IntegerType(), LongType(), LongType()),
+        (LongType(), DoubleType(), DoubleType()),
+        (LongType(), StringType(), StringType()),
+        (DecimalType(3, 2), DecimalType(5, 0), DecimalType(7, 2)),
+        (DecimalType(38, 0), DecimalType(38, 38), DecimalType(38, 0)),
+        (
+            StructType(NestedField(0, "a", LongType(), required=False)),
+            StructType(NestedField(0, "b", LongType(), required=False)),
+            StructType(
+                NestedField(0, "a", LongType(), required=False),
+                NestedField(0, "b", LongType(), required=False),
+            ),
+        ),
+        (
+            ListType(0, IntegerType(), element_required=True),
+            ListType(0, LongType(), element_required=False),
+            ListType(0, LongType(), element_required=False),
+        ),
+        (
+            MapType(0, StringType(), 0, IntegerType(), value_required=True),
+            MapType(0, StringType(), 0, StringType(), value_required=True),
+            MapType(0, StringType(), 0, StringType(), value_required=True),
+        ),
+        (LongType(), StructType(), LongType()),
+    ],
+)
+def test_common_types(first: IcebergType, second: IcebergType, both: IcebergType) -> None:
+    """The wider one, text beside anything, else the first."""
+    assert common_type(first, second) == both
+
+
+def test_deep_values_are_no_crash() -> None:
+    """What is nested a thousand times is refused."""
+    value: Any = 1
+    for _ in range(5000):
+        value = [value]
+    with pytest.raises(RecordError) as refused:
+        infer_type(value)
+    assert refused.value.code == "too_deep"
+    with pytest.raises(RecordError):
+        changes(BASE, record({"n": value}), CONFIG)
+
+
+@pytest.mark.parametrize("value", [None, {}, {"a": None}, {"a": []}, "x", [1], 5])
+def test_records_that_give_no_table(value: Any) -> None:
+    """Nothing is created for what has no column."""
+    with pytest.raises(RecordError):
+        schema_for_record(record(value), CONFIG)
+
+
+def test_a_name_that_reads_like_a_nested_one_makes_no_table() -> None:
+    """The record is refused; no error of the library ends the task."""
+    with pytest.raises(RecordError) as refused:
+        schema_for_record(record({"a.b": 1, "a": {"b": 2}}), CONFIG)
+    assert refused.value.code == "bad_column_name"
+
+
+@pytest.mark.parametrize(
+    ("present", "asked", "made"),
+    [
+        (DecimalType(9, 2), DecimalType(12, 2), DecimalType(12, 2)),
+        (DecimalType(18, 2), DecimalType(12, 2), DecimalType(18, 2)),
+        (DecimalType(9, 3), DecimalType(12, 2), DecimalType(9, 3)),
+        (IntegerType(), LongType(), LongType()),
+        (LongType(), LongType(), LongType()),
+        (StringType(), LongType(), StringType()),
+        (FloatType(), DoubleType(), DoubleType()),
+        (LongType(), DoubleType(), LongType()),
+    ],
+)
+def test_nothing_is_ever_narrowed(
+    present: IcebergType, asked: IcebergType, made: IcebergType
+) -> None:
+    """A column that another writer widened meanwhile, or replaced, stays as it is by now."""
+    schema = Schema(NestedField(1, "c", present, required=False))
+    changed, _ = apply_changes(schema, SchemaChanges({}, {("c",): asked}), 1)
+    assert changed.find_field("c").field_type == made
+
+
+def test_no_changes_is_false() -> None:
+    """So that callers read well."""
+    assert not NO_CHANGES
+    assert not changes(BASE, record({"id": 1}), CONFIG)

@@ -1,0 +1,320 @@
+"""Keys that do not go together, and keys that have no effect."""
+
+from __future__ import annotations
+
+import pytest
+
+from connect.config.source_group import source_group
+from connect.validation import cross_key_rules
+from connect.validation.cross_key_rules import check_sink
+from connect.validation.key_checks import check_connector
+from connect.validation.parse import parse
+from tests.support.connector_json import (
+    AT,
+    BY_TOPIC,
+    CATALOG,
+    LETTERS,
+    MAP,
+    NEW,
+    ORDERS,
+    changed,
+    errors,
+    judged,
+)
+
+AUTO = {"iceberg.tables.auto-create-enabled": "true"}
+
+
+WRONG: list[tuple[str, dict[str, str], str, str]] = [
+    ("control_topic_is_no_source", {"iceberg.control.topic": "orders"}, "topics", "control topic"),
+    ("dead_letters_are_no_events", {LETTERS: "control-iceberg"}, LETTERS, "it is the control"),
+    ("dead_letters_are_no_events", {LETTERS: "a b"}, LETTERS, "1 to 249 letters"),
+    ("topics_can_exist", {"topics": "a b"}, "topics", "1 to 249 letters"),
+    (
+        "replication_factor",
+        {"errors.deadletterqueue.topic.replication.factor": "0"},
+        "errors.deadletterqueue.topic.replication.factor",
+        "at least 1, or -1",
+    ),
+    (
+        "unmatched_letters_go_somewhere",
+        {"iceberg.tables.unmatched": "dead-letter"},
+        "iceberg.tables.unmatched",
+        "errors.deadletterqueue.topic.name or errors.deadletterqueue.table",
+    ),
+    (
+        "table_settings_are_of_tables",
+        {"iceberg.table.shop.order.id-columns": "id"},
+        "iceberg.table.shop.order.id-columns",
+        "Did you mean shop.orders?",
+    ),
+    (
+        "table_settings_are_of_tables",
+        {
+            "iceberg.tables": "orders",
+            "iceberg.tables.default-namespace": "shop",
+            "iceberg.table.orders.id-columns": "id",
+        },
+        "iceberg.table.orders.id-columns",
+        "Did you mean shop.orders?",
+    ),
+    (
+        "some_table_is_matched",
+        {"iceberg.tables.route-field": "kind"},
+        "iceberg.tables.route-field",
+        "set iceberg.table.shop.orders.route-regex",
+    ),
+    (
+        "mapped_topics",
+        {**BY_TOPIC, MAP: "orders:orders,refunds:refunds,refund:refunds"},
+        MAP,
+        "topics does not list it. Did you mean refunds?",
+    ),
+    ("mapped_topics", {**BY_TOPIC, MAP: "orders:orders"}, MAP, "No table is mapped to topic ref"),
+    (
+        "mapped_tables",
+        {**BY_TOPIC, MAP: "orders:orders,refunds:refunds", "iceberg.tables.max-tables": "1"},
+        "iceberg.tables.max-tables",
+        "names 2 tables",
+    ),
+    (
+        "namespace_levels",
+        {"iceberg.tables.default-namespace": "a..b"},
+        "iceberg.tables.default-namespace",
+        "a level of the namespace is empty",
+    ),
+    ("id_columns", {f"{ORDERS}id-columns": "a,,b"}, f"{ORDERS}id-columns", "name is empty"),
+    (
+        "id_columns",
+        {"iceberg.tables.default-id-columns": "a,b,a"},
+        "iceberg.tables.default-id-columns",
+        "there twice",
+    ),
+    (
+        "partition_terms",
+        {**AUTO, "iceberg.tables.default-partition-by": "day(ts), hour(ts)"},
+        "iceberg.tables.default-partition-by",
+        "redundant with 'day(ts)'",
+    ),
+    (
+        "partition_terms",
+        {**AUTO, f"{ORDERS}partition-by": "bucket(id, 4),bucket(id, 8)"},
+        f"{ORDERS}partition-by",
+        "is there already",
+    ),
+    ("locations", {**AUTO, AT: "s3://lake/${namespace}"}, AT, "put in ${table}"),
+    (
+        "locations",
+        {**AUTO, AT: "s3://lake/${table}", "errors.deadletterqueue.table": "dead.letters"},
+        AT,
+        "several namespaces (dead, shop); put in ${namespace}",
+    ),
+    (
+        "locations",
+        {
+            **AUTO,
+            AT: "s3://lake/${table}",
+            "iceberg.tables": "",
+            "iceberg.tables.dynamic-enabled": "true",
+            "iceberg.tables.route-field": "kind",
+        },
+        AT,
+        "put in ${namespace}",
+    ),
+    (
+        "locations",
+        {
+            **AUTO,
+            f"{ORDERS}location": "s3://lake/orders",
+            "iceberg.table.shop.refunds.location": "s3://lake/orders/",
+        },
+        "iceberg.table.shop.refunds.location",
+        "table shop.orders lies there",
+    ),
+    (
+        "parquet_only",
+        {"iceberg.tables.write-props.write.format.default": "orc"},
+        "iceberg.tables.write-props.write.format.default",
+        "only parquet is written",
+    ),
+    ("format_version", {**AUTO, f"{NEW}format-version": "1"}, f"{NEW}format-version", "version 2"),
+    (
+        "catalog_properties",
+        {f"{CATALOG}catalog-impl": "x"},
+        f"{CATALOG}type",
+        "Cannot create catalog iceberg, both type and catalog-impl are set: type=rest, cat",
+    ),
+    ("catalog_properties", {f"{CATALOG}uri": ""}, f"{CATALOG}uri", "Missing required"),
+    ("catalog_properties", {f"{CATALOG}uri": "ftp://x"}, f"{CATALOG}uri", "begins with http://"),
+    ("catalog_properties", {f"{CATALOG}type": "sql"}, f"{CATALOG}warehouse", "Missing required"),
+    (
+        "catalog_properties",
+        {f"{CATALOG}type": "jdbc", f"{CATALOG}warehouse": "/w", f"{CATALOG}uri": "jdbc:mysql://x"},
+        f"{CATALOG}uri",
+        "must start with sqlite:, postgresql:",
+    ),
+    ("catalog_properties", {f"{CATALOG}type": "hive"}, f"{CATALOG}uri", "begins with thrift://"),
+    (
+        "catalog_properties",
+        {f"{CATALOG}py-io-impl": "os.path"},
+        f"{CATALOG}py-io-impl",
+        "would import a Python module",
+    ),
+    (
+        "catalog_properties",
+        {f"{CATALOG}rest.auth.type": "kerberos"},
+        f"{CATALOG}rest.auth.type",
+        "'kerberos' is not supported",
+    ),
+    (
+        "catalog_properties",
+        {f"{CATALOG}rest.client.socket-timeout-ms": "soon"},
+        f"{CATALOG}rest.client.socket-timeout-ms",
+        "whole number",
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "change", "key", "words"), WRONG)
+def test_what_does_not_go_together(rule: str, change: dict[str, str], key: str, words: str) -> None:
+    """Each rule has its error at the key that is to be changed, and no other."""
+    assert rule in {each.__name__ for each in cross_key_rules.RULES}
+    found = errors(change)
+    assert list(found) == [key]
+    (sentence,) = found[key]
+    assert words in sentence
+
+
+def test_every_rule_is_tested() -> None:
+    """None is without a case that breaks it, and each says what it wants."""
+    assert {case[0] for case in WRONG} == {rule.__name__ for rule in cross_key_rules.RULES}
+    assert all(rule.__doc__ for rule in cross_key_rules.RULES)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"topics": "", "topics.regex": ".*", "iceberg.control.topic": "orders"},
+        {"errors.deadletterqueue.topic.replication.factor": "-1"},
+        {"iceberg.tables.unmatched": "dead-letter", LETTERS: "letters"},
+        {f"{ORDERS}route-regex": "o", "iceberg.tables.route-field": "kind"},
+        {
+            "iceberg.tables": "",
+            "iceberg.tables.dynamic-enabled": "true",
+            "iceberg.tables.route-field": "kind",
+            "iceberg.table.any.one.id-columns": "id",
+        },
+        {**BY_TOPIC, MAP: "orders:orders,refunds:refunds"},
+        {**BY_TOPIC, MAP: "orders:orders", "iceberg.tables.name-template": "rest"},
+        {**BY_TOPIC, MAP: "orders:orders", "iceberg.tables.unmatched": "drop"},
+        {"errors.deadletterqueue.table": "shop.dead", "iceberg.table.shop.dead.commit-branch": "b"},
+        {f"{ORDERS}partition-by": "day(a),day(b),bucket(a, 2)", **AUTO},
+        {AT: "s3://lake/${table}", f"{ORDERS}sort-by": "day(ts) desc,id nulls last", **AUTO},
+        {AT: "${env:LAKE}/${namespace}/${table}", **AUTO},
+        {
+            **AUTO,
+            **BY_TOPIC,
+            "iceberg.tables.name-template": "${topic}_${a.b}",
+            AT: "file:///lake/${table}",
+        },
+        {f"{CATALOG}type": "${env:TYPE}", f"{CATALOG}uri": ""},
+        {f"{CATALOG}type": "sql", f"{CATALOG}uri": "${env:X}", f"{CATALOG}warehouse": "/w"},
+        {f"{CATALOG}type": "glue", f"{CATALOG}uri": ""},
+        {"iceberg.tables": "${env:TABLES}.x", "iceberg.table.a.b.id-columns": "id"},
+        {f"{NEW}format-version": "2", f"{NEW}write.format.default": "PARQUET", **AUTO},
+    ],
+)
+def test_what_goes_together(change: dict[str, str]) -> None:
+    """Nothing is said against what works, and nothing of what placeholders stand for."""
+    assert check_sink(changed(change)).errors == {}
+
+
+def test_what_is_stored_goes_on() -> None:
+    """A rule that is new stops no connector that runs: parsing asks for none of them."""
+    raw = changed({"iceberg.table.shop.order.id-columns": "id"})
+    assert check_sink(raw).errors
+    assert check_connector(raw).errors == {}
+    assert parse({**raw, "connector.class": "IcebergSink"}).name == "orders"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "iceberg.control.group-id",
+        "iceberg.connect.group-id",
+        "iceberg.tables.cdc-field",
+        "iceberg.tables.upsert-mode-enabled",
+        "iceberg.tables.default-id-columns",
+        "iceberg.coordinator.transactional.suffix",
+        "iceberg.kafka.client.id",
+    ],
+)
+def test_keys_of_the_older_sink_are_known(name: str) -> None:
+    """The JSON of `io.tabular` is taken without an error or a warning."""
+    value = "true" if name.endswith("enabled") else "x"
+    found = judged(
+        {"connector.class": "io.tabular.iceberg.connect.IcebergSinkConnector", name: value}
+    )
+    assert (found.errors, found.warnings) == ((), ())
+
+
+def test_groups_and_topics_of_others() -> None:
+    """Neither another connector's consumer group nor the nodes' own topics can be taken."""
+    taken = {"groups": {"connect-orders": "connector old", "cg": "another"}}
+    assert "is connector old's" in errors({}, **taken)["name"][0]
+    found = errors({"iceberg.connect.group-id": "cg"}, **taken)
+    assert list(found) == ["iceberg.connect.group-id"]
+    assert errors({"consumer.override.group.id": "own"}, **taken) == {}
+
+
+@pytest.mark.parametrize("key", ["topics", LETTERS])
+def test_reserved_topics_hold_no_records(key: str) -> None:
+    """A topic of control events, configurations or states is neither source nor dead letters."""
+    taken = {"topics": frozenset({"nodes-config", "control-bob"})}
+    for topic in ("nodes-config", "control-bob"):
+        found = errors({key: f"{topic}"}, **taken)
+        assert list(found) == [key]
+        assert "control events, configurations or states" in found[key][0]
+    assert errors({key: "free"}, **taken) == {}
+
+
+def test_a_reserved_topic_among_others_is_found() -> None:
+    """Each of the topics is checked."""
+    taken = {"topics": frozenset({"control-bob"})}
+    assert "control-bob" in errors({"topics": "orders,control-bob"}, **taken)["topics"][0]
+
+
+def test_control_topics_hold_no_other_records() -> None:
+    """Control events go neither to the nodes' own topics nor to what another connector reads."""
+    key = "iceberg.control.topic"
+    found = errors({key: "nodes-config"}, own_topics=frozenset({"nodes-config"}))
+    assert "the nodes' or the broker's own" in found[key][0]
+    found = errors({key: "sales"}, sources=frozenset({"sales"}))
+    assert "another connector reads that topic" in found[key][0]
+
+
+def test_a_control_topic_may_be_shared() -> None:
+    """Connectors share a control topic, as those of the Java sink do."""
+    assert errors({}, topics=frozenset({"control-iceberg"})) == {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"iceberg.connect.group-id": "a"},
+        {"iceberg.control.group-id": "a"},
+        {"consumer.override.group.id": "a"},
+        {"connector.class": "io.tabular.iceberg.connect.IcebergSinkConnector"},
+        {
+            "connector.class": "io.tabular.iceberg.connect.IcebergSinkConnector",
+            "iceberg.control.group-id": "a",
+            "iceberg.connect.group-id": "b",
+        },
+    ],
+)
+def test_the_group_is_the_one_that_runs(change: dict[str, str]) -> None:
+    """What is compared between connectors is what they use."""
+    raw = changed(change)
+    assert source_group(raw) == parse(raw).connect_group_id

@@ -1,0 +1,129 @@
+"""Keys that have no effect, or another than one may think."""
+
+from __future__ import annotations
+
+import pytest
+
+from connect.validation import ignored_keys
+from tests.support.connector_json import (
+    AT,
+    BY_TOPIC,
+    CATALOG,
+    LETTERS,
+    MAP,
+    NEW,
+    ORDERS,
+    errors,
+    judged,
+)
+
+IDLE: list[tuple[str, dict[str, str], str]] = [
+    ("letters_need_tolerance", {LETTERS: "letters"}, f"{LETTERS} has no effect: errors.tolerance"),
+    (
+        "tolerated_records_are_dropped",
+        {"errors.tolerance": "all"},
+        "errors.tolerance is all and no",
+    ),
+    (
+        "refused_letters_need_tolerance",
+        {"iceberg.tables.refused": "dead-letter"},
+        "iceberg.tables.refused has no effect: errors.tolerance is none",
+    ),
+    (
+        "headers_need_letters",
+        {"errors.deadletterqueue.context.headers.enable": "true"},
+        "errors.deadletterqueue.context.headers.enable has no effect",
+    ),
+    ("routes_need_a_field", {f"{ORDERS}route-regex": "o"}, f"{ORDERS}route-regex has no effect"),
+    (
+        "routes_need_a_field",
+        {"iceberg.tables.route-field": "kind", f"{ORDERS}route-regex": "o"},
+        "iceberg.tables.route-field sends no record to shop.refunds",
+    ),
+    (
+        "fields_need_routes",
+        {
+            **BY_TOPIC,
+            MAP: "orders:orders,refunds:refunds",
+            "iceberg.tables.route-field": "kind",
+        },
+        "iceberg.tables.route-field has no effect: map or template",
+    ),
+    (
+        "creation_is_off",
+        {"iceberg.tables.default-partition-by": "day(ts)"},
+        "iceberg.tables.default-partition-by has no effect",
+    ),
+    ("creation_is_off", {f"{ORDERS}partition-by": "x"}, f"{ORDERS}partition-by has no effect"),
+    ("creation_is_off", {f"{ORDERS}sort-by": "x"}, f"{ORDERS}sort-by has no effect"),
+    ("creation_is_off", {AT: "/lake/${table}"}, f"{AT} has no effect"),
+    ("creation_is_off", {f"{NEW}x": "1"}, f"{NEW}x has no effect"),
+    (
+        "evolution_is_off",
+        {"iceberg.tables.max-new-columns": "5"},
+        "iceberg.tables.max-new-columns has no effect",
+    ),
+    (
+        "evolution_is_off",
+        {"iceberg.tables.schema-force-optional": "true"},
+        "iceberg.tables.schema-force-optional has no effect",
+    ),
+    ("listed_aliases", {"transforms.a.type": "x"}, "transforms.a.type has no effect: transforms d"),
+    ("listed_aliases", {"predicates.p.type": "x"}, "predicates.p.type has no effect"),
+    ("fixed_overrides", {"producer.override.acks": "1"}, "producer.override.acks has no effect"),
+    (
+        "fixed_overrides",
+        {"consumer.override.isolation.level": "read_uncommitted"},
+        "it is always read_committed",
+    ),
+    (
+        "fixed_overrides",
+        {"consumer.override.auto.offset.reset": "none"},
+        "consumer.override.auto.offset.reset is none, which is taken as earliest",
+    ),
+    ("fixed_overrides", {"consumer.override.foo": "1"}, "Kafka's clients know no such property"),
+    (
+        "java_catalog_keys",
+        {f"{CATALOG}cache-enabled": "true"},
+        f"{CATALOG}cache-enabled has no effect",
+    ),
+    ("java_catalog_keys", {f"{CATALOG}io-impl": "my.IO"}, f"{CATALOG}io-impl has no effect"),
+]
+
+
+@pytest.mark.parametrize(("rule", "change", "words"), IDLE)
+def test_what_has_no_effect(rule: str, change: dict[str, str], words: str) -> None:
+    """It is accepted, as the Java sink does, with a warning that names the key."""
+    assert rule in {each.__name__ for each in ignored_keys.RULES}
+    assert errors(change) == {}
+    (warning,) = judged(change).warnings
+    assert words in warning
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "iceberg.hadoop.fs.s3a.endpoint",
+        "iceberg.hadoop-conf-dir",
+        "iceberg.control.group-id-prefix",
+        "iceberg.coordinator-executor-keep-alive-timeout-ms",
+        "iceberg.control.commit.max-consecutive-failures",
+        "connector.plugin.version",
+        "tasks.max.enforce",
+        "config.action.reload",
+    ],
+)
+def test_java_only_keys_are_recognised(name: str) -> None:
+    """They are no errors; the log says that nothing comes of them."""
+    value = {"tasks.max.enforce": "true", "config.action.reload": "none"}.get(name, "1")
+    value = "latest" if name == "connector.plugin.version" else value
+    found = judged({name: value})
+    assert found.errors == ()
+    (warning,) = found.warnings
+    assert warning.startswith(f"{name} has no effect: ")
+
+
+def test_every_rule_is_tested() -> None:
+    """None is without a case, and each says what it is about."""
+    assert {case[0] for case in IDLE} == {rule.__name__ for rule in ignored_keys.RULES}
+    assert all(rule.__doc__ for rule in ignored_keys.RULES)

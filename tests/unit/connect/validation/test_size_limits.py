@@ -1,0 +1,189 @@
+"""Configurations that are large or deep: refused, or judged in time that grows with their size."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from connect.clock import SystemClock
+from connect.config import size_limits
+from connect.config.keys.connector_keys import KEYS, PREFIXES
+from connect.config.placeholders import placeholders
+from connect.errors import ConfigError
+from connect.gateways.reach import Reach
+from connect.node.herder_api import NodeInfo
+from connect.node.rest.app import create_app
+from connect.node.rest.log_levels import LogLevels
+from connect.validation.client_policy import ClientPolicy
+from connect.validation.key_checks import split_terms
+from connect.validation.plugins import BUILT_IN
+from connect.validation.providers import Providers
+from connect.validation.validate import validate
+from tests.support.fakes.herder import FakeHerder
+from tests.support.fakes.rest_server import Reply, RestServer
+
+GOOD = {
+    "name": "orders",
+    "connector.class": "IcebergSink",
+    "topics": "orders",
+    "iceberg.tables": "shop.orders",
+    "iceberg.catalog.type": "rest",
+    "iceberg.catalog.uri": "http://127.0.0.1:1",
+}
+NODE = {
+    "bootstrap.servers": "127.0.0.1:1",
+    "icefloe.rest.users.file": "users.yaml",
+    "config.providers": "env",
+    "config.providers.env.param.allowlist.pattern": ".*",
+}
+VALIDATE = "/connector-plugins/IcebergSink/config/validate"
+SIZE = 200_000
+PIECES = ("${", "${a:", "${:", "a,", ",", "(", "[", '"', "'", "ARRAY<", "a.", "{", "\\", "x", "}")
+PIECES += ("a=b,", "x:y,", "://", "*", "(a", "|", "%", " ", "\n", "bucket(")
+REGEXES = ("topics.regex", "route-regex", "pattern", "regex")  # their engine has its own bounds
+NAMES = sorted({*KEYS, *(p.example for p in PREFIXES), "iceberg.nonsense"} - {"name"})
+SECONDS_MAX = 5.0  # hundreds of seconds where time grows with the square
+
+
+@pytest.fixture
+def api() -> Iterator[RestServer]:
+    """The API over a herder in memory."""
+    node = NodeInfo("http://127.0.0.1:8083", "cluster")
+    levels = LogLevels(SystemClock())
+    resolve = Providers(NODE, {"BIG": "x" * 1_000_000}).resolve
+    with RestServer(create_app(FakeHerder(levels), node, levels, resolve=resolve)) as running:
+        yield running
+
+
+def judged(raw: dict[str, str]) -> int:
+    """Characters of the answer; 0 where the configuration is refused as too large."""
+    sink = BUILT_IN.connector("IcebergSink")
+    assert sink is not None
+    resolve = Providers(NODE, {}).resolve
+    try:
+        found = validate(
+            sink, raw, BUILT_IN, resolve=resolve,
+            policy=ClientPolicy.of(NODE), reach=Reach.of(NODE),
+        )  # fmt: skip
+    except ConfigError:
+        return 0
+    return len(json.dumps(found.to_json()))
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if not n.endswith(REGEXES)])
+def test_time_and_answer_grow_with_the_value(name: str) -> None:
+    """A long value of any key, whatever it consists of, is judged soon and answered shortly."""
+    for piece in PIECES:
+        start = time.process_time()
+        size = judged({**GOOD, name: piece * (SIZE // len(piece))})
+        assert time.process_time() - start < SECONDS_MAX, (name, piece)
+        assert size < 10 * SIZE, (name, piece)
+
+
+@pytest.mark.parametrize("text", ["${", "${:", "${a", "${a:", "${a}", "${a:}", "}", "${a:b}"])
+def test_placeholders_are_found_in_linear_time(text: str) -> None:
+    """A megabyte takes no minutes."""
+    start = time.process_time()
+    assert sum(1 for _ in placeholders(text * (1_000_000 // len(text)))) in {0, 200_000, 166_666}
+    assert time.process_time() - start < SECONDS_MAX
+
+
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("a, bucket(id, 4), b", ("a", "bucket(id, 4)", "b")),
+        ("a,b)", ("a,b)",)),
+        ("(a,b", ("(a", "b")),
+        ("f(a,(b,c),d)", ("f(a", "(b,c),d)")),
+        (",", ("", "")),
+        ("  ", ()),
+    ],
+)
+def test_terms_are_split_outside_parentheses(text: str, terms: tuple[str, ...]) -> None:
+    """A comma belongs to a term when a closing parenthesis comes before an opening one."""
+    assert split_terms(text) == terms
+
+
+def too_large(answer: Reply, why: str) -> None:
+    """A clear refusal of bounded length."""
+    assert answer.status == 400
+    message = answer.json()["message"]
+    assert message.startswith("The configuration is too large: ")
+    assert why in message
+    assert len(message) < 2_000
+
+
+def test_what_is_too_large_is_a_400(api: RestServer) -> None:
+    """Keys, names, values, placeholders and what they resolve to have bounds; so have aliases."""
+    large = {
+        "keys": {f"k{n}": "" for n in range(size_limits.KEYS_MAX)},
+        "key has": {"k" * (size_limits.NAME_CHARACTERS_MAX + 1): ""},
+        "value of": {"iceberg.x": "x" * (size_limits.VALUE_CHARACTERS_MAX + 1)},
+        "placeholders": {"iceberg.x": "${env:X}" * (size_limits.PLACEHOLDERS_MAX + 1)},
+        "refers to": {f"iceberg.x{n}": "${env:BIG}" for n in range(5)},
+    }
+    for why, more in large.items():
+        config = {**GOOD, **more}
+        too_large(api.json("PUT", VALIDATE, config), why)
+        too_large(api.json("POST", "/connectors", {"name": "orders", "config": config}), why)
+        assert api.json("POST", "/connectors", {"name": "good", "config": {**GOOD, "name": "good"}})
+        too_large(api.json("PATCH", "/connectors/good/config", more), why)
+
+
+@pytest.mark.parametrize("kind", ["transforms", "predicates"])
+def test_aliases_are_bounded(api: RestServer, kind: str) -> None:
+    """A list of a hundred thousand aliases is one error, not an answer of 288 MB."""
+    config = {**GOOD, kind: ",".join(f"a{n}" for n in range(30_000))}
+    answer = api.json("PUT", VALIDATE, config)
+    assert answer.status == 200
+    assert len(answer.content) < 1_000_000
+    errors = {c["value"]["name"]: c["value"]["errors"] for c in answer.json()["configs"]}
+    assert errors[kind] == [
+        f"Configuration {kind} is too long: it lists 30000 aliases, more than 100"
+    ]
+    assert api.json("POST", "/connectors", {"name": "orders", "config": config}).status == 400
+
+
+@pytest.mark.parametrize("expression", ["[" * 5_000, "a" + "[0]" * 3_000, "(" * 9_000, "!" * 9_000])
+def test_deep_expressions_are_errors(api: RestServer, expression: str) -> None:
+    """An expression that is nested too deeply is refused, and never a failure of the node."""
+    config = {
+        **GOOD,
+        "transforms": "j",
+        "transforms.j.type": "icefloe.transforms.Jmespath$Value",
+        "transforms.j.where": expression,
+    }
+    answer = api.json("PUT", VALIDATE, config)
+    assert answer.status == 200
+    assert answer.json()["error_count"]
+
+
+def test_one_value_resolves_to_a_bounded_text() -> None:
+    """Five placeholders for a megabyte each are an error of their key."""
+    resolve = Providers(NODE, {"BIG": "x" * 1_000_000}).resolve
+    assert len(resolve("${env:BIG}" * 4)) == 4_000_000
+    with pytest.raises(ConfigError) as caught:
+        resolve("${env:BIG}" * 5)
+    assert caught.value.code == "config_too_large"
+
+
+def test_a_file_of_secrets_is_read_once_per_change(tmp_path: Path) -> None:
+    """Hundreds of placeholders of one large file take no minutes; a changed file is read again."""
+    file = tmp_path / "secrets.properties"
+    file.write_text("".join(f"k{n}=value\n" for n in range(60_000)))
+    node = {
+        "config.providers": "file",
+        "config.providers.file.class": "FileConfigProvider",
+        "config.providers.file.param.allowed.paths": str(tmp_path),
+    }
+    providers = Providers(node, {})
+    start = time.process_time()
+    for n in range(500):
+        assert providers.resolve(f"${{file:{file}:k{n}}}") == "value"
+    assert time.process_time() - start < SECONDS_MAX
+    file.write_text("k0=other\n")
+    assert providers.resolve(f"${{file:{file}:k0}}") == "other"

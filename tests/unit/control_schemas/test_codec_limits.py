@@ -1,0 +1,253 @@
+"""Frames from strangers: what is refused, and that refusing is all that happens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from control_schemas.codec import decode, encode
+from control_schemas.events import (
+    DataComplete,
+    Event,
+    PartitionField,
+)
+from control_schemas.frame import MAGIC
+from control_schemas.limits import (
+    FRAME_BYTES_MAX,
+    JSON_DEPTH_MAX,
+    STRING_BYTES_MAX,
+    VALUES_MAX,
+)
+from tests.support.frames import (
+    FILE,
+    HUGE,
+    ID,
+    PARTITIONED,
+    UUID_TYPE,
+    frame_of,
+    long_bytes,
+    parts,
+    payload_fields,
+    refusal,
+    start,
+    string_bytes,
+    written,
+)
+
+# ---------------------------------------------------------------- the frame
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (b"", "no room for a header"),
+        (b"\xc2\x01\x00", "no room for a header"),
+        (b"\xc3\x01\x00\x00", "begins with c3 01"),
+        (MAGIC + b"\x00\x05{}", "cut inside its schema"),
+        (MAGIC + b"\x00\x00", "not JSON"),
+        (MAGIC + b"\x00\x01\xff", "not modified UTF-8"),
+        (MAGIC + b"\x00\x04\xf0\x9f\x98\x80", "plain UTF-8"),
+        (MAGIC + b"\x00\x03\xed\xa0\xbd", "not modified UTF-8"),
+        (bytes(FRAME_BYTES_MAX + 1), "frame of"),
+    ],
+    ids=lambda given: repr(given)[:40],
+)
+def test_broken_frames(frame: bytes, reason: str) -> None:
+    """A frame that is none is refused with its reason and without a group."""
+    if len(frame) > 100:
+        frame = bytes(frame)
+    error = refusal(frame)
+    assert reason in error.reason
+    assert error.group_id is None
+    assert str(error) == error.reason
+
+
+# ---------------------------------------------------------------- the schema's text and tree
+
+
+def nested(depth: int) -> str:
+    """Arrays in arrays."""
+    return '{"type":"array","items":' * depth + '"int"' + "}" * depth
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[" * 60_000, "nested deeper"),
+        ('{"a":' * 10_000, "nested deeper"),
+        (nested(JSON_DEPTH_MAX + 1), "nested deeper"),
+        (nested(JSON_DEPTH_MAX - 1), "depth"),
+        ('"' + '\\"' * 20_000, "not JSON"),
+        ('"[[[\\"[[["', "is not defined"),
+        ("1" * 60_000, "not JSON"),
+        ("7", "neither text, list nor object"),
+        ('"Event"', "is not defined"),
+        ("[]", "a union is empty"),
+        ('["null",["null"]]', "holds a union"),
+        ('{"type":7}', "neither text, list nor object"),
+        ('{"type":{"type":"int"}}', "int where record"),
+        ('{"type":"record","name":"A"}', "has no fields"),
+        ('{"type":"record","fields":[]}', "no proper name"),
+        ('{"type":"record","name":"A","namespace":7,"fields":[]}', "no proper name"),
+        ('{"type":"record","name":"A","fields":[7]}', "no object with a name"),
+        (
+            '{"type":"record","name":"A","fields":['
+            + ",".join(['{"name":"a","type":"int"}'] * 2)
+            + "]}",
+            "two fields of one name",
+        ),
+        (
+            '{"type":"record","name":"A","fields":[{"name":"a","type":"int","field-id":"7"}]}',
+            "a field-id is no integer",
+        ),
+        ('{"type":"record","name":"A","fields":[{"name":"a","type":"A"}]}', "recursive"),
+        ('{"type":"fixed","name":"F","size":-1}', "no proper size"),
+        ('{"type":"fixed","name":"F","size":1e9}', "no proper size"),
+        ('{"type":"fixed","name":"F","size":999999999}', "no proper size"),
+        ('{"type":"enum","name":"E"}', "no proper size"),
+        ('{"type":"enum","name":"E","symbols":["A"]}', "enum E where record"),
+        ('{"type":"long","logicalType":"date"}', "long (date) where record"),
+        ('{"type":"map","values":"int"}', "map where record"),
+        ('{"type":"record","name":"x.y.Event","fields":[]}', "record x.y.Event where record"),
+    ],
+    ids=lambda text: text[:40],
+)
+def test_schemas_that_are_none(text: str, reason: str) -> None:
+    """Text that is no finite, small Avro schema of an event is refused before any datum."""
+    assert reason in refusal(frame_of(text)).reason
+
+
+def test_types_that_double_are_refused() -> None:
+    """Thirty names that each hold the one before twice are a small text and a huge tree."""
+    fields: list[Any] = []
+    for i in range(30):
+        before = f"T{i - 1}" if i else "int"
+        inner = [{"name": name, "type": before} for name in "ab"]
+        fields.append(
+            {"name": f"f{i}", "type": {"type": "record", "name": f"T{i}", "fields": inner}}
+        )
+    schema = {"type": "record", "name": "Event", "fields": fields}
+    assert "weight" in refusal(frame_of(schema)).reason
+
+
+def test_a_chain_of_names_is_no_way_around_the_depth() -> None:
+    """Names that each hold the one before are flat in the text and deep in the tree."""
+    fields: list[Any] = []
+    for i in range(100):
+        inner = [{"name": "a", "type": f"T{i - 1}" if i else "int"}]
+        fields.append(
+            {"name": f"f{i}", "type": {"type": "record", "name": f"T{i}", "fields": inner}}
+        )
+    assert "depth" in refusal(frame_of({"type": "record", "name": "E", "fields": fields})).reason
+
+
+def test_a_name_is_defined_once() -> None:
+    """Two definitions of one name are refused, as Java refuses them."""
+    schema, _ = parts(start())
+    payload_fields(schema)[0]["type"] = {**UUID_TYPE, "name": "uuid_fixed", "namespace": ""}
+    assert "defined twice" in refusal(frame_of(schema)).reason
+
+
+# ---------------------------------------------------------------- the datum
+
+
+def test_every_cut_is_refused() -> None:
+    """A datum that ends anywhere before its end is malformed; cuts after the group name it."""
+    frame = encode(written(PARTITIONED))
+    _, datum = parts(written(PARTITIONED))
+    group_at = datum.index(b"connect-orders") + len(b"connect-orders")
+    for left in range(len(datum)):
+        error = refusal(frame[: len(frame) - len(datum) + left])
+        assert error.group_id == ("connect-orders" if left >= group_at else None)
+
+
+def envelope(type_id: int = 0) -> bytes:
+    """The datum up to the payload."""
+    return ID.bytes + long_bytes(type_id) + long_bytes(1) + string_bytes("connect-orders")
+
+
+def complete(assignments: bytes) -> bytes:
+    """A DataComplete frame with any bytes for its assignments."""
+    schema, _ = parts(Event(ID, 1, "connect-orders", DataComplete(ID, None)))
+    return frame_of(schema, envelope(2) + ID.bytes + assignments)
+
+
+@pytest.mark.parametrize(
+    ("assignments", "reason"),
+    [
+        (b"\x04", "branch 2 of a union of 2"),
+        (b"\x01", "branch -1 of a union of 2"),
+        (b"\x02" + HUGE, "cut short"),
+        (b"\x02" + long_bytes(VALUES_MAX), "cut short"),
+        (b"\x02" + long_bytes(-(2**63)) + b"\x00", "cut short"),
+        (b"\x02" + long_bytes(-(2**63)) + b"\x00\x00", "more values than any event"),
+        (b"\x02\x02" + HUGE, "cut short"),
+        (b"\x02\x02\x01", "cut short"),
+        (b"\x02\x02\x01" + b"t" * 100, "cut short"),
+        (
+            b"\x02\x02" + string_bytes("t" * (STRING_BYTES_MAX + 1)) + b"\x00\x00\x00\x00",
+            f"more than {STRING_BYTES_MAX}",
+        ),
+        (b"\x02\x02" + b"\x02\xff", "not UTF-8"),
+        (
+            b"\x02\x02" + string_bytes("t") + long_bytes(2**31) + b"\x00\x00\x00",
+            "more than 32 bits",
+        ),
+        (b"\x02" + b"\xff" * 10, "more than 64 bits"),
+        (b"\x02" + b"\xff" * 9 + b"\x7f", "more than 64 bits"),
+        (b"\x02" + b"\x80" * 9 + b"\x02", "more than 64 bits"),
+    ],
+    ids=lambda given: repr(given)[:60],
+)
+def test_counts_and_lengths_are_not_believed(assignments: bytes, reason: str) -> None:
+    """What the message asks for is compared with a limit before anything is made of it."""
+    error = refusal(complete(assignments))
+    assert reason in error.reason
+    assert error.group_id == "connect-orders"
+    assert str(error).endswith("[group=connect-orders]")
+
+
+def test_blocks_with_sizes_are_read() -> None:
+    """A writer may cut a list into blocks and give their sizes."""
+    item = string_bytes("t") + long_bytes(0) + b"\x00\x00"
+    frame = complete(
+        b"\x02" + long_bytes(-1) + long_bytes(len(item)) + item + b"\x02" + item + b"\0"
+    )
+    payload = decode(frame).payload
+    assert isinstance(payload, DataComplete)
+    assert payload.assignments is not None
+    assert [item.topic for item in payload.assignments] == ["t", "t"]
+
+
+def test_values_are_counted() -> None:
+    """Items that are mostly nulls are many values for a byte: the budget is that of the event."""
+    nulls = [{"name": f"n{i}", "type": "null"} for i in range(1000)]
+    items = {"type": "record", "name": "R", "fields": [*nulls, {"name": "a", "type": "int"}]}
+    schema, datum = parts(start())
+    payload_fields(schema).append({"name": "x", "type": {"type": "array", "items": items}})
+    fits, beyond = 5_900, VALUES_MAX // 1000
+    frame = frame_of(schema, datum + long_bytes(fits) + bytes(fits) + b"\x00")
+    assert decode(frame) == start()
+    frame = frame_of(schema, datum + long_bytes(beyond) + bytes(beyond) + b"\x00")
+    error = refusal(frame)
+    assert "more values than any event" in error.reason
+    assert error.group_id == "connect-orders"
+
+
+def test_text_is_no_number() -> None:
+    """Bytes that would be too long a number are read where a text or a bound holds them."""
+    doubtful = b"\xff" * 40
+    event = written(
+        replace(FILE, lower_bounds={1: doubtful, 2: b"x"}, file_path="\U0010ffff" * 40),
+        replace(PARTITIONED, partition=()),
+    )
+    assert decode(encode(event)) == event
+
+
+def test_the_smallest_number_is_read() -> None:
+    """The number that fastavro takes for an empty list is one where a number stands."""
+    smallest = PartitionField(1000, "p", "long", -(2**63))
+    event = written(replace(FILE, partition=(smallest,), split_offsets=(-(2**63), 4)))
+    assert decode(encode(event)) == event

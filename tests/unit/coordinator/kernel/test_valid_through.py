@@ -1,0 +1,144 @@
+"""The valid-through timestamp of rounds."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from connect.model.layout import TopicPartition
+from control_schemas.events import (
+    CommitComplete,
+    EventHeaders,
+    StartCommit,
+)
+from coordinator.kernel.commit_round import KernelSettings
+from coordinator.kernel.effects import Advanced, LogFound, SendCompletion, TableDecision
+from coordinator.kernel.kernel import Kernel
+from tests.support.kernel_driver import P0, P1, T1, T2, Driver
+
+
+@pytest.fixture
+def driver() -> Driver:
+    """A kernel whose layout has two partitions."""
+    d = Driver()
+    d.layout(P0, P1)
+    return d
+
+
+def test_vtts_never_goes_back(driver: Driver) -> None:
+    """A round that could claim less repeats the last claim; a missing timestamp claims nothing."""
+    commit = driver.start()
+    driver.complete(commit, (P0, 9_000))
+    driver.complete(commit, (P1, 9_000))
+    driver.sent(commit)
+    driver.now_ms += 10_000
+    commit = driver.start()
+    driver.complete(commit, (P0, 4_000))
+    (effect,) = driver.complete(commit, (P1, 9_000))
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us == 9_000
+    driver.sent(commit)
+    driver.now_ms += 10_000
+    commit = driver.start()
+    driver.complete(commit, (P0, None))
+    (effect,) = driver.complete(commit, (P1, 9_000))
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us is None
+
+
+def test_a_claim_that_was_taken_back_does_not_count(driver: Driver) -> None:
+    """After the operator's reset a restarted coordinator claims what its tasks say."""
+    driver.read(CommitComplete(UUID(int=3), 4_102_444_800_000_000))
+    driver.read(CommitComplete(UUID(int=4), None), EventHeaders(is_reset=True))
+    commit = driver.start()
+    driver.complete(commit, (P0, 9_000))
+    (effect,) = driver.complete(commit, (P1, 8_000))
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us == 8_000
+
+
+def test_a_task_whose_time_is_ahead_is_not_believed(driver: Driver) -> None:
+    """A timestamp beyond the coordinator's clock and the bound claims nothing."""
+    driver.kernel = Kernel(KernelSettings("c-0", 10_000, 3_000, future_max_ms=5))
+    driver.layout(P0, P1)
+    commit = driver.start()
+    driver.complete(commit, (P0, 5_001))
+    (effect,) = driver.complete(commit, (P1, 4_000))
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us is None
+    driver.sent(commit)
+    driver.now_ms += 10_000
+    commit = driver.start()
+    driver.complete(commit, (P0, 5_000))
+    (effect,) = driver.complete(commit, (P1, 4_000))
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us == 4_000
+
+
+def test_vtts_of_before_the_restart_is_kept(driver: Driver) -> None:
+    """A coordinator that reads its predecessor's completion never claims less."""
+    driver.read(CommitComplete(UUID(int=3), 50_000))
+    driver.read(CommitComplete(UUID(int=3), None))
+    driver.read(StartCommit(UUID(int=3)))
+    commit = driver.start()
+    driver.complete(commit, (P0, 9_000))
+    (effect,) = driver.complete(commit, (P1, 9_000))
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us is None
+    driver.sent(commit)
+    driver.now_ms += 10_000
+    commit = driver.start()
+    driver.complete(commit, (P0, 60_000))
+    (effect,) = driver.complete(commit, (P1, 70_000))
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us == 60_000
+
+
+def test_vtts_is_not_repeated_for_a_partition_that_came_later(driver: Driver) -> None:
+    """A new partition that is still behind the last claim keeps it from being made again."""
+    commit = driver.start()
+    driver.complete(commit, (P0, 9_000))
+    driver.complete(commit, (P1, 9_000))
+    driver.sent(commit)
+    late = TopicPartition("orders", 2)
+    driver.layout(P0, P1, late, number=2)
+    driver.now_ms += 10_000
+    commit = driver.start()
+    (effect,) = driver.complete(commit, (P0, 12_000), (P1, 12_000), (late, 5_000), layout=2)
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us is None
+
+
+def test_a_retry_in_the_middle_of_a_round_does_not_hide_whom_it_left_out(driver: Driver) -> None:
+    """What a failed table waits for is in no table, whatever the operator says meanwhile."""
+    commit = driver.start()
+    driver.written(commit, T1)
+    driver.complete(commit, (P0, 9_000), (P1, 9_000))
+    driver.failed(commit, T1, retriable=False)
+    driver.sent(commit)
+    driver.now_ms += 10_000
+    commit = driver.start()
+    driver.written(commit, T2)
+    driver.complete(commit, (P0, 19_000), (P1, 19_000))
+    driver.kernel.receive(TableDecision(T1, "retry"), driver.now_ms)
+    (effect,) = driver.committed(commit, T2)
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us is None
+
+
+def test_nothing_is_claimed_before_the_old_announcements_are_read(driver: Driver) -> None:
+    """Predecessors may have announced in any control partition, and none of it is in a table."""
+    driver.kernel.receive(LogFound({0: 0, 1: 5}), driver.now_ms)
+    driver.kernel.receive(Advanced({0: 0, 1: 4}), driver.now_ms)
+    commit = driver.start()
+    (effect,) = driver.complete(commit, (P0, 9_000), (P1, 9_000))
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us is None
+    driver.sent(commit)
+    driver.kernel.receive(Advanced({1: 5}), driver.now_ms)
+    driver.now_ms += 10_000
+    commit = driver.start()
+    (effect,) = driver.complete(commit, (P0, 9_000), (P1, 9_000))
+    assert isinstance(effect, SendCompletion)
+    assert effect.valid_through_us == 9_000

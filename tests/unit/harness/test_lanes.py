@@ -1,0 +1,87 @@
+"""The default suite in lanes: nothing forgotten, and a failure is what is read last."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.lanes import AT_A_TIME, NOTHING_SELECTED, TESTS, Lane, halves, lanes, run
+
+
+def test_every_folder_with_tests_is_in_one_lane() -> None:
+    """A new folder is run without being named anywhere."""
+    found = [folder for lane in lanes([]) for folder in lane.folders]
+    assert sorted(found) == sorted({f"tests/{f.parent.name}" for f in TESTS.glob("*/test_*.py")})
+
+
+def test_every_unit_test_is_in_one_half() -> None:
+    """The halves together are the folder."""
+    found = [file for lane in halves([]) for file in lane.folders]
+    assert sorted(found) == sorted(
+        f"tests/{f.relative_to(TESTS).as_posix()}" for f in TESTS.glob("unit/**/test_*.py")
+    )
+
+
+@pytest.mark.parametrize("is_first_wrong", [True, False])
+def test_a_failure_is_told_last(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    is_first_wrong: bool,
+) -> None:
+    """The end of the output is the summary of the run that failed, whichever that is."""
+    _in_bare_folder(tmp_path, monkeypatch)
+    (tmp_path / "test_good.py").write_text("def test_a(): pass\n")
+    (tmp_path / "test_wrong.py").write_text("def test_a(): assert not 'a fault'\n")
+    names = (
+        ["test_wrong.py", "test_good.py"] if is_first_wrong else ["test_good.py", "test_wrong.py"]
+    )
+    assert run([Lane(name, [name], []) for name in names]) == 1
+    shown = capfdbinary.readouterr().out.decode()
+    assert shown.index("1 passed in") < shown.index("FAILED test_wrong.py")
+    assert "1 failed in" in shown.splitlines()[-1]
+
+
+def test_a_lane_without_chosen_tests_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A choice by name may leave one lane empty, but not all of them."""
+    _in_bare_folder(tmp_path, monkeypatch)
+    (tmp_path / "test_good.py").write_text("def test_a(): pass\ndef test_b(): pass\n")
+    chosen = [Lane(name, ["test_good.py"], ["-k", name]) for name in ("test_a", "nothing")]
+    assert run(chosen) == 0
+    assert run(chosen[1:]) == NOTHING_SELECTED
+
+
+def test_no_more_lanes_than_places_run_beside_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others wait for a place; each is run, and a failure of the last one counts."""
+    _in_bare_folder(tmp_path, monkeypatch)
+    running: set[str] = set()
+    most = 0
+
+    class Counted(Lane):
+        def start(self) -> None:
+            nonlocal most
+            super().start()
+            running.add(self.name)
+            most = max(most, len(running))
+
+        def show(self) -> None:
+            super().show()
+            running.discard(self.name)
+
+    (tmp_path / "test_good.py").write_text("def test_a(): pass\n")
+    (tmp_path / "test_wrong.py").write_text("def test_a(): assert not 'a fault'\n")
+    good = [Counted(f"good-{n}", ["test_good.py"], []) for n in range(AT_A_TIME + 1)]
+    assert run([*good, Counted("wrong", ["test_wrong.py"], [])]) == 1
+    assert most == AT_A_TIME
+    assert not running
+
+
+def _in_bare_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is run there has no configuration and no plugins to load."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")

@@ -1,0 +1,130 @@
+"""The container stack cannot run here, so at least everything in it must fit together."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from connect.config.node.node_config import NodeConfig
+from connect.validation.parse import parse
+
+ROOT = Path(__file__).parents[3]
+COMPOSE = ROOT / "compose"
+
+
+@pytest.fixture(scope="module")
+def stack() -> dict[str, Any]:
+    """The compose file, parsed."""
+    content: dict[str, Any] = yaml.safe_load((COMPOSE / "compose.yaml").read_text())
+    return content
+
+
+def test_services_wait_for_services_that_exist_and_say_when_they_are_well(
+    stack: dict[str, Any],
+) -> None:
+    """Every dependency is a service; one that is waited for until healthy has a check."""
+    services = stack["services"]
+    for name, service in services.items():
+        for other, wish in service.get("depends_on", {}).items():
+            assert other in services, f"{name} waits for {other}"
+            if wish["condition"] == "service_healthy":
+                assert "healthcheck" in services[other], f"{other} has no check"
+
+
+def test_volumes_are_declared_and_used(stack: dict[str, Any]) -> None:
+    """Named volumes exist, none is left over, and mounted files are in the repository."""
+    used = set()
+    for service in stack["services"].values():
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            if source.startswith("."):
+                assert (COMPOSE / source).exists(), source
+            else:
+                used.add(source)
+    assert used == set(stack["volumes"])
+
+
+def test_addresses_name_services_and_their_ports(stack: dict[str, Any]) -> None:
+    """Every ``service:port`` in settings, properties and connectors is a port of that service."""
+    services = stack["services"]
+    texts = [(COMPOSE / "node.properties").read_text()]
+    texts += [path.read_text() for path in (COMPOSE / "connectors").iterdir()]
+    texts += [json.dumps(service.get("environment", {})) for service in services.values()]
+    own = {"broker:9093"}  # the controller's listener, used by the broker alone
+    found = set()
+    for text in texts:
+        for name, port in re.findall(r"\b([a-z]+):(\d{4})\b", text):
+            if f"{name}:{port}" not in own:
+                assert port in services[name]["expose"], f"{name}:{port}"
+                found.add(name)
+    assert found == {"broker", "store", "catalog"}
+
+
+def test_nothing_is_published_to_the_host(stack: dict[str, Any]) -> None:
+    """No service opens a port of the machine: none of them asks who is calling."""
+    assert not [name for name, service in stack["services"].items() if "ports" in service]
+
+
+def test_images_have_versions_and_digests(stack: dict[str, Any]) -> None:
+    """No image floats: each is named by tag and digest, and the node is built here."""
+    services = stack["services"]
+    assert (COMPOSE / services["node"]["build"]["context"] / "Dockerfile").is_file()
+    assert ":?" in services["node"]["build"]["args"]["PYTHON_DIGEST"]
+    for name, service in services.items():
+        if name != "node":
+            assert re.fullmatch(
+                r"[\w./-]+:[\w.-]*\d[\w.-]*@\$\{[A-Z]+_DIGEST:\?.+\}", service["image"]
+            )
+    bases = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert bases
+    assert all(base.endswith("@${PYTHON_DIGEST}") for base in bases)
+
+
+def test_every_digest_is_asked_for(tmp_path: Path) -> None:
+    """The script prints a line for each, whatever image is added; the registry is a stand-in."""
+    docker = tmp_path / "docker"
+    docker.write_text("#!/bin/sh\necho sha256:of-$4\n")
+    docker.chmod(0o755)
+    done = subprocess.run(
+        [COMPOSE / "digests.sh"],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    found = dict(line.split("=", 1) for line in done.stdout.splitlines())
+    text = (COMPOSE / "compose.yaml").read_text()
+    assert set(found) == set(re.findall(r"\$\{([A-Z]+_DIGEST):", text))
+    assert found["KAFKA_DIGEST"] == "sha256:of-apache/kafka:4.3.1"
+
+
+def test_node_properties_are_good() -> None:
+    """The node's own check finds nothing wrong and nothing without effect."""
+    node = NodeConfig.load(COMPOSE / "node.properties", {})
+    assert node.bootstrap_servers == "broker:9092"
+    assert not node.warnings
+
+
+@pytest.mark.parametrize(
+    "path", sorted((COMPOSE / "connectors").glob("*.json")), ids=lambda p: p.stem
+)
+def test_connectors_are_good(path: Path) -> None:
+    """Each connector parses, and its secrets are references."""
+    content = json.loads(path.read_text())
+    config = parse({"name": content["name"], **content["config"]})
+    assert config.catalog_properties["s3.secret-access-key"] == "${env:STORE_PASSWORD}"
+
+
+def test_image_copies_what_the_package_holds() -> None:
+    """The image holds all four packages, whatever is added to the list."""
+    text = (ROOT / "Dockerfile").read_text()
+    for package in ("control_schemas", "connect", "worker", "coordinator"):
+        assert f"COPY {package} {package}" in text
+        assert f"!{package}" in (ROOT / ".dockerignore").read_text()

@@ -1,0 +1,74 @@
+"""The list of what a node is made of, and its audit without a network."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = runpy.run_path(str(ROOT / ".ci" / "dependencies.py"))
+
+
+def test_everything_that_is_locked_is_listed() -> None:
+    """Each package and jar of a node, with its version and check sums."""
+    listed = SCRIPT["sbom"]()["components"]
+    lock = (ROOT / "requirements" / "runtime.lock").read_text()
+    names = re.findall(r"^([\w.-]+)", lock, re.MULTILINE)
+    assert [one["name"] for one in listed if one["purl"].startswith("pkg:pypi/")] == names
+    assert sum(len(one["hashes"]) for one in listed) > lock.count("sha256:")
+    jars = json.loads((ROOT / "connect" / "jvm" / "jars.lock").read_text())
+    digests = {
+        digest for part in ("spark-kafka", "iceberg-spark") for digest in jars[part].values()
+    }
+    shown = {one["hashes"][0]["content"] for one in listed if "pkg:generic" in one["purl"]}
+    assert shown == digests
+    assert all(one["version"] and one["hashes"] for one in listed)
+    assert len({one["bom-ref"] for one in listed}) == len(listed)
+
+
+@pytest.mark.parametrize(
+    ("report", "status", "words"),
+    [
+        (None, 0, "not audited"),
+        (
+            {"dependencies": [{"name": "a", "version": "1", "vulns": []}]},
+            0,
+            "1 packages audited, 0",
+        ),
+        (
+            {
+                "dependencies": [
+                    {"name": "a", "version": "1", "vulns": [{"id": "X-1", "fix_versions": ["2"]}]}
+                ]
+            },
+            1,
+            "a 1: X-1, fixed in 2",
+        ),
+    ],
+)
+def test_an_audit(tmp_path: Path, report: dict[str, Any] | None, status: int, words: str) -> None:
+    """Vulnerabilities are an error; an index that does not answer is said, and is none."""
+    for folder in (".ci", "requirements", ".venv-audit/bin"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / ".ci" / "dependencies.py").write_text(
+        (ROOT / ".ci" / "dependencies.py").read_text()
+    )
+    stand_in = tmp_path / ".venv-audit" / "bin" / "pip-audit"
+    written = f"cat > {tmp_path}/build/audit.json <<'END'\n{json.dumps(report)}\nEND\n"
+    stand_in.write_text(f"#!/bin/sh\n{written if report else 'echo no route >&2'}\nexit 1\n")
+    stand_in.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, tmp_path / ".ci" / "dependencies.py", "audit"],
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert done.returncode == status, done.stderr
+    assert words in done.stdout

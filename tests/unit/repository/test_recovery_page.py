@@ -1,0 +1,108 @@
+"""docs/how-to/recovery.md and the codes of errors that stop something."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs/how-to/recovery.md"
+STOPPING = {
+    "CommitConflict", "CommitError", "CommitRefused", "CommitStateUnknown", "ConfigError",
+    "DataLost", "Fenced", "IcefloeError", "InvariantViolation", "LayoutSuperseded",
+    "RetriableError", "_FloorMoved", "mapped",
+}  # fmt: skip
+ASIDE = (  # what the command line and its helpers raise ends a command, not a connector
+    "connect/cli",
+    "connect/embedded",
+    "connect/jvm",
+    "connect/node/herder/child_requests.py",
+    "connect/node/rest",
+    "connect/operations/connector_clients.py",
+    "connect/operations/dead_letter_replay.py",
+    "connect/operations/migration",
+    "connect/processes/child_process.py",
+)
+
+
+def _sources() -> Iterator[tuple[str, ast.Module]]:
+    for package in ("connect", "worker", "coordinator"):
+        for file in sorted((ROOT / package).rglob("*.py")):
+            name = file.relative_to(ROOT).as_posix()
+            if not name.startswith(ASIDE):
+                yield name, ast.parse(file.read_text("utf-8"))
+
+
+@cache
+def _codes() -> dict[str, str]:
+    """Code -> a file that raises it."""
+    found: dict[str, str] = {}
+    constants: dict[str, str] = {}
+    trees = list(_sources())
+    for _, tree in trees:
+        for node in tree.body:
+            match node:
+                case ast.Assign(targets=[ast.Name(id=known)], value=ast.Constant(value=str(text))):
+                    constants[known] = text
+    for name, tree in trees:
+        for node in ast.walk(tree):
+            for code in _said(node, constants):
+                found.setdefault(code, name)
+    return found
+
+
+def _said(node: ast.AST, constants: dict[str, str]) -> Iterator[str]:
+    if isinstance(node, ast.Call):
+        called = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        for keyword in node.keywords if called in STOPPING else ():
+            if keyword.arg == "code":
+                yield from _texts(keyword.value, constants)
+    elif isinstance(node, ast.ClassDef) and node.name in STOPPING:
+        for part in node.body:
+            target = part.targets[0] if isinstance(part, ast.Assign) else None
+            target = part.target if isinstance(part, ast.AnnAssign) else target
+            if getattr(target, "id", "") == "default_code":
+                yield from _texts(part, constants)
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+        if getattr(target, "id", "").startswith("_CODE_BY"):
+            yield from _texts(node, constants)
+
+
+def _texts(node: ast.AST, constants: dict[str, str]) -> Iterator[str]:
+    for part in ast.walk(node):
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            yield part.value
+        elif isinstance(part, ast.Name) and part.id in constants:
+            yield constants[part.id]
+
+
+def _page() -> set[str]:
+    """Codes in the first column of the page's tables, and in its last list of kinds."""
+    text = PAGE.read_text("utf-8")
+    rows = "\n".join(re.findall(r"^\| *(`[^|]*)\|", text, re.MULTILINE))
+    kinds = re.search(r"The kinds themselves \(([^)]*)\)", text)
+    assert kinds is not None
+    return set(re.findall(r"`([a-z_]+)`", rows + kinds[1]))
+
+
+def test_every_code_that_stops_something_is_on_the_page() -> None:
+    """Whoever meets a code finds what it means and what to do."""
+    missing = {code: file for code, file in _codes().items() if code not in _page()}
+    assert not missing
+
+
+def test_every_code_on_the_page_is_in_the_code() -> None:
+    """The page names no code that cannot happen."""
+    assert _page() <= set(_codes())
+
+
+def test_links_inside_the_page_lead_somewhere() -> None:
+    """Each way out that a row names is a section of the page."""
+    text = PAGE.read_text("utf-8")
+    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    anchors = {re.sub(r"[^a-z0-9 -]", "", h.lower()).replace(" ", "-") for h in headings}
+    assert set(re.findall(r"\(#([^)]*)\)", text)) <= anchors

@@ -1,0 +1,380 @@
+"""The pipeline as its caller sees it: routing, outcomes, requests, refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
+
+from connect.errors import InvariantViolation, RecordError
+from connect.model.layout import TopicPartition
+from connect.model.records import KafkaRecord
+from connect.records.tables.schema_changes import SchemaChanges
+from control_schemas.events import ContentFile, FileContent, PartitionField
+from tests.differential.support import config, plan, rows_of, run_batches, source
+from tests.support.pipeline_lines import SCHEMA, TP, ids, lines
+from worker.batch.descriptors import (
+    DESCRIPTOR_SCHEMA,
+    BatchResult,
+    DeadLetter,
+    Progress,
+    collect,
+    dead_letter_row,
+    file_row,
+    progress_row,
+    to_batch,
+)
+from worker.batch.error_rows import error_row
+from worker.pipeline.pipeline import PipelineLimits, PipelineSpec, run
+
+DYNAMIC = {
+    "iceberg.tables": None,
+    "iceberg.tables.dynamic-enabled": "true",
+    "iceberg.tables.route-field": "kind",
+}
+TWO = {"iceberg.tables": "db.t1,db.t2"}
+REGEX = {
+    **TWO,
+    "iceberg.tables.route-field": "kind",
+    "iceberg.table.db.t1.route-regex": "a|b",
+    "iceberg.table.db.t2.route-regex": "b.*",
+}
+
+
+def both_tables(folder: Path) -> list[Any]:
+    return [plan(folder, SCHEMA, name=name) for name in ("db.t1", "db.t2")]
+
+
+def test_static_tables_get_every_record(tmp_path: Path) -> None:
+    """Without a route field every table gets every record; it is counted once."""
+    result = run_batches(config(**TWO), both_tables(tmp_path), [source(lines("a", "b"))])
+    assert (ids(result, "db.t1"), ids(result, "db.t2")) == ([1, 2], [1, 2])
+    assert result.progress[TP] == Progress(2, 0, 0, 2, 1_700_000_000_001)
+
+
+def test_timestamps_of_the_far_future_are_not_believed(tmp_path: Path) -> None:
+    """A record dated 2100 is written and counted; it says nothing of how far the topic is read."""
+    records = source(lines("a", "b", "c"))
+    stamps = [1_700_000_000_000_000, 4_102_444_800_000_000, 1_700_000_000_500_000]
+    column = records.schema.get_field_index("timestamp")
+    dated = records.set_column(
+        column, records.schema.field(column), pa.array(stamps, pa.timestamp("us", "UTC"))
+    )
+    result = run_batches(config(), [plan(tmp_path, SCHEMA)], [dated])
+    assert result.progress[TP] == Progress(3, 0, 0, 3, 1_700_000_000_500, future=1)
+    far = config(**{"iceberg.control.vtts.future-max-ms": "31536000000"})
+    alone = run_batches(far, [plan(tmp_path, SCHEMA)], [dated.slice(1, 1)])
+    assert alone.progress[TP] == Progress(1, 0, 0, 1, None, future=1)
+
+
+def test_records_at_or_below_the_valid_through_time_are_late(tmp_path: Path) -> None:
+    """They are written and counted; without a VTTS, and for records without a time, none is."""
+    records = source(lines("a", "b", "c", "d"))
+    stamps = [1_700_000_000_000_000, 1_700_000_000_001_999, 1_700_000_000_002_000, -1_000]
+    column = records.schema.get_field_index("timestamp")
+    dated = records.set_column(
+        column, records.schema.field(column), pa.array(stamps, pa.timestamp("us", "UTC"))
+    )
+    spec = PipelineSpec(config(), (plan(tmp_path, SCHEMA),))
+    for claimed_ms, late in ((None, 0), (1_699_999_999_999, 0), (1_700_000_000_001, 2)):
+        claimed = dataclasses.replace(spec, valid_through_ms=claimed_ms)
+        given = dated.select(list(claimed.columns()))
+        result = collect(pa.Table.from_batches(list(run(claimed)(iter([given])))))
+        assert result.progress[TP].late == late
+        assert result.progress[TP].written == 4
+
+
+def test_route_regexes(tmp_path: Path) -> None:
+    """Tables whose regex matches the whole text get the record, numbers as their text."""
+    values = lines("a", "b", "bc", "xa", None, 7)
+    unmatched = {"iceberg.tables.unmatched": "drop"}
+    connector = config(**REGEX, **unmatched)
+    result = run_batches(connector, both_tables(tmp_path), [source(values)])
+    assert (ids(result, "db.t1"), ids(result, "db.t2")) == ([1, 2], [2, 3])
+    assert result.progress[TP] == Progress(6, 3, 0, 3, 1_700_000_000_005)
+
+
+def test_unmatched_fails_by_default(tmp_path: Path) -> None:
+    """A record that finds no table is an error that names it."""
+    result = run_batches(config(**REGEX), both_tables(tmp_path), [source(lines("a", "z", "y"))])
+    assert result.error is not None
+    assert (result.error.stage, result.error.code) == ("ROUTE", "unmatched")
+    assert result.error.coordinates["offset"] == 1
+    assert not result.files
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_unmatched_dead_letters(tmp_path: Path) -> None:
+    """Unmatched records become dead letters when so configured, whatever the tolerance."""
+    connector = config(**REGEX, **{"iceberg.tables.unmatched": "dead-letter"})
+    result = run_batches(
+        connector, both_tables(tmp_path), [source(lines("a", "z"), keys=[None, b"k"])]
+    )
+    [letter] = result.dead_letters
+    assert (letter.record.offset, letter.record.key, letter.error.code) == (1, b"k", "unmatched")
+    assert result.progress[TP] == Progress(2, 0, 1, 1, 1_700_000_000_001)
+
+
+def test_dynamic_tables(tmp_path: Path) -> None:
+    """The route field names the table, in any case."""
+    result = run_batches(
+        config(**DYNAMIC), both_tables(tmp_path), [source(lines("db.t1", "DB.T2", "db.t1"))]
+    )
+    assert (ids(result, "db.t1"), ids(result, "db.t2")) == ([1, 3], [2])
+
+
+def test_unknown_tables_are_asked_for(tmp_path: Path) -> None:
+    """A table that is not in the plan is asked for once, and nothing of the run may be used."""
+    values = lines("db.t1", "db.new", "db.new", "db.other")
+    result = run_batches(config(**DYNAMIC), both_tables(tmp_path), [source(values)])
+    assert {r.table: r.schema_json for r in result.table_requests} == {
+        "db.new": None,
+        "db.other": None,
+    }
+    assert not result.is_usable
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_auto_create_tells_the_schema(tmp_path: Path) -> None:
+    """With auto-create the request says what the first record makes of the table."""
+    connector = config(
+        **DYNAMIC,
+        **{
+            "iceberg.tables.auto-create-enabled": "true",
+            "iceberg.tables.default-partition-by": "kind",
+            "iceberg.tables.default-sort-by": "id desc",
+            "iceberg.tables.default-location": "s3://lake/${namespace}/${table}",
+        },
+    )
+    result = run_batches(connector, both_tables(tmp_path), [source(lines("db.new"))])
+    [request] = result.table_requests
+    assert request.schema_json is not None
+    made = Schema.model_validate_json(request.schema_json)
+    assert [(f.name, str(f.field_type)) for f in made.fields] == [
+        ("id", "long"),
+        ("kind", "string"),
+    ]
+    assert json.loads(request.spec_json or "")["fields"][0]["transform"] == "identity"
+    assert SortOrder.model_validate_json(request.sort_json or "") == SortOrder(
+        SortField(1, IdentityTransform(), SortDirection.DESC, NullOrder.NULLS_LAST)
+    )
+    assert request.location == "s3://lake/db/new"
+    assert "write.parquet.compression-codec" in request.properties
+
+
+def test_absent_tables_are_unmatched(tmp_path: Path) -> None:
+    """A name that was looked up in vain finds no table."""
+    connector = config(**DYNAMIC, **{"iceberg.tables.unmatched": "drop"})
+    result = run_batches(
+        connector,
+        both_tables(tmp_path),
+        [source(lines("db.t1", "db.none"))],
+        absent=frozenset({"db.none"}),
+    )
+    assert result.is_usable
+    assert result.progress[TP] == Progress(2, 1, 0, 1, 1_700_000_000_001)
+
+
+def test_new_fields_are_asked_for(tmp_path: Path) -> None:
+    """With evolution, fields that a table lacks are asked for; without, they are ignored."""
+    values = [
+        *lines("a"),
+        b'{"id":2,"n":{"m":1}}',
+        b'{"id":3,"x":null,"y":[]}',
+        b'{"id":4,"z":"t"}',
+    ]
+    ignoring = run_batches(config(), [plan(tmp_path, SCHEMA)], [source(values)])
+    assert ids(ignoring, "db.t1") == [1, 2, 3, 4]
+    connector = config(**{"iceberg.tables.evolve-schema-enabled": "true"})
+    asking = run_batches(connector, [plan(tmp_path, SCHEMA)], [source(values)])
+    [request] = asking.schema_requests
+    paths = [path for text in request.changes for path in SchemaChanges.from_json(text).adds]
+    assert (request.table, request.schema_id, paths) == ("db.t1", 0, [("n",), ("z",)])
+    assert not asking.is_usable
+
+
+def test_first_refused_record_is_named(tmp_path: Path) -> None:
+    """With tolerance none the first refused record ends the task, with all its coordinates."""
+    values = [*lines("a"), b'{"id":"x"}', b"nonsense"]
+    result = run_batches(config(), [plan(tmp_path, SCHEMA)], [source(values, start=40)])
+    assert result.error is not None
+    assert result.error.coordinates == {
+        "topic": "t",
+        "partition": 0,
+        "offset": 41,
+        "column": "id",
+        "table": "db.t1",
+    }
+
+
+def test_a_record_goes_to_all_its_tables_or_none(tmp_path: Path) -> None:
+    """A record that one of its tables refuses is in none of them."""
+    strict = Schema(NestedField(1, "id", LongType(), required=True))
+    plans = [plan(tmp_path, SCHEMA, name="db.t1"), plan(tmp_path, strict, name="db.t2")]
+    connector = config(**TWO, **{"errors.tolerance": "all"})
+    result = run_batches(connector, plans, [source([b'{"id":1}', b'{"kind":"a"}'])])
+    assert (ids(result, "db.t1"), ids(result, "db.t2")) == ([1], [1])
+    assert [letter.record.offset for letter in result.dead_letters] == [1]
+
+
+def test_tombstones_are_dropped_and_counted(tmp_path: Path) -> None:
+    """Records without value are dropped, per partition."""
+    batches = [
+        source([None, b'{"id":1}', None], partition=0),
+        source([None], partition=1, start=7),
+    ]
+    result = run_batches(config(), [plan(tmp_path, SCHEMA)], batches)
+    assert result.progress[TP].dropped == 2
+    assert result.progress[TopicPartition("t", 1)] == Progress(1, 1, 0, 0, 1_700_000_000_000)
+
+
+def test_keys_are_converted(tmp_path: Path) -> None:
+    """A key its converter refuses makes a dead letter of the record; one it takes does not."""
+    connector = config(
+        **{
+            "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "key.converter.schemas.enable": "false",
+            "errors.tolerance": "all",
+        }
+    )
+    keys = [None, b"1", b'"k"', b'{"a":1}', b"no", b'{"a":', b'"\xff"']
+    values = [b'{"id":%d}' % i for i in range(len(keys))]
+    result = run_batches(connector, [plan(tmp_path, SCHEMA)], [source(values, keys=keys)])
+    assert ids(result, "db.t1") == [0, 1, 2, 3]
+    assert {letter.error.stage for letter in result.dead_letters} == {"KEY_CONVERTER"}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"value.converter.schemas.enable": "true"},
+        {"iceberg.tables.schema-case-insensitive": "true"},
+    ],
+)
+def test_without_a_column_form(more: dict[str, str], tmp_path: Path) -> None:
+    """Envelopes and case-insensitive names go through the reference, and arrive."""
+    value = b'{"id":1,"KIND":"a"}'
+    if "value.converter.schemas.enable" in more:
+        field = '{"field":"id","type":"int64","optional":true}'
+        schema = f'{{"type":"struct","fields":[{field}]}}'
+        value = f'{{"schema":{schema},"payload":{{"id":1}}}}'.encode()
+    result = run_batches(config(**more), [plan(tmp_path, SCHEMA)], [source([value])])
+    assert ids(result, "db.t1") == [1]
+
+
+def test_only_needed_columns_are_asked_for(tmp_path: Path) -> None:
+    """Keys and headers cost; they are read for converters and dead letters only."""
+    plans = (plan(tmp_path, SCHEMA),)
+    basic = ("value", "topic", "partition", "offset", "timestamp")
+    assert PipelineSpec(config(), plans).columns() == basic
+    tolerant = PipelineSpec(config(**{"errors.tolerance": "all"}), plans)
+    assert tolerant.columns() == (*basic, "key", "headers")
+
+
+def test_the_function_travels(tmp_path: Path) -> None:
+    """What Spark ships to the executors pickles, and still works."""
+    spec = PipelineSpec(config(), (plan(tmp_path, SCHEMA),))
+    function = pickle.loads(pickle.dumps(run(spec)))
+    [batch] = function(iter([source(lines("a")).select(list(spec.columns()))]))
+    assert batch.schema == DESCRIPTOR_SCHEMA
+    assert ids(collect(pa.Table.from_batches([batch])), "db.t1") == [1]
+
+
+def test_no_records_no_files(tmp_path: Path) -> None:
+    """A task without records describes nothing."""
+    assert run_batches(config(), [plan(tmp_path, SCHEMA)], []) == BatchResult()
+
+
+FILE = ContentFile(
+    content=FileContent.DATA,
+    file_path="s3://b/x.parquet",
+    file_format="PARQUET",
+    spec_id=3,
+    partition=(
+        PartitionField(1000, "d", "date", 7),
+        PartitionField(1001, "b", "binary", b"\x00\xff"),
+        PartitionField(1002, "n", "string", None),
+    ),
+    record_count=2,
+    file_size_in_bytes=10,
+    column_sizes={1: 5},
+    value_counts={1: 2},
+    null_value_counts={1: 0},
+    nan_value_counts={},
+    lower_bounds={1: b"\x00"},
+    upper_bounds={1: b"\xff"},
+    split_offsets=(4,),
+)
+
+
+def table_of(*rows: tuple[str, bytes]) -> pa.Table:
+    return pa.Table.from_batches([to_batch(rows)])
+
+
+def test_descriptors_come_back_as_they_went() -> None:
+    """Files, counts, letters and errors survive the way to the driver unchanged."""
+    record = KafkaRecord("t", 1, 5, None, -1, None, b"\xff", (("h", None), ("h", b"\x00")))
+    error = RecordError("no", stage="ROUTE", code="unmatched", topic="t", partition=1, offset=5)
+    result = collect(
+        table_of(
+            file_row("db.t", FILE),
+            progress_row(TP, Progress(3, 1, 1, 1, 9)),
+            progress_row(TP, Progress(1, 0, 0, 1, None)),
+            dead_letter_row(DeadLetter(record, error)),
+            error_row(error),
+        )
+    )
+    assert result.files == {"db.t": (FILE,)}
+    assert result.progress == {TP: Progress(4, 1, 1, 2, 9)}
+    [letter] = result.dead_letters
+    assert letter.record == record
+    for told in (letter.error, result.error):
+        assert told is not None
+        assert (told.message, told.stage, told.code) == ("no", "ROUTE", "unmatched")
+        assert told.coordinates == error.coordinates
+
+
+def test_first_error_of_all_tasks_wins() -> None:
+    """Of several tasks' errors the lowest position is reported."""
+    rows = [
+        error_row(RecordError("x", topic="t", partition=p, offset=o))
+        for p, o in ((1, 1), (0, 9), (0, 3))
+    ]
+    found = collect(table_of(*rows)).error
+    assert found is not None
+    assert (found.coordinates["partition"], found.coordinates["offset"]) == (0, 3)
+
+
+def test_unknown_descriptors_are_a_bug() -> None:
+    """A kind nobody sends is not skipped."""
+    with pytest.raises(InvariantViolation):
+        collect(table_of(("mystery", b"{}")))
+
+
+def test_many_tables_of_their_own_columns(tmp_path: Path) -> None:
+    """Tables that share no columns are decoded in blocks small enough for all their fields."""
+    plans = [
+        plan(
+            tmp_path,
+            Schema(
+                NestedField(1, "kind", StringType()),
+                *(NestedField(i, f"c{t}_{i}", LongType()) for i in range(2, 60)),
+            ),
+            name=f"db.t{t}",
+        )
+        for t in range(60)
+    ]
+    values = [f'{{"kind":"db.t{i % 60}","c{i % 60}_7":{i}}}'.encode() for i in range(600)]
+    limits = PipelineLimits(block_cells=60 * 58 * 300)
+    result = run_batches(config(**DYNAMIC), plans, [source(values)], limits=limits)
+    assert {len(files) for files in result.files.values()} == {1}
+    assert [row["c3_7"] for row in rows_of(result, "db.t3")] == list(range(3, 600, 60))
