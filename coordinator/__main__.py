@@ -11,7 +11,7 @@ from connect.clock import SystemClock
 from connect.metrics import process_metrics
 from connect.processes.child_main import begin
 from connect.processes.ipc import Channel
-from coordinator.host import Host
+from coordinator.host import CoordinatorHost
 
 
 def main() -> int:
@@ -19,7 +19,7 @@ def main() -> int:
     serving = begin("coordinator", Channel.from_node())
     if serving is None:
         return 0
-    host = Host(serving.child, serving.node, serving.providers, SystemClock())
+    host = CoordinatorHost(serving.child, serving.node, serving.providers, SystemClock())
     process_metrics.start_reporting(serving.child.channel)
     serving.child.ready()
     host.units.start_inventory()

@@ -34,7 +34,7 @@ log = structlog.get_logger("coordinator")
 
 
 @dataclass(frozen=True, slots=True)
-class ControlLog:
+class ControlLogCheck:
     """One connector's control topic.
 
     Args:
@@ -52,7 +52,7 @@ class ControlLog:
     first_read: Mapping[int, int] | None = None
 
     @classmethod
-    def of(cls, admin: KafkaAdmin, topic: str, layout: Layout) -> ControlLog:
+    def of(cls, admin: KafkaAdmin, topic: str, layout: Layout) -> ControlLogCheck:
         """The control topic as a layout remembers it."""
         known_id = dict(layout.topic_ids).get(topic)
         return cls(admin, topic, known_id, frozenset(layout.abandoned))

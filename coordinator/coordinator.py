@@ -28,20 +28,19 @@ from connect.model.layout import Layout, TopicPartition
 from connect.model.records import KafkaRecord
 from connect.protocol.fencing import coordinator_transactional_id
 from connect.protocol.java_sink_members import wait_until_left
-from connect.protocol.lso_monitor import Stalls
-from connect.protocol.offset_loss import LostOffsets
+from connect.protocol.lso_monitor import LsoMonitor
+from connect.protocol.offset_loss import OffsetLoss
 from control_schemas.events import DataWritten
 from coordinator.commit.commit_attempt import WaitingClock
 from coordinator.commit.committer import Committer
 from coordinator.commit.multi_table_commit import FanOut
-from coordinator.control_log_check import GROWN, STOPS, ControlLog
+from coordinator.control_log_check import GROWN, STOPS, ControlLogCheck
 from coordinator.inbox import Inbox, start_offsets
 from coordinator.kernel.commit_round import KernelSettings
 from coordinator.kernel.effects import (
     CommitOutcome,
     CommitTables,
     CompletionSent,
-    Decided,
     Effect,
     EnvelopeRead,
     Finish,
@@ -54,6 +53,7 @@ from coordinator.kernel.effects import (
     SendCompletion,
     SendStartCommit,
     Stop,
+    TableDecided,
     TableDecision,
     TableFailed,
     Tick,
@@ -78,7 +78,7 @@ log = structlog.get_logger("coordinator")
 
 
 @dataclass(frozen=True, slots=True)
-class Wiring:
+class CoordinatorContext:
     """What a coordinator needs of the process around it.
 
     Attributes:
@@ -105,7 +105,7 @@ class Wiring:
 class ConnectorCoordinator:
     """One connector's coordinator; ``run`` blocks until ``stop`` or a final error."""
 
-    def __init__(self, config: ConnectorConfig, layout: Layout, wiring: Wiring) -> None:
+    def __init__(self, config: ConnectorConfig, layout: Layout, wiring: CoordinatorContext) -> None:
         self._config = config
         self._wiring = wiring
         self._layout = layout
@@ -186,7 +186,7 @@ class ConnectorCoordinator:
             if self._failing_since_ms is None:
                 self._failing_since_ms = started_ms
             try:
-                with _Session(self._config, self._layout, self._wiring, self) as session:
+                with _CoordinatorRun(self._config, self._layout, self._wiring, self) as session:
                     session.run(self._given, self._stopping)
             except RetriableError as e:
                 if self._wiring.clock.monotonic_ms() - started_ms > RESTART_MAX_MS:
@@ -198,14 +198,14 @@ class ConnectorCoordinator:
                 delay_ms = min(delay_ms * 2, RESTART_MAX_MS)
 
 
-class _Session:
+class _CoordinatorRun:
     """From taking over the transactional id to the first error or the stop."""
 
     def __init__(
         self,
         config: ConnectorConfig,
         layout: Layout,
-        wiring: Wiring,
+        wiring: CoordinatorContext,
         owner: ConnectorCoordinator,
     ) -> None:
         self._config = config
@@ -220,9 +220,9 @@ class _Session:
         self._inbox: Inbox | None = None
         self._catalog: CatalogGateway | None = None
         self._admin: KafkaAdmin | None = None
-        self._control: ControlLog | None = None
+        self._control: ControlLogCheck | None = None
         self._look_at_ms = wiring.clock.monotonic_ms() + wiring.look_ms
-        self._stalls = Stalls(config.lso_stalled_ms, config.name)
+        self._stalls = LsoMonitor(config.lso_stalled_ms, config.name)
         self._stall_look_ms = min(STALL_LOOK_MS_MAX, max(1, config.lso_stalled_ms // 4))
         self._stall_look_at_ms = 0
         self._failed_tables: list[dict[str, Any]] | None = None
@@ -251,11 +251,11 @@ class _Session:
         failpoints.hit("C2")
         admin = self._admin = KafkaAdmin(wiring.kafka)
         wait_until_left(admin, [config.control_group_id], self._owner, wiring.clock)
-        control = ControlLog.of(admin, config.control_topic, self._layout)
+        control = ControlLogCheck.of(admin, config.control_topic, self._layout)
         topic_id = control.check()
         positions, has_history = start_offsets(admin, config.control_topic, config.control_group_id)
         if not has_history:
-            LostOffsets(config, wiring.kafka, admin, wiring.clock).refuse_connector()
+            OffsetLoss(config, wiring.kafka, admin, wiring.clock).refuse_connector()
             first_read = {tp.partition: offset for tp, offset in positions.items()}
             control = replace(control, first_read=first_read)
         self._control = control
@@ -457,7 +457,7 @@ class _Session:
                 self._wiring.on_round(effect)
                 self._owner.round_ended()
                 self._is_news = True
-            case Decided(decision):
+            case TableDecided(decision):
                 answer = {"request": decision.request, **answer_to(effect)}
                 self._wiring.on_event("decided", answer)
                 self._is_news = True

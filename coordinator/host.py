@@ -29,7 +29,7 @@ from control_schemas.events import TableReference
 from coordinator.commit.commit_attempt import WaitingClock
 from coordinator.commit.floor_rebase import mend_floors
 from coordinator.commit.valid_through_reset import reset_claims
-from coordinator.coordinator import ConnectorCoordinator, Wiring
+from coordinator.coordinator import ConnectorCoordinator, CoordinatorContext
 from coordinator.kernel.effects import RoundEnded, TableCommitted, TableDecision, TableFailed
 
 PREDECESSOR_WAIT_MS = 60_000  # longer than taking over a transactional id may take
@@ -37,7 +37,7 @@ PREDECESSOR_WAIT_MS = 60_000  # longer than taking over a transactional id may t
 log = structlog.get_logger("coordinator")
 
 
-class Host:
+class CoordinatorHost:
     """Every coordinator of this process; commands come from one thread.
 
     Args:
@@ -90,7 +90,7 @@ class Host:
     def _coordinator(self, unit: HostedUnit, command: Mapping[str, Any]) -> ConnectorCoordinator:
         name = unit.key[0]
         parsed, kafka = self._resolved(command["config"])
-        wiring = Wiring(
+        wiring = CoordinatorContext(
             kafka=kafka,
             node_group_id=self._node.group_id,
             clock=self._clock,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from connect import failpoints
 from connect.clock import Clock
-from connect.gateways.kafka.kafka_clients import Message, TransactionalProducer
+from connect.gateways.kafka.kafka_clients import ProducerMessage, TransactionalProducer
 from connect.model.layout import TopicPartition
 from connect.protocol.control_topic import OWN_PARTITION
 from control_schemas.codec import encode
@@ -91,7 +91,7 @@ class Outbox:
             offsets={TopicPartition(self._topic, p): at for p, at in control_offsets.items()},
         )
 
-    def _message(self, payload: Payload, headers: EventHeaders = EventHeaders()) -> Message:  # noqa: B008 - immutable
+    def _message(self, payload: Payload, headers: EventHeaders = EventHeaders()) -> ProducerMessage:  # noqa: B008 - immutable
         event = Event(
             id=self._clock.new_uuid(),
             timestamp_us=self._clock.now_ms() * 1000,
@@ -100,4 +100,4 @@ class Outbox:
         )
         key = self._group_id.encode()
         own = encode_headers(headers)
-        return Message(self._topic, key, encode(event), own, partition=OWN_PARTITION)
+        return ProducerMessage(self._topic, key, encode(event), own, partition=OWN_PARTITION)

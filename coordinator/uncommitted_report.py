@@ -13,7 +13,7 @@ from typing import Any, Final
 import structlog
 
 from control_schemas.events import ContentFile, DataWritten
-from coordinator.kernel.effects import Decided, Envelope, TableFailed
+from coordinator.kernel.effects import Envelope, TableDecided, TableFailed
 
 PATHS_SHOWN_MAX: Final = 10_000
 PATHS_PER_LINE: Final = 100
@@ -58,7 +58,7 @@ def failed_tables(
     ]
 
 
-def answer_to(decided: Decided) -> dict[str, Any]:
+def answer_to(decided: TableDecided) -> dict[str, Any]:
     """What the operator is told; the log is told of every file that was given up."""
     table = str(decided.decision.table)
     paths = [file.file_path for file in files_of(decided.skipped)]

@@ -23,7 +23,7 @@ from connect.processes.hosted_units import HostedUnit, HostedUnits
 from connect.validation.parse import parse
 from connect.validation.providers import Providers, resolve
 from worker.task.task import ConnectorTask
-from worker.task.task_context import TaskAssignment, Wiring
+from worker.task.task_context import TaskAssignment, TaskContext
 from worker.task.task_metrics import publish
 
 PREDECESSOR_WAIT_MS = 60_000
@@ -31,7 +31,7 @@ PREDECESSOR_WAIT_MS = 60_000
 log = structlog.get_logger("worker")
 
 
-class Host:
+class TaskHost:
     """Every task of this process; commands come from one thread.
 
     Args:
@@ -42,7 +42,7 @@ class Host:
     """
 
     def __init__(
-        self, child: Child, node: NodeConfig, providers: Providers, wiring: Wiring
+        self, child: Child, node: NodeConfig, providers: Providers, wiring: TaskContext
     ) -> None:
         self._child = child
         self._node = node

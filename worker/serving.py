@@ -13,12 +13,12 @@ from connect.clock import SystemClock
 from connect.metrics import process_metrics
 from connect.processes.child_main import begin
 from connect.processes.ipc import Channel
-from worker.host import Host
+from worker.host import TaskHost
 from worker.spark.opening import Opening
 from worker.spark.session import Session
 from worker.spark.warm_up import warm_up
 from worker.task.batch_runner import make_runner
-from worker.task.task_context import Wiring
+from worker.task.task_context import TaskContext
 
 METRICS_INTERVAL_S = 1
 EXIT_SPARK_DIED = 70
@@ -46,7 +46,7 @@ def serve(channel: Channel | None, opening: Opening | None) -> int:
     if opening is None:
         opening = Opening(providers.resolve_all(node.spark_properties), node.state_dir)
     session = opening.result()
-    wiring = Wiring(
+    wiring = TaskContext(
         node=providers.resolve_all(node.properties),
         node_group_id=node.group_id,
         config_topic=node.config_topic,
@@ -55,7 +55,7 @@ def serve(channel: Channel | None, opening: Opening | None) -> int:
         runner=make_runner,
         report=lambda _state, _error: None,
     )
-    host = Host(child, node, providers, wiring)
+    host = TaskHost(child, node, providers, wiring)
     threading.Thread(target=_watch, args=(session, serving.stopping), daemon=True).start()
     process_metrics.start_reporting(child.channel)
     threading.Thread(target=_measure, args=(host, serving.stopping), daemon=True).start()
@@ -87,6 +87,6 @@ def _watch(session: Session, stopping: threading.Event) -> None:
         os._exit(EXIT_SPARK_DIED)
 
 
-def _measure(host: Host, stopping: threading.Event) -> None:
+def _measure(host: TaskHost, stopping: threading.Event) -> None:
     while not stopping.wait(METRICS_INTERVAL_S):
         host.measure()

@@ -17,7 +17,7 @@ from connect.config.connector import ConnectorConfig
 from connect.config.properties_file import parse_properties
 from connect.errors import ConfigError, ExitStatus
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
-from connect.operations.catalog_check import TABLES, WRITERS, CatalogCheck, Finding
+from connect.operations.catalog_check import TABLES, WRITERS, CatalogCheck, RaceFinding
 from connect.validation.parse import parse
 from connect.validation.providers import Providers, resolve
 
@@ -78,7 +78,7 @@ class _Report:
         if self.is_text:
             echo(text)
 
-    def add(self, what: str, finding: Finding) -> None:
+    def add(self, what: str, finding: RaceFinding) -> None:
         """Keep and print what one kind of race found."""
         count = len(finding.violations)
         self.checks.append(
@@ -176,7 +176,7 @@ def _several(
     return ExitStatus.DONE
 
 
-def _nothing_shown(finding: Finding) -> ExitStatus:
+def _nothing_shown(finding: RaceFinding) -> ExitStatus:
     echo(f"no commit landed, so nothing was shown; last answer: {finding.refusal}", err=True)
     return ExitStatus.NOT_ASKED
 

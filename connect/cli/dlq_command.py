@@ -20,8 +20,8 @@ from connect.cli.gitops.output import Output, Yes, confirm, emit
 from connect.cli.terminal import echo, plain
 from connect.errors import ConfigError
 from connect.gateways.kafka.kafka_clients import TransactionalProducer
-from connect.operations.connector_clients import Cluster, opened_cluster, read_properties
-from connect.operations.dead_letter_replay import Choice, DeadLetters
+from connect.operations.connector_clients import ConnectorCluster, opened_cluster, read_properties
+from connect.operations.dead_letter_replay import Choice, DeadLetterTopic
 from connect.operations.dead_letter_views import kinds, one, replay
 
 dlq_app = typer.Typer(
@@ -139,10 +139,13 @@ def _print_replay(found: Mapping[str, Any]) -> None:
 @contextmanager
 def _opened(
     file: Path, properties: Path | None, bootstrap_server: str | None
-) -> Iterator[tuple[Cluster, DeadLetters]]:
+) -> Iterator[tuple[ConnectorCluster, DeadLetterTopic]]:
     node = read_properties(properties, bootstrap_server)
     with opened_cluster(read_one(file).config, node, os.environ) as cluster:
-        yield cluster, DeadLetters(cluster.config, cluster.admin, cluster.reader, cluster.excluded)
+        yield (
+            cluster,
+            DeadLetterTopic(cluster.config, cluster.admin, cluster.reader, cluster.excluded),
+        )
 
 
 def _coordinates(place: str) -> tuple[int, int]:

@@ -58,7 +58,7 @@ class Interrupted(Exception):  # noqa: N818 - it is no error
 
 
 @dataclass(slots=True)
-class Figures:
+class DemoMeasurements:
     """What is shown while the demo runs; counts of records, rate in records per second."""
 
     produced: int = 0
@@ -195,7 +195,7 @@ class Demo:
         self._clock = clock or SystemClock()
         self._connector = demo_connector()
         self._topic = str(self._connector["config"]["topics"])
-        self._figures = Figures()
+        self._figures = DemoMeasurements()
 
     def run(self) -> int:
         """Start, produce, follow, check, tell; return the exit status."""

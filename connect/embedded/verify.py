@@ -17,7 +17,7 @@ VALID_THROUGH_PROPERTY = "kafka.connect.valid-through-ts"
 
 
 @dataclass(frozen=True, slots=True)
-class TableFigures:
+class TableCounts:
     """One table as an independent reader finds it; ``valid_through`` as the snapshot has it."""
 
     name: str
@@ -40,7 +40,7 @@ class Verdict:
         unknown: rows that were never produced.
     """
 
-    tables: tuple[TableFigures, ...]
+    tables: tuple[TableCounts, ...]
     missing: int
     twice: int
     misrouted: int
@@ -144,12 +144,12 @@ def _valid_through(table: Any) -> str | None:
     return None if summary is None else summary.additional_properties.get(VALID_THROUGH_PROPERTY)
 
 
-def _figures(name: str, table: Any, rows: int, expected: int) -> TableFigures:
+def _figures(name: str, table: Any, rows: int, expected: int) -> TableCounts:
     if table is None:
-        return TableFigures(name, 0, expected, 0, 0, None)
+        return TableCounts(name, 0, expected, 0, 0, None)
     snapshot = table.current_snapshot()
     summary = snapshot.summary if snapshot is not None else None
-    return TableFigures(
+    return TableCounts(
         name,
         rows,
         expected,

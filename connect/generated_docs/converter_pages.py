@@ -23,7 +23,7 @@ _REGISTRY: Final = {"schema.registry.url": "http://registry:8081"}
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class ConverterExample:
     """A converter's page.
 
     Attributes:
@@ -61,7 +61,7 @@ _SHARED: Final = """\
 - With `use.latest.version` records go one by one through the reference path, which is slower.
 """
 EXAMPLES: Final = (
-    Example(
+    ConverterExample(
         "org.apache.kafka.connect.json.JsonConverter",
         "JSON documents; with `schemas.enable` (Kafka's default) envelopes of `schema` and "
         "`payload`. Both are decoded column by column.",
@@ -69,7 +69,7 @@ EXAMPLES: Final = (
         b'{"id": 1, "amount": 2.5, "tags": ["a"]}',
         {"id": 1, "amount": 2.5, "tags": ["a"]},
     ),
-    Example(
+    ConverterExample(
         "org.apache.kafka.connect.storage.StringConverter",
         "Text. A text alone is no row of a table: a transformation such as `ParseJson` or "
         "`HoistField` makes one of it.",
@@ -77,7 +77,7 @@ EXAMPLES: Final = (
         b"some text",
         "some text",
     ),
-    Example(
+    ConverterExample(
         "org.apache.kafka.connect.converters.ByteArrayConverter",
         "Bytes as they are. Bytes alone are no row of a table: a transformation such as "
         "`HoistField` makes one of them.",
@@ -85,7 +85,7 @@ EXAMPLES: Final = (
         b"\x01\x02",
         {"bytes": "AQI="},
     ),
-    Example(
+    ConverterExample(
         "org.apache.kafka.connect.converters.LongConverter",
         "One big-endian number, mostly for keys. So do `ShortConverter`, `IntegerConverter`, "
         "`FloatConverter`, `DoubleConverter` and `BooleanConverter`.",
@@ -93,7 +93,7 @@ EXAMPLES: Final = (
         b"\0\0\0\0\0\0\0\5",
         5,
     ),
-    Example(
+    ConverterExample(
         "io.confluent.connect.avro.AvroConverter",
         "Avro with a schema registry, or with the schema in `schema.file`. Decoded column by "
         "column. Values are those of Java's AvroData.",
@@ -111,7 +111,7 @@ EXAMPLES: Final = (
 - Bytes after the datum, and numbers outside of a `connect.type`, are refused.
 """,
     ),
-    Example(
+    ConverterExample(
         "io.confluent.connect.protobuf.ProtobufConverter",
         "Protobuf with a schema registry. Decoded column by column. Values are those of Java's "
         "ProtobufData.",
@@ -129,7 +129,7 @@ EXAMPLES: Final = (
   are set, and fields out of the order of their numbers, are read record by record.
 """,
     ),
-    Example(
+    ConverterExample(
         "io.confluent.connect.json.JsonSchemaConverter",
         "JSON with a JSON Schema in a registry, or in `schema.file`. Decoded column by column.",
         _REGISTRY,
@@ -147,7 +147,7 @@ EXAMPLES: Final = (
 )
 
 
-def render(example: Example) -> str:
+def render(example: ConverterExample) -> str:
     """One page."""
     plugin = BUILT_IN.find(example.class_name, "converter")
     assert plugin is not None

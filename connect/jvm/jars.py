@@ -38,7 +38,7 @@ _CLASSIFIER_NAMESPACE = "http://ant.apache.org/ivy/maven"  # a name, never fetch
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class JarGroup:
     """What Ivy is asked for.
 
     ``coordinates`` are ``organisation:module:version[:classifier]``; ``overrides`` force the
@@ -52,24 +52,24 @@ class Group:
     beside_pyspark: bool = False
 
 
-GROUPS: Mapping[str, Group] = {
-    "kafka": Group(
+GROUPS: Mapping[str, JarGroup] = {
+    "kafka": JarGroup(
         (
             "org.apache.kafka:kafka_2.13:4.3.1",
             "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",  # else the broker logs nothing
         )
     ),
-    "spark-kafka": Group(
+    "spark-kafka": JarGroup(
         ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3",),
         # 4.1.3 of the token provider was never published; nothing of it runs without delegation
         overrides=("org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.1.0-preview1",),
         beside_pyspark=True,
     ),
-    "iceberg-spark": Group(
+    "iceberg-spark": JarGroup(
         ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",), beside_pyspark=True
     ),
     # what follows is for tests only
-    "iceberg-rest": Group(
+    "iceberg-rest": JarGroup(
         (
             "org.apache.iceberg:iceberg-open-api:1.11.0:test-fixtures",
             "org.apache.iceberg:iceberg-core:1.11.0",
@@ -84,7 +84,7 @@ GROUPS: Mapping[str, Group] = {
             "org.slf4j:slf4j-simple:2.0.16",
         )
     ),
-    "iceberg-events": Group(
+    "iceberg-events": JarGroup(
         (
             "org.apache.iceberg:iceberg-kafka-connect-events:1.12.0",
             "org.apache.iceberg:iceberg-core:1.12.0",
@@ -92,7 +92,7 @@ GROUPS: Mapping[str, Group] = {
         )
     ),
     # for measuring against the Java sink
-    "java-connect": Group(
+    "java-connect": JarGroup(
         (
             "org.apache.kafka:connect-runtime:4.3.1",
             "org.apache.kafka:connect-json:4.3.1",
@@ -102,7 +102,7 @@ GROUPS: Mapping[str, Group] = {
             "org.apache.logging.log4j:log4j-1.2-api:2.25.1",
         )
     ),
-    "java-sink": Group(
+    "java-sink": JarGroup(
         (
             "org.apache.iceberg:iceberg-kafka-connect:1.12.0",
             "org.apache.iceberg:iceberg-kafka-connect-transforms:1.12.0",
@@ -114,7 +114,7 @@ GROUPS: Mapping[str, Group] = {
         )
     ),
     # Avro for Kafka Connect: Confluent's converter is not in the central repository
-    "java-avro": Group(
+    "java-avro": JarGroup(
         (
             "io.apicurio:apicurio-registry-utils-converter:2.6.13.Final",
             "io.apicurio:apicurio-registry-serdes-avro-serde:2.6.13.Final",
@@ -229,7 +229,7 @@ def _install(name: str, locked: Mapping[str, str], folder: Path, cache: Path) ->
         complete.rename(folder)
 
 
-def _retrieve(group: Group, scratch: Path, cache: Path) -> list[Path]:
+def _retrieve(group: JarGroup, scratch: Path, cache: Path) -> list[Path]:
     """Run Ivy; the jars lie in ``scratch/out``."""
     settings, module, out = scratch / "ivysettings.xml", scratch / "ivy.xml", scratch / "out"
     module.write_text(_module_xml(group), "utf-8")
@@ -269,7 +269,7 @@ def _artifact(file_name: str) -> str:
     return "-".join(named)
 
 
-def _module_xml(group: Group) -> str:
+def _module_xml(group: JarGroup) -> str:
     """The Ivy module that depends on the group's coordinates."""
     lines = [
         f'<ivy-module version="2.0" xmlns:m={quoteattr(_CLASSIFIER_NAMESPACE)}>',

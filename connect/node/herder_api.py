@@ -68,7 +68,7 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectorInfo:
+class ConnectorDefinition:
     """A connector as created. ``task_ids`` is empty until tasks exist and while stopped."""
 
     name: str
@@ -87,7 +87,7 @@ class TaskStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectorStatus:
+class ReportedStatus:
     """State of a connector and its tasks, tasks in order of their id."""
 
     name: str
@@ -134,7 +134,7 @@ class HerderApi(Protocol):
         """Names of all connectors."""
         ...
 
-    def connector(self, name: str) -> ConnectorInfo:
+    def connector(self, name: str) -> ConnectorDefinition:
         """Info of one connector.
 
         Raises:
@@ -142,7 +142,7 @@ class HerderApi(Protocol):
         """
         ...
 
-    def status(self, name: str) -> ConnectorStatus:
+    def status(self, name: str) -> ReportedStatus:
         """State of a connector and its tasks; PAUSED and STOPPED show at once when asked for.
 
         Raises:
@@ -160,7 +160,7 @@ class HerderApi(Protocol):
 
     def create_connector(
         self, name: str, config: Mapping[str, str], *, initial_state: TargetState | None = None
-    ) -> ConnectorInfo:
+    ) -> ConnectorDefinition:
         """Store a new connector; return what was stored, tasks not yet there.
 
         Raises:
@@ -168,7 +168,9 @@ class HerderApi(Protocol):
         """
         ...
 
-    def put_connector(self, name: str, config: Mapping[str, str]) -> tuple[bool, ConnectorInfo]:
+    def put_connector(
+        self, name: str, config: Mapping[str, str]
+    ) -> tuple[bool, ConnectorDefinition]:
         """Create or replace; return whether it was created, and the connector."""
         ...
 
@@ -190,7 +192,7 @@ class HerderApi(Protocol):
 
     def restart_connector(
         self, name: str, *, include_tasks: bool, only_failed: bool
-    ) -> ConnectorStatus:
+    ) -> ReportedStatus:
         """Restart what the flags choose; return the status with the chosen ones RESTARTING.
 
         Raises:

@@ -38,7 +38,7 @@ from connect.jvm.java import find_java
 from connect.logs import logger
 from connect.metrics.process_metrics import Exposition
 from connect.node.herder.api import HEALTHY, NodeHerder
-from connect.node.herder.child_requests import Questions
+from connect.node.herder.child_requests import ChildRequests
 from connect.node.herder.cluster import is_placed
 from connect.node.herder.deployer import Deployer
 from connect.node.herder.herder import Herder
@@ -57,7 +57,7 @@ from connect.operations.connector_clients import opened
 from connect.processes.backoff import BackoffPolicy
 from connect.processes.child_process import DirLock, writable_dir
 from connect.processes.signals import on_signals
-from connect.processes.supervisor import Child, ChildSpec
+from connect.processes.supervisor import ChildSpec, SupervisedChild
 from connect.state.config_store import ConfigStore, StoreSettings
 from connect.state.status_store import StatusStore
 from connect.validation.providers import Providers
@@ -170,7 +170,7 @@ class Node:
             failed_tasks=self._statuses.failed_tasks,
         )
         self._children = self._make_children(commands)
-        self._questions = Questions(self._children, clock)
+        self._questions = ChildRequests(self._children, clock)
         exposition = Exposition(
             clock.now_ms,
             is_known=lambda name: self._store.get(name).config is not None,
@@ -239,11 +239,11 @@ class Node:
             new_request=lambda: str(clock.new_uuid()),
         )
 
-    def _make_children(self, commands: Mapping[str, Sequence[str]]) -> dict[str, Child]:
+    def _make_children(self, commands: Mapping[str, Sequence[str]]) -> dict[str, SupervisedChild]:
         config, clock = self._config, self._clock
         values = config.values
         return {
-            name: Child(
+            name: SupervisedChild(
                 ChildSpec(
                     name=name,
                     command=commands[name],

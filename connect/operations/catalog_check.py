@@ -45,7 +45,7 @@ _EXAMPLES_MAX = 3
 
 
 @dataclass(slots=True)
-class Finding:
+class RaceFinding:
     """What a number of races showed.
 
     Attributes:
@@ -141,9 +141,9 @@ class CatalogCheck:
 
     # ------------------------------------------------------------------ one table
 
-    def single(self, scratch: Scratch, races: int) -> Finding:
+    def single(self, scratch: Scratch, races: int) -> RaceFinding:
         """Writers of one table that all start from the same snapshot: one may win."""
-        found = Finding()
+        found = RaceFinding()
         for race in range(races):
             base = self._load(scratch, [race % TABLES])
             contenders = [
@@ -162,9 +162,9 @@ class CatalogCheck:
 
     # ------------------------------------------------------------------ several tables
 
-    def stale(self, scratch: Scratch) -> Finding:
+    def stale(self, scratch: Scratch) -> RaceFinding:
         """Transactions with one table whose branch has moved: none of the tables may change."""
-        found = Finding()
+        found = RaceFinding()
         for stale in range(TABLES):
             base = self._load(scratch, range(TABLES))
             mover = self._contender("another writer", scratch, base, [stale])
@@ -179,17 +179,19 @@ class CatalogCheck:
                 )
         return found
 
-    def opposite(self, scratch: Scratch, races: int) -> Finding:
+    def opposite(self, scratch: Scratch, races: int) -> RaceFinding:
         """Two transactions over the same tables, in opposite order."""
         orders = (range(TABLES), range(TABLES - 1, -1, -1))
         return self._against(scratch, races, orders)
 
-    def against_single(self, scratch: Scratch, races: int) -> Finding:
+    def against_single(self, scratch: Scratch, races: int) -> RaceFinding:
         """A transaction against a commit to its last table alone."""
         return self._against(scratch, races, (range(TABLES), [TABLES - 1]))
 
-    def _against(self, scratch: Scratch, races: int, orders: Sequence[Sequence[int]]) -> Finding:
-        found = Finding()
+    def _against(
+        self, scratch: Scratch, races: int, orders: Sequence[Sequence[int]]
+    ) -> RaceFinding:
+        found = RaceFinding()
         for _ in range(races):
             base = self._load(scratch, range(TABLES))
             contenders = [
@@ -276,7 +278,7 @@ class CatalogCheck:
 
 
 def _note_answers(
-    found: Finding,
+    found: RaceFinding,
     contenders: Sequence[_Contender],
     answers: Sequence[IcefloeError | None],
     landed: Sequence[Sequence[tuple[str, ...]]],

@@ -60,7 +60,7 @@ def read_properties(path: Path | None, bootstrap_servers: str | None) -> dict[st
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ConnectorCluster:
     """Clients for one connector's topics alone.
 
     Attributes:
@@ -81,7 +81,7 @@ class Cluster:
 @contextmanager
 def opened_cluster(
     raw: Mapping[str, str], node: Mapping[str, str], environ: Mapping[str, str]
-) -> Iterator[Cluster]:
+) -> Iterator[ConnectorCluster]:
     """Open Kafka clients for a connector, and leave its catalog alone; as ``opened``."""
     providers = Providers(node, environ)
     config = resolve(parse(raw, node=node, resolve=providers.resolve), providers, node=node)
@@ -95,7 +95,7 @@ def opened_cluster(
         producer = client_properties(
             known, config.producer_overrides, config.kafka_overrides, prefix="producer."
         )
-        yield Cluster(config, admin, reader, producer, node_topics(node))
+        yield ConnectorCluster(config, admin, reader, producer, node_topics(node))
 
 
 @contextmanager

@@ -21,7 +21,12 @@ from connect.config.connector import ConnectorConfig
 from connect.config.reserved_topics import WHY
 from connect.errors import ConfigError, DataLost, ExitStatus, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from connect.gateways.kafka.kafka_clients import LogReader, Message, Stage, TransactionalProducer
+from connect.gateways.kafka.kafka_clients import (
+    LogReader,
+    ProducerMessage,
+    Stage,
+    TransactionalProducer,
+)
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
 from connect.protocol.source_partitions import source_partitions
@@ -129,7 +134,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetters:
+class DeadLetterTopic:
     """The dead letter topic of one connector.
 
     Args:
@@ -334,10 +339,10 @@ class DeadLetters:
                 )
 
 
-def _message(record: KafkaRecord, found: Origin, choice: Choice) -> Message:
+def _message(record: KafkaRecord, found: Origin, choice: Choice) -> ProducerMessage:
     topic = found.topic if found.is_known else choice.topic
     assert topic is not None, "the choice lets nothing pass that has nowhere to go"
-    return Message(
+    return ProducerMessage(
         topic,
         record.key,
         record.value,

@@ -14,11 +14,17 @@ from connect.gateways.kafka.kafka_clients import TransactionalProducer
 from connect.java_compat.iso_time import instant_text
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
-from connect.operations.dead_letter_replay import Choice, DeadLetters, LetterKind, Outcome, Sighting
+from connect.operations.dead_letter_replay import (
+    Choice,
+    DeadLetterTopic,
+    LetterKind,
+    Outcome,
+    Sighting,
+)
 from connect.records.dead_letter import PREFIX, TABLE_HEADER
 
 
-def kinds(letters: DeadLetters) -> dict[str, Any]:
+def kinds(letters: DeadLetterTopic) -> dict[str, Any]:
     """Counts by stage, exception, table and source topic, with the first and last of each."""
     found = letters.count()
     ordered = sorted(found.items(), key=lambda item: -item[1].count)
@@ -48,7 +54,7 @@ def _place(at: tuple[int, int, int | None] | None) -> Mapping[str, Any] | None:
 
 
 def one(
-    letters: DeadLetters,
+    letters: DeadLetterTopic,
     partition: int,
     offset: int,
     *,
@@ -96,7 +102,7 @@ def _coordinates(record: KafkaRecord) -> dict[str, Any]:
 
 
 def replay(
-    letters: DeadLetters,
+    letters: DeadLetterTopic,
     producer: TransactionalProducer,
     choice: Choice,
     *,

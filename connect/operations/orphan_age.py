@@ -29,7 +29,7 @@ MARGIN_MS: Final = _DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
-class OrphanAge:
+class OrphanAgeReport:
     """What may be removed beside one connector.
 
     Attributes:
@@ -51,7 +51,7 @@ class OrphanAge:
 
 def orphan_age(
     admin: KafkaAdmin, reader: LogReader, config: ConnectorConfig, clock: Clock
-) -> OrphanAge:
+) -> OrphanAgeReport:
     """Read what waits on the control topic and say how old a file must be to be an orphan.
 
     Args:
@@ -77,14 +77,14 @@ def orphan_age(
     return age_of(min(made, default=None), now_ms=clock.now_ms())
 
 
-def age_of(oldest_announcement_ms: int | None, *, now_ms: int) -> OrphanAge:
+def age_of(oldest_announcement_ms: int | None, *, now_ms: int) -> OrphanAgeReport:
     """The safe age beside an announcement that was made then; 0 is an unknown date."""
     if oldest_announcement_ms is None:
-        return OrphanAge(None, AGE_MS_MIN)
+        return OrphanAgeReport(None, AGE_MS_MIN)
     if not oldest_announcement_ms:
-        return OrphanAge(0, None)
+        return OrphanAgeReport(0, None)
     waits_ms = max(0, now_ms - oldest_announcement_ms)
-    return OrphanAge(oldest_announcement_ms, max(AGE_MS_MIN, waits_ms + MARGIN_MS))
+    return OrphanAgeReport(oldest_announcement_ms, max(AGE_MS_MIN, waits_ms + MARGIN_MS))
 
 
 def _announced_ms(record: ControlRecord, group_id: str) -> int | None:

@@ -44,7 +44,7 @@ class Work(Protocol):
         ...
 
 
-class Progress(Protocol):
+class ProgressingWork(Protocol):
     """Work that can say for how long it has achieved nothing."""
 
     def idle_ms(self) -> int:
@@ -78,7 +78,7 @@ class HostedUnit:
     generation: int
     layout: int
     work: Work | None = None
-    progress: Progress | None = None
+    progress: ProgressingWork | None = None
     predecessors: tuple[HostedUnit, ...] = ()
     state: str = "STARTING"
     error: BaseException | None = None

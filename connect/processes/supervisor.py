@@ -59,7 +59,7 @@ class ChildSpec:
     environ: Mapping[str, str]
 
 
-class Child:
+class SupervisedChild:
     """One supervised child.
 
     Args:

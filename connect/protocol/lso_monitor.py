@@ -19,7 +19,7 @@ log = structlog.get_logger("stalls")
 
 
 @dataclass(slots=True)
-class Stalls:
+class LsoMonitor:
     """Watches the LSO of partitions.
 
     Args:

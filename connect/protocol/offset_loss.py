@@ -34,7 +34,7 @@ CODE = "offsets_lost"
 
 
 @dataclass(frozen=True, slots=True)
-class LostOffsets:
+class OffsetLoss:
     """Tells new connectors and partitions from those whose offsets are lost.
 
     Args:
@@ -107,7 +107,7 @@ class LostOffsets:
         groups = (*self.config.member_groups, self.config.control_group_id)
         return any(self.admin.committed_all(group) for group in groups)
 
-    def _refuse_connector(self, announced: Announced) -> None:
+    def _refuse_connector(self, announced: AnnouncedOffsets) -> None:
         tables = list(_tables_with_commits(self.config))
         if not announced.is_any and not tables:
             return
@@ -124,12 +124,12 @@ class LostOffsets:
             group=self.config.connect_group_id,
         )
 
-    def _announced(self) -> Announced:
+    def _announced(self) -> AnnouncedOffsets:
         """What the control topic says of the connector."""
         topic, group = self.config.control_topic, self.config.connect_group_id
         count = self.admin.topics().get(topic, 0)
         marks = self.admin.watermarks([TopicPartition(topic, p) for p in range(count)])
-        found = Announced()
+        found = AnnouncedOffsets()
         reader = LogReader(self.kafka)
         try:
             for record in read_to_end(
@@ -168,7 +168,7 @@ def read_before(
 
 
 @dataclass(slots=True)
-class Announced:
+class AnnouncedOffsets:
     """What a connector has announced, as far as the control topic has it."""
 
     is_any: bool = False

@@ -14,7 +14,7 @@ from typing import Final
 
 from connect.config.connector import ConnectorConfig
 from connect.errors import RecordError
-from connect.gateways.kafka.kafka_clients import Message
+from connect.gateways.kafka.kafka_clients import ProducerMessage
 from connect.model.records import KafkaRecord
 
 PREFIX: Final = "__connect.errors."
@@ -26,7 +26,7 @@ _CODE: Final = re.compile(r"\n\tcode: (\w+)\n$")
 
 def message(
     record: KafkaRecord, error: RecordError, config: ConnectorConfig, *, task_id: int
-) -> Message | None:
+) -> ProducerMessage | None:
     """Build the dead letter topic's record.
 
     Args:
@@ -45,7 +45,7 @@ def message(
     if config.errors.dead_letter_context_headers:
         headers = (*headers, *context_headers(record, error, config, task_id=task_id))
     has_timestamp = record.timestamp_type != _NO_TIMESTAMP_TYPE
-    return Message(
+    return ProducerMessage(
         topic=topic,
         key=record.key,
         value=record.value,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from connect.clock import Clock
 from connect.errors import ConfigError, Fenced, IcefloeError, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from connect.gateways.kafka.kafka_clients import LogReader, Message, TransactionalProducer
+from connect.gateways.kafka.kafka_clients import LogReader, ProducerMessage, TransactionalProducer
 from connect.logs import logger
 from connect.model.layout import TopicPartition
 
@@ -196,7 +196,7 @@ class CompactedLog:
             Fenced: another process writes under our transactional id.
             RetriableError: not acknowledged in time; perhaps written all the same.
         """
-        messages = [Message(self.topic, key.encode(), value) for key, value in records]
+        messages = [ProducerMessage(self.topic, key.encode(), value) for key, value in records]
         with self._write_lock:
             deadline_ms = self._clock.monotonic_ms() + WRITE_TIMEOUT_MS
             with self._read_back:
@@ -213,7 +213,7 @@ class CompactedLog:
             self._drop_producer()
             self._write_lock.release()
 
-    def _transact(self, messages: Sequence[Message], deadline_ms: int) -> None:
+    def _transact(self, messages: Sequence[ProducerMessage], deadline_ms: int) -> None:
         while True:
             try:
                 self._open_producer().transact(messages)

@@ -24,7 +24,7 @@ from connect.model.layout import Layout, TopicPartition
 from connect.protocol.source_floor import SourceFloor
 from connect.state import connector_state, topic_records
 from connect.state.compacted_topic import CompactedLog, StorageTopic
-from connect.state.connector_state import ConfigState, ConnectorState, Leader
+from connect.state.connector_state import ConfigState, Leader, StoredConnector
 from connect.state.placement import Places
 from connect.state.topic_records import LOGGER, Record, TargetState
 
@@ -163,7 +163,7 @@ class ConfigStore:
         with self._lock:
             return self._state.names()
 
-    def get(self, name: str) -> ConnectorState:
+    def get(self, name: str) -> StoredConnector:
         """The connector's state; ``config`` is None when there is no such connector."""
         with self._lock:
             return self._state.get(name)

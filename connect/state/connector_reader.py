@@ -12,7 +12,7 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader
 from connect.model.layout import Layout
 from connect.state.compacted_topic import read_all
-from connect.state.connector_state import ConfigState, ConnectorState
+from connect.state.connector_state import ConfigState, StoredConnector
 from connect.state.topic_records import decode
 
 
@@ -37,7 +37,7 @@ def read_layouts(
     return found.layout, found.ready
 
 
-def read_connector(properties: Mapping[str, str], topic: str, connector: str) -> ConnectorState:
+def read_connector(properties: Mapping[str, str], topic: str, connector: str) -> StoredConnector:
     """As ``read_layouts``, with everything that is stored of the connector."""
     fold = ConfigState()
 

@@ -61,7 +61,7 @@ class Leader:
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectorState:
+class StoredConnector:
     """What the config topic says of one connector.
 
     Attributes:
@@ -110,7 +110,7 @@ class ConnectorState:
 class _Building:
     """One connector while its records are folded."""
 
-    state: ConnectorState
+    state: StoredConnector
     pending: dict[int, Mapping[str, str]] = field(default_factory=dict)
 
 
@@ -121,10 +121,10 @@ class ConfigState:
         self._connectors: dict[str, _Building] = {}
         self.leader: Leader | None = None
 
-    def get(self, connector: str) -> ConnectorState:
+    def get(self, connector: str) -> StoredConnector:
         """The connector's state; an empty one when nothing was ever written."""
         found = self._connectors.get(connector)
-        return found.state if found else ConnectorState(connector)
+        return found.state if found else StoredConnector(connector)
 
     def names(self) -> list[str]:
         """Connectors that exist, sorted."""
@@ -159,7 +159,7 @@ class ConfigState:
         return None
 
     def _at(self, name: str) -> _Building:
-        return self._connectors.setdefault(name, _Building(ConnectorState(name)))
+        return self._connectors.setdefault(name, _Building(StoredConnector(name)))
 
     def _touch(self, name: str) -> str:
         building = self._at(name)
@@ -170,7 +170,7 @@ class ConfigState:
         building = self._at(name)
         if value is None:
             # number_max outlives the connector: a zombie of the deleted one stays behind it
-            building.state = ConnectorState(
+            building.state = StoredConnector(
                 name,
                 number_max=building.state.number_max,
                 tasks_ever=building.state.tasks_ever,
@@ -286,7 +286,7 @@ class ConfigState:
         )
 
 
-def deletion_records(state: ConnectorState) -> list[Record]:
+def deletion_records(state: StoredConnector) -> list[Record]:
     """Tombstones of everything but the ready record.
 
     The ready record stays: with it the numbering goes on if the name is used again, so a task of

@@ -46,7 +46,7 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeWord:
+class NodeStatus:
     """What a node says of itself.
 
     Attributes:
@@ -110,7 +110,7 @@ class StatusState:
         self._statuses: dict[str, Status] = {}
         self._topics: dict[str, set[str]] = {}
         self._problems: dict[str, str] = {}
-        self._nodes: dict[str, NodeWord] = {}
+        self._nodes: dict[str, NodeStatus] = {}
         self._running: dict[str, dict[str, Running]] = {}
 
     def connector(self, name: str) -> Status | None:
@@ -134,7 +134,7 @@ class StatusState:
         """Why the leader cannot lay the connector out; None when it can."""
         return self._problems.get(name)
 
-    def nodes(self) -> dict[str, NodeWord]:
+    def nodes(self) -> dict[str, NodeStatus]:
         """Node id -> what it last said of itself."""
         return dict(self._nodes)
 
@@ -187,7 +187,7 @@ class StatusState:
             self._nodes.pop(node, None)
             return
         children = value.get("children")
-        self._nodes[node] = NodeWord(
+        self._nodes[node] = NodeStatus(
             node,
             str(value.get("url")),
             tuple(map(str, children)) if isinstance(children, list) else (),

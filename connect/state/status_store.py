@@ -19,7 +19,7 @@ from connect.redaction.secret_values import KNOWN
 from connect.state import topic_records
 from connect.state.compacted_topic import CLOSE_TIMEOUT_S, CompactedLog
 from connect.state.config_store import StoreSettings
-from connect.state.status_state import NodeWord, Running, Status, StatusState
+from connect.state.status_state import NodeStatus, Running, Status, StatusState
 
 _log = logger("store")
 
@@ -135,7 +135,7 @@ class StatusStore:
 
     # ------------------------------------------------------------ nodes
 
-    def nodes(self) -> dict[str, NodeWord]:
+    def nodes(self) -> dict[str, NodeStatus]:
         """Node id -> what it last said of itself; it may be gone since."""
         with self._changed:
             return self._state.nodes()
@@ -145,7 +145,7 @@ class StatusStore:
         with self._changed:
             return self._state.running(name)
 
-    def put_node(self, word: NodeWord) -> None:
+    def put_node(self, word: NodeStatus) -> None:
         """Say how this node is."""
         if self.nodes().get(word.worker_id) != word:
             self._put_json(topic_records.NODE + word.worker_id, word.to_json())

@@ -41,7 +41,7 @@ CONVERTERS: tuple[tuple[Literal["key", "value", "header"], PluginType], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class TakenNames:
     """What a connector may not use because somebody else does.
 
     Attributes:
@@ -172,7 +172,7 @@ def validate(
     raw: Raw,
     plugins: Plugins,
     *,
-    cluster: Cluster | None = None,
+    cluster: TakenNames | None = None,
     resolve: Resolve | None = None,
     policy: ClientPolicy | None = None,
     reach: Reach | None = None,
@@ -348,7 +348,7 @@ def _undeclared_entries(answer: _Answer) -> None:
             answer.entries.insert(place, (name, None, answer.raw.get(name), ()))
 
 
-def _check_taken(answer: _Answer, plugin: Plugin, cluster: Cluster) -> None:
+def _check_taken(answer: _Answer, plugin: Plugin, cluster: TakenNames) -> None:
     """Consumer groups and topics that are somebody else's."""
     raw, checked = answer.raw, answer.checked
     for name in (groups.CONTROL, groups.CONNECT, groups.OVERRIDE):
@@ -370,7 +370,7 @@ def _check_taken(answer: _Answer, plugin: Plugin, cluster: Cluster) -> None:
         )
 
 
-def _check_topics(checked: Checked, cluster: Cluster) -> None:
+def _check_topics(checked: Checked, cluster: TakenNames) -> None:
     """Topics that carry control events, configurations or states stay out of records' reach."""
     control = checked.values.get(CONTROL_TOPIC)
     if control in cluster.own_topics:

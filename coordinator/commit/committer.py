@@ -55,7 +55,7 @@ from coordinator.commit.table_checks import (
     refuse_other_table,
     superseded_metadata,
 )
-from coordinator.control_log_check import ControlLog
+from coordinator.control_log_check import ControlLogCheck
 from coordinator.kernel.effects import (
     CommitOutcome,
     CoordinatorFenced,
@@ -147,14 +147,14 @@ class Committer:
         clock: WaitingClock,
         *,
         control_topic_id: str | None = None,
-        control: ControlLog | None = None,
+        control: ControlLogCheck | None = None,
         has_history: bool = True,
     ) -> None:
         self._catalog = catalog
         self._config = config
         self.clock = clock
         self._topic_id = control_topic_id
-        self._control = control or ControlLog(None, config.control_topic)
+        self._control = control or ControlLogCheck(None, config.control_topic)
         self._has_history = has_history
         self._version = version("icefloe")
         self._memories: defaultdict[tuple[str, ...], _Memory] = defaultdict(_Memory)

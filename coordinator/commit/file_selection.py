@@ -22,7 +22,7 @@ from coordinator.kernel.effects import Envelope, TableCommit
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SequenceStep:
     """Files that share one sequence number."""
 
     data_files: tuple[ContentFile, ...]
@@ -39,7 +39,7 @@ class Selection:
         repeated: files left out because the table already holds them.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[SequenceStep, ...]
     duplicates: int = 0
     repeated: int = 0
 
@@ -63,7 +63,7 @@ class Selection:
         if not held:
             return self
         steps = tuple(
-            Step(
+            SequenceStep(
                 tuple(f for f in step.data_files if f.file_path not in held),
                 tuple(f for f in step.delete_files if f.file_path not in held),
             )
@@ -109,9 +109,9 @@ def select(
                 _refuse_outside(file, roots)
                 seen[file.file_path] = file
                 out.append(file)
-    made = tuple(Step(tuple(d), tuple(x)) for _, (d, x) in sorted(steps.items()) if d or x)
+    made = tuple(SequenceStep(tuple(d), tuple(x)) for _, (d, x) in sorted(steps.items()) if d or x)
     if made and not any(s.delete_files for s in made):
-        made = (Step(tuple(f for s in made for f in s.data_files), ()),)
+        made = (SequenceStep(tuple(f for s in made for f in s.data_files), ()),)
     return Selection(made, duplicates)
 
 

@@ -29,7 +29,7 @@ from connect.errors import RetriableError
 from connect.gateways.storage.object_store import delete_files, storage_errors, verify_written
 from control_schemas.events import ContentFile
 from coordinator.commit.content_files import FileConverter
-from coordinator.commit.file_selection import Selection, Step
+from coordinator.commit.file_selection import Selection, SequenceStep
 from coordinator.commit.manifests import NewFile, avro_codec, last_sequence_number, manifest_set
 
 PARTS_MAX = 16
@@ -78,7 +78,7 @@ class _Part:
         is_in_doubt: an attempt of unknown fate lists them.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[SequenceStep, ...]
     base: int | None
     commit_uuid: str
     metrics: UpdateMetrics = field(default_factory=UpdateMetrics)
@@ -167,7 +167,7 @@ class PreparedManifests:
 
     def _missing(
         self, selection: Selection, base: int | None, commit_uuid: str
-    ) -> tuple[Step, ...]:
+    ) -> tuple[SequenceStep, ...]:
         """The steps without manifests, after parts that are of no use were dropped."""
         wanted = {f.file_path: f for f in _files(selection.steps)}
         useful = []
@@ -190,7 +190,7 @@ class PreparedManifests:
             return selection.steps[at:]
         held = {f.file_path for part in useful for f in _files(part.steps)}
         left = (f for f in _files(selection.steps) if f.file_path not in held)
-        step = Step(tuple(left), ())
+        step = SequenceStep(tuple(left), ())
         return (step,) if step.data_files else ()
 
     def _is_there(self, part: _Part, commit_uuid: str) -> bool:
@@ -208,7 +208,7 @@ class PreparedManifests:
         return True
 
     def _written(
-        self, table: Table, steps: tuple[Step, ...], base: int | None, attempt: Attempt
+        self, table: Table, steps: tuple[SequenceStep, ...], base: int | None, attempt: Attempt
     ) -> _Part:
         metadata = table.metadata
         convert = FileConverter(metadata.schema(), metadata.specs(), metadata.default_spec_id)
@@ -266,7 +266,7 @@ def _shape(table: Table) -> Shape:
     )
 
 
-def _files(steps: Sequence[Step]) -> list[ContentFile]:
+def _files(steps: Sequence[SequenceStep]) -> list[ContentFile]:
     return [f for s in steps for f in (*s.data_files, *s.delete_files)]
 
 

@@ -28,7 +28,7 @@ _Producer = tuple[int, int, int]  # control partition, layout, task
 
 
 @dataclass(slots=True, eq=False)
-class Answer:
+class TaskAnswer:
     """One answer of a task, as far as it is read.
 
     Attributes:
@@ -63,8 +63,8 @@ class Announcements:
     def __init__(self) -> None:
         self.records = self.size_bytes = 0
         self._by_table: dict[Identifier, list[Envelope]] = {}
-        self._open: dict[_Producer, Answer] = {}
-        self._answers: dict[tuple[int, int], Answer] = {}  # by place of each kept event
+        self._open: dict[_Producer, TaskAnswer] = {}
+        self._answers: dict[tuple[int, int], TaskAnswer] = {}  # by place of each kept event
         self._newest_layout = 0
 
     @property
@@ -91,7 +91,7 @@ class Announcements:
         self._see_layout(headers.layout, envelope.partition)
         answer = self._open.get(producer)
         if answer is None or answer.commit_id != payload.commit_id:
-            answer = self._open[producer] = Answer(
+            answer = self._open[producer] = TaskAnswer(
                 payload.commit_id,
                 headers.layout,
                 headers.task,

@@ -291,7 +291,7 @@ class RoundEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class TableDecided:
     """What became of the operator's word on a table.
 
     Attributes:
@@ -308,4 +308,6 @@ class Decided:
     kept: tuple[Envelope, ...] = ()
 
 
-Effect: TypeAlias = SendStartCommit | CommitTables | SendCompletion | Stop | RoundEnded | Decided
+Effect: TypeAlias = (
+    SendStartCommit | CommitTables | SendCompletion | Stop | RoundEnded | TableDecided
+)

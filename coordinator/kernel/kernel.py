@@ -39,7 +39,6 @@ from coordinator.kernel.effects import (
     CommitTables,
     CompletionSent,
     CoordinatorFenced,
-    Decided,
     Effect,
     Envelope,
     EnvelopeRead,
@@ -55,6 +54,7 @@ from coordinator.kernel.effects import (
     Stop,
     TableCommit,
     TableCommitted,
+    TableDecided,
     TableDecision,
     TableFailed,
     Tick,
@@ -420,16 +420,16 @@ class Kernel:
     def _on_decision(self, decision: TableDecision, now_ms: int) -> list[Effect]:
         identifier = decision.table.identifier
         if self._round is not None and identifier in self._round.in_flight:
-            return [Decided(decision, "busy")]  # its outcome decides first
+            return [TableDecided(decision, "busy")]  # its outcome decides first
         failure = self._failed.pop(identifier, None)
         if failure is None:
-            return [Decided(decision, "not_failed")]
+            return [TableDecided(decision, "not_failed")]
         self._next_start_ms = now_ms  # nobody should wait for an interval to see what it did
         kept = tuple(self.kept.get(identifier, ()))
         if decision.action == "retry":
-            return [Decided(decision, "done", kept=kept)]
+            return [TableDecided(decision, "done", kept=kept)]
         whole = self._announcements.whole(identifier)
         skipped = tuple(e for e in whole if not is_for_table(failure.present_uuid, e))
         self._announcements.forget(identifier, skipped, has_landed=False)
         kept = tuple(self.kept.get(identifier, ()))
-        return [Decided(decision, "done", skipped, kept)]
+        return [TableDecided(decision, "done", skipped, kept)]

@@ -25,7 +25,7 @@ from connect.validation.parse import parse
 from worker.spark.session import Session, open_session
 from worker.task.batch_runner import make_runner
 from worker.task.task import ConnectorTask
-from worker.task.task_context import TaskAssignment, Wiring
+from worker.task.task_context import TaskAssignment, TaskContext
 
 PARTITIONS = 4
 
@@ -100,7 +100,7 @@ def measure(
         "iceberg.control.topic": "control",
         **{f"iceberg.catalog.{k}": v for k, v in catalog.items()},
     })  # fmt: skip
-    wiring = Wiring(
+    wiring = TaskContext(
         kafka, "bench", None, session, SystemClock(), make_runner, lambda s, e: print(s, e or "")
     )
     tps = tuple(TopicPartition("pay", p) for p in range(PARTITIONS))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from connect.config.connector import ConverterConfig
-from connect.generated_docs.converter_pages import EXAMPLES, Example, render
+from connect.generated_docs.converter_pages import EXAMPLES, ConverterExample, render
 from connect.model.records import Struct
 from connect.records.converters import converter
 from connect.validation.plugins import REGISTRY_CONVERTERS
@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parents[2] / "docs/reference/converters"
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.page)
-def test_pages_are_as_declared(example: Example) -> None:
+def test_pages_are_as_declared(example: ConverterExample) -> None:
     """`make docs` would change nothing."""
     assert (FOLDER / example.page).read_text("utf-8") == render(example)
 
@@ -31,7 +31,7 @@ def test_every_converter_with_schemas_has_a_page() -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.page)
-def test_examples_are_true(example: Example) -> None:
+def test_examples_are_true(example: ConverterExample) -> None:
     """The record of the page becomes the value of the page."""
     if example.schema is None:
         assert shown(converted(example, example.options)) == example.value
@@ -42,7 +42,7 @@ def test_examples_are_true(example: Example) -> None:
         assert shown(converted(example, options)) == example.value
 
 
-def converted(example: Example, options: Mapping[str, str]) -> Any:
+def converted(example: ConverterExample, options: Mapping[str, str]) -> Any:
     built = converter(ConverterConfig(example.class_name, options), "value")
     return built.to_connect("t", (), example.record)[1]
 

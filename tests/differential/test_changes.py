@@ -19,7 +19,7 @@ from connect.errors import ConfigError
 from connect.model.layout import TopicPartition
 from control_schemas.events import FileContent
 from tests.differential.support import config, plan, run_batches, source
-from worker.batch.descriptors import BatchResult, Progress
+from worker.batch.descriptors import BatchResult, PartitionProgress
 from worker.batch.pipeline_spec import ChangePlan, TablePlan
 from worker.pipeline.pipeline import PipelineLimits
 
@@ -206,7 +206,7 @@ def test_counts(tmp_path: Path) -> None:
     result = run_batches(config(**UPSERT), [keyed_plan(tmp_path, 1)], [source(lines)])
     counted = result.progress[TopicPartition("t", 0)]
     assert (counted.read, counted.written) == (10, 10)
-    assert isinstance(counted, Progress)
+    assert isinstance(counted, PartitionProgress)
     assert result.rows.superseded == 8
 
 

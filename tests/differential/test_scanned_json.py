@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from worker.decode.json_decoder import Decoded, JsonDecoder
+from worker.decode.json_decoder import DecodedBlock, JsonDecoder
 from worker.decode.scanned_json import ScannedJson, json_decoder
 
 POINT = pa.struct([("x", pa.int64()), ("y", pa.float64()), ("label", pa.string())])
@@ -91,7 +91,7 @@ def texts(fields: dict[str, pa.DataType], count: int, seed: int, more: int = 0) 
     return found
 
 
-def by_row(decoded: Decoded, count: int) -> dict[int, list[Any]]:
+def by_row(decoded: DecodedBlock, count: int) -> dict[int, list[Any]]:
     """What was decoded, by position."""
     rows = range(count) if decoded.rows is None else decoded.rows.tolist()
     columns = [decoded.table[name].to_pylist() for name in decoded.table.column_names]

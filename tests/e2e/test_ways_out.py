@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.table import Table
 
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from connect.gateways.kafka.kafka_clients import Message, TransactionalProducer
+from connect.gateways.kafka.kafka_clients import ProducerMessage, TransactionalProducer
 from connect.model.layout import TopicPartition
 from control_schemas.codec import encode
 from control_schemas.events import (
@@ -213,6 +213,8 @@ def announce_ranges(case: Case, *ranges: tuple[int, int]) -> None:
         stand = TopicPartitionOffset(case.topic, 0, end, None)
         event = Event(uuid4(), 0, group, DataComplete(uuid4(), (stand,)))
         headers = encode_headers(EventHeaders(layout=1, ranges=(said,)))
-        hand.transact([Message(case.control, group.encode(), encode(event), headers, partition=0)])
+        hand.transact(
+            [ProducerMessage(case.control, group.encode(), encode(event), headers, partition=0)]
+        )
     hand.close()
     assert case.admin.committed(group, [TopicPartition(case.topic, 0)])

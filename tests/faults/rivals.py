@@ -15,7 +15,7 @@ from connect.clock import SystemClock
 from connect.model.layout import Layout
 from connect.node.main import COMMANDS
 from connect.processes.backoff import BackoffPolicy
-from connect.processes.supervisor import Child, ChildSpec
+from connect.processes.supervisor import ChildSpec, SupervisedChild
 from tests.faults.chaos import NAME, Field
 
 GRACE_MS = 20_000
@@ -43,7 +43,7 @@ class Rival:
             properties=properties,
             environ=_environ(run),
         )
-        self._child = Child(
+        self._child = SupervisedChild(
             spec, lambda _, event: self.events.put(event), SystemClock(), BackoffPolicy()
         )
         self._child.start()

@@ -13,7 +13,7 @@ import pytest
 
 from connect.embedded.broker import Broker
 from connect.errors import ConfigError
-from connect.gateways.kafka.kafka_clients import Message, TransactionalProducer
+from connect.gateways.kafka.kafka_clients import ProducerMessage, TransactionalProducer
 from connect.processes.child_process import free_port
 from tests.support.stack import Topics
 
@@ -123,6 +123,6 @@ def test_a_message_that_the_broker_refuses_is_no_outage(
     producer = TransactionalProducer(kafka_properties, f"sends-{topic}")
     producer.init()
     with pytest.raises(ConfigError, match=r"raise max\.message\.bytes") as e:
-        producer.transact([Message(topic, None, b"x" * 5_000)])
+        producer.transact([ProducerMessage(topic, None, b"x" * 5_000)])
     assert e.value.code == "message_too_large"
     producer.close()

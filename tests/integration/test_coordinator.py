@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from connect.clock import SystemClock
 from connect.errors import DataLost, Fenced
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from connect.gateways.kafka.kafka_clients import Message
+from connect.gateways.kafka.kafka_clients import ProducerMessage
 from connect.model.layout import TopicPartition
 from control_schemas.codec import encode
 from control_schemas.events import (
@@ -77,7 +77,7 @@ def test_nothing_is_claimed_while_old_announcements_lie_above_an_open_transactio
     file = written_file(bench.table, [{"id": 7}])
     written = DataWritten(uuid4(), reference(bench.table), (file,), ())
     old = encode(Event(uuid4(), 0, group, written))
-    bench.hand.transact([Message(control, b"java", old, partition=1)])
+    bench.hand.transact([ProducerMessage(control, b"java", old, partition=1)])
     with Running(bench.coordinator()):
         bench.answer(bench.start_commit(), 1)
         until(lambda: bench.rounds)
@@ -185,9 +185,9 @@ def test_foreign_and_broken_events_are_passed_over(bench: Bench) -> None:
     other = Event(uuid4(), 0, "connect-other", StartCommit(uuid4()))
     bench.hand.transact(
         [
-            Message(bench.control, None, b"not an event"),
-            Message(bench.control, None, None),
-            Message(bench.control, b"k", encode(other)),
+            ProducerMessage(bench.control, None, b"not an event"),
+            ProducerMessage(bench.control, None, None),
+            ProducerMessage(bench.control, b"k", encode(other)),
         ]
     )
     bench.seen = []

@@ -12,7 +12,7 @@ from connect.state.compacted_topic import StorageTopic
 from connect.state.config_store import ConfigStore, StoreSettings
 from connect.state.connector_reader import read_layouts
 from connect.state.connector_state import Leader
-from connect.state.status_state import NodeWord, Running, Status
+from connect.state.status_state import NodeStatus, Running, Status
 from connect.state.status_store import StatusStore
 
 pytestmark = pytest.mark.kafka
@@ -172,7 +172,7 @@ def test_nodes_read_each_others_words(settings: StoreSettings, admin: KafkaAdmin
     second = StatusStore(replace(settings, worker_id="b:1"), admin, SystemClock())
     for store in (first, second):
         store.start()
-    word = NodeWord("b:1", "http://b:1", ("worker",), is_ready=True)
+    word = NodeStatus("b:1", "http://b:1", ("worker",), is_ready=True)
     second.put_node(word)
     second.put_running("b:1", "c", Running(3, frozenset({0, 2}), coordinator=True))
     second.put_tasks("c", {0: Status("RUNNING", None, "b:1", 3)})

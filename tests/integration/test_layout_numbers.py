@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from connect.errors import Fenced
-from connect.gateways.kafka.kafka_clients import Message, TransactionalProducer
+from connect.gateways.kafka.kafka_clients import ProducerMessage, TransactionalProducer
 from connect.model.layout import TopicPartition
 from connect.protocol.fencing import task_transactional_id
 from control_schemas.codec import encode
@@ -44,7 +44,7 @@ def announce(leader: Leader, number: int, *, group: str | None = None) -> None:
     headers = encode_headers(EventHeaders(layout=number, ranges=()))
     producer = TransactionalProducer(leader.kafka, f"announcer-{leader.control}")
     producer.init()
-    message = Message(leader.control, group.encode(), encode(event), headers, partition=0)
+    message = ProducerMessage(leader.control, group.encode(), encode(event), headers, partition=0)
     producer.transact([message], group_id=group, offsets={TopicPartition(leader.topic, 0): 3})
     producer.close()
 

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer
 
 from connect.errors import Fenced
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from connect.gateways.kafka.kafka_clients import Message, TransactionalProducer
+from connect.gateways.kafka.kafka_clients import ProducerMessage, TransactionalProducer
 from connect.model.layout import TopicPartition
 from tests.support.running_node import TIMEOUT_S, RunningNode
 from tests.support.stack import Topics
@@ -71,7 +71,7 @@ def test_a_fenced_task_of_an_old_layout_cannot_write(node: RunningNode, topics: 
     node.until(lambda: node.layouts("c")[1] == 2)
     for zombie in zombies:
         with pytest.raises(Fenced):
-            zombie.transact([Message(topic, None, b"late")])
+            zombie.transact([ProducerMessage(topic, None, b"late")])
         zombie.close()
 
 
@@ -255,7 +255,7 @@ def test_a_configuration_that_cannot_run_is_shown(node: RunningNode, topics: Top
     writer.init()
     value = {"properties": {"connector.class": "IcebergSinkConnector", "iceberg.nonsense": "1"}}
     topic = node.properties["config.storage.topic"]
-    writer.transact([Message(topic, b"connector-c", json.dumps(value).encode())])
+    writer.transact([ProducerMessage(topic, b"connector-c", json.dumps(value).encode())])
     writer.close()
     node.start()
     node.until(lambda: node.status("c")[0] == "FAILED")

@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from connect.embedded.broker import Broker
 from connect.errors import Fenced, IcefloeError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from connect.gateways.kafka.kafka_clients import Message, TransactionalProducer
+from connect.gateways.kafka.kafka_clients import ProducerMessage, TransactionalProducer
 from connect.metrics.process_metrics import PROCESS
 from connect.model.layout import TopicPartition
 from connect.node.herder_api import UnavailableError
@@ -225,7 +225,7 @@ def test_control_offsets_of_a_paused_connector_pass_events_of_others(
 
     def send(group_id: str, payload: Payload) -> int:
         event = Event(uuid4(), 0, group_id, payload)
-        producer.transact([Message(leader.control, None, encode(event), partition=0)])
+        producer.transact([ProducerMessage(leader.control, None, encode(event), partition=0)])
         while leader.admin.ends([place]) != leader.admin.high_watermarks([place]):
             time.sleep(0.05)
         return leader.admin.ends([place])[place]

@@ -29,7 +29,7 @@ from connect.errors import ConfigError
 from connect.records.transforms.sql.sql_transform import DECLARATION
 from tests.differential.support import config, rows_of
 from tests.support.sql_rig import MARKS, PLACES, Rig, counts
-from worker.batch.descriptors import Progress
+from worker.batch.descriptors import PartitionProgress
 from worker.spark.source_options import LARGE_RECORD_TEXT
 from worker.sql.sql_batches import SparkQuery, sql_plan
 from worker.sql.static_tables import StaticTables
@@ -83,7 +83,7 @@ def test_every_record_is_counted_once(rig: Rig, of_rows: bool) -> None:
         ],
         of_rows=of_rows,
     )
-    assert counts(result) == Progress(10, 2, 4, 4, 1_700_000_000_009)
+    assert counts(result) == PartitionProgress(10, 2, 4, 4, 1_700_000_000_009)
     rows = [(row["id"], row["city"], row["n"]) for row in rows_of(result, "db.t1")]
     assert sorted(rows[1:3], key=str) == [(2, "Bern", 4), (2, "Rome", 4)]
     assert rows[:1] + rows[3:] == [(1, "Oslo", 2), (3, None, 6), (7, None, 14)]
@@ -137,7 +137,7 @@ def test_a_record_of_several_rows_is_written_whole_or_not_at_all(rig: Rig) -> No
     ]
     for block_rows in (1, 3, 65_536):
         result = rig.run(query, values, block_rows=block_rows)
-        assert counts(result) == Progress(5, 2, 1, 2, 1_700_000_000_004)
+        assert counts(result) == PartitionProgress(5, 2, 1, 2, 1_700_000_000_004)
         rows = [(row["id"], row["n"]) for row in rows_of(result, "db.t1")]
         assert rows == [(1, 1), (1, 2), (3, 5), (3, 5), (3, 6), (3, 6)]
 

@@ -17,7 +17,7 @@ from pyiceberg.types import (
 
 from tests.differential.support import rows_of
 from tests.support.sql_rig import MARKS, Rig, counts
-from worker.batch.descriptors import Progress
+from worker.batch.descriptors import PartitionProgress
 
 pytestmark = MARKS
 
@@ -59,7 +59,7 @@ def test_columns_that_are_handed_through_stay_with_their_rows(rig: Rig) -> None:
     ]
     for reference_only in (False, True):
         result = rig.run(query, values, schema, reference_only=reference_only)
-        assert counts(result) == Progress(7, 2, 1, 4, 1_700_000_000_006)
+        assert counts(result) == PartitionProgress(7, 2, 1, 4, 1_700_000_000_006)
         found = [
             (r["id"], r["city"], r["x"], r["n"], r["whole"], r["l"], r["o"], r["k"], r["q"])
             for r in rows_of(result, "db.t1")
@@ -121,7 +121,7 @@ def test_lists_that_are_mostly_null(rig: Rig) -> None:
         if i not in (9, 500)
     ]
     result = rig.run(query, values, schema)
-    assert counts(result) == Progress(1_000, 1, 1, 998, 1_700_000_000_999)
+    assert counts(result) == PartitionProgress(1_000, 1, 1, 998, 1_700_000_000_999)
     found = [{**row, "m": dict(row["m"]) if row["m"] else None} for row in rows_of(result, "db.t1")]
     assert found == expected
 

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Error, expect
 
 from connect.clock import SystemClock
-from connect.node.herder_api import ConnectorStatus, NodeInfo
+from connect.node.herder_api import NodeInfo, ReportedStatus
 from connect.node.rest.app import create_app
 from connect.node.rest.log_levels import LogLevels
 from tests.support.browsing import Visit
@@ -232,7 +232,7 @@ class Partly(FakeHerder):
         """This one, and one where nobody listens."""
         return {**super().nodes(), "gone:1": "http://127.0.0.1:1"}
 
-    def status(self, name: str) -> ConnectorStatus:
+    def status(self, name: str) -> ReportedStatus:
         """Those called ``far-…`` run elsewhere."""
         found = super().status(name)
         if not name.startswith("far-"):

@@ -23,14 +23,14 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import Layout, TopicPartition
 from connect.validation.parse import parse
 from coordinator.coordinator import ConnectorCoordinator
-from coordinator.coordinator import Wiring as CoordinatorWiring
+from coordinator.coordinator import CoordinatorContext as CoordinatorWiring
 from coordinator.kernel.effects import RoundEnded
 from tests.support.reading import committed_records
 from tests.support.stack import Topics
 from worker.spark.session import Session
 from worker.task.batch_runner import make_runner
 from worker.task.task import ConnectorTask
-from worker.task.task_context import TaskAssignment, Wiring
+from worker.task.task_context import TaskAssignment, TaskContext
 
 pytestmark = [
     pytest.mark.kafka,
@@ -88,7 +88,7 @@ class Sink:
                 self.kafka, "node", SystemClock(), self.rounds.append, lambda *_: None
             ),
         )
-        wiring = Wiring(
+        wiring = TaskContext(
             node=self.kafka,
             node_group_id="node",
             config_topic=None,

@@ -14,7 +14,7 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from tests.support.drain_rig import Seen, never, produce, take, whole
 from tests.support.stack import Topics
-from worker.batch.descriptors import Progress
+from worker.batch.descriptors import PartitionProgress
 from worker.batch.error_rows import LARGE_RECORD
 from worker.spark.batch_sizing import ReadSizes
 from worker.task.read_ledger import Slice
@@ -65,7 +65,9 @@ def test_large_records_reach_python_a_few_at_a_time(
 def small() -> ReadSizes:
     """What a task knows after a batch of small records."""
     sizes = ReadSizes()
-    sizes.add({TopicPartition("t", 0): Progress(10_000, 0, 0, 10_000, bytes_read=1_900_000)})
+    sizes.add(
+        {TopicPartition("t", 0): PartitionProgress(10_000, 0, 0, 10_000, bytes_read=1_900_000)}
+    )
     return sizes
 
 

@@ -26,7 +26,6 @@ from coordinator.kernel.effects import (
     Advanced,
     CommitTables,
     CompletionSent,
-    Decided,
     Finish,
     LayoutChanged,
     LogEndSeen,
@@ -36,6 +35,7 @@ from coordinator.kernel.effects import (
     SendCompletion,
     SendStartCommit,
     Stop,
+    TableDecided,
     TableDecision,
     TableFailed,
     Tick,
@@ -238,7 +238,7 @@ class Coordinator(Actor):
                 world.rounds += 1
                 if is_partial:
                     world.count("round timed out")
-            case Decided(decision, skipped=skipped):
+            case TableDecided(decision, skipped=skipped):
                 world.skip(decision.table.name, skipped)
             case Stop(commit_id):
                 world.count("floor moved")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from connect.validation.plugins import BUILT_IN
-from connect.validation.validate import Cluster, Validation, validate
+from connect.validation.validate import TakenNames, Validation, validate
 
 GOOD: dict[str, str] = {
     "name": "orders",
@@ -45,7 +45,7 @@ def judged(change: dict[str, str], **taken: object) -> Validation:
     """The validate answer to it."""
     sink = BUILT_IN.connector("IcebergSink")
     assert sink is not None
-    cluster = Cluster("nodes", **taken)  # type: ignore[arg-type]  # of one test each
+    cluster = TakenNames("nodes", **taken)  # type: ignore[arg-type]  # of one test each
     return validate(sink, changed(change), BUILT_IN, cluster=cluster)
 
 

@@ -16,7 +16,7 @@ from pyiceberg.types import LongType, NestedField
 
 from connect.clock import SystemClock
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
-from connect.gateways.kafka.kafka_clients import LogReader, Message, TransactionalProducer
+from connect.gateways.kafka.kafka_clients import LogReader, ProducerMessage, TransactionalProducer
 from connect.model.layout import Layout, TopicPartition
 from connect.protocol.control_topic import OWN_PARTITION
 from control_schemas.codec import decode, encode
@@ -30,7 +30,7 @@ from control_schemas.events import (
     TopicPartitionOffset,
 )
 from control_schemas.headers import encode_headers
-from coordinator.coordinator import ConnectorCoordinator, Wiring
+from coordinator.coordinator import ConnectorCoordinator, CoordinatorContext
 from coordinator.kernel.effects import RoundEnded
 from tests.support.stack import unique_name
 from tests.support.tables import connector, reference, written_file
@@ -80,7 +80,7 @@ class Bench:
         self.config = dataclasses.replace(self.config, commit_timeout_ms=1000 * WAIT_S)
 
     def coordinator(self) -> ConnectorCoordinator:
-        wiring = Wiring(
+        wiring = CoordinatorContext(
             kafka=self.kafka,
             node_group_id="icefloe",
             clock=SystemClock(),
@@ -113,11 +113,13 @@ class Bench:
         self.answered.add(commit_id)
         return commit_id
 
-    def messages(self, *payloads: Payload) -> list[Message]:
+    def messages(self, *payloads: Payload) -> list[ProducerMessage]:
         group = self.config.connect_group_id
         headers = encode_headers(EventHeaders(layout=self.layout.number))
         return [
-            Message(self.control, group.encode(), encode(event), headers, partition=OWN_PARTITION)
+            ProducerMessage(
+                self.control, group.encode(), encode(event), headers, partition=OWN_PARTITION
+            )
             for event in (Event(uuid4(), self._time_us(), group, payload) for payload in payloads)
         ]
 

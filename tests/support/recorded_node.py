@@ -21,7 +21,7 @@ from connect.model.layout import TopicPartition
 from connect.node import main as node
 from connect.node.herder.deployer import Deployer
 from connect.processes.signals import on_signals
-from connect.state.connector_state import ConnectorState
+from connect.state.connector_state import StoredConnector
 from connect.validation.plugins import BUILT_IN
 from tests.golden.connect_rest_plugins import recorded_plugins
 from tests.support.stub_node import STUB
@@ -34,18 +34,18 @@ SINK = {"connector.class": CONNECTOR_CLASS, "iceberg.tables": "db.t", "iceberg.c
 class RecordedDeployer(Deployer):
     """Lays out any connector."""
 
-    def parsed(self, state: ConnectorState) -> ConnectorConfig:
+    def parsed(self, state: StoredConnector) -> ConnectorConfig:
         """What is not ours is read as a sink with the same topics."""
         raw = dict(state.config or {})
         if BUILT_IN.connector(raw.get("connector.class", "")) is None:
             raw = {**raw, **SINK, "icefloe.tasks.per.worker": raw.get("tasks.max", "1")}
             raw.setdefault("topics", "none")
-        return replace(super().parsed(ConnectorState(state.name, config=raw)), raw=state.config)
+        return replace(super().parsed(StoredConnector(state.name, config=raw)), raw=state.config)
 
     def _partitions(
         self,
         config: ConnectorConfig,
-        state: ConnectorState,
+        state: StoredConnector,
         topics: Mapping[str, int],
         reserved: frozenset[str],
     ) -> list[TopicPartition]:
@@ -57,7 +57,7 @@ class RecordedDeployer(Deployer):
         return sorted([*found, *more][: max(len(found), config.tasks_max)])
 
     def _topic_ids(
-        self, config: ConnectorConfig, state: ConnectorState, partitions: list[TopicPartition]
+        self, config: ConnectorConfig, state: StoredConnector, partitions: list[TopicPartition]
     ) -> dict[str, str]:
         return super()._topic_ids(
             config, state, [tp for tp in partitions if tp.partition < MADE_UP]

@@ -15,7 +15,7 @@ from connect.clock import SystemClock
 from connect.gateways.catalog.catalog import CatalogGateway
 from connect.model.layout import TopicPartition
 from tests.differential.support import config, plan, source
-from worker.batch.descriptors import BatchResult, Progress, collect
+from worker.batch.descriptors import BatchResult, PartitionProgress, collect
 from worker.batch.pipeline_spec import PipelineLimits, PipelineSpec
 from worker.spark.session import Session
 from worker.sql.sql_batches import SparkQuery, sql_plan
@@ -113,6 +113,6 @@ class Rig:
         return collect(query.run(records, spec).toArrow())
 
 
-def counts(result: BatchResult) -> Progress:
+def counts(result: BatchResult) -> PartitionProgress:
     """What became of the records of the one partition."""
     return result.progress[TopicPartition("t", 0)]

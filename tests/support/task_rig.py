@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from connect.clock import SystemClock
 from connect.errors import RecordError, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from connect.gateways.kafka.kafka_clients import LogReader, Message
+from connect.gateways.kafka.kafka_clients import LogReader, ProducerMessage
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
 from connect.validation.parse import parse
@@ -33,13 +33,13 @@ from control_schemas.events import (
     TableReference,
 )
 from control_schemas.headers import decode_headers
-from worker.batch.descriptors import DeadLetter, Progress
+from worker.batch.descriptors import DeadLetter, PartitionProgress
 from worker.batch.error_rows import LETTERS_FULL
 from worker.spark.session import Session
 from worker.task.read_ledger import Slice, WrittenBatch
 from worker.task.source_reader import as_arrow
 from worker.task.task import ConnectorTask
-from worker.task.task_context import TaskAssignment, Wiring
+from worker.task.task_context import TaskAssignment, TaskContext
 
 TABLE = TableReference("local", ("db",), "t", UUID(int=7))
 
@@ -75,7 +75,9 @@ class Records:
         self.batches.append(part)
         topic = next(iter(part.ends)).topic
         progress = {
-            TopicPartition(topic, p): Progress(len(o), 0, self.letters, len(o) - self.letters, 5)
+            TopicPartition(topic, p): PartitionProgress(
+                len(o), 0, self.letters, len(o) - self.letters, 5
+            )
             for p, o in offsets.items()
         }
         files = tuple(
@@ -92,9 +94,9 @@ class Records:
         )
         return WrittenBatch(part, progress, (((TABLE, files),),), letters)
 
-    def dead_letter(self, letter: DeadLetter) -> Message | None:
+    def dead_letter(self, letter: DeadLetter) -> ProducerMessage | None:
         """Dead letters are their numbers here."""
-        return Message("dead", None, str(letter.record.offset).encode())
+        return ProducerMessage("dead", None, str(letter.record.offset).encode())
 
     def refresh(self) -> None:
         """There are no tables."""
@@ -146,7 +148,7 @@ class Rig:
             **self.overrides,
         })  # fmt: skip
         tps = tuple(TopicPartition(self.topic, p) for p in range(self.partitions))
-        wiring = Wiring(
+        wiring = TaskContext(
             node=self.kafka,
             node_group_id="node",
             config_topic=None,

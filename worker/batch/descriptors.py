@@ -39,7 +39,7 @@ _PLAIN: Final = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class PartitionProgress:
     """What became of the records of one source partition.
 
     ``read`` is the sum of dropped, dead-lettered and written ones; ``bytes_read`` are those of
@@ -57,10 +57,10 @@ class Progress:
     future: int = 0
     late: int = 0
 
-    def plus(self, other: Progress) -> Progress:
+    def plus(self, other: PartitionProgress) -> PartitionProgress:
         """Both together."""
         stamps = [t for t in (self.timestamp_max_ms, other.timestamp_max_ms) if t is not None]
-        return Progress(
+        return PartitionProgress(
             self.read + other.read,
             self.dropped + other.dropped,
             self.dead_lettered + other.dead_lettered,
@@ -143,7 +143,7 @@ class BatchResult:
     """
 
     steps: tuple[Mapping[str, tuple[ContentFile, ...]], ...] = ()
-    progress: Mapping[TopicPartition, Progress] = field(default_factory=dict)
+    progress: Mapping[TopicPartition, PartitionProgress] = field(default_factory=dict)
     dead_letters: tuple[DeadLetter, ...] = ()
     table_requests: tuple[TableRequest, ...] = ()
     schema_requests: tuple[SchemaRequest, ...] = ()
@@ -174,7 +174,7 @@ def file_row(table: str, file: ContentFile, step: int = 0) -> tuple[str, bytes]:
     return "file", _dump({"table": table, "step": step, "file": _file_json(file)})
 
 
-def progress_row(tp: TopicPartition, progress: Progress) -> tuple[str, bytes]:
+def progress_row(tp: TopicPartition, progress: PartitionProgress) -> tuple[str, bytes]:
     """Counts of one source partition."""
     return "progress", _dump([tp.topic, tp.partition, *dataclasses.astuple(progress)])
 
@@ -285,10 +285,10 @@ def collect(rows: pa.Table) -> BatchResult:
     for item in found["file"]:
         files = steps.setdefault(item["step"], {})
         files.setdefault(item["table"], []).append(_file_from(item["file"]))
-    progress: dict[TopicPartition, Progress] = {}
+    progress: dict[TopicPartition, PartitionProgress] = {}
     for topic, partition, *counts in found["progress"]:
         tp = TopicPartition(topic, partition)
-        progress[tp] = progress.get(tp, Progress()).plus(Progress(*counts))
+        progress[tp] = progress.get(tp, PartitionProgress()).plus(PartitionProgress(*counts))
     letters.sort(key=lambda d: (d.record.topic, d.record.partition, d.record.offset))
     errors = sorted(map(error_from, found["error"]), key=_position)
     return BatchResult(

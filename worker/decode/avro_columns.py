@@ -20,19 +20,19 @@ from connect.model.records import ConnectSchema
 from connect.records.conversion.row_converter import told_unit
 from connect.records.converters.avro_data import DECIMAL_NAME, AvroReader
 from connect.records.converters.avro_schema import AvroType
-from worker.decode.binary_cursor import Cursor, Mask, big_endian
+from worker.decode.binary_cursor import BinaryCursor, Mask, big_endian
 from worker.decode.column_builders import (
     Fields,
-    Gathered,
     Items,
-    Nothing,
+    NullValues,
     Optional,
     Plain,
+    RowValues,
     Spans,
     Symbols,
 )
 
-Scanner = Callable[[Cursor], Gathered]
+Scanner = Callable[[BinaryCursor], RowValues]
 
 INSTANT: Final = pa.timestamp("ms", "UTC")
 DECIMAL_DIGITS: Final = 37
@@ -63,17 +63,17 @@ def _scanner(source: AvroType, schema: ConnectSchema) -> Scanner:
 # ------------------------------------------------------------------ primitives
 
 
-def _null(cursor: Cursor) -> Gathered:
-    return Nothing(len(cursor))
+def _null(cursor: BinaryCursor) -> RowValues:
+    return NullValues(len(cursor))
 
 
-def _boolean(cursor: Cursor) -> Gathered:
+def _boolean(cursor: BinaryCursor) -> RowValues:
     found = cursor.byte()
     cursor.refuse(found > 1)
     return Plain(found == 1, pa.bool_())
 
 
-def _whole(kind: pa.DataType, low: int, high: int, cursor: Cursor) -> Gathered:
+def _whole(kind: pa.DataType, low: int, high: int, cursor: BinaryCursor) -> RowValues:
     found = cursor.signed()
     outside = (found < low) | (found > high)
     if outside.any():
@@ -85,23 +85,23 @@ _int = partial(_whole, pa.int32(), -(2**31), 2**31 - 1)
 _small = partial(_whole, pa.int32())
 
 
-def _long(kind: pa.DataType, cursor: Cursor) -> Gathered:
+def _long(kind: pa.DataType, cursor: BinaryCursor) -> RowValues:
     return Plain(cursor.signed(), kind)
 
 
-def _float(cursor: Cursor) -> Gathered:
+def _float(cursor: BinaryCursor) -> RowValues:
     return Plain(cursor.word(4).astype(np.uint32).view(np.float32), pa.float32())
 
 
-def _double(cursor: Cursor) -> Gathered:
+def _double(cursor: BinaryCursor) -> RowValues:
     return Plain(cursor.word(8).view(np.float64), pa.float64())
 
 
-def _text(kind: pa.DataType, cursor: Cursor) -> Gathered:
+def _text(kind: pa.DataType, cursor: BinaryCursor) -> RowValues:
     return Spans(*cursor.bytes(cursor.signed()), kind)
 
 
-def _decimal(size: int | None, scale: int, cursor: Cursor) -> Gathered:
+def _decimal(size: int | None, scale: int, cursor: BinaryCursor) -> RowValues:
     start, end = cursor.bytes(cursor.signed() if size is None else np.int64(size))
     high, low, wrong = big_endian(cursor, start, end)
     wrong |= (high >= _HIGH_MAX) | (high < -_HIGH_MAX)
@@ -141,7 +141,7 @@ def _record(source: AvroType, schema: ConnectSchema) -> Scanner:
         for field, (name, inner) in zip(source.fields, schema.fields, strict=True)
     ]
 
-    def scan(cursor: Cursor) -> Gathered:
+    def scan(cursor: BinaryCursor) -> RowValues:
         return Fields(len(cursor), tuple((name, read(cursor)) for name, read in steps))
 
     return scan
@@ -150,13 +150,13 @@ def _record(source: AvroType, schema: ConnectSchema) -> Scanner:
 def _enum(source: AvroType, _: ConnectSchema) -> Scanner:
     symbols = pa.array(source.symbols, pa.string())
 
-    def scan(cursor: Cursor) -> Gathered:
+    def scan(cursor: BinaryCursor) -> RowValues:
         found = cursor.signed()
         outside = (found < 0) | (found >= len(symbols))
         if outside.any():
             cursor.refuse(outside)
             if not len(symbols):
-                return Nothing(len(cursor))
+                return NullValues(len(cursor))
             found = np.where(outside, 0, found)
         return Symbols(found, symbols)
 
@@ -181,7 +181,7 @@ def _union(source: AvroType, schema: ConnectSchema) -> Scanner:
     return partial(_several, members, nulls, len(source.branches))
 
 
-def _nullable(place: int, read: Scanner, cursor: Cursor) -> Gathered:
+def _nullable(place: int, read: Scanner, cursor: BinaryCursor) -> RowValues:
     branch = cursor.signed()
     outside = (branch != 0) & (branch != 1)
     if outside.any():
@@ -192,7 +192,7 @@ def _nullable(place: int, read: Scanner, cursor: Cursor) -> Gathered:
     return Optional(present, _read_part(read, cursor, present))
 
 
-def _read_part(read: Scanner, cursor: Cursor, rows: Any) -> Gathered:
+def _read_part(read: Scanner, cursor: BinaryCursor, rows: Any) -> RowValues:
     part = cursor.part(rows)
     found = read(part)
     cursor.join(part, rows)
@@ -200,8 +200,8 @@ def _read_part(read: Scanner, cursor: Cursor, rows: Any) -> Gathered:
 
 
 def _several(
-    members: list[tuple[int, str, Scanner]], nulls: list[int], count: int, cursor: Cursor
-) -> Gathered:
+    members: list[tuple[int, str, Scanner]], nulls: list[int], count: int, cursor: BinaryCursor
+) -> RowValues:
     branch = cursor.signed()
     outside = (branch < 0) | (branch >= count)
     if outside.any():
@@ -229,12 +229,12 @@ def _map(source: AvroType, schema: ConnectSchema) -> Scanner:
     return partial(_items, _PRIMITIVES["string"], _scanner(source.items, schema.value_schema))
 
 
-def _refuse(cursor: Cursor) -> Gathered:
+def _refuse(cursor: BinaryCursor) -> RowValues:
     cursor.refuse(np.ones(len(cursor), np.bool_))
-    return Nothing(len(cursor))
+    return NullValues(len(cursor))
 
 
-def _items(read_key: Scanner | None, read: Scanner, cursor: Cursor) -> Gathered:
+def _items(read_key: Scanner | None, read: Scanner, cursor: BinaryCursor) -> RowValues:
     """One block of items per row, and the end."""
     left = _counted(cursor)
     has_items = left > 0
@@ -264,7 +264,7 @@ def _items(read_key: Scanner | None, read: Scanner, cursor: Cursor) -> Gathered:
     return Items.ordered(len(cursor), rounds, empty)
 
 
-def _counted(cursor: Cursor) -> Any:
+def _counted(cursor: BinaryCursor) -> Any:
     """Items of the first block."""
     count = cursor.signed()
     negative: Mask = count < 0

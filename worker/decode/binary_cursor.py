@@ -27,7 +27,7 @@ _ONE: Final = np.uint64(1)
 _SEVEN_BITS: Final = np.uint64(0x7F7F7F7F7F7F7F7F)
 
 
-class Cursor:
+class BinaryCursor:
     """Where reading is, row by row.
 
     Attributes:
@@ -49,7 +49,7 @@ class Cursor:
         self.rounds = rounds
 
     @classmethod
-    def over(cls, values: pa.Array, skip: int | Ints) -> Cursor:
+    def over(cls, values: pa.Array, skip: int | Ints) -> BinaryCursor:
         """A cursor over binary values.
 
         Args:
@@ -67,16 +67,16 @@ class Cursor:
     def __len__(self) -> int:
         return len(self.at)
 
-    def part(self, rows: Any, end: Ints | None = None) -> Cursor:
+    def part(self, rows: Any, end: Ints | None = None) -> BinaryCursor:
         """A cursor over some of the rows (a mask or positions), perhaps with nearer ends."""
-        made = object.__new__(Cursor)
+        made = object.__new__(BinaryCursor)
         made.data, made.words, made.rounds = self.data, self.words, self.rounds
         made.at = self.at[rows]
         made.end = self.end[rows] if end is None else end
         made.bad = self.bad[rows]
         return made
 
-    def join(self, part: Cursor, rows: Any) -> None:
+    def join(self, part: BinaryCursor, rows: Any) -> None:
         """Go on where a part of the rows has arrived."""
         self.at[rows] = part.at
         self.bad[rows] = part.bad
@@ -166,7 +166,7 @@ def _compressed(words: Words) -> Words:
     return (words & u(0x000000000FFFFFFF)) | ((words & u(0x0FFFFFFF00000000)) >> u(4))
 
 
-def big_endian(cursor: Cursor, start: Ints, end: Ints) -> tuple[Ints, Words, Mask]:
+def big_endian(cursor: BinaryCursor, start: Ints, end: Ints) -> tuple[Ints, Words, Mask]:
     """Two's complement numbers of 1 to 16 bytes.
 
     Returns:

@@ -26,15 +26,15 @@ from worker.decode.binary_cursor import Ints, Mask
 Bytes = npt.NDArray[np.uint8]
 
 
-class Gathered(ABC):
+class RowValues(ABC):
     """A value for each of some rows."""
 
     @abstractmethod
-    def picked(self, rows: Any) -> Gathered:
+    def picked(self, rows: Any) -> RowValues:
         """The values at positions."""
 
     @abstractmethod
-    def joined(self, others: Sequence[Any]) -> Gathered:
+    def joined(self, others: Sequence[Any]) -> RowValues:
         """These values, and then others of the same kind."""
 
     @abstractmethod
@@ -43,22 +43,22 @@ class Gathered(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Plain(Gathered):
+class Plain(RowValues):
     """Fixed-width values: one numpy array that becomes an Arrow array of a type."""
 
     values: npt.NDArray[Any]
     kind: pa.DataType
 
     def picked(self, rows: Any) -> Plain:
-        """See ``Gathered``."""
+        """See ``RowValues``."""
         return Plain(self.values[rows], self.kind)
 
     def joined(self, others: Sequence[Plain]) -> Plain:
-        """See ``Gathered``."""
+        """See ``RowValues``."""
         return Plain(np.concatenate([self.values, *(o.values for o in others)]), self.kind)
 
     def array(self, data: Bytes) -> pa.Array:
-        """See ``Gathered``."""
+        """See ``RowValues``."""
         del data
         if pa.types.is_boolean(self.kind):
             return pa.array(self.values)
@@ -69,7 +69,7 @@ class Plain(Gathered):
 
 
 @dataclass(frozen=True, slots=True)
-class Spans(Gathered):
+class Spans(RowValues):
     """Texts or bytes: where each starts and ends."""
 
     start: Ints
@@ -77,11 +77,11 @@ class Spans(Gathered):
     kind: pa.DataType
 
     def picked(self, rows: Any) -> Spans:
-        """See ``Gathered``."""
+        """See ``RowValues``."""
         return Spans(self.start[rows], self.end[rows], self.kind)
 
     def joined(self, others: Sequence[Spans]) -> Spans:
-        """See ``Gathered``."""
+        """See ``RowValues``."""
         return Spans(
             np.concatenate([self.start, *(o.start for o in others)]),
             np.concatenate([self.end, *(o.end for o in others)]),
@@ -89,7 +89,7 @@ class Spans(Gathered):
         )
 
     def array(self, data: Bytes) -> pa.Array:
-        """See ``Gathered``."""
+        """See ``RowValues``."""
         count = len(self.start)
         if not count:
             return pa.array([], self.kind)
@@ -102,68 +102,68 @@ class Spans(Gathered):
 
 
 @dataclass(frozen=True, slots=True)
-class Symbols(Gathered):
+class Symbols(RowValues):
     """Indexes of a fixed list of texts."""
 
     indexes: Ints
     symbols: pa.Array
 
     def picked(self, rows: Any) -> Symbols:
-        """See ``Gathered``."""
+        """See ``RowValues``."""
         return Symbols(self.indexes[rows], self.symbols)
 
     def joined(self, others: Sequence[Symbols]) -> Symbols:
-        """See ``Gathered``."""
+        """See ``RowValues``."""
         return Symbols(np.concatenate([self.indexes, *(o.indexes for o in others)]), self.symbols)
 
     def array(self, data: Bytes) -> pa.Array:
-        """See ``Gathered``."""
+        """See ``RowValues``."""
         del data
         return self.symbols.take(pa.array(self.indexes))
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing(Gathered):
+class NullValues(RowValues):
     """Nulls, or values that nobody asked for."""
 
     count: int
 
-    def picked(self, rows: Any) -> Nothing:
-        """See ``Gathered``."""
-        return Nothing(len(np.arange(self.count)[rows]))
+    def picked(self, rows: Any) -> NullValues:
+        """See ``RowValues``."""
+        return NullValues(len(np.arange(self.count)[rows]))
 
-    def joined(self, others: Sequence[Nothing]) -> Nothing:
-        """See ``Gathered``."""
-        return Nothing(self.count + sum(o.count for o in others))
+    def joined(self, others: Sequence[NullValues]) -> NullValues:
+        """See ``RowValues``."""
+        return NullValues(self.count + sum(o.count for o in others))
 
     def array(self, data: Bytes) -> pa.Array:
-        """See ``Gathered``."""
+        """See ``RowValues``."""
         del data
         return pa.nulls(self.count)
 
 
 @dataclass(frozen=True, slots=True)
-class Optional(Gathered):
+class Optional(RowValues):
     """Values of the rows that have one."""
 
     present: Mask
-    values: Gathered
+    values: RowValues
 
     def picked(self, rows: Any) -> Optional:
-        """See ``Gathered``."""
+        """See ``RowValues``."""
         places = (np.cumsum(self.present) - 1)[rows]
         present = self.present[rows]
         return Optional(present, self.values.picked(places[present]))
 
     def joined(self, others: Sequence[Optional]) -> Optional:
-        """See ``Gathered``."""
+        """See ``RowValues``."""
         return Optional(
             np.concatenate([self.present, *(o.present for o in others)]),
             self.values.joined([o.values for o in others]),
         )
 
     def array(self, data: Bytes) -> pa.Array:
-        """See ``Gathered``."""
+        """See ``RowValues``."""
         values = self.values.array(data)
         if self.present.all():
             return values
@@ -174,19 +174,19 @@ class Optional(Gathered):
 
 
 @dataclass(frozen=True, slots=True)
-class Fields(Gathered):
+class Fields(RowValues):
     """Structs, without nulls."""
 
     count: int
-    fields: tuple[tuple[str, Gathered], ...]
+    fields: tuple[tuple[str, RowValues], ...]
 
     def picked(self, rows: Any) -> Fields:
-        """See ``Gathered``."""
+        """See ``RowValues``."""
         count = len(np.arange(self.count)[rows])
         return Fields(count, tuple((n, g.picked(rows)) for n, g in self.fields))
 
     def joined(self, others: Sequence[Fields]) -> Fields:
-        """See ``Gathered``."""
+        """See ``RowValues``."""
         return Fields(
             self.count + sum(o.count for o in others),
             tuple(
@@ -196,7 +196,7 @@ class Fields(Gathered):
         )
 
     def array(self, data: Bytes) -> pa.Array:
-        """See ``Gathered``."""
+        """See ``RowValues``."""
         if not self.fields:
             return pa.array([{}] * self.count, pa.struct([]))
         arrays = [gathered.array(data) for _, gathered in self.fields]
@@ -204,19 +204,19 @@ class Fields(Gathered):
 
 
 @dataclass(frozen=True, slots=True)
-class Items(Gathered):
+class Items(RowValues):
     """Lists, without nulls; with keys they are maps. Items lie row by row."""
 
     counts: Ints
-    values: Gathered
-    keys: Gathered | None = None
+    values: RowValues
+    keys: RowValues | None = None
 
     @classmethod
     def ordered(
         cls,
         count: int,
-        rounds: Sequence[tuple[Ints, Gathered, Gathered | None]],
-        empty: tuple[Gathered, Gathered | None],
+        rounds: Sequence[tuple[Ints, RowValues, RowValues | None]],
+        empty: tuple[RowValues, RowValues | None],
     ) -> Items:
         """Lists of items found in rounds.
 
@@ -236,7 +236,7 @@ class Items(Gathered):
         return cls(np.bincount(rows, minlength=count).astype(np.int64), values, keys)
 
     def picked(self, rows: Any) -> Items:
-        """See ``Gathered``."""
+        """See ``RowValues``."""
         counts = self.counts[rows]
         starts = (np.cumsum(self.counts) - self.counts)[rows]
         before = np.cumsum(counts) - counts
@@ -245,7 +245,7 @@ class Items(Gathered):
         return Items(counts, self.values.picked(places), keys)
 
     def joined(self, others: Sequence[Items]) -> Items:
-        """See ``Gathered``."""
+        """See ``RowValues``."""
         keys = None
         if self.keys is not None:
             keys = self.keys.joined([o.keys for o in others])
@@ -256,7 +256,7 @@ class Items(Gathered):
         )
 
     def array(self, data: Bytes) -> pa.Array:
-        """See ``Gathered``."""
+        """See ``RowValues``."""
         offsets = pa.array(np.concatenate(([0], np.cumsum(self.counts))).astype(np.int32))
         values = self.values.array(data)
         if self.keys is None:

@@ -27,7 +27,7 @@ class Columns:
         dropped: positions in the block of records that transformations dropped; not in the table.
         topics: the rows' topics where transformations may have changed them.
         schema_name: of the rows' one schema; None where they have none, or it has no name.
-        seen: see ``worker.decode.json_decoder.Decoded``.
+        seen: see ``worker.decode.json_decoder.DecodedBlock``.
         is_whole: whether the one column is the value itself, which is no struct and no map.
     """
 

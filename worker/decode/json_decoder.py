@@ -61,7 +61,7 @@ INEXACT: Final = r"[:\[,]\s*-?(?:[0-9]+(?:\.[0-9]+)?[eE]|[0-9]{16,}\.|NaN|Inf)"
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedBlock:
     """What became of a block.
 
     Attributes:
@@ -116,7 +116,7 @@ class JsonDecoder:
         """The types in use: learned, or the first guess."""
         return self._schema
 
-    def decode(self, values: pa.Array) -> Decoded:
+    def decode(self, values: pa.Array) -> DecodedBlock:
         """Decode a block.
 
         Args:
@@ -140,7 +140,7 @@ class JsonDecoder:
         extra = np.concatenate([*self._unexpected, np.empty(0, np.int64)])
         self._unexpected = []
         is_all = len(rows) == len(values)
-        return Decoded(table, None if is_all else rows, np.flatnonzero(refused), places[extra])
+        return DecodedBlock(table, None if is_all else rows, np.flatnonzero(refused), places[extra])
 
     def _together(self, pieces: list[Piece]) -> pa.Table:
         """The pieces as one table."""

@@ -18,7 +18,7 @@ class Pairs(list[tuple[str, Any]]):
     """Keys and values of an object, in their order."""
 
 
-class Habits:
+class JsonLayouts:
     """The order of keys, and what stands between them.
 
     Args:

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from worker.batch.blocks import one_chunk
 from worker.convert.scalars import Doubt, join, some, valid_rows
 from worker.decode.byte_prefilters import may_hold, raw_bytes
-from worker.decode.json_decoder import INEXACT, Decoded, JsonDecoder, Piece
+from worker.decode.json_decoder import INEXACT, DecodedBlock, JsonDecoder, Piece
 from worker.decode.json_types import extra_rows
 
 Rows = npt.NDArray[np.int64]
@@ -76,7 +76,7 @@ class MapDecoder:
         names = sorted({re.escape(key) for keys in self._keys.values() for key in keys})
         self._null = rf'"(?:{"|".join(names)})"\s*:\s*null|\\' if names else r"\\"
 
-    def decode(self, values: pa.Array) -> Decoded:
+    def decode(self, values: pa.Array) -> DecodedBlock:
         """Decode a block; see ``JsonDecoder``."""
         for _ in range(_ROUNDS):
             decoded = self._decoder.decode(values)
@@ -86,7 +86,7 @@ class MapDecoder:
         else:  # other keys every time: no map, whatever it is
             nothing = np.empty(0, np.int64)
             empty = pa.schema(list(self._fields.items())).empty_table()
-            return Decoded(empty, nothing, np.arange(len(values)), nothing)
+            return DecodedBlock(empty, nothing, np.arange(len(values)), nothing)
         table = decoded.table
         rows = np.arange(len(values)) if decoded.rows is None else decoded.rows
         columns: list[pa.Array] = []
@@ -114,7 +114,7 @@ class MapDecoder:
         refused = np.ones(len(values), np.bool_)
         refused[rows] = False
         is_all = len(rows) == len(values)
-        return Decoded(found, None if is_all else rows, np.flatnonzero(refused), unexpected)
+        return DecodedBlock(found, None if is_all else rows, np.flatnonzero(refused), unexpected)
 
     # -------------------------------------------------------------- keys
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from worker.decode.column_builders import Gathered, Nothing, Plain, Spans
+from worker.decode.column_builders import NullValues, Plain, RowValues, Spans
 from worker.decode.json_cursor import Bytes, Ints, JsonCursor, Mask, Pattern
 
-Value = Callable[[JsonCursor, Bytes], Gathered]
+Value = Callable[[JsonCursor, Bytes], RowValues]
 """Gets cursors at a value, and the byte each is at."""
 
 PLAIN_QUOTE: Final = b'"'
@@ -26,20 +26,20 @@ _POWERS: Final = 10.0 ** np.arange(_EXACT_DIGITS + 1)
 _WHOLE_POWERS: Final = np.array([10**n for n in range(_EXACT_DIGITS + 1)], np.uint64)
 
 
-def _nothing(cursor: JsonCursor, first: Bytes) -> Gathered:
+def _nothing(cursor: JsonCursor, first: Bytes) -> RowValues:
     """A value that only the reference reads."""
     del first
     cursor.refuse(np.ones(len(cursor), np.bool_))
-    return Nothing(len(cursor))
+    return NullValues(len(cursor))
 
 
-def text(cursor: JsonCursor, first: Bytes) -> Gathered:
+def text(cursor: JsonCursor, first: Bytes) -> RowValues:
     """A text of documents without a backslash."""
     cursor.expect(_QUOTE, first)
     return Spans(*cursor.text(), pa.string())
 
 
-def outer_text(cursor: JsonCursor, first: Bytes) -> Gathered:
+def outer_text(cursor: JsonCursor, first: Bytes) -> RowValues:
     """A text beside others that hold escaped quotes; one of its own refuses it."""
     cursor.expect(_QUOTE, first)
     start, end = cursor.text()
@@ -47,7 +47,7 @@ def outer_text(cursor: JsonCursor, first: Bytes) -> Gathered:
     return Spans(start, end, pa.string())
 
 
-def inner_text(cursor: JsonCursor, first: Bytes) -> Gathered:
+def inner_text(cursor: JsonCursor, first: Bytes) -> RowValues:
     """A text between escaped quotes."""
     cursor.expect(_BACKSLASH, first)
     cursor.expect(_QUOTE)
@@ -57,7 +57,7 @@ def inner_text(cursor: JsonCursor, first: Bytes) -> Gathered:
     return Spans(start, end - is_closed, pa.string())
 
 
-def _boolean(cursor: JsonCursor, first: Bytes) -> Gathered:
+def _boolean(cursor: JsonCursor, first: Bytes) -> RowValues:
     del first
     is_true = cursor.starts_with(_TRUE)
     is_false = cursor.starts_with(_FALSE)
@@ -77,7 +77,7 @@ def _signed(cursor: JsonCursor, first: Bytes) -> tuple[Mask | None, Any, Ints]:
     return (negative if negative.any() else None), value, count
 
 
-def _long(cursor: JsonCursor, first: Bytes) -> Gathered:
+def _long(cursor: JsonCursor, first: Bytes) -> RowValues:
     negative, value, count = _signed(cursor, first)
     cursor.refuse((count > 19) | (value > _INT64_MAX))
     found = value.view(np.int64)
@@ -86,7 +86,7 @@ def _long(cursor: JsonCursor, first: Bytes) -> Gathered:
     return Plain(found, pa.int64())
 
 
-def _double(cursor: JsonCursor, first: Bytes) -> Gathered:
+def _double(cursor: JsonCursor, first: Bytes) -> RowValues:
     begin = cursor.at
     negative, whole, count = _signed(cursor, first)
     is_long = count > _EXACT_DIGITS
@@ -131,7 +131,7 @@ def _exponent(cursor: JsonCursor, after: Bytes) -> Mask:
     return has
 
 
-def passed(read_text: Value, quote: bytes, cursor: JsonCursor, first: Bytes) -> Gathered:
+def passed(read_text: Value, quote: bytes, cursor: JsonCursor, first: Bytes) -> RowValues:
     """A scalar that nobody asks for; the reference refuses some numbers even there."""
     for mask, read in (
         (first == quote[0], read_text),
@@ -145,10 +145,10 @@ def passed(read_text: Value, quote: bytes, cursor: JsonCursor, first: Bytes) -> 
             cursor.join(part, rows)
             first = np.where(mask, np.uint8(0), first)
     cursor.refuse(first != 0)
-    return Nothing(len(cursor))
+    return NullValues(len(cursor))
 
 
-def _passed_number(cursor: JsonCursor, first: Bytes) -> Gathered:
+def _passed_number(cursor: JsonCursor, first: Bytes) -> RowValues:
     _, _, count = _signed(cursor, first)
     rows = np.flatnonzero(cursor.byte() == _DOT)
     if len(rows):
@@ -158,7 +158,7 @@ def _passed_number(cursor: JsonCursor, first: Bytes) -> Gathered:
         part.refuse((digits == 0) | (count[rows] > _EXACT_DIGITS))
         cursor.join(part, rows)
     cursor.refuse((cursor.byte() | 0x20) == ord("e"))
-    return Nothing(len(cursor))
+    return NullValues(len(cursor))
 
 
 SCALARS: Final[Mapping[str, Value]] = {

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from worker.decode.column_builders import Fields, Gathered, Items, Optional
+from worker.decode.column_builders import Fields, Items, Optional, RowValues
 from worker.decode.json_cursor import Bytes, Ints, JsonCursor, Mask, Pattern
 from worker.decode.json_scalars import (
     PLAIN_QUOTE,
@@ -42,7 +42,7 @@ _QUOTE: Final = ord(PLAIN_QUOTE)
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class JsonLayout:
     """How documents are written.
 
     Attributes:
@@ -58,7 +58,7 @@ class Layout:
     comma: bytes = b","
     colon: bytes = b":"
     quote: bytes = PLAIN_QUOTE
-    embedded: Mapping[str, Layout] = field(default_factory=dict)
+    embedded: Mapping[str, JsonLayout] = field(default_factory=dict)
 
     @property
     def text(self) -> Value:
@@ -68,7 +68,7 @@ class Layout:
         return outer_text if self.embedded else text
 
 
-def document_scanner(fields: Mapping[str, pa.DataType], layout: Layout) -> tuple[Document, int]:
+def document_scanner(fields: Mapping[str, pa.DataType], layout: JsonLayout) -> tuple[Document, int]:
     """What scans documents with these fields, and how many bytes it compares at once.
 
     A field that holds embedded documents has their type, a struct.
@@ -105,7 +105,7 @@ def _names(kind: pa.DataType) -> list[str]:
     return [field.name for field in inner] + [n for f in inner for n in _names(f.type)]
 
 
-def _value(kind: pa.DataType, path: Path, layout: Layout) -> Value:
+def _value(kind: pa.DataType, path: Path, layout: JsonLayout) -> Value:
     if pa.types.is_struct(kind):
         return _fields_scanner(kind, path, layout)
     if pa.types.is_list(kind):
@@ -137,7 +137,7 @@ def _nullable(read: Value, cursor: JsonCursor) -> Optional:
 
 
 @dataclass(frozen=True, slots=True)
-class _Field:
+class _KeyScan:
     """A key as the first of an object and behind others, and what scans its value."""
 
     name: str
@@ -148,7 +148,7 @@ class _Field:
 
 
 def _fields_scanner(
-    kind: pa.DataType, path: Path, layout: Layout
+    kind: pa.DataType, path: Path, layout: JsonLayout
 ) -> Callable[[JsonCursor, Bytes], Fields]:
     types = {field.name: field.type for field in kind}
     names = list(layout.keys.get(path, ()))
@@ -163,16 +163,16 @@ def _fields_scanner(
             read = _value(inner, (*path, name), layout)
         key = layout.quote + name.encode() + layout.quote + layout.colon
         first, later = Pattern(b"{" + key), Pattern(layout.comma + key)
-        steps.append(_Field(name, first, later, partial(_nullable, read), name in names))
+        steps.append(_KeyScan(name, first, later, partial(_nullable, read), name in names))
     return partial(_fields, steps, list(types))
 
 
 def _fields(
-    steps: Sequence[_Field], names: Sequence[str], cursor: JsonCursor, first: Bytes
+    steps: Sequence[_KeyScan], names: Sequence[str], cursor: JsonCursor, first: Bytes
 ) -> Fields:
     fresh: Mask = first == ord("{")
     cursor.refuse(~fresh)
-    found: dict[str, Gathered] = {}
+    found: dict[str, RowValues] = {}
     is_over: bool | None = None
     for step in steps:
         if not step.is_usual and is_over is None:
@@ -188,7 +188,7 @@ def _fields(
     return Fields(len(cursor), tuple((name, found[name]) for name in names))
 
 
-def _field(step: _Field, cursor: JsonCursor, fresh: Mask) -> tuple[Gathered, Mask]:
+def _field(step: _KeyScan, cursor: JsonCursor, fresh: Mask) -> tuple[RowValues, Mask]:
     """A field's values, and the rows that still have had none."""
     size: Any = step.later.size
     has_fresh = bool(fresh.any())
@@ -214,7 +214,7 @@ def _field(step: _Field, cursor: JsonCursor, fresh: Mask) -> tuple[Gathered, Mas
     return Optional(given, values.values), fresh & ~present
 
 
-def _embedded(read: Value, cursor: JsonCursor, first: Bytes) -> Gathered:
+def _embedded(read: Value, cursor: JsonCursor, first: Bytes) -> RowValues:
     """A document that is the whole of a text."""
     cursor.expect(_QUOTE, first)
     found = read(cursor, cursor.byte())
@@ -222,17 +222,17 @@ def _embedded(read: Value, cursor: JsonCursor, first: Bytes) -> Gathered:
     return found
 
 
-def _list(read: Scanner, comma: bytes, cursor: JsonCursor, first: Bytes) -> Gathered:
-    def one(part: JsonCursor) -> tuple[Gathered, Gathered | None]:
+def _list(read: Scanner, comma: bytes, cursor: JsonCursor, first: Bytes) -> RowValues:
+    def one(part: JsonCursor) -> tuple[RowValues, RowValues | None]:
         return read(part), None
 
     return _several(one, comma, b"[]", cursor, first)
 
 
-def _map(read: Scanner, layout: Layout, cursor: JsonCursor, first: Bytes) -> Gathered:
+def _map(read: Scanner, layout: JsonLayout, cursor: JsonCursor, first: Bytes) -> RowValues:
     colon = Pattern(layout.colon)
 
-    def one(part: JsonCursor) -> tuple[Gathered, Gathered | None]:
+    def one(part: JsonCursor) -> tuple[RowValues, RowValues | None]:
         key = layout.text(part, part.byte())
         is_such = part.starts_with(colon)
         part.refuse(~is_such)
@@ -243,12 +243,12 @@ def _map(read: Scanner, layout: Layout, cursor: JsonCursor, first: Bytes) -> Gat
 
 
 def _several(
-    one: Callable[[JsonCursor], tuple[Gathered, Gathered | None]],
+    one: Callable[[JsonCursor], tuple[RowValues, RowValues | None]],
     comma: bytes,
     brackets: bytes,
     cursor: JsonCursor,
     first: Bytes,
-) -> Gathered:
+) -> RowValues:
     """Items between brackets, the first of every row, then the second."""
     opening, closing = brackets
     cursor.expect(opening, first)
@@ -256,7 +256,7 @@ def _several(
     is_empty = cursor.byte() == closing
     cursor.at = cursor.at + is_empty
     rows = np.flatnonzero(~is_empty & ~cursor.bad)
-    rounds: list[tuple[Ints, Gathered, Gathered | None]] = []
+    rounds: list[tuple[Ints, RowValues, RowValues | None]] = []
     while len(rows):
         part = cursor.part(rows)
         if not cursor.round():

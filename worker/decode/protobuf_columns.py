@@ -20,20 +20,20 @@ from google.protobuf.descriptor import FieldDescriptor as Kind
 
 from connect.model.records import ConnectSchema
 from connect.records.converters.protobuf_data import ProtobufReader, real_oneof, union_name
-from worker.decode.binary_cursor import Cursor, Ints, Mask
+from worker.decode.binary_cursor import BinaryCursor, Ints, Mask
 from worker.decode.column_builders import (
     Fields,
-    Gathered,
     Items,
-    Nothing,
+    NullValues,
     Optional,
     Plain,
+    RowValues,
     Spans,
     Symbols,
 )
 from worker.decode.protobuf_scalars import BYTES, SCALARS, SMALL, VARINT, small
 
-Scanner = Callable[[Cursor], Gathered]
+Scanner = Callable[[BinaryCursor], RowValues]
 
 INSTANT: Final = pa.timestamp("us", "UTC")
 _SECONDS: Final = (-62_135_596_800, 253_402_300_799)
@@ -69,10 +69,10 @@ def _scan_message(
     steps: list[tuple[str, str | None, Scanner]],
     names: list[str],
     schemas: Mapping[str, ConnectSchema],
-    cursor: Cursor,
-) -> Gathered:
-    found: dict[str, Gathered] = {}
-    members: dict[str, dict[str, Gathered]] = {}
+    cursor: BinaryCursor,
+) -> RowValues:
+    found: dict[str, RowValues] = {}
+    members: dict[str, dict[str, RowValues]] = {}
     for name, union, scan in steps:
         if union is None:
             found[name] = scan(cursor)
@@ -87,12 +87,12 @@ def _scan_message(
     return Fields(len(cursor), tuple((name, found[name]) for name in names))
 
 
-def _union(members: list[tuple[str, Gathered]], cursor: Cursor) -> Gathered:
+def _union(members: list[tuple[str, RowValues]], cursor: BinaryCursor) -> RowValues:
     set_count = np.zeros(len(cursor), np.int64)
     for _, member in members:
         if not isinstance(member, Optional):
             cursor.refuse(np.ones(len(cursor), np.bool_))
-            return Nothing(len(cursor))
+            return NullValues(len(cursor))
         set_count += member.present
     several = set_count > 1  # the last one counts, which the order of numbers does not tell
     if several.any():
@@ -139,28 +139,28 @@ def _tag(number: int, wire: int) -> tuple[np.uint64, np.uint64, int]:
     return mask, np.uint64(int.from_bytes(encoded, "little")), len(encoded)
 
 
-def _has(tag: tuple[np.uint64, np.uint64, int], cursor: Cursor) -> Mask:
+def _has(tag: tuple[np.uint64, np.uint64, int], cursor: BinaryCursor) -> Mask:
     mask, value, size = tag
     found: Mask = ((cursor.words[cursor.at] & mask) == value) & (cursor.at + size <= cursor.end)
     return found & ~cursor.bad
 
 
-def _only_absent(cursor: Cursor) -> Gathered:
-    return Nothing(len(cursor))
+def _only_absent(cursor: BinaryCursor) -> RowValues:
+    return NullValues(len(cursor))
 
 
-def _only_empty(cursor: Cursor) -> Gathered:
-    return Items(np.zeros(len(cursor), np.int64), Nothing(0))
+def _only_empty(cursor: BinaryCursor) -> RowValues:
+    return Items(np.zeros(len(cursor), np.int64), NullValues(0))
 
 
 def _single(
     tag: tuple[np.uint64, np.uint64, int],
     read: Scanner,
     default: Any,
-    cursor: Cursor,
+    cursor: BinaryCursor,
     *,
     must_be_set: bool,
-) -> Gathered:
+) -> RowValues:
     """A field of at most one value; one that comes twice stops the row."""
     present = _has(tag, cursor)
     if must_be_set and not present.all():
@@ -179,7 +179,7 @@ def _single(
     return _filled(found, rows, default, cursor)
 
 
-def _filled(found: Gathered, rows: Ints, default: Any, cursor: Cursor) -> Gathered:
+def _filled(found: RowValues, rows: Ints, default: Any, cursor: BinaryCursor) -> RowValues:
     """Values of some rows, the field's default in the others."""
     count = len(cursor)
     if isinstance(found, Plain):
@@ -197,10 +197,10 @@ def _filled(found: Gathered, rows: Ints, default: Any, cursor: Cursor) -> Gather
 
 
 def _repeated(
-    tag: tuple[np.uint64, np.uint64, int], read: Scanner, cursor: Cursor, *, is_map: bool
-) -> Gathered:
+    tag: tuple[np.uint64, np.uint64, int], read: Scanner, cursor: BinaryCursor, *, is_map: bool
+) -> RowValues:
     """Values that follow each other, each with its tag."""
-    rounds: list[tuple[Ints, Gathered, Gathered | None]] = []
+    rounds: list[tuple[Ints, RowValues, RowValues | None]] = []
     rows = np.flatnonzero(_has(tag, cursor))
     while len(rows):
         if not cursor.round():
@@ -216,7 +216,7 @@ def _repeated(
     return Items.ordered(len(cursor), rounds, _entry(read(none), is_map=is_map))
 
 
-def _entry(found: Gathered, *, is_map: bool) -> tuple[Gathered, Gathered | None]:
+def _entry(found: RowValues, *, is_map: bool) -> tuple[RowValues, RowValues | None]:
     if not is_map:
         return found, None
     assert isinstance(found, Fields)
@@ -224,16 +224,18 @@ def _entry(found: Gathered, *, is_map: bool) -> tuple[Gathered, Gathered | None]
     return value, key
 
 
-def _packed(tag: tuple[np.uint64, np.uint64, int], read: Scanner, cursor: Cursor) -> Gathered:
+def _packed(
+    tag: tuple[np.uint64, np.uint64, int], read: Scanner, cursor: BinaryCursor
+) -> RowValues:
     """Numbers one behind the other in one value."""
     rows = np.flatnonzero(_has(tag, cursor))
-    rounds: list[tuple[Ints, Gathered, Gathered | None]] = []
+    rounds: list[tuple[Ints, RowValues, RowValues | None]] = []
     if len(rows):
         whole = cursor.part(rows)
         whole.move(tag[2])
         start, end = whole.bytes(whole.unsigned().view(np.int64))
         whole.at = start
-        inner = Cursor.part(whole, np.arange(len(rows)), end)
+        inner = BinaryCursor.part(whole, np.arange(len(rows)), end)
         left = np.flatnonzero((inner.at < inner.end) & ~inner.bad)
         while len(left):
             if not cursor.round():
@@ -249,7 +251,7 @@ def _packed(tag: tuple[np.uint64, np.uint64, int], read: Scanner, cursor: Cursor
     return Items.ordered(len(cursor), rounds, (read(none), None))
 
 
-def _refuse_rows(cursor: Cursor, rows: Ints) -> None:
+def _refuse_rows(cursor: BinaryCursor, rows: Ints) -> None:
     mask = np.zeros(len(cursor), np.bool_)
     mask[rows] = True
     cursor.refuse(mask)
@@ -290,7 +292,7 @@ def _message_of_map(field: Any, schema: ConnectSchema, reader: ProtobufReader) -
     return partial(_inside, partial(_scan_message, steps, ["key", "value"], {}))
 
 
-def _single_required(scan: Scanner, cursor: Cursor) -> Gathered:
+def _single_required(scan: Scanner, cursor: BinaryCursor) -> RowValues:
     found = scan(cursor)
     if isinstance(found, Optional):
         cursor.refuse(~found.present)
@@ -299,11 +301,11 @@ def _single_required(scan: Scanner, cursor: Cursor) -> Gathered:
     return found
 
 
-def _inside(read: Scanner, cursor: Cursor) -> Gathered:
+def _inside(read: Scanner, cursor: BinaryCursor) -> RowValues:
     """A message in a message: its own end, and everything in it read."""
     size = cursor.unsigned().view(np.int64)
     start, end = cursor.bytes(size)
-    inner = Cursor.part(cursor, np.arange(len(cursor)), end)
+    inner = BinaryCursor.part(cursor, np.arange(len(cursor)), end)
     inner.at = start
     found = read(inner)
     bad = inner.bad | (inner.at != inner.end)
@@ -319,7 +321,7 @@ def _timestamp(descriptor: Any, reader: ProtobufReader) -> Scanner:
     seconds = _field(fields["seconds"], whole, reader, is_null=False)
     nanos = _field(fields["nanos"], ConnectSchema("int32"), reader, is_null=False)
 
-    def scan(cursor: Cursor) -> Gathered:
+    def scan(cursor: BinaryCursor) -> RowValues:
         first, second = seconds(cursor), nanos(cursor)
         assert isinstance(first, Plain)
         assert isinstance(second, Plain)
@@ -340,7 +342,7 @@ def _enum(enum: Any, schema: ConnectSchema) -> Scanner:
     numbers = np.array(sorted(enum.values_by_number), np.int64)
     names = pa.array([enum.values_by_number[int(n)].name for n in numbers], pa.string())
 
-    def scan(cursor: Cursor) -> Gathered:
+    def scan(cursor: BinaryCursor) -> RowValues:
         found = cursor.unsigned().view(np.int64).astype(np.int32).astype(np.int64)
         places = np.minimum(np.searchsorted(numbers, found), len(numbers) - 1)
         unknown = numbers[places] != found

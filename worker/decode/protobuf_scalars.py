@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 from google.protobuf.descriptor import FieldDescriptor as Kind
 
-from worker.decode.binary_cursor import Cursor
-from worker.decode.column_builders import Gathered, Plain, Spans
+from worker.decode.binary_cursor import BinaryCursor
+from worker.decode.column_builders import Plain, RowValues, Spans
 
-Scanner = Callable[[Cursor], Gathered]
+Scanner = Callable[[BinaryCursor], RowValues]
 
 VARINT, EIGHT, BYTES, FOUR = 0, 1, 2, 5
 
 
-def _narrow(kind: Any, cursor: Cursor) -> Gathered:
+def _narrow(kind: Any, cursor: BinaryCursor) -> RowValues:
     words = cursor.unsigned().astype(np.uint32)
     if kind is np.uint32:
         return Plain(words.astype(np.int64), pa.int64())
@@ -28,7 +28,7 @@ def _narrow(kind: Any, cursor: Cursor) -> Gathered:
 SMALL: Final = {"int8": (-128, 127), "int16": (-32768, 32767)}
 
 
-def small(read: Scanner, low: int, high: int, cursor: Cursor) -> Gathered:
+def small(read: Scanner, low: int, high: int, cursor: BinaryCursor) -> RowValues:
     """A number that the schema says has fewer bits."""
     found = read(cursor)
     assert isinstance(found, Plain)
@@ -38,7 +38,7 @@ def small(read: Scanner, low: int, high: int, cursor: Cursor) -> Gathered:
     return found
 
 
-def _signed(kind: Any, cursor: Cursor) -> Gathered:
+def _signed(kind: Any, cursor: BinaryCursor) -> RowValues:
     if kind is np.int64:
         return Plain(cursor.signed(), pa.int64())
     words = cursor.unsigned() & np.uint64(0xFFFFFFFF)
@@ -46,11 +46,11 @@ def _signed(kind: Any, cursor: Cursor) -> Gathered:
     return Plain(plain.astype(np.int32), pa.int32())
 
 
-def _wide(cursor: Cursor) -> Gathered:
+def _wide(cursor: BinaryCursor) -> RowValues:
     return Plain(cursor.unsigned().view(np.int64), pa.int64())
 
 
-def _unsigned(read: Callable[[Cursor], Any], cursor: Cursor) -> Gathered:
+def _unsigned(read: Callable[[BinaryCursor], Any], cursor: BinaryCursor) -> RowValues:
     values = read(cursor).view(np.int64)
     large = values < 0
     if large.any():
@@ -58,18 +58,18 @@ def _unsigned(read: Callable[[Cursor], Any], cursor: Cursor) -> Gathered:
     return Plain(values, pa.int64())
 
 
-def _fixed(size: int, view: Any, kind: pa.DataType, cursor: Cursor) -> Gathered:
+def _fixed(size: int, view: Any, kind: pa.DataType, cursor: BinaryCursor) -> RowValues:
     words = cursor.word(size)
     narrow = words if size == 8 else words.astype(np.uint32)
     values = narrow.view(view)
     return Plain(values.astype(np.int64) if kind == pa.int64() else values, kind)
 
 
-def _boolean(cursor: Cursor) -> Gathered:
+def _boolean(cursor: BinaryCursor) -> RowValues:
     return Plain(cursor.unsigned() != 0, pa.bool_())
 
 
-def _text(kind: pa.DataType, cursor: Cursor) -> Gathered:
+def _text(kind: pa.DataType, cursor: BinaryCursor) -> RowValues:
     return Spans(*cursor.bytes(cursor.unsigned().view(np.int64)), kind)
 
 
@@ -78,7 +78,7 @@ SCALARS: Final[Mapping[int, tuple[int, Scanner]]] = {
     Kind.TYPE_UINT32: (VARINT, partial(_narrow, np.uint32)),
     Kind.TYPE_SINT32: (VARINT, partial(_signed, np.int32)),
     Kind.TYPE_INT64: (VARINT, _wide),
-    Kind.TYPE_UINT64: (VARINT, partial(_unsigned, Cursor.unsigned)),
+    Kind.TYPE_UINT64: (VARINT, partial(_unsigned, BinaryCursor.unsigned)),
     Kind.TYPE_SINT64: (VARINT, partial(_signed, np.int64)),
     Kind.TYPE_FIXED32: (FOUR, partial(_fixed, 4, np.uint32, pa.int64())),
     Kind.TYPE_SFIXED32: (FOUR, partial(_fixed, 4, np.int32, pa.int32())),

@@ -33,15 +33,15 @@ from connect.records.converters.wire_format import GUID_BYTES, GUID_MAGIC, HEADE
 from connect.records.tables.schema_evolution import changes
 from worker.batch.blocks import Block
 from worker.decode.avro_columns import avro_scanner
-from worker.decode.binary_cursor import Cursor, Mask
+from worker.decode.binary_cursor import BinaryCursor, Mask
 from worker.decode.byte_prefilters import rows_at_once
-from worker.decode.column_builders import Gathered, misencoded, without_ends
+from worker.decode.column_builders import RowValues, misencoded, without_ends
 from worker.decode.protobuf_columns import protobuf_scanner
 from worker.decode.typed_json import TypedJson
 from worker.write.table_writer import TableWriter
 
 Rows = npt.NDArray[np.int64]
-Scanner = Callable[[Cursor], Gathered]
+Scanner = Callable[[BinaryCursor], RowValues]
 Scan = Callable[[pa.Array, int], Iterator[tuple[pa.Table, Rows]]]
 """Gets messages and where their data begin; the fields, and positions of the rows decoded."""
 
@@ -51,7 +51,7 @@ _SCANNERS_KEPT: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedSchemaRows:
     """Rows of one schema.
 
     Attributes:
@@ -100,7 +100,7 @@ class RegisteredForm:
         self._tables = tables
         self._forms: OrderedDict[Any, _Form | None] = OrderedDict()
 
-    def decode(self, values: pa.Array, block: Block, places: Rows) -> Iterator[Decoded]:
+    def decode(self, values: pa.Array, block: Block, places: Rows) -> Iterator[DecodedSchemaRows]:
         """Decode what has a column form.
 
         Args:
@@ -117,7 +117,7 @@ class RegisteredForm:
                 continue
             part = values if len(rows) == len(values) else values.take(pa.array(rows))
             for table, good in form.scan(part, place.start):
-                yield Decoded(table, rows[good], form.unfit, form.schema.name)
+                yield DecodedSchemaRows(table, rows[good], form.unfit, form.schema.name)
 
     def refused(self, values: pa.Array, block: Block, places: Rows) -> Mask:
         """Rows that are not known to be read; for sides whose value nobody asks for."""
@@ -238,7 +238,7 @@ def _scanned(scan: Scanner, values: pa.Array, start: int) -> Iterator[tuple[pa.T
     found: list[Rows] = []
     step = rows_at_once(values)
     for first in range(0, len(values), step):
-        array, good = _scanned_part(scan, Cursor.over(values.slice(first, step), start))
+        array, good = _scanned_part(scan, BinaryCursor.over(values.slice(first, step), start))
         if len(good) and pa.types.is_struct(array.type):
             tables.append(_table(array))
             found.append(good + first)
@@ -246,7 +246,7 @@ def _scanned(scan: Scanner, values: pa.Array, start: int) -> Iterator[tuple[pa.T
         yield pa.concat_tables(tables).combine_chunks(), np.concatenate(found)
 
 
-def _scanned_part(scan: Scanner, cursor: Cursor) -> tuple[pa.Array, Rows]:
+def _scanned_part(scan: Scanner, cursor: BinaryCursor) -> tuple[pa.Array, Rows]:
     gathered = scan(cursor)
     good = np.flatnonzero((cursor.at == cursor.end) & ~cursor.bad)
     if len(good) < len(cursor):

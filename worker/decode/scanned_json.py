@@ -19,11 +19,11 @@ import pyarrow as pa
 
 from worker.decode.byte_prefilters import escapes, may_hold, raw_bytes, rows_at_once
 from worker.decode.json_cursor import JsonCursor, Seen
-from worker.decode.json_decoder import Decoded, JsonDecoder
-from worker.decode.json_layout import Habits
+from worker.decode.json_decoder import DecodedBlock, JsonDecoder
+from worker.decode.json_layout import JsonLayouts
 from worker.decode.json_maps import MapDecoder, holds_map
 from worker.decode.json_scalars import ESCAPED_QUOTE
-from worker.decode.json_scan import Document, Layout, can_scan, document_scanner
+from worker.decode.json_scan import Document, JsonLayout, can_scan, document_scanner
 
 Rows = npt.NDArray[np.int64]
 
@@ -57,7 +57,7 @@ def json_decoder(
     return ScannedJson(fields, other, report_unexpected=report_unexpected, embedded=embedded)
 
 
-def together(parts: list[Decoded], count: int) -> tuple[pa.Table, Rows, Rows]:
+def together(parts: list[DecodedBlock], count: int) -> tuple[pa.Table, Rows, Rows]:
     """What was decoded in parts: the rows, where they stand, and those with unexpected fields.
 
     Of parts that do not go together the largest counts.
@@ -106,8 +106,8 @@ class ScannedJson:
         self._is_possible = False
         self._has_maps = any(holds_map(kind) for kind in fields.values())
         self._seen = Seen()
-        self._habits = Habits(passes=self.passes)
-        self._inner: dict[str, Habits] = {}
+        self._habits = JsonLayouts(passes=self.passes)
+        self._inner: dict[str, JsonLayouts] = {}
         self._scan: tuple[Document, int] | None = None
         self._fruitless = 0
         self._left_off = 0
@@ -119,13 +119,13 @@ class ScannedJson:
         for name, decoder in self._embedded.items():
             kind = pa.struct(list(decoder.types.items()))
             if pa.types.is_string(asked[name]) and can_scan(kind):
-                asked[name], inner[name] = kind, Habits(passes=decoder.passes)
+                asked[name], inner[name] = kind, JsonLayouts(passes=decoder.passes)
         if asked != self._asked:
             self._asked, self._inner, self._scan = asked, inner, None
             self._is_possible = can_scan(pa.struct(list(asked.items())))
             self._fruitless = self._left_off = 0
 
-    def decode(self, values: pa.Array) -> Iterator[Decoded]:
+    def decode(self, values: pa.Array) -> Iterator[DecodedBlock]:
         """Decode a block, perhaps in two parts; see ``JsonDecoder``.
 
         Args:
@@ -149,17 +149,17 @@ class ScannedJson:
                 refused[rows] = False
                 rest = np.flatnonzero(refused)
                 seen = None if self._has_maps else self._seen  # keys of maps are not told
-                yield Decoded(table, rows if len(rest) else None, rest, _NOTHING, seen)
+                yield DecodedBlock(table, rows if len(rest) else None, rest, _NOTHING, seen)
         if len(rest):
             yield self._by_other(values, rest)
 
-    def _by_other(self, values: pa.Array, rest: Rows) -> Decoded:
+    def _by_other(self, values: pa.Array, rest: Rows) -> DecodedBlock:
         if len(rest) == len(values):
             decoded = self._other.decode(values)
         else:
             found = self._other.decode(values.take(pa.array(rest)))
             rows = rest if found.rows is None else rest[found.rows]
-            decoded = Decoded(found.table, rows, rest[found.refused], rest[found.unexpected])
+            decoded = DecodedBlock(found.table, rows, rest[found.refused], rest[found.unexpected])
         if self._left_off and isinstance(self._other, JsonDecoder):
             self.types = {field.name: field.type for field in self._other.schema}
         return decoded
@@ -232,10 +232,10 @@ class ScannedJson:
             self._scan = None
             return False
         inner = {
-            name: Layout(habits.keys, *habits.gaps, ESCAPED_QUOTE)
+            name: JsonLayout(habits.keys, *habits.gaps, ESCAPED_QUOTE)
             for name, habits in self._inner.items()
         }
-        layout = Layout(self._habits.keys, *self._habits.gaps, embedded=inner)
+        layout = JsonLayout(self._habits.keys, *self._habits.gaps, embedded=inner)
         self._scan = document_scanner(self._asked, layout)
         return True
 

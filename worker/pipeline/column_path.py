@@ -34,7 +34,7 @@ from worker.decode.typed_json import Envelopes
 from worker.pipeline.key_columns import KeyReader, texts
 from worker.pipeline.record_fallback import NAME_MAPPING
 from worker.pipeline.transformed_rows import ColumnChain
-from worker.transforms.rows import Plan, Step, holding, quoted
+from worker.transforms.rows import ChainPlan, ColumnStep, holding, quoted
 from worker.transforms.step_chain import keep_schemas, planned, steps_for, take_whole
 from worker.write.table_writer import TableWriter
 
@@ -130,7 +130,7 @@ class ColumnForm:
         self._fields = leaf_count(fields.values())
 
     def _chain_of(
-        self, steps: tuple[Step, ...], plan: Plan, reference: ReferencePath
+        self, steps: tuple[ColumnStep, ...], plan: ChainPlan, reference: ReferencePath
     ) -> ColumnChain:
         kind, keys = plan.key, None
         if kind is not None and not self._is_gzip_key:

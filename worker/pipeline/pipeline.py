@@ -31,7 +31,7 @@ from worker.batch.descriptors import (
     DESCRIPTOR_DDL,
     BatchResult,
     DeadLetter,
-    Progress,
+    PartitionProgress,
     collect,
     letter_batches,
     losses_row,
@@ -123,7 +123,7 @@ class PipelineTask:
         )
         rows = self._form.block_rows(spec.limits.block_rows, spec.limits.block_cells)
         self.limits = dataclasses.replace(spec.limits, block_rows=rows)
-        self._progress: dict[TopicPartition, Progress] = {}
+        self._progress: dict[TopicPartition, PartitionProgress] = {}
         self._taken = 0
         self._believed_until_ms = clock.now_ms() + spec.config.vtts_future_max_ms
 
@@ -385,9 +385,9 @@ class PipelineTask:
             tp = TopicPartition(row["topic"], row["partition"])
             read, dropped, dead = row["count_all"], row["dropped_sum"], row["dead_sum"]
             written, stamp = read - dropped - dead, row["timestamp_max"]
-            progress = Progress(
+            progress = PartitionProgress(
                 *(read, dropped, dead, written, stamp, row["bytes_sum"]),
                 future=row["future_sum"],
                 late=row["late_sum"],
             )
-            self._progress[tp] = self._progress.get(tp, Progress()).plus(progress)
+            self._progress[tp] = self._progress.get(tp, PartitionProgress()).plus(progress)

@@ -35,7 +35,7 @@ WRITTEN, DROPPED, DEAD = 0, 1, 2
 
 
 @dataclass(slots=True)
-class _Rows:
+class _TableRows:
     """Rows of one table with the operation and the order of each."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -85,7 +85,7 @@ class RecordPath:
         self._letter_bytes = 0
         self._changes = changes
         self._rules = ChangeRules(spec.config)
-        self._rows: dict[str, _Rows] = {}
+        self._rows: dict[str, _TableRows] = {}
 
     def take(self, record: KafkaRecord, *, order: int = 0) -> int:
         """Read, route and convert a record.
@@ -161,7 +161,7 @@ class RecordPath:
                 if row is not None:
                     taken.append((name, row, operation))
         for name, row, operation in taken:
-            rows = self._rows.setdefault(name, _Rows())
+            rows = self._rows.setdefault(name, _TableRows())
             rows.rows.append(row)
             rows.operations.append(int(operation))
             rows.orders.append(order)

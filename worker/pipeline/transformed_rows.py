@@ -23,7 +23,7 @@ from connect.records.tables.schema_evolution import changes
 from worker.batch.blocks import Block, one_chunk
 from worker.decode.decoded_rows import Columns
 from worker.decode.registered_messages import unfit_tables
-from worker.transforms.rows import Fields, KeyColumns, OriginColumns, Rows, Step, TooManyRows
+from worker.transforms.rows import ColumnStep, Fields, KeyColumns, OriginColumns, Rows, TooManyRows
 from worker.transforms.step_chain import applied, unknown_rows
 from worker.write.table_writer import TableWriter
 
@@ -44,7 +44,7 @@ class ColumnChain:
 
     def __init__(
         self,
-        steps: Sequence[Step],
+        steps: Sequence[ColumnStep],
         wanted: Fields,
         config: ConnectorConfig,
         tables: Sequence[TableWriter],

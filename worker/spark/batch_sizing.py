@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from connect.model.layout import TopicPartition
-from worker.batch.descriptors import Progress
+from worker.batch.descriptors import PartitionProgress
 from worker.batch.error_rows import LARGE_RECORD, LETTERS_FULL
 
 FIRST_RECORDS: Final = 10_000
@@ -99,7 +99,7 @@ class ReadSizes:
         each = self._bytes / self._records * partition_count
         return next((records for records in POLLS if records * each <= POLL_BYTES), POLLS[-1])
 
-    def add(self, progress: Mapping[TopicPartition, Progress]) -> None:
+    def add(self, progress: Mapping[TopicPartition, PartitionProgress]) -> None:
         """Learn from a batch that went well."""
         read = sum(counted.read for counted in progress.values())
         size = sum(counted.bytes_read for counted in progress.values())

@@ -203,7 +203,7 @@ class _Piece:
     def whole(self) -> pa.RecordBatch:
         """All rows, those that Spark did not see at their places."""
         states = self._carried.column("state").to_numpy(zero_copy_only=False)
-        parts = [_Part(part, self._shares) for part in self._parts]
+        parts = [_RowPart(part, self._shares) for part in self._parts]
         places = np.concatenate([np.empty(0, np.int64), *(part.places for part in parts)])
         is_first = np.diff(places, prepend=-1) != 0
         if not np.array_equal(places[is_first], np.flatnonzero(states == ROW)):
@@ -228,7 +228,7 @@ class _Piece:
         return pa.record_batch(columns)
 
 
-class _Part:
+class _RowPart:
     """Rows of a piece that came back together, without fences."""
 
     def __init__(self, batch: pa.RecordBatch, shares: Shares) -> None:

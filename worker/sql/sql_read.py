@@ -172,7 +172,7 @@ def _read(
 
 
 @dataclass(slots=True)
-class _Rows:
+class _RecordRows:
     """Rows of some records: positions of these in the block, topics and columns of those."""
 
     places: Places
@@ -200,7 +200,7 @@ class _Reading:
         """The rows of a block of records."""
         state = np.full(block.count, DROPPED, np.int8)
         slow = np.ones(block.count, np.bool_) if self._config.transforms else ~block.tombstones
-        found: list[_Rows] = []
+        found: list[_RecordRows] = []
         for decoded in self._form.decode(block):
             slow[decoded.places] = False
             slow[decoded.unexpected] = True
@@ -221,7 +221,7 @@ class _Reading:
             topics = decoded.topics
             topics = _topics(block, places) if topics is None else topics.filter(keep)
             columns = [one_chunk(c) for c in part.converted.filter(keep).columns]
-            found.append(_Rows(places, topics, columns))
+            found.append(_RecordRows(places, topics, columns))
             state[places] = ROW
         errors: dict[int, bytes] = {}
         for start in range(0, int(slow.sum()), _RECORDS_AT_ONCE):
@@ -240,7 +240,7 @@ class _Reading:
         seen = [pa.nulls(1, kinds.get(name, _KAFKA)) for name in self._shares.seen]
         yield from cut(carried, seen, self._shares)
 
-    def _one_by_one(self, block: Block, places: Places, errors: dict[int, bytes]) -> _Rows:
+    def _one_by_one(self, block: Block, places: Places, errors: dict[int, bytes]) -> _RecordRows:
         rows: list[dict[str, Any]] = []
         topics: list[str] = []
         origins: list[int] = []
@@ -260,20 +260,20 @@ class _Reading:
             origins += [place] * len(made)
         table = to_arrow(rows, self._table)
         columns = [one_chunk(column) for column in table.columns]
-        return _Rows(np.array(origins, np.int64), pa.array(topics, pa.string()), columns)
+        return _RecordRows(np.array(origins, np.int64), pa.array(topics, pa.string()), columns)
 
     def _assembled(
         self,
         block: Block,
         state: npt.NDArray[np.int8],
         errors: dict[int, bytes],
-        found: list[_Rows],
+        found: list[_RecordRows],
     ) -> Iterator[pa.RecordBatch]:
         """Rows in the order of their records, one without a value for each record without rows."""
         bare = np.flatnonzero(state != ROW)
         if len(bare):
             nothing = [pa.nulls(len(bare), kind) for kind in self._types]
-            found.append(_Rows(bare, _topics(block, bare), nothing))
+            found.append(_RecordRows(bare, _topics(block, bare), nothing))
         places = np.concatenate([rows.places for rows in found])
         columns = [
             pa.concat_arrays([_as(rows.columns[i], kind) for rows in found])

@@ -20,7 +20,12 @@ from uuid import UUID
 from connect import failpoints
 from connect.clock import Clock
 from connect.errors import ConfigError
-from connect.gateways.kafka.kafka_clients import TOO_LARGE, Message, Stage, TransactionalProducer
+from connect.gateways.kafka.kafka_clients import (
+    TOO_LARGE,
+    ProducerMessage,
+    Stage,
+    TransactionalProducer,
+)
 from connect.model.layout import TopicPartition
 from connect.protocol.control_topic import OWN_PARTITION
 from control_schemas.codec import encode
@@ -35,7 +40,7 @@ from control_schemas.events import (
     TableReference,
 )
 from control_schemas.headers import encode_headers
-from worker.task.read_ledger import Answer
+from worker.task.read_ledger import TaskAnnouncement
 
 EVENT_SHARE = 0.9
 MESSAGE_OVERHEAD_BYTES = 512  # of a record and its batch, more than they ever take
@@ -70,9 +75,9 @@ class Announcer:
     layout: int
     task: int
     clock: Clock
-    dead_letter: Callable[[Any], Message | None]
+    dead_letter: Callable[[Any], ProducerMessage | None]
 
-    def announce(self, commit_id: UUID, answer: Answer) -> int:
+    def announce(self, commit_id: UUID, answer: TaskAnnouncement) -> int:
         """Send everything of ``answer``; return the number of dead letters sent with it.
 
         Raises:
@@ -101,7 +106,7 @@ class Announcer:
         """Store source offsets alone; errors as ``announce``."""
         self.producer.transact([], group_id=self.connect_group_id, offsets=offsets)
 
-    def events(self, commit_id: UUID, answer: Answer) -> Iterator[Message]:
+    def events(self, commit_id: UUID, answer: TaskAnnouncement) -> Iterator[ProducerMessage]:
         """The control events of an answer in their order on the topic.
 
         Steps are numbered from the sum of the source offsets that the answer starts at: a
@@ -123,7 +128,7 @@ class Announcer:
             ),
         )
 
-    def _letters(self, answer: Answer) -> Iterator[tuple[Any, Message]]:
+    def _letters(self, answer: TaskAnnouncement) -> Iterator[tuple[Any, ProducerMessage]]:
         for batch in answer.batches:
             for letter in batch.dead_letters:
                 message = self.dead_letter(letter)
@@ -131,7 +136,7 @@ class Announcer:
                     self._refuse_too_large(letter, message)
                     yield letter, message
 
-    def _refuse_too_large(self, letter: Any, message: Message) -> None:
+    def _refuse_too_large(self, letter: Any, message: ProducerMessage) -> None:
         """A dead letter keeps every byte of its record: it is sent whole or not at all."""
         size = _size(message) + MESSAGE_OVERHEAD_BYTES
         if size > self.producer.request_bytes_max:
@@ -152,7 +157,7 @@ class Announcer:
         table: TableReference,
         files: tuple[ContentFile, ...],
         headers: EventHeaders,
-    ) -> Iterator[Message]:
+    ) -> Iterator[ProducerMessage]:
         """One event, or as many as the size limit asks for."""
         if not files:
             return
@@ -178,11 +183,11 @@ class Announcer:
 
     def _message(
         self, payload: Payload, headers: EventHeaders, *, is_bounded: bool = True
-    ) -> Message:
+    ) -> ProducerMessage:
         event = Event(
             self.clock.new_uuid(), self.clock.now_ms() * 1000, self.connect_group_id, payload
         )
-        message = Message(
+        message = ProducerMessage(
             self.control_topic,
             self.connect_group_id.encode(),
             encode(event),
@@ -197,7 +202,7 @@ class Announcer:
     def _bytes_max(self) -> int:
         return int(self.producer.request_bytes_max * EVENT_SHARE)
 
-    def _refuse(self, message: Message, what: str) -> None:
+    def _refuse(self, message: ProducerMessage, what: str) -> None:
         raise ConfigError(
             f"{what} need an event of {_size(message)} bytes, more than 90 % of max.request.size: "
             "raise it for the producer and the control topic",
@@ -211,7 +216,7 @@ def _by_spec(files: tuple[ContentFile, ...]) -> Iterator[tuple[ContentFile, ...]
         yield tuple(file for file in files if file.spec_id == spec_id)
 
 
-def _size(message: Message) -> int:
+def _size(message: ProducerMessage) -> int:
     headers = sum(len(k) + len(v or b"") for k, v in message.headers)
     return len(message.key or b"") + len(message.value or b"") + headers
 

@@ -19,7 +19,7 @@ from connect.clock import Clock, SystemClock
 from connect.config.connector import ConnectorConfig
 from connect.errors import IcefloeError, InvariantViolation, RecordError, RetriableError
 from connect.gateways.catalog.catalog import open_catalog
-from connect.gateways.kafka.kafka_clients import Message
+from connect.gateways.kafka.kafka_clients import ProducerMessage
 from connect.records.dead_letter import message
 from connect.records.record_path import ReferencePath
 from connect.records.routing import UNMATCHED
@@ -113,7 +113,7 @@ class PipelineRunner:
             connector=self.config.name,
         )
 
-    def dead_letter(self, letter: DeadLetter) -> Message | None:
+    def dead_letter(self, letter: DeadLetter) -> ProducerMessage | None:
         """The message for the dead letter topic; None when there is none."""
         return message(letter.record, letter.error, self.config, task_id=self.task)
 

@@ -26,7 +26,7 @@ _WORKERS_HEADER = "icefloe.layout"
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ControlUpdate:
     """One event that concerns the task; ``valid_through_us`` is what a complete round claims."""
 
     class Kind(enum.Enum):
@@ -46,7 +46,7 @@ class Heard:
 
 
 @dataclass(slots=True)
-class ControlLog:
+class ControlListener:
     """The control topic as one task hears it. Not thread-safe.
 
     Args:
@@ -75,7 +75,7 @@ class ControlLog:
             )
         self.reader.assign(self.admin.ends([TopicPartition(self.topic, p) for p in range(count)]))
 
-    def poll(self, timeout_ms: int) -> list[Heard]:
+    def poll(self, timeout_ms: int) -> list[ControlUpdate]:
         """Events in their order, waiting up to ``timeout_ms`` for the first record.
 
         Raises:
@@ -84,7 +84,7 @@ class ControlLog:
         found = (self._heard(record) for record in self.reader.poll(timeout_ms))
         return [heard for heard in found if heard is not None]
 
-    def _heard(self, record: KafkaRecord) -> Heard | None:
+    def _heard(self, record: KafkaRecord) -> ControlUpdate | None:
         if any(name == _WORKERS_HEADER for name, _ in record.headers):
             return None
         try:
@@ -96,10 +96,13 @@ class ControlLog:
         if event.group_id != self.group_id:
             return None
         if isinstance(event.payload, StartCommit):
-            return Heard(Heard.Kind.START, event.payload.commit_id)
+            return ControlUpdate(ControlUpdate.Kind.START, event.payload.commit_id)
         if isinstance(event.payload, CommitComplete):
             payload = event.payload
-            return Heard(
-                Heard.Kind.COMPLETE, payload.commit_id, payload.valid_through_us, headers.waiting
+            return ControlUpdate(
+                ControlUpdate.Kind.COMPLETE,
+                payload.commit_id,
+                payload.valid_through_us,
+                headers.waiting,
             )
         return None

@@ -145,14 +145,14 @@ def _counted(batch: WrittenBatch) -> _Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _LetterRun:
     """Dead letters of one source partition with nothing between them."""
 
     count: int
     first: DeadLetter
 
-    def with_more(self, count: int) -> _Run:
-        return _Run(self.count + count, self.first)
+    def with_more(self, count: int) -> _LetterRun:
+        return _LetterRun(self.count + count, self.first)
 
 
 @dataclass(slots=True)
@@ -164,7 +164,7 @@ class DeadLetterRuns:
     """
 
     run_max: int
-    _open: dict[TopicPartition, _Run] = field(default_factory=dict, init=False)
+    _open: dict[TopicPartition, _LetterRun] = field(default_factory=dict, init=False)
 
     def add(self, batch: WrittenBatch) -> None:
         """Judge a batch together with the runs that reach it.
@@ -191,7 +191,7 @@ class DeadLetterRuns:
             if runs and (is_all or mine[-1].record.offset + 1 == batch.slice.ends[tp]):
                 self._open[tp] = runs[-1]
 
-    def _error(self, tp: TopicPartition, run: _Run) -> RecordError:
+    def _error(self, tp: TopicPartition, run: _LetterRun) -> RecordError:
         first = run.first
         return RecordError(
             f"{run.count:,} dead letters in a row, more than {MAX_RUN}={self.run_max} allows: "
@@ -204,20 +204,22 @@ class DeadLetterRuns:
         )
 
 
-def _runs(letters: list[DeadLetter], read: int, start: int, before: _Run | None) -> list[_Run]:
+def _runs(
+    letters: list[DeadLetter], read: int, start: int, before: _LetterRun | None
+) -> list[_LetterRun]:
     """The runs of a partition's batch in order; the first may go on from the batch before."""
     if not letters:
         return []
     if len(letters) == read:
-        return [before.with_more(read) if before else _Run(read, letters[0])]
-    runs: list[_Run] = []
+        return [before.with_more(read) if before else _LetterRun(read, letters[0])]
+    runs: list[_LetterRun] = []
     last = start - 1
     for letter in letters:
         offset = letter.record.offset
         known = runs[-1] if runs else before
         is_next = offset == last + 1
         if known is None or not is_next:
-            runs.append(_Run(1, letter))
+            runs.append(_LetterRun(1, letter))
         elif runs:
             runs[-1] = known.with_more(1)
         else:

@@ -10,7 +10,7 @@ from connect.errors import Fenced
 from connect.gateways.kafka.kafka_clients import client_properties
 from connect.protocol.source_floor import SourceFloor
 from connect.state.connector_reader import read_connector
-from worker.task.task_context import TaskAssignment, Wiring
+from worker.task.task_context import TaskAssignment, TaskContext
 
 
 class LayoutSuperseded(Fenced):
@@ -20,7 +20,7 @@ class LayoutSuperseded(Fenced):
 
 
 def check_layout(
-    wiring: Wiring, config: ConnectorConfig, assignment: TaskAssignment
+    wiring: TaskContext, config: ConnectorConfig, assignment: TaskAssignment
 ) -> SourceFloor:
     """Compare a task's layout with the config topic's, where the wiring names one.
 

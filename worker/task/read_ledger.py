@@ -25,7 +25,7 @@ from control_schemas.events import (
     TableReference,
     TopicPartitionOffset,
 )
-from worker.batch.descriptors import Progress
+from worker.batch.descriptors import PartitionProgress
 
 Offsets = Mapping[TopicPartition, int]
 TableFiles = tuple[tuple[TableReference, tuple[ContentFile, ...]], ...]
@@ -81,14 +81,14 @@ class WrittenBatch:
     """
 
     slice: Slice
-    progress: Mapping[TopicPartition, Progress]
+    progress: Mapping[TopicPartition, PartitionProgress]
     steps: tuple[TableFiles, ...] = ()
     dead_letters: tuple[Any, ...] = ()
     rows: RowCounts = field(default_factory=RowCounts)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TaskAnnouncement:
     """Everything one announcement says.
 
     Attributes:
@@ -111,7 +111,7 @@ class Answer:
 
 
 @dataclass(slots=True)
-class _Partition:
+class _PartitionLedger:
     announced: int
     position: int
     timestamp_max_ms: int | None = None  # of everything read by this task object
@@ -133,10 +133,12 @@ class Ledger:
     out_of_order_ms: int
     idle_lag_ms: int
     pending: list[WrittenBatch] = field(default_factory=list)
-    _partitions: dict[TopicPartition, _Partition] = field(init=False)
+    _partitions: dict[TopicPartition, _PartitionLedger] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._partitions = {tp: _Partition(at, at) for tp, at in sorted(self.positions.items())}
+        self._partitions = {
+            tp: _PartitionLedger(at, at) for tp, at in sorted(self.positions.items())
+        }
         self.positions = dict(self.positions)
 
     @property
@@ -217,7 +219,7 @@ class Ledger:
                 )
         self.pending.append(batch)
 
-    def answer(self) -> Answer:
+    def answer(self) -> TaskAnnouncement:
         """Everything that is to be announced now; changes nothing until ``announced``."""
         ranges, assignments = [], []
         for tp, partition in self._partitions.items():
@@ -228,9 +230,11 @@ class Ledger:
                     tp.topic, tp.partition, partition.position, self._timestamp_us(partition)
                 )
             )
-        return Answer(tuple(self.pending), tuple(ranges), tuple(assignments), self.next_offsets)
+        return TaskAnnouncement(
+            tuple(self.pending), tuple(ranges), tuple(assignments), self.next_offsets
+        )
 
-    def announced(self, answer: Answer) -> None:
+    def announced(self, answer: TaskAnnouncement) -> None:
         """The transaction with ``answer`` is committed."""
         assert tuple(self.pending) == answer.batches, "nothing may be added while announcing"
         self.pending.clear()
@@ -240,7 +244,7 @@ class Ledger:
             partition.announced = said.offset
             partition.given_us = said.timestamp_us
 
-    def _range(self, tp: TopicPartition, partition: _Partition) -> SourceRange:
+    def _range(self, tp: TopicPartition, partition: _PartitionLedger) -> SourceRange:
         counted = [b.progress[tp] for b in self.pending if tp in b.progress]
         return SourceRange(
             topic=tp.topic,
@@ -254,7 +258,7 @@ class Ledger:
             timestamp_max_ms=_latest(c.timestamp_max_ms for c in counted),
         )
 
-    def _timestamp_us(self, partition: _Partition) -> int | None:
+    def _timestamp_us(self, partition: _PartitionLedger) -> int | None:
         by_records = (
             None
             if partition.timestamp_max_ms is None

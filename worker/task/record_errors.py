@@ -12,7 +12,7 @@ from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.errors import RecordError
 from worker.task.read_ledger import WrittenBatch
-from worker.task.task_metrics import TaskFigures
+from worker.task.task_metrics import TaskMetrics
 
 log = structlog.get_logger("worker.records")
 
@@ -31,7 +31,7 @@ class RecordErrors:
 
     config: ConnectorConfig
     task: int
-    figures: TaskFigures
+    figures: TaskMetrics
     clock: Clock
 
     @contextmanager

@@ -27,19 +27,19 @@ from connect.errors import CommitError, CommitRefused, DataLost, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader, TransactionalProducer, client_properties
 from connect.protocol.java_sink_members import GROUP_IN_USE, committed_offsets, wait_until_left
-from connect.protocol.lso_monitor import Stalls
-from connect.protocol.offset_loss import LostOffsets
+from connect.protocol.lso_monitor import LsoMonitor
+from connect.protocol.offset_loss import OffsetLoss
 from worker.spark.batch_sizing import LETTER_BYTES_MAX, ReadSizes
 from worker.spark.source_options import check_positions, source_options
 from worker.task.announcer import Announcer
-from worker.task.control_listener import ControlLog, Heard
+from worker.task.control_listener import ControlListener, ControlUpdate
 from worker.task.dead_letter_limits import DeadLetterLimits
 from worker.task.layout_check import check_layout
 from worker.task.read_ledger import Backlog, Ledger, Offsets, Slice
 from worker.task.record_errors import RecordErrors
 from worker.task.source_reader import Drain
-from worker.task.task_context import TaskAssignment, Wiring
-from worker.task.task_metrics import TaskFigures
+from worker.task.task_context import TaskAssignment, TaskContext
+from worker.task.task_metrics import TaskMetrics
 from worker.task.topic_identities import SourceTopics
 
 LOOK_MS, LISTEN_MS = 1_000, 250
@@ -59,8 +59,8 @@ class ConnectorTask:
 
     config: ConnectorConfig
     assignment: TaskAssignment
-    wiring: Wiring
-    figures: TaskFigures = field(default_factory=TaskFigures)
+    wiring: TaskContext
+    figures: TaskMetrics = field(default_factory=TaskMetrics)
     _stopping: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -98,7 +98,7 @@ class ConnectorTask:
             if not failures:
                 since_ms = clock.monotonic_ms()
             try:
-                with contextlib.closing(_Life(self)) as life:
+                with contextlib.closing(_TaskRun(self)) as life:
                     life.live()
             except (RetriableError, CommitError) as e:
                 if isinstance(e, CommitRefused):
@@ -119,7 +119,7 @@ class ConnectorTask:
                 self.pause(delay_ms)
 
 
-class _Life:
+class _TaskRun:
     """From taking over the transactional id to the first error or the stop."""
 
     def __init__(self, owner: ConnectorTask) -> None:
@@ -207,7 +207,7 @@ class _Life:
         )
         self._backlog.heard(self._clock.monotonic_ms())
         self._valid_through_ms: int | None = None
-        self._stalls = Stalls(config.lso_stalled_ms, config.name)
+        self._stalls = LsoMonitor(config.lso_stalled_ms, config.name)
         self._drain = Drain(
             self._wiring.session,
             source_options(
@@ -223,7 +223,7 @@ class _Life:
         )
         reader = LogReader(client_properties(node, config.kafka_overrides, prefix="consumer."))
         self._closing.append(reader.close)
-        self._control = ControlLog(
+        self._control = ControlListener(
             reader, self._admin, topic=config.control_topic, group_id=config.connect_group_id
         )
         self._control.start_at_end()
@@ -241,7 +241,7 @@ class _Life:
             kafka = client_properties(
                 self._wiring.node, self._config.kafka_overrides, prefix="consumer."
             )
-            lost = LostOffsets(self._config, kafka, self._admin, self._clock)
+            lost = OffsetLoss(self._config, kafka, self._admin, self._clock)
             lost.refuse_partitions(missing, self._floor, dict(self._owner.assignment.topic_ids))
         is_latest = self._config.auto_offset_reset == "latest"
         fresh = {tp: marks[tp][1 if is_latest else 0] for tp, at in committed.items() if at is None}
@@ -283,7 +283,7 @@ class _Life:
 
     def _hear(self, timeout_ms: int) -> None:
         for heard in self._control.poll(timeout_ms):
-            if heard.kind is Heard.Kind.START:
+            if heard.kind is ControlUpdate.Kind.START:
                 if heard.commit_id != self._answered:  # it is repeated for those who were late
                     self._asked = heard.commit_id
                 self._backlog.heard(self._clock.monotonic_ms())

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
-from connect.gateways.kafka.kafka_clients import Message
+from connect.gateways.kafka.kafka_clients import ProducerMessage
 from connect.model.layout import TopicPartition
 from worker.spark.batch_sizing import BATCH_RECORDS, SMALL_RECORDS
 from worker.spark.session import Session
@@ -52,7 +52,7 @@ class BatchRunner(Protocol):
         """
         ...
 
-    def dead_letter(self, letter: Any) -> Message | None:
+    def dead_letter(self, letter: Any) -> ProducerMessage | None:
         """The message for the dead letter topic; None when dead letters are only counted."""
         ...
 
@@ -82,7 +82,7 @@ class TaskAssignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Wiring:
+class TaskContext:
     """What a task needs of the process around it.
 
     Attributes:

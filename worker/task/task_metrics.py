@@ -33,7 +33,7 @@ class Recent:
 
 
 @dataclass(slots=True)
-class TaskFigures:
+class TaskMetrics:
     """Totals since the task's start and last measurements; logic never reads them."""
 
     records_read: int = 0
@@ -136,7 +136,7 @@ _GAUGES = (
 )
 
 
-def publish(connector: str, task: int, figures: TaskFigures, now_ms: int) -> None:
+def publish(connector: str, task: int, figures: TaskMetrics, now_ms: int) -> None:
     """Put a task's figures into the metrics of this process; ``now_ms`` is monotonic."""
     labels = {"connector": connector, "task": task}
     for name in _COUNTERS:

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from connect.records.transforms.column_function import ColumnApply
 from worker.batch.blocks import one_chunk
-from worker.transforms.rows import Plan, Rows
+from worker.transforms.rows import ChainPlan, Rows
 
 
 class OwnColumns:
@@ -20,7 +20,7 @@ class OwnColumns:
     def __init__(self, apply: ColumnApply) -> None:
         self._apply = apply
 
-    def plan(self, wanted: Plan) -> None:
+    def plan(self, wanted: ChainPlan) -> None:
         """It decides about what it writes, and needs what it reads in its types."""
         for name in self._apply.writes:
             wanted.fields.pop(name, None)

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from connect.records.transforms.debezium_transform import CDC, cdc_names, target_pattern
 from worker.transforms.key_steps import key_column
 from worker.transforms.rows import (
+    ChainPlan,
+    ColumnStep,
     Fields,
     Mask,
-    Plan,
     Rows,
-    Step,
     as_mask,
     child,
     children,
@@ -31,12 +31,12 @@ _INSTANT: Final = pa.timestamp("ms", "UTC")
 _TEXT: Final = pa.string()
 
 
-def debezium(options: Mapping[str, Any]) -> Step:
+def debezium(options: Mapping[str, Any]) -> ColumnStep:
     """``DebeziumTransform``."""
     return _Debezium(target_pattern(options))
 
 
-def dms(options: Mapping[str, Any]) -> Step:
+def dms(options: Mapping[str, Any]) -> ColumnStep:
     """``DmsTransform``."""
     del options
     return _Dms()
@@ -58,7 +58,7 @@ class _Debezium:
         self._pattern = pattern
         self._wants_key = self._evolves = False
 
-    def plan(self, wanted: Plan) -> None:
+    def plan(self, wanted: ChainPlan) -> None:
         wanted.reads_text = True
         cdc = _cdc_fields(wanted.fields)
         key = cdc.get("key")
@@ -221,7 +221,7 @@ def _letters(op: pa.Array, update: str, delete: str) -> pa.Array:
 class _Dms:
     """A change event of DMS becomes its data with ``_cdc`` beside it."""
 
-    def plan(self, wanted: Plan) -> None:
+    def plan(self, wanted: ChainPlan) -> None:
         cdc = _cdc_fields(wanted.fields)
         metadata = pa.struct(
             [

@@ -15,11 +15,11 @@ from connect.records.transforms.kafka_metadata_transform import external_of
 from connect.records.transforms.replace_field import renames_of
 from worker.transforms.casts import cast_column, cast_guess, mask_column
 from worker.transforms.rows import (
+    ChainPlan,
+    ColumnStep,
     Fields,
     Mask,
-    Plan,
     Rows,
-    Step,
     child,
     children,
     fields_of,
@@ -31,27 +31,27 @@ from worker.transforms.rows import (
 _INSTANT: Final = pa.timestamp("ms", "UTC")
 
 
-class Nothing:
+class NoColumnStep:
     """A transformation that no column shows: of headers."""
 
-    def plan(self, wanted: Plan) -> None:
-        """See ``Step``."""
+    def plan(self, wanted: ChainPlan) -> None:
+        """See ``ColumnStep``."""
         del wanted
 
     def apply(self, rows: Rows) -> None:
-        """See ``Step``."""
+        """See ``ColumnStep``."""
         del rows
 
 
 class Metadata:
     """Another name or version of a schema, of which no column tells."""
 
-    def plan(self, wanted: Plan) -> None:
-        """See ``Step``."""
+    def plan(self, wanted: ChainPlan) -> None:
+        """See ``ColumnStep``."""
         del wanted
 
     def apply(self, rows: Rows) -> None:
-        """See ``Step``."""
+        """See ``ColumnStep``."""
         if not rows.is_typed:
             rows.suspect_all()
 
@@ -70,7 +70,7 @@ class _Insert:
         self._is_timed = timed
         self._instants = instants
 
-    def plan(self, wanted: Plan) -> None:
+    def plan(self, wanted: ChainPlan) -> None:
         for name in self._made:
             wanted.fields.pop(name, None)
 
@@ -100,7 +100,7 @@ _ORIGINS: Final[Mapping[str, Callable[[Rows], pa.Array]]] = {
 }
 
 
-def insert_field(options: Mapping[str, Any]) -> Step | None:
+def insert_field(options: Mapping[str, Any]) -> ColumnStep | None:
     """``InsertField``."""
     wanted = insertions(options)
     made = {
@@ -112,7 +112,7 @@ def insert_field(options: Mapping[str, Any]) -> Step | None:
     return _Insert(made, timed=bool(instants), instants=instants)
 
 
-def kafka_metadata(options: Mapping[str, Any]) -> Step:
+def kafka_metadata(options: Mapping[str, Any]) -> ColumnStep:
     """``KafkaMetadataTransform``."""
     name, external = options["field_name"], external_of(options["external_field"])
     made = dict(_ORIGINS)
@@ -144,8 +144,8 @@ class Replace:
     def _keeps(self, name: str) -> bool:
         return name not in self._exclude and (not self._include or name in self._include)
 
-    def plan(self, wanted: Plan) -> None:
-        """See ``Step``."""
+    def plan(self, wanted: ChainPlan) -> None:
+        """See ``ColumnStep``."""
         fields: Fields = {}
         for name, kind in wanted.fields.items():
             source = self._source(name)
@@ -159,7 +159,7 @@ class Replace:
         wanted.fields = fields
 
     def apply(self, rows: Rows) -> None:
-        """See ``Step``."""
+        """See ``ColumnStep``."""
         kept = {name: column for name, column in rows.columns.items() if self._keeps(name)}
         rows.columns = {self._renames.get(name, name): column for name, column in kept.items()}
         if rows.is_typed and len(rows.columns) < len(kept):
@@ -173,12 +173,12 @@ class ToHeaders:
         self._names = frozenset(options["fields"])
         self._moved = self._names if options["operation"] == "move" else frozenset()
 
-    def plan(self, wanted: Plan) -> None:
-        """See ``Step``."""
+    def plan(self, wanted: ChainPlan) -> None:
+        """See ``ColumnStep``."""
         wanted.fields = {n: kind for n, kind in wanted.fields.items() if n not in self._moved}
 
     def apply(self, rows: Rows) -> None:
-        """See ``Step``."""
+        """See ``ColumnStep``."""
         if rows.is_typed and not rows.columns.keys() >= self._names:
             rows.suspect_all()
         rows.columns = {n: column for n, column in rows.columns.items() if n not in self._moved}
@@ -190,13 +190,13 @@ class Hoist:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._name = options["field"]
 
-    def plan(self, wanted: Plan) -> None:
-        """See ``Step``."""
+    def plan(self, wanted: ChainPlan) -> None:
+        """See ``ColumnStep``."""
         kind = wanted.fields.get(self._name)
         wanted.fields, wanted.whole = fields_of(kind), None if is_struct(kind) else kind
 
     def apply(self, rows: Rows) -> None:
-        """See ``Step``."""
+        """See ``ColumnStep``."""
         column = rows.whole
         if column is None:
             column = struct_of(rows.columns, rows.count, rows.absent)
@@ -209,13 +209,13 @@ class Copy:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._source, self._target = options["source.field"], options["target.field"]
 
-    def plan(self, wanted: Plan) -> None:
-        """See ``Step``."""
+    def plan(self, wanted: ChainPlan) -> None:
+        """See ``ColumnStep``."""
         guess = wanted.fields.pop(self._target, pa.string())
         wanted.fields.setdefault(self._source, guess)
 
     def apply(self, rows: Rows) -> None:
-        """See ``Step``."""
+        """See ``ColumnStep``."""
         if rows.is_typed and (self._source not in rows.columns or self._target in rows.columns):
             rows.suspect_all()
         rows.columns[self._target] = rows.column(self._source)
@@ -237,13 +237,13 @@ class Each:
         self._guesses = guesses
         self._change = change
 
-    def plan(self, wanted: Plan) -> None:
-        """See ``Step``."""
+    def plan(self, wanted: ChainPlan) -> None:
+        """See ``ColumnStep``."""
         for name, guess in self._guesses.items():
             wanted.fields[name] = guess(wanted.fields.get(name))
 
     def apply(self, rows: Rows) -> None:
-        """See ``Step``."""
+        """See ``ColumnStep``."""
         for name in self._guesses:
             if rows.is_typed and name not in rows.columns:
                 continue
@@ -261,7 +261,7 @@ def _plain(column: pa.Array) -> pa.Array:
     return column.cast(pa.int64()) if is_whole else column
 
 
-def cast(options: Mapping[str, Any]) -> Step | None:
+def cast(options: Mapping[str, Any]) -> ColumnStep | None:
     """``Cast``."""
     kinds, whole = parsed_spec(options["spec"])
     if whole is not None or "float32" in kinds.values():
@@ -296,7 +296,7 @@ class _Mask(Each):
         Each.apply(self, rows)
 
 
-def mask(options: Mapping[str, Any]) -> Step:
+def mask(options: Mapping[str, Any]) -> ColumnStep:
     """``MaskField``."""
     return _Mask(options["fields"], options["replacement"])
 
@@ -321,15 +321,15 @@ class Extract:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._path = steps_of(options["field"], options["field.syntax.version"])
 
-    def plan(self, wanted: Plan) -> None:
-        """See ``Step``."""
+    def plan(self, wanted: ChainPlan) -> None:
+        """See ``ColumnStep``."""
         kind = pa.struct(list(wanted.fields.items()))
         for name in reversed(self._path[1:]):
             kind = pa.struct([(name, kind)])
         wanted.fields = {self._path[0]: kind}
 
     def apply(self, rows: Rows) -> None:
-        """See ``Step``."""
+        """See ``ColumnStep``."""
         column = rows.column(self._path[0])
         for name in self._path[1:]:
             column = child(column, name)

@@ -22,11 +22,11 @@ from connect.records.transforms.value_paths import steps as path_of
 from worker.convert.scalars import double_doubt, integers, numbers
 from worker.transforms.date_texts import write_texts
 from worker.transforms.rows import (
+    ChainPlan,
+    ColumnStep,
     Fields,
     Mask,
-    Plan,
     Rows,
-    Step,
     as_mask,
     child,
     merged_types,
@@ -53,7 +53,7 @@ _MILLISECONDS: Final = DateFormat("yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
 _INT64_MAX: Final = 2**63 - 1
 
 
-def jmespath_fields(options: Mapping[str, Any]) -> Step | None:
+def jmespath_fields(options: Mapping[str, Any]) -> ColumnStep | None:
     """``Jmespath``; None where an expression has no column form."""
     found = {path_of(t): _parsed(e) for t, e in options["fields."].items()}
     where = _parsed(options["where"]) if options["where"] else None
@@ -302,7 +302,7 @@ class _Expressions:
         self._where = where
         self._keeps = keeps
 
-    def plan(self, wanted: Plan) -> None:
+    def plan(self, wanted: ChainPlan) -> None:
         before = dict(wanted.fields)
         if self._fields and not self._keeps:
             wanted.fields = {}

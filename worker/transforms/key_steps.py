@@ -22,10 +22,10 @@ from connect.records.transforms.field_path import steps_of
 from connect.records.transforms.transform_chain import Link
 from worker.transforms.field_steps import Hoist
 from worker.transforms.rows import (
+    ChainPlan,
+    ColumnStep,
     Mask,
-    Plan,
     Rows,
-    Step,
     child,
     children,
     fields_of,
@@ -44,14 +44,14 @@ class OfKeys:
         link: the transformation.
     """
 
-    def __init__(self, inner: Step, link: Link) -> None:
+    def __init__(self, inner: ColumnStep, link: Link) -> None:
         self._inner = inner
         self._keeps_none = _keeps_none(link)
 
-    def plan(self, wanted: Plan) -> None:
-        """See ``Step``."""
+    def plan(self, wanted: ChainPlan) -> None:
+        """See ``ColumnStep``."""
         kind = wanted.key
-        own = Plan(fields_of(kind), evolves=wanted.evolves, whole=kind)
+        own = ChainPlan(fields_of(kind), evolves=wanted.evolves, whole=kind)
         self._inner.plan(own)
         # what only a text tells of a value is not looked for in keys
         wanted.is_hopeless |= own.is_hopeless or own.reads_text or bool(own.shadowed)
@@ -59,7 +59,7 @@ class OfKeys:
         wanted.key = own.whole if is_whole else pa.struct(list(own.fields.items()))
 
     def apply(self, rows: Rows) -> None:
-        """See ``Step``."""
+        """See ``ColumnStep``."""
         keys = keys_of(rows)
         is_hoist = isinstance(self._inner, Hoist)
         if keys.whole is not None and not is_hoist:
@@ -146,15 +146,15 @@ class ToKey:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._names = tuple(dict.fromkeys(options["fields"]))
 
-    def plan(self, wanted: Plan) -> None:
-        """See ``Step``."""
+    def plan(self, wanted: ChainPlan) -> None:
+        """See ``ColumnStep``."""
         kind, wanted.key = wanted.key, None
         for name, inner in fields_of(kind).items():
             if name in self._names:
                 want(wanted.fields, (name,), inner)
 
     def apply(self, rows: Rows) -> None:
-        """See ``Step``."""
+        """See ``ColumnStep``."""
         if rows.is_typed and not rows.columns.keys() >= set(self._names):
             rows.suspect_all()
         rows.key = _made(rows, is_typed=rows.is_typed, had_schema=rows.had_schema)
@@ -167,15 +167,15 @@ class ExtractKey:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._path = steps_of(options["field"], options["field.syntax.version"])
 
-    def plan(self, wanted: Plan) -> None:
-        """See ``Step``."""
+    def plan(self, wanted: ChainPlan) -> None:
+        """See ``ColumnStep``."""
         leaf, wanted.fields = wanted.whole, {}
         if leaf is not None or len(self._path) > 1:
             leaf = pa.string() if leaf is None else leaf
             wanted.fields = {self._path[0]: nested_type(self._path, leaf)}
 
     def apply(self, rows: Rows) -> None:
-        """See ``Step``."""
+        """See ``ColumnStep``."""
         column = rows.column(self._path[0])
         for name in self._path[1:]:
             column = child(column, name)

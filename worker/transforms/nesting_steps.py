@@ -15,12 +15,12 @@ from worker.batch.blocks import one_chunk
 from worker.decode.scanned_json import ScannedJson, json_decoder, together
 from worker.transforms.key_steps import repeat_keys
 from worker.transforms.rows import (
+    ChainPlan,
+    ColumnStep,
     Fields,
     Mask,
-    Plan,
     Positions,
     Rows,
-    Step,
     TooManyRows,
     at_path,
     children,
@@ -39,7 +39,7 @@ _NAMES_MAX: Final = 500
 # ------------------------------------------------------------------ Flatten
 
 
-def flatten(options: Mapping[str, Any]) -> Step | None:
+def flatten(options: Mapping[str, Any]) -> ColumnStep | None:
     """``Flatten``."""
     return _Flatten(options["delimiter"]) if options["delimiter"] else None
 
@@ -55,7 +55,7 @@ class _Flatten:
     def __init__(self, delimiter: str) -> None:
         self._delimiter = delimiter
 
-    def plan(self, wanted: Plan) -> None:
+    def plan(self, wanted: ChainPlan) -> None:
         wanted.reads_text = True
         readings = {name: list(self._readings(name)) for name in wanted.fields}
         if sum(map(len, readings.values())) > _NAMES_MAX:
@@ -161,8 +161,8 @@ class ParseJson:
         self._is_alone = self._is_read = False
         self.names = (self._source[0], self._target[0])
 
-    def plan(self, wanted: Plan) -> None:
-        """See ``Step``."""
+    def plan(self, wanted: ChainPlan) -> None:
+        """See ``ColumnStep``."""
         first, *rest = self._target
         fields = fields_of(type_at(wanted.fields.get(first), rest))
         evolves = wanted.evolves
@@ -183,7 +183,7 @@ class ParseJson:
         return self._decoder if self._is_alone else None
 
     def apply(self, rows: Rows) -> None:
-        """See ``Step``."""
+        """See ``ColumnStep``."""
         rows.lose_schema()
         column = at_path(rows.columns, self._source, rows.count)
         held = valid(column)
@@ -234,7 +234,7 @@ class ParseJson:
 # ------------------------------------------------------------------ Explode
 
 
-def explode(options: Mapping[str, Any]) -> Step:
+def explode(options: Mapping[str, Any]) -> ColumnStep:
     """``Explode``."""
     return _Explode(options)
 
@@ -248,7 +248,7 @@ class _Explode:
         self._number = path_of(options["key.field"]) if options["key.field"] else ()
         self._keeps_empty, self._spreads = options["keep.empty"], options["spread"]
 
-    def plan(self, wanted: Plan) -> None:
+    def plan(self, wanted: ChainPlan) -> None:
         wanted.reads_text = True
         target = self._target or self._source
         fields = wanted.fields

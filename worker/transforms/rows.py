@@ -210,7 +210,7 @@ class Rows:
 
 
 @dataclass(slots=True)
-class Plan:
+class ChainPlan:
     """What a chain needs of the records.
 
     Attributes:
@@ -234,10 +234,10 @@ class Plan:
     embedded: dict[str, ScannedJson] = field(default_factory=dict)
 
 
-class Step(Protocol):
+class ColumnStep(Protocol):
     """One transformation."""
 
-    def plan(self, wanted: Plan) -> None:
+    def plan(self, wanted: ChainPlan) -> None:
         """Change what the following steps need into what this one needs."""
         ...
 

@@ -32,7 +32,7 @@ from worker.transforms.field_steps import (
     Extract,
     Hoist,
     Metadata,
-    Nothing,
+    NoColumnStep,
     Replace,
     ToHeaders,
     cast,
@@ -43,23 +43,23 @@ from worker.transforms.field_steps import (
 from worker.transforms.jmespath_steps import jmespath_fields
 from worker.transforms.key_steps import ExtractKey, OfKeys, ToKey
 from worker.transforms.nesting_steps import ParseJson, explode, flatten
-from worker.transforms.rows import Fields, Mask, Plan, Rows, Step
+from worker.transforms.rows import ChainPlan, ColumnStep, Fields, Mask, Rows
 from worker.transforms.time_steps import parse_timestamp, timestamp_converter
-from worker.transforms.topic_steps import Conditional, Filter, Topics, timestamp_topics
+from worker.transforms.topic_steps import Conditional, Filter, TopicSteps, timestamp_topics
 
-_STEPS: Final[Mapping[str, Callable[[Mapping[str, Any]], Step | None]]] = {
+_STEPS: Final[Mapping[str, Callable[[Mapping[str, Any]], ColumnStep | None]]] = {
     "Cast": cast,
     "CopyValue": Copy,
     "DebeziumTransform": debezium,
     "DmsTransform": dms,
-    "DropHeaders": lambda _: Nothing(),
+    "DropHeaders": lambda _: NoColumnStep(),
     "Explode": explode,
     "ExtractField": Extract,
     "Flatten": flatten,
     "HeaderFrom": ToHeaders,
     "HoistField": Hoist,
     "InsertField": insert_field,
-    "InsertHeader": lambda _: Nothing(),
+    "InsertHeader": lambda _: NoColumnStep(),
     "Jmespath": jmespath_fields,
     "KafkaMetadataTransform": kafka_metadata,
     "MaskField": mask,
@@ -70,17 +70,17 @@ _STEPS: Final[Mapping[str, Callable[[Mapping[str, Any]], Step | None]]] = {
     "TimestampConverter": timestamp_converter,
     "ValueToKey": ToKey,
 }
-_OF_LINKS: Final[Mapping[str, Callable[[Link, Mapping[str, Any]], Step | None]]] = {
+_OF_LINKS: Final[Mapping[str, Callable[[Link, Mapping[str, Any]], ColumnStep | None]]] = {
     "Filter": lambda link, _: Filter(link.applies),
-    "RegexRouter": lambda link, _: Topics(link),
+    "RegexRouter": lambda link, _: TopicSteps(link),
     "TimestampRouter": timestamp_topics,
 }
 COLUMN_STEPS: Final = frozenset({*_STEPS, *_OF_LINKS})
 
 
-def steps_for(config: ConnectorConfig) -> tuple[Step, ...] | None:
+def steps_for(config: ConnectorConfig) -> tuple[ColumnStep, ...] | None:
     """A connector's transformations as steps; None when one of them is none."""
-    found: list[Step] = []
+    found: list[ColumnStep] = []
     for each in config.transforms:
         link = link_of(each)
         step = _step(link, each.options)
@@ -97,20 +97,22 @@ def steps_for(config: ConnectorConfig) -> tuple[Step, ...] | None:
     return tuple(found)
 
 
-def keep_schemas(steps: tuple[Step, ...]) -> bool:
+def keep_schemas(steps: tuple[ColumnStep, ...]) -> bool:
     """Whether values come out of the steps with the schema that they had."""
-    return all(isinstance(step, Nothing | Filter | Topics | OfKeys | ToKey) for step in steps)
+    return all(
+        isinstance(step, NoColumnStep | Filter | TopicSteps | OfKeys | ToKey) for step in steps
+    )
 
 
-def take_whole(steps: tuple[Step, ...]) -> bool:
+def take_whole(steps: tuple[ColumnStep, ...]) -> bool:
     """Whether values that are no structs are made some before a step looks into them."""
     for step in steps:
-        if not isinstance(step, Nothing | Filter | Topics | OfKeys):
+        if not isinstance(step, NoColumnStep | Filter | TopicSteps | OfKeys):
             return isinstance(step, Hoist)
     return False
 
 
-def _step(link: Link, options: Mapping[str, str]) -> Step | None:
+def _step(link: Link, options: Mapping[str, str]) -> ColumnStep | None:
     declared = link.declared
     if isinstance(link.apply, ColumnApply):
         return OwnColumns(link.apply)
@@ -128,8 +130,8 @@ def _step(link: Link, options: Mapping[str, str]) -> Step | None:
 
 
 def planned(
-    steps: tuple[Step, ...], fields: Fields, *, evolves: bool = False, is_text: bool = True
-) -> Plan | None:
+    steps: tuple[ColumnStep, ...], fields: Fields, *, evolves: bool = False, is_text: bool = True
+) -> ChainPlan | None:
     """What must be decoded so that the fields come out of the steps.
 
     Args:
@@ -141,7 +143,7 @@ def planned(
     Returns:
         the plan; None when a name decides that an earlier step may have made: texts do not tell.
     """
-    plan = Plan(dict(fields), evolves=evolves)
+    plan = ChainPlan(dict(fields), evolves=evolves)
     for place in reversed(range(len(steps))):
         before, plan.reads_text = len(plan.shadowed), False
         steps[place].plan(plan)
@@ -153,7 +155,7 @@ def planned(
     return None if plan.is_hopeless else plan
 
 
-def _read_before(steps: tuple[Step, ...]) -> dict[str, ScannedJson]:
+def _read_before(steps: tuple[ColumnStep, ...]) -> dict[str, ScannedJson]:
     """Fields whose texts the first steps parse, and what decodes those."""
     found: dict[str, ScannedJson] = {}
     touched: set[str] = set()
@@ -163,12 +165,12 @@ def _read_before(steps: tuple[Step, ...]) -> dict[str, ScannedJson]:
             if name not in touched and (decoder := step.read_before()) is not None:
                 found[name] = decoder
             touched.update(step.names)
-        elif not isinstance(step, Nothing | Filter | Topics | OfKeys):
+        elif not isinstance(step, NoColumnStep | Filter | TopicSteps | OfKeys):
             break
     return found
 
 
-def applied(steps: tuple[Step, ...], rows: Rows, fields: Fields) -> pa.Table:
+def applied(steps: tuple[ColumnStep, ...], rows: Rows, fields: Fields) -> pa.Table:
     """Run the steps; doubt, drops and topics are left in the rows.
 
     Returns:

@@ -16,7 +16,16 @@ from worker.convert.scalars import integers
 from worker.convert.texts import parse_timestamps
 from worker.convert.typed_columns import DATETIME
 from worker.transforms.date_texts import read_texts, write_texts
-from worker.transforms.rows import Mask, Plan, Rows, Step, at_path, put_at, valid, with_type_at
+from worker.transforms.rows import (
+    ChainPlan,
+    ColumnStep,
+    Mask,
+    Rows,
+    at_path,
+    put_at,
+    valid,
+    with_type_at,
+)
 
 Whole = npt.NDArray[np.int64]
 
@@ -41,7 +50,7 @@ _ZONES_END_US: Final = 2_114_380_800_000_000
 # ------------------------------------------------------------------ TimestampConverter
 
 
-def timestamp_converter(options: Mapping[str, Any]) -> Step | None:
+def timestamp_converter(options: Mapping[str, Any]) -> ColumnStep | None:
     """``TimestampConverter`` of a field; of whole values there is no step."""
     return _Converter(options) if options["field"] else None
 
@@ -55,7 +64,7 @@ class _Converter:
         self._format = DateFormat(options["format"]) if options["format"] else None
         self._per_milli, self._millis = _UNITS[options["unix.precision"]]
 
-    def plan(self, wanted: Plan) -> None:
+    def plan(self, wanted: ChainPlan) -> None:
         is_text = self._format is not None and self._target != "string"
         wanted.fields[self._field] = pa.string() if is_text else pa.int64()
 
@@ -135,7 +144,7 @@ def _toward_zero(numbers: Whole, divisor: int) -> Whole:
 # ------------------------------------------------------------------ ParseTimestamp
 
 
-def parse_timestamp(options: Mapping[str, Any]) -> Step:
+def parse_timestamp(options: Mapping[str, Any]) -> ColumnStep:
     """``ParseTimestamp``."""
     return _Parse(options)
 
@@ -151,7 +160,7 @@ class _Parse:
         self._unit = _MICROS[options["unit"]]
         self._zone = options["timezone"]
 
-    def plan(self, wanted: Plan) -> None:
+    def plan(self, wanted: ChainPlan) -> None:
         guess = pa.int64() if self._is_epoch else pa.string()
         for path in self._paths:
             wanted.fields[path[0]] = with_type_at(wanted.fields.get(path[0]), path[1:], guess)

@@ -14,14 +14,14 @@ from connect.errors import RecordError
 from connect.model.records import SinkRecord
 from connect.records.transforms.date_format import DateFormat
 from connect.records.transforms.transform_chain import Link
-from worker.transforms.rows import Mask, Plan, Rows, Step, merged_types, numbered, valid
+from worker.transforms.rows import ChainPlan, ColumnStep, Mask, Rows, merged_types, numbered, valid
 
 _DAY_MS: Final = 86_400_000
 # the smallest letter of a pattern tells which instants it writes alike
 _GRAINS_MS: Final = (("S", 1), ("s", 1_000), ("m", 60_000), ("HKkha", 3_600_000))
 
 
-class Topics:
+class TopicSteps:
     """Another topic, told by the reference for each distinct one.
 
     Args:
@@ -33,12 +33,12 @@ class Topics:
         self._link = link
         self._grain_ms = grain_ms
 
-    def plan(self, wanted: Plan) -> None:
-        """See ``Step``."""
+    def plan(self, wanted: ChainPlan) -> None:
+        """See ``ColumnStep``."""
         del wanted
 
     def apply(self, rows: Rows) -> None:
-        """See ``Step``."""
+        """See ``ColumnStep``."""
         codes, names = distinct(rows.current_topics)
         stamps: list[int | None] = [None] * len(names)
         if self._grain_ms:
@@ -67,11 +67,11 @@ class Topics:
         return changed.topic if isinstance(changed, SinkRecord) else None
 
 
-def timestamp_topics(link: Link, options: Mapping[str, Any]) -> Step:
+def timestamp_topics(link: Link, options: Mapping[str, Any]) -> ColumnStep:
     """``TimestampRouter``."""
     letters = DateFormat(options["timestamp.format"] or "").letters
     grain = next((g for some, g in _GRAINS_MS if not letters.isdisjoint(some)), _DAY_MS)
-    return Topics(link, grain)
+    return TopicSteps(link, grain)
 
 
 class Filter:
@@ -80,24 +80,24 @@ class Filter:
     def __init__(self, test: Callable[[SinkRecord], bool] | None) -> None:
         self._test = test
 
-    def plan(self, wanted: Plan) -> None:
-        """See ``Step``."""
+    def plan(self, wanted: ChainPlan) -> None:
+        """See ``ColumnStep``."""
         del wanted
 
     def apply(self, rows: Rows) -> None:
-        """See ``Step``."""
+        """See ``ColumnStep``."""
         rows.drop(np.ones(rows.count, np.bool_) if self._test is None else tested(self._test, rows))
 
 
 class Conditional:
     """A step for the rows a predicate lets through; blocks with both kinds go record by record."""
 
-    def __init__(self, inner: Step, test: Callable[[SinkRecord], bool]) -> None:
+    def __init__(self, inner: ColumnStep, test: Callable[[SinkRecord], bool]) -> None:
         self._inner = inner
         self._test = test
 
-    def plan(self, wanted: Plan) -> None:
-        """See ``Step``."""
+    def plan(self, wanted: ChainPlan) -> None:
+        """See ``ColumnStep``."""
         before, key = dict(wanted.fields), wanted.key
         self._inner.plan(wanted)
         wanted.fields = {**before, **wanted.fields}
@@ -105,7 +105,7 @@ class Conditional:
             wanted.key = key if wanted.key is None else merged_types(wanted.key, key)
 
     def apply(self, rows: Rows) -> None:
-        """See ``Step``."""
+        """See ``ColumnStep``."""
         hit = tested(self._test, rows) & ~rows.dropped
         if not hit.any():
             return

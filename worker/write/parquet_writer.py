@@ -26,7 +26,7 @@ _COPY_BYTES: Final = 64 * 2**20
 
 
 @dataclass(slots=True)
-class _Partition:
+class _OpenPartition:
     """Waiting rows and the open file of one partition of one table."""
 
     table: TableWriter
@@ -46,8 +46,8 @@ class Writers:
 
     def __init__(self, limits: PipelineLimits) -> None:
         self._limits = limits
-        self._partitions: dict[tuple[int, tuple[Any, ...], str], _Partition] = {}
-        self._open: dict[int, _Partition] = {}  # by identity, least recently used first
+        self._partitions: dict[tuple[int, tuple[Any, ...], str], _OpenPartition] = {}
+        self._open: dict[int, _OpenPartition] = {}  # by identity, least recently used first
         self._waiting_bytes = 0
         self._pinned_bytes = 0
         self._files: list[tuple[TableWriter, ContentFile]] = []
@@ -59,7 +59,7 @@ class Writers:
             name = (id(table), key.values, key.path)  # a table's deletes have a writer of their own
             partition = self._partitions.get(name)
             if partition is None:
-                partition = self._partitions[name] = _Partition(table, key)
+                partition = self._partitions[name] = _OpenPartition(table, key)
             size = part.nbytes
             partition.waiting.append(part)
             partition.rows += part.num_rows
@@ -104,7 +104,7 @@ class Writers:
         self._files = []
         self._waiting_bytes = 0
 
-    def _flush(self, partition: _Partition) -> None:
+    def _flush(self, partition: _OpenPartition) -> None:
         if not partition.rows:
             return
         rows = pa.concat_tables(partition.waiting)
@@ -124,7 +124,7 @@ class Writers:
         if partition.file.stream.tell() >= partition.table.target_bytes:
             self._roll(partition)
 
-    def _roll(self, partition: _Partition) -> None:
+    def _roll(self, partition: _OpenPartition) -> None:
         self._open.pop(id(partition), None)
         file, partition.file = partition.file, None
         if file is not None:

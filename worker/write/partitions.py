@@ -93,7 +93,7 @@ class Partitioner:
     def __init__(self, spec: PartitionSpec, schema: Schema) -> None:
         self._spec = spec
         self._schema = schema
-        self._fields = [_Field(f, schema) for f in spec.fields]
+        self._fields = [_PartitionField(f, schema) for f in spec.fields]
         self._keys: dict[tuple[Any, ...], PartitionKey] = {}
 
     @property
@@ -160,7 +160,7 @@ def _internal(value: Any) -> Any:
     return value
 
 
-class _Field:
+class _PartitionField:
     def __init__(self, spec: SpecField, schema: Schema) -> None:
         self.spec = spec
         source = schema.find_type(spec.source_id)

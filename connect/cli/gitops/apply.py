@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from connect.cli.gitops.connector_files import Desired
-from connect.cli.gitops.plan import Action, Plan, config_to_send, make_plan
+from connect.cli.gitops.plan import Action, ApplyPlan, config_to_send, make_plan
 from connect.cli.rest_client import NodeClient, RefusedError
 from connect.clock import SystemClock
 from connect.errors import ExitStatus, IcefloeError, RetriableError
@@ -39,7 +39,9 @@ def actual(client: NodeClient) -> dict[str, Mapping[str, str]]:
     return {name: entry["info"]["config"] for name, entry in listed.items()}
 
 
-def compare(client: NodeClient, desired: Sequence[Desired], *, owner: str, prune: bool) -> Plan:
+def compare(
+    client: NodeClient, desired: Sequence[Desired], *, owner: str, prune: bool
+) -> ApplyPlan:
     """What must change; errors as ``make_plan``."""
     return make_plan(desired, actual(client), owner=owner, prune=prune)
 
@@ -78,7 +80,7 @@ def problems(client: NodeClient, desired: Iterable[Desired], *, is_remote: bool)
 
 def carry_out(
     client: NodeClient,
-    plan: Plan,
+    plan: ApplyPlan,
     clock: SystemClock,
     *,
     owner: str,

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from connect.cli.gitops.apply import carry_out, compare, problems, wait_until_running
 from connect.cli.gitops.connector_files import Desired, read
 from connect.cli.gitops.output import Output, emit
-from connect.cli.gitops.plan import Action, KeyChange, Plan, shown
+from connect.cli.gitops.plan import Action, ApplyPlan, KeyChange, shown
 from connect.cli.rest_client import DEFAULT_URL, NodeClient, Server, Url
 from connect.cli.terminal import echo, lines
 from connect.clock import SystemClock
@@ -157,7 +157,7 @@ def _offline(item: Desired) -> list[str]:
 
 def _checked(
     client: NodeClient, desired: Sequence[Desired], owner: str, output: str, *, prune: bool
-) -> Plan:
+) -> ApplyPlan:
     """The plan, after every file was found right; else the command ends with status 2."""
     found = problems(client, desired, is_remote=False)
     if found:
@@ -175,7 +175,7 @@ def _print_errors(found: Sequence[str]) -> None:
     echo(f"{len(found)} error(s)", err=True)
 
 
-def _show(plan: Plan, output: str) -> None:
+def _show(plan: ApplyPlan, output: str) -> None:
     def as_table() -> None:
         lines(line for action in plan.actions for line in _lines(action))
         counts = Counter(action.kind for action in plan.actions)

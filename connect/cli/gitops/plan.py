@@ -67,7 +67,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ApplyPlan:
     """Actions in the order in which they are done: names, then what is pruned."""
 
     actions: tuple[Action, ...]
@@ -80,7 +80,7 @@ class Plan:
 
 def make_plan(
     desired: Iterable[Desired], actual: Mapping[str, Mapping[str, str]], *, owner: str, prune: bool
-) -> Plan:
+) -> ApplyPlan:
     """Compare.
 
     Args:
@@ -117,7 +117,7 @@ def make_plan(
     if prune:
         gone = sorted(n for n, c in actual.items() if c.get(OWNER) == owner and n not in names)
         actions.extend(Action("prune", name) for name in gone)
-    return Plan(tuple(actions))
+    return ApplyPlan(tuple(actions))
 
 
 def config_to_send(action: Action, owner: str) -> dict[str, str]:

@@ -37,7 +37,7 @@ from connect.model.records import KafkaRecord
 
 __all__ = [
     "LogReader",
-    "Message",
+    "ProducerMessage",
     "Stage",
     "TransactionalProducer",
     "client_properties",
@@ -70,7 +70,7 @@ _TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ProducerMessage:
     """A record to produce; ``timestamp_ms`` None lets the client set it."""
 
     topic: str
@@ -191,7 +191,7 @@ class TransactionalProducer:
 
     def transact(
         self,
-        messages: Iterable[Message],
+        messages: Iterable[ProducerMessage],
         *,
         group_id: str | None = None,
         offsets: Mapping[TopicPartition, int] | None = None,
@@ -226,7 +226,7 @@ class TransactionalProducer:
             self._producer.commit_transaction(REQUEST_TIMEOUT_S)
         on_stage("committed")
 
-    def _produce(self, message: Message) -> None:
+    def _produce(self, message: ProducerMessage) -> None:
         arguments: dict[str, Any] = {"key": message.key, "headers": list(message.headers) or None}
         if message.timestamp_ms is not None:
             arguments["timestamp"] = message.timestamp_ms

@@ -19,7 +19,7 @@ from connect.errors import Fenced, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.metrics.process_metrics import Exposition, gauge
 from connect.model.layout import TopicPartition
-from connect.node.herder.cluster import NO_LEADER, Cluster
+from connect.node.herder.cluster import NO_LEADER, ClusterView
 from connect.node.herder.herder import Herder
 from connect.node.herder.offset_changes import OffsetChanges
 from connect.node.herder.rebase import Rebase
@@ -27,11 +27,11 @@ from connect.node.herder.valid_through import ValidThroughReset
 from connect.node.herder.views import Views, reachable
 from connect.node.herder_api import (
     ConflictError,
-    ConnectorInfo,
-    ConnectorStatus,
+    ConnectorDefinition,
     Health,
     NotAllowedError,
     Offsets,
+    ReportedStatus,
     State,
     TargetState,
     TaskStatus,
@@ -42,7 +42,7 @@ from connect.node.herder_api import (
 )
 from connect.node.metrics.connect_metrics import ConnectMetrics
 from connect.state.config_store import ConfigStore
-from connect.state.connector_state import ConnectorState
+from connect.state.connector_state import StoredConnector
 from connect.state.status_store import StatusStore
 
 STOP_FIRST = (
@@ -107,7 +107,7 @@ class NodeHerder:
         self._rebase = Rebase(store, admin, ask)
         self._reset = ValidThroughReset(offsets.moves, ask)
         self._views = views
-        self._cluster = Cluster(store, statuses, herder.worker_id, group_id)
+        self._cluster = ClusterView(store, statuses, herder.worker_id, group_id)
         self._changing = threading.Lock()
         self._health = STARTING
         self._cluster_id: str | None = None
@@ -167,7 +167,7 @@ class NodeHerder:
             gauge("tasks", state=state).set(tasks[state])
         return self._exposition.text()
 
-    def _shown(self) -> list[ConnectorStatus]:
+    def _shown(self) -> list[ReportedStatus]:
         return [self._herder.status(name) for name in self._store.names()]
 
     # ------------------------------------------------------------ reading
@@ -177,12 +177,12 @@ class NodeHerder:
         self._must_be_up()
         return self._store.names()
 
-    def connector(self, name: str) -> ConnectorInfo:
+    def connector(self, name: str) -> ConnectorDefinition:
         """Info of one connector."""
         state = self._get(name)
-        return ConnectorInfo(name, dict(state.config or {}), self._tasks(state))
+        return ConnectorDefinition(name, dict(state.config or {}), self._tasks(state))
 
-    def status(self, name: str) -> ConnectorStatus:
+    def status(self, name: str) -> ReportedStatus:
         """State of a connector and its tasks."""
         self._get(name)
         return self._herder.status(name)
@@ -200,22 +200,24 @@ class NodeHerder:
 
     def create_connector(
         self, name: str, config: Mapping[str, str], *, initial_state: TargetState | None = None
-    ) -> ConnectorInfo:
+    ) -> ConnectorDefinition:
         """Store a new connector."""
         with self._change():
             if self._store.get(name).config is not None:
                 raise ConflictError(f"Connector {name} already exists", connector=name)
             self._store.put_connector(name, config, initial_state)
-        return ConnectorInfo(name, dict(config), ())
+        return ConnectorDefinition(name, dict(config), ())
 
-    def put_connector(self, name: str, config: Mapping[str, str]) -> tuple[bool, ConnectorInfo]:
+    def put_connector(
+        self, name: str, config: Mapping[str, str]
+    ) -> tuple[bool, ConnectorDefinition]:
         """Create or replace; writing what is there already changes nothing."""
         with self._change():
             before = self._store.get(name)
             if before.config != dict(config):
                 self._store.put_connector(name, config)
             tasks = self._tasks(before) if before.config is not None else ()
-            return before.config is None, ConnectorInfo(name, dict(config), tasks)
+            return before.config is None, ConnectorDefinition(name, dict(config), tasks)
 
     def delete_connector(self, name: str) -> None:
         """Forget the connector and stop its tasks."""
@@ -231,7 +233,7 @@ class NodeHerder:
 
     def restart_connector(
         self, name: str, *, include_tasks: bool, only_failed: bool
-    ) -> ConnectorStatus:
+    ) -> ReportedStatus:
         """Restart what the flags choose."""
         now = self.status(name)
         is_own = now.state == "FAILED" or not only_failed
@@ -333,7 +335,7 @@ class NodeHerder:
 
     # ------------------------------------------------------------ common
 
-    def _tasks(self, state: ConnectorState) -> tuple[int, ...]:
+    def _tasks(self, state: StoredConnector) -> tuple[int, ...]:
         if state.is_stopped or state.layout is None:
             return ()
         return tuple(range(len(state.layout.tasks)))
@@ -342,7 +344,7 @@ class NodeHerder:
         if self._health.status == "starting":
             raise UnavailableError(self._health.message)
 
-    def _get(self, name: str) -> ConnectorState:
+    def _get(self, name: str) -> StoredConnector:
         self._must_be_up()
         state = self._store.get(name)
         if state.config is None:
@@ -386,6 +388,6 @@ class NodeHerder:
             self._changing.release()
 
 
-def _has_ended(state: ConnectorState) -> bool:
+def _has_ended(state: StoredConnector) -> bool:
     """Whether no task of a stopped connector can write any more."""
     return state.layout is None or (not state.layout.tasks and state.is_ready)

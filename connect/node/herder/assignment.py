@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from connect.config.connector import ConnectorConfig
 from connect.model.layout import Layout, TopicPartition, spread
-from connect.state.connector_state import ConnectorState
+from connect.state.connector_state import StoredConnector
 from connect.state.topic_records import task_base_config
 
 
@@ -37,7 +37,7 @@ def layout_for(
 
 
 def with_deleted_topics(
-    config: ConnectorConfig, state: ConnectorState, partitions: list[TopicPartition]
+    config: ConnectorConfig, state: StoredConnector, partitions: list[TopicPartition]
 ) -> list[TopicPartition]:
     """Add the partitions of topics that the configuration names and the cluster no longer has.
 
@@ -51,7 +51,7 @@ def with_deleted_topics(
 
 
 def next_layout(
-    state: ConnectorState,
+    state: StoredConnector,
     config: ConnectorConfig,
     partitions: list[TopicPartition],
     *,

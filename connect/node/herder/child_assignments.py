@@ -16,7 +16,7 @@ from typing import Any
 from connect.clock import Clock
 from connect.logs import logger
 from connect.node.herder.units import Run, Unit
-from connect.processes.supervisor import Child
+from connect.processes.supervisor import SupervisedChild
 
 _log = logger("herder")
 
@@ -30,7 +30,9 @@ class Handover:
         grace_ms: how long units may take to end.
     """
 
-    def __init__(self, children: Mapping[str, Child], clock: Clock, grace_ms: int) -> None:
+    def __init__(
+        self, children: Mapping[str, SupervisedChild], clock: Clock, grace_ms: int
+    ) -> None:
         self._children = children
         self._clock = clock
         self._grace_ms = grace_ms

@@ -9,12 +9,12 @@ from typing import Any
 
 from connect.clock import Clock
 from connect.node.herder_api import UnavailableError
-from connect.processes.supervisor import Child
+from connect.processes.supervisor import SupervisedChild
 
 ANSWER_TIMEOUT_S = 30.0
 
 
-class Questions:
+class ChildRequests:
     """Questions that are not answered yet. Thread-safe.
 
     Args:
@@ -22,7 +22,7 @@ class Questions:
         clock: identities of the requests.
     """
 
-    def __init__(self, children: Mapping[str, Child], clock: Clock) -> None:
+    def __init__(self, children: Mapping[str, SupervisedChild], clock: Clock) -> None:
         self._children = children
         self._clock = clock
         self._lock = threading.Lock()

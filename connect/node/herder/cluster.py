@@ -15,7 +15,7 @@ NO_LEADER = (
 )
 
 
-class Cluster:
+class ClusterView:
     """Questions about the cluster, answered from the two topics.
 
     Args:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connect.node.herder.units import Run
-from connect.node.herder_api import ConnectorStatus, State, TaskStatus
+from connect.node.herder_api import ReportedStatus, State, TaskStatus
 from connect.redaction.secret_values import KNOWN
-from connect.state.connector_state import ConnectorState
+from connect.state.connector_state import StoredConnector
 from connect.state.status_state import Status
 
 TABLES_SHOWN_MAX = 20
@@ -27,7 +27,7 @@ _LIVE: Mapping[str, State] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReportedConnector:
     """What the status topic says of a connector.
 
     Attributes:
@@ -42,14 +42,16 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class LocalConnector:
     """This node: its id, and whether its worker takes work."""
 
     worker_id: str
     has_worker: bool
 
 
-def shown_status(state: ConnectorState, run: Run | None, told: Told, here: Here) -> ConnectorStatus:
+def shown_status(
+    state: StoredConnector, run: Run | None, told: ReportedConnector, here: LocalConnector
+) -> ReportedStatus:
     """The connector's status.
 
     A task about to be handed to a worker that is there counts as running, so that a resumed
@@ -58,21 +60,21 @@ def shown_status(state: ConnectorState, run: Run | None, told: Told, here: Here)
     places = state.places
     own_node = places.coordinator if places is not None else here.worker_id
     if state.target == "STOPPED":
-        return ConnectorStatus(state.name, "STOPPED", own_node)
+        return ReportedStatus(state.name, "STOPPED", own_node)
     count = len(state.layout.tasks) if state.layout and not state.is_stopped else 0
     if state.target == "PAUSED":
         paused = tuple(_paused(task, state, run, told, here) for task in range(count))
-        return ConnectorStatus(state.name, "PAUSED", own_node, paused)
+        return ReportedStatus(state.name, "PAUSED", own_node, paused)
     found = (_task(task, state, run, told, here) for task in range(count))
     tasks = tuple(task for task in found if task is not None)
     own, trace = _own(state, run, told, here)
     if told.problem is not None:
         own, trace = "FAILED", told.problem
-    return ConnectorStatus(state.name, own, own_node, tasks, trace)
+    return ReportedStatus(state.name, own, own_node, tasks, trace)
 
 
 def _own(
-    state: ConnectorState, run: Run | None, told: Told, here: Here
+    state: StoredConnector, run: Run | None, told: ReportedConnector, here: LocalConnector
 ) -> tuple[State, str | None]:
     places = state.places
     if places is not None and places.coordinator != here.worker_id:
@@ -88,7 +90,11 @@ def _own(
 
 
 def _task(
-    task: int, state: ConnectorState, run: Run | None, told: Told, here: Here
+    task: int,
+    state: StoredConnector,
+    run: Run | None,
+    told: ReportedConnector,
+    here: LocalConnector,
 ) -> TaskStatus | None:
     node = _node_of(task, state) or here.worker_id
     if node != here.worker_id:
@@ -107,7 +113,11 @@ def _task(
 
 
 def _paused(
-    task: int, state: ConnectorState, run: Run | None, told: Told, here: Here
+    task: int,
+    state: StoredConnector,
+    run: Run | None,
+    told: ReportedConnector,
+    here: LocalConnector,
 ) -> TaskStatus:
     node = _node_of(task, state) or here.worker_id
     trace: str | None = None
@@ -122,7 +132,7 @@ def _paused(
     return TaskStatus(task, "FAILED" if has_failed else "PAUSED", node, trace)
 
 
-def _node_of(task: int, state: ConnectorState) -> str | None:
+def _node_of(task: int, state: StoredConnector) -> str | None:
     places = state.places
     return places.tasks[task] if places is not None and task < len(places.tasks) else None
 
@@ -144,7 +154,7 @@ def failed_tables_text(tables: Sequence[Mapping[str, Any]]) -> str | None:
     return "\n".join(lines)
 
 
-def stored(part: ConnectorStatus | TaskStatus, *, generation: int, version: str) -> Status:
+def stored(part: ReportedStatus | TaskStatus, *, generation: int, version: str) -> Status:
     """A status as the status topic keeps it.
 
     Args:

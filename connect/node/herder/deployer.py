@@ -27,14 +27,14 @@ from connect.logs import logger
 from connect.metrics.process_metrics import counter
 from connect.model.layout import Layout, TopicPartition
 from connect.node.herder.assignment import next_layout, task_count, with_deleted_topics
-from connect.node.herder.offset_events import OffsetMoves
+from connect.node.herder.offset_events import OffsetEvents
 from connect.node.herder.offset_keeper import OffsetKeeper
 from connect.protocol.announced_layouts import newest_announced_layout
 from connect.protocol.control_topic import CONTROL_TOPIC_CONFIG
 from connect.protocol.fencing import operator_transactional_id, take_over, task_transactional_id
 from connect.protocol.source_partitions import source_partitions
 from connect.state.config_store import ConfigStore
-from connect.state.connector_state import ConnectorState
+from connect.state.connector_state import StoredConnector
 from connect.state.placement import Places
 from connect.validation.parse import parse
 from connect.validation.providers import Providers
@@ -78,7 +78,7 @@ class Deployer:
         self._node_topics = node_topics(node.properties)
         self._unknown_layouts: dict[str, int] = {}
         self._clock = clock
-        self.moves = OffsetMoves(
+        self.moves = OffsetEvents(
             store,
             admin,
             clock,
@@ -120,7 +120,7 @@ class Deployer:
         else:
             self._start(state, stop)
 
-    def settle_offsets(self, state: ConnectorState, group_id: str) -> None:
+    def settle_offsets(self, state: StoredConnector, group_id: str) -> None:
         """Set the source offsets that are to be set, and say that they are.
 
         Raises:
@@ -145,7 +145,7 @@ class Deployer:
                     self._unknown_layout(state, self.parsed(state))
         self.keeper.keep()
 
-    def _unknown_layout(self, state: ConnectorState, config: ConnectorConfig) -> int:
+    def _unknown_layout(self, state: StoredConnector, config: ConnectorConfig) -> int:
         """The newest layout that was announced and that the config topic does not know, else 0.
 
         Looked for once by a leader: a config topic that was lost or restored from a copy is behind
@@ -231,7 +231,7 @@ class Deployer:
     def _partitions(
         self,
         config: ConnectorConfig,
-        state: ConnectorState,
+        state: StoredConnector,
         topics: Mapping[str, int],
         reserved: frozenset[str],
     ) -> list[TopicPartition]:
@@ -239,7 +239,7 @@ class Deployer:
         return with_deleted_topics(config, state, found)
 
     def _topic_ids(
-        self, config: ConnectorConfig, state: ConnectorState, partitions: list[TopicPartition]
+        self, config: ConnectorConfig, state: StoredConnector, partitions: list[TopicPartition]
     ) -> dict[str, str]:
         """Identities of the connector's topics: those known, and those of topics that are new.
 
@@ -273,7 +273,7 @@ class Deployer:
             )
         return {name: known.get(name) or now[name] for name in {*names, control}}
 
-    def parsed(self, state: ConnectorState) -> ConnectorConfig:
+    def parsed(self, state: StoredConnector) -> ConnectorConfig:
         """The connector's configuration, typed; no secret is in it.
 
         Raises:
@@ -283,14 +283,14 @@ class Deployer:
             state.config or {}, node=self._node.properties, resolve=self._providers.resolve
         )
 
-    def group_of(self, state: ConnectorState) -> str:
+    def group_of(self, state: StoredConnector) -> str:
         """Consumer group of its source offsets, also when its configuration is not valid."""
         try:
             return self.parsed(state).connect_group_id
         except ConfigError:
             return f"connect-{state.name}"
 
-    def _start(self, state: ConnectorState, stop: Callable[[bool], None]) -> None:
+    def _start(self, state: StoredConnector, stop: Callable[[bool], None]) -> None:
         config = self.parsed(state)
         reserved = self._reserved_topics()
         refuse_reserved(config.topics, config.errors.dead_letter_topic, reserved)
@@ -338,7 +338,7 @@ class Deployer:
         stop(False)  # noqa: FBT003
         self._make_ready(state, layout, config, moved=moved)
 
-    def _clear(self, state: ConnectorState) -> None:
+    def _clear(self, state: StoredConnector) -> None:
         """No task of a stopped connector can write any more: its offsets may be changed."""
         layout = state.layout
         if layout is None and not state.tasks_ever:
@@ -357,7 +357,7 @@ class Deployer:
 
     def _make_ready(
         self,
-        state: ConnectorState,
+        state: StoredConnector,
         layout: Layout,
         config: ConnectorConfig | None,
         *,
@@ -382,7 +382,7 @@ class Deployer:
             self._take_group(state, config)
         self._store.put_ready(layout, self._places_for(state.name, len(layout.tasks)))
 
-    def _take_group(self, state: ConnectorState, config: ConnectorConfig) -> None:
+    def _take_group(self, state: StoredConnector, config: ConnectorConfig) -> None:
         """Note what is committed, in a group that the broker forgets offset by offset.
 
         No task can write here. A group that consumers were members of, as the Java sink's, would
@@ -398,7 +398,7 @@ class Deployer:
 
     def _fence(
         self,
-        state: ConnectorState,
+        state: StoredConnector,
         config: ConnectorConfig | None,
         *,
         tasks: int,

@@ -32,14 +32,14 @@ from connect.node.herder.election import Leadership
 from connect.node.herder.leader import Leading
 from connect.node.herder.local_units import Local
 from connect.node.herder.reconciliation import Reconciliation
-from connect.node.herder.remote_units import Elsewhere
-from connect.node.herder.status_publisher import Telling
+from connect.node.herder.remote_units import RemoteUnits
+from connect.node.herder.status_publisher import StatusPublisher
 from connect.node.herder.units import Run, Unit
-from connect.node.herder_api import ConnectorStatus
+from connect.node.herder_api import ReportedStatus
 from connect.processes.backoff import BackoffPolicy
-from connect.processes.supervisor import Child
+from connect.processes.supervisor import SupervisedChild
 from connect.state.config_store import ConfigStore
-from connect.state.status_state import NodeWord
+from connect.state.status_state import NodeStatus
 from connect.state.status_store import StatusStore
 
 TICK_S = 0.2
@@ -78,7 +78,7 @@ class Herder:
         statuses: StatusStore,
         deployer: Deployer,
         leading: Leading,
-        children: Mapping[str, Child],
+        children: Mapping[str, SupervisedChild],
         clock: Clock,
         worker_id: str,
         url: str,
@@ -90,13 +90,17 @@ class Herder:
         on_metrics: Callable[[str, Any], None],
     ) -> None:
         self.worker_id = worker_id
-        self._telling = Telling(store, statuses, NodeWord(worker_id, url, version=version))
+        self._telling = StatusPublisher(
+            store, statuses, NodeStatus(worker_id, url, version=version)
+        )
         self._store = store
         self._statuses = statuses
         self._deployer = deployer
         self._children = children
         self._handover = Handover(children, clock, grace_ms)
-        elsewhere = Elsewhere(store, statuses, worker_id=worker_id, clock=clock, grace_ms=grace_ms)
+        elsewhere = RemoteUnits(
+            store, statuses, worker_id=worker_id, clock=clock, grace_ms=grace_ms
+        )
         self._local = Local(store, statuses, self._handover, elsewhere, worker_id)
         self._grace_ms = grace_ms
         self._clock = clock
@@ -152,7 +156,7 @@ class Herder:
         """What runs of a connector, to look at only."""
         return self._runs.get(name)
 
-    def status(self, name: str) -> ConnectorStatus:
+    def status(self, name: str) -> ReportedStatus:
         """The connector's status as of now."""
         return self._telling.status(name, self._runs.get(name))
 

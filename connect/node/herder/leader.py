@@ -18,7 +18,7 @@ from connect.logs import logger
 from connect.metrics.process_metrics import counter, gauge
 from connect.state.config_store import ConfigStore
 from connect.state.placement import Places, place
-from connect.state.status_state import NodeWord
+from connect.state.status_state import NodeStatus
 from connect.state.status_store import StatusStore
 
 _log = logger("leader")
@@ -177,7 +177,7 @@ def member_ids(admin: KafkaAdmin, group_id: str) -> frozenset[str]:
     return frozenset(url.partition("://")[2] for url in admin.client_ids(group_id))
 
 
-def _takers(members: Collection[str], words: Mapping[str, NodeWord]) -> tuple[str, ...]:
+def _takers(members: Collection[str], words: Mapping[str, NodeStatus]) -> tuple[str, ...]:
     """Nodes that are given work: those that are ready, else those that do not end, else all."""
     staying = [m for m in members if m not in words or not words[m].is_draining]
     ready = [m for m in staying if m in words and words[m].is_ready]

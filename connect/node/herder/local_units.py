@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from connect.node.herder.child_assignments import Handover
-from connect.node.herder.remote_units import Elsewhere
+from connect.node.herder.remote_units import RemoteUnits
 from connect.node.herder.units import Run, Unit, Wanted
 from connect.state.config_store import ConfigStore
-from connect.state.connector_state import ConnectorState
+from connect.state.connector_state import StoredConnector
 from connect.state.status_store import StatusStore
 
 
@@ -35,7 +35,7 @@ class Local:
         store: ConfigStore,
         statuses: StatusStore,
         handover: Handover,
-        elsewhere: Elsewhere,
+        elsewhere: RemoteUnits,
         worker_id: str,
     ) -> None:
         self._store = store
@@ -76,7 +76,7 @@ class Local:
                 coordinator=wanted.has_coordinator and not run.has_coordinator,
             )
 
-    def hand_over(self, run: Run, state: ConnectorState) -> None:
+    def hand_over(self, run: Run, state: StoredConnector) -> None:
         """Start what is to run here and does not; nothing while a layout is being made ready.
 
         Args:
@@ -106,7 +106,7 @@ class Local:
         elif has_new_layout:
             self._handover.tell_layout(run)
 
-    def differs(self, run: Run, state: ConnectorState) -> bool:
+    def differs(self, run: Run, state: StoredConnector) -> bool:
         """Whether the units that were handed over are not those that the stored state wants."""
         wanted = Wanted.of(state, self._worker_id)
         if wanted is None:
@@ -128,7 +128,7 @@ class Local:
         self._handover.start(run, unit, is_again=True)
         self._statuses.put_running(self._worker_id, run.name, run.running())
 
-    def _restart_if_asked(self, run: Run, state: ConnectorState) -> None:
+    def _restart_if_asked(self, run: Run, state: StoredConnector) -> None:
         wish = state.restart
         if wish is None or wish.request == run.restarted:
             return

@@ -15,11 +15,11 @@ from connect.config.source_group import is_tabular
 from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
-from connect.node.herder.offset_events import OffsetMoves
+from connect.node.herder.offset_events import OffsetEvents
 from connect.node.herder.views import reachable
 from connect.node.herder_api import NotAllowedError
 from connect.state.config_store import ConfigStore
-from connect.state.connector_state import ConnectorState
+from connect.state.connector_state import StoredConnector
 
 
 class OffsetChanges:
@@ -37,10 +37,10 @@ class OffsetChanges:
         self,
         store: ConfigStore,
         admin: KafkaAdmin,
-        moves: OffsetMoves,
+        moves: OffsetEvents,
         *,
-        group_of: Callable[[ConnectorState], str],
-        settle: Callable[[ConnectorState, str], None],
+        group_of: Callable[[StoredConnector], str],
+        settle: Callable[[StoredConnector, str], None],
     ) -> None:
         self._store = store
         self._admin = admin
@@ -48,7 +48,7 @@ class OffsetChanges:
         self._group_of = group_of
         self._settle = settle
 
-    def committed(self, state: ConnectorState) -> dict[TopicPartition, int]:
+    def committed(self, state: StoredConnector) -> dict[TopicPartition, int]:
         """Every committed source offset, of topics that exist.
 
         Raises:
@@ -87,7 +87,7 @@ class OffsetChanges:
             self.moves.forget_all(self._store.get(name), group)
             self.moves.accept(self._store.get(name))
 
-    def parsed(self, state: ConnectorState) -> ConnectorConfig:
+    def parsed(self, state: StoredConnector) -> ConnectorConfig:
         """The connector's configuration, typed.
 
         Raises:

@@ -23,18 +23,18 @@ from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
 from connect.errors import Fenced, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from connect.gateways.kafka.kafka_clients import Message, TransactionalProducer
+from connect.gateways.kafka.kafka_clients import ProducerMessage, TransactionalProducer
 from connect.model.layout import TopicPartition
 from connect.protocol.control_topic import OWN_PARTITION
 from connect.protocol.fencing import operator_transactional_id
 from connect.state.config_store import ConfigStore
-from connect.state.connector_state import ConnectorState
+from connect.state.connector_state import StoredConnector
 from control_schemas.codec import encode
 from control_schemas.events import CommitComplete, Event, EventHeaders
 from control_schemas.headers import encode_headers
 
 
-class OffsetMoves:
+class OffsetEvents:
     """Moves of source offsets.
 
     Args:
@@ -56,7 +56,7 @@ class OffsetMoves:
         clock: Clock,
         *,
         group_id: str,
-        parsed: Callable[[ConnectorState], ConnectorConfig],
+        parsed: Callable[[StoredConnector], ConnectorConfig],
         producer_properties: Callable[[ConnectorConfig | None], Mapping[str, str]],
     ) -> None:
         self._store = store
@@ -69,7 +69,7 @@ class OffsetMoves:
 
     def announce(
         self,
-        state: ConnectorState,
+        state: StoredConnector,
         partitions: Iterable[TopicPartition],
         *,
         after: Callable[[], object] = lambda: None,
@@ -90,7 +90,7 @@ class OffsetMoves:
             after()
             transact(self._events(config, partitions), "", {})
 
-    def announce_reset(self, state: ConnectorState) -> None:
+    def announce_reset(self, state: StoredConnector) -> None:
         """Announce that what was claimed of the VTTS is taken back.
 
         Raises:
@@ -101,7 +101,9 @@ class OffsetMoves:
         with self._operator(state.name, config) as transact:
             transact(self._completion(config, EventHeaders(is_reset=True)), "", {})
 
-    def set(self, state: ConnectorState, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def set(
+        self, state: StoredConnector, group: str, offsets: Mapping[TopicPartition, int]
+    ) -> None:
         """Announce a change of source offsets and store it, in one transaction.
 
         Raises:
@@ -117,7 +119,7 @@ class OffsetMoves:
             self._admin.refuse_members(group)
             transact(self._events(config, offsets), group, offsets)
 
-    def forget_all(self, state: ConnectorState, group: str) -> None:
+    def forget_all(self, state: StoredConnector, group: str) -> None:
         """Forget every source offset of a group, after that is announced.
 
         Raises:
@@ -133,7 +135,7 @@ class OffsetMoves:
             transact(self._events(config, ()), "", {})
             self._admin.delete_group(group)
 
-    def forget_floor(self, state: ConnectorState, partitions: Iterable[TopicPartition]) -> None:
+    def forget_floor(self, state: StoredConnector, partitions: Iterable[TopicPartition]) -> None:
         """Let these partitions start from ``auto.offset.reset`` when they have no offset.
 
         Raises:
@@ -142,7 +144,7 @@ class OffsetMoves:
         """
         self._store.put_source_floor(state.name, state.source_floor.without(frozenset(partitions)))
 
-    def settle(self, state: ConnectorState, config: ConnectorConfig | None, group: str) -> None:
+    def settle(self, state: StoredConnector, config: ConnectorConfig | None, group: str) -> None:
         """Give a group the offsets that the store says it is to have, and no others.
 
         Raises:
@@ -159,7 +161,7 @@ class OffsetMoves:
             transact([], group, pending)
         self._store.put_offsets(state.name, None)
 
-    def accept(self, state: ConnectorState, topics: Iterable[str] | None = None) -> None:
+    def accept(self, state: StoredConnector, topics: Iterable[str] | None = None) -> None:
         """Take these source topics as they are now (None: all); the connector must be stopped.
 
         Raises:
@@ -188,7 +190,7 @@ class OffsetMoves:
         )
 
         def transact(
-            events: list[Message], group: str, offsets: Mapping[TopicPartition, int]
+            events: list[ProducerMessage], group: str, offsets: Mapping[TopicPartition, int]
         ) -> None:
             if events or offsets:
                 with _not_leadership(name):
@@ -203,11 +205,11 @@ class OffsetMoves:
 
     def _events(
         self, config: ConnectorConfig, partitions: Iterable[TopicPartition]
-    ) -> list[Message]:
+    ) -> list[ProducerMessage]:
         moved = tuple((tp.topic, tp.partition) for tp in sorted(partitions))
         return self._completion(config, EventHeaders(moved=moved))
 
-    def _completion(self, config: ConnectorConfig, headers: EventHeaders) -> list[Message]:
+    def _completion(self, config: ConnectorConfig, headers: EventHeaders) -> list[ProducerMessage]:
         if self._admin.topic_id(config.control_topic) is None:
             return []
         event = Event(
@@ -217,7 +219,7 @@ class OffsetMoves:
             payload=CommitComplete(self._clock.new_uuid(), None),
         )
         return [
-            Message(
+            ProducerMessage(
                 config.control_topic,
                 config.connect_group_id.encode(),
                 encode(event),
@@ -227,7 +229,7 @@ class OffsetMoves:
         ]
 
 
-_Transact = Callable[[list[Message], str, Mapping[TopicPartition, int]], None]
+_Transact = Callable[[list[ProducerMessage], str, Mapping[TopicPartition, int]], None]
 
 
 @contextlib.contextmanager

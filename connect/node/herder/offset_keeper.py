@@ -25,7 +25,7 @@ from connect.gateways.kafka.kafka_clients import LogReader, TransactionalProduce
 from connect.logs import logger
 from connect.metrics.process_metrics import counter
 from connect.model.layout import TopicPartition
-from connect.node.herder.offset_events import OffsetMoves
+from connect.node.herder.offset_events import OffsetEvents
 from connect.protocol.control_topic import read_to_end
 from connect.protocol.fencing import (
     coordinator_transactional_id,
@@ -33,7 +33,7 @@ from connect.protocol.fencing import (
     task_transactional_id,
 )
 from connect.state.config_store import ConfigStore
-from connect.state.connector_state import ConnectorState
+from connect.state.connector_state import StoredConnector
 from control_schemas.events import CommitComplete, CommitToTable, StartCommit
 
 _log = logger("herder")
@@ -66,7 +66,7 @@ class OffsetKeeper:
         self,
         store: ConfigStore,
         admin: KafkaAdmin,
-        moves: OffsetMoves,
+        moves: OffsetEvents,
         clock: Clock,
         *,
         group_id: str,
@@ -95,7 +95,7 @@ class OffsetKeeper:
             except (ConfigError, RetriableError) as e:
                 _log.warning("offsets not stored again", connector=name, error=str(e))
 
-    def _keep(self, state: ConnectorState) -> None:
+    def _keep(self, state: StoredConnector) -> None:
         if state.layout is None or not state.is_ready or state.pending_offsets is not None:
             return
         config = self._moves.parsed(state)
@@ -107,7 +107,10 @@ class OffsetKeeper:
             self._store_again(state, config, held)
 
     def note(
-        self, state: ConnectorState, config: ConnectorConfig, partitions: Collection[TopicPartition]
+        self,
+        state: StoredConnector,
+        config: ConnectorConfig,
+        partitions: Collection[TopicPartition],
     ) -> None:
         """Write which of these partitions, and of those known, have committed source offsets.
 
@@ -124,7 +127,7 @@ class OffsetKeeper:
         if seen != floor and self._is_current(state):
             self._store.put_source_floor(state.name, seen)
 
-    def _held(self, state: ConnectorState, config: ConnectorConfig) -> Iterator[_Held]:
+    def _held(self, state: StoredConnector, config: ConnectorConfig) -> Iterator[_Held]:
         assert state.layout is not None
         name, group = state.name, config.connect_group_id
         failed = frozenset(self._failed_tasks(name))
@@ -148,7 +151,7 @@ class OffsetKeeper:
         )
         yield _Held(coordinator, config.control_group_id, control, is_control=True)
 
-    def _store_again(self, state: ConnectorState, config: ConnectorConfig, held: _Held) -> None:
+    def _store_again(self, state: StoredConnector, config: ConnectorConfig, held: _Held) -> None:
         producer = TransactionalProducer(self._producer_properties(config), held.transactional_id)
         try:
             try:
@@ -201,7 +204,7 @@ class OffsetKeeper:
             reader.close()
         return moved
 
-    def _is_current(self, state: ConnectorState) -> bool:
+    def _is_current(self, state: StoredConnector) -> bool:
         now = self._store.get(state.name)
         return (now.layout, now.ready, now.target, now.pending_offsets) == (
             state.layout,

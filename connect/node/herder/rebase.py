@@ -18,7 +18,7 @@ from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import Layout, TopicPartition
 from connect.state.config_store import ConfigStore
-from connect.state.connector_state import ConnectorState
+from connect.state.connector_state import StoredConnector
 
 GIVEN_UP = (
     "To have records again whose announcements were given up, set the source offsets back with "
@@ -28,7 +28,7 @@ GIVEN_UP = (
 
 
 @dataclass(slots=True)
-class Plan:
+class RebasePlan:
     """What a rebase would do.
 
     Attributes:
@@ -75,7 +75,7 @@ class Rebase:
 
     def run(
         self,
-        state: ConnectorState,
+        state: StoredConnector,
         config: ConnectorConfig,
         tables: Sequence[str],
         is_applied: bool,
@@ -102,7 +102,7 @@ class Rebase:
         return {"connector": state.name, "applied": is_applied, **shown}
 
 
-def plan(admin: KafkaAdmin, state: ConnectorState, config: ConnectorConfig) -> Plan:
+def plan(admin: KafkaAdmin, state: StoredConnector, config: ConnectorConfig) -> RebasePlan:
     """Compare what a stopped connector remembers of its control topic with what is there.
 
     Raises:
@@ -117,7 +117,7 @@ def plan(admin: KafkaAdmin, state: ConnectorState, config: ConnectorConfig) -> P
         raise RetriableError(f"control topic {topic} does not exist", code="topic_missing")
     partitions = [TopicPartition(topic, p) for p in range(count)]
     marks, committed = admin.watermarks(partitions), admin.committed(group, partitions)
-    made = Plan(replace(layout, number=state.number_max + 1, tasks=()))
+    made = RebasePlan(replace(layout, number=state.number_max + 1, tasks=()))
     made.kept = {tp: at for tp, at in committed.items() if at is not None}
     former = known.get(topic)
     if former is not None and former != topic_id:
@@ -146,7 +146,7 @@ def plan(admin: KafkaAdmin, state: ConnectorState, config: ConnectorConfig) -> P
 
 
 def _plan_offsets(
-    made: Plan,
+    made: RebasePlan,
     marks: Mapping[TopicPartition, tuple[int, int]],
     committed: Mapping[TopicPartition, int | None],
     *,

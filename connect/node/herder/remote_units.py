@@ -19,7 +19,7 @@ LOOK_S = 0.1
 _log = logger("herder")
 
 
-class Elsewhere:
+class RemoteUnits:
     """What other nodes run, by their last words.
 
     Args:

@@ -11,15 +11,20 @@ from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 
-from connect.node.herder.connector_status import Here, Told, shown_status, stored
+from connect.node.herder.connector_status import (
+    LocalConnector,
+    ReportedConnector,
+    shown_status,
+    stored,
+)
 from connect.node.herder.units import Run
-from connect.node.herder_api import ConnectorStatus
+from connect.node.herder_api import ReportedStatus
 from connect.state.config_store import ConfigStore
-from connect.state.status_state import NodeWord
+from connect.state.status_state import NodeStatus
 from connect.state.status_store import StatusStore
 
 
-class Telling:
+class StatusPublisher:
     """This node's words.
 
     Args:
@@ -28,7 +33,7 @@ class Telling:
         word: of this node, so far.
     """
 
-    def __init__(self, store: ConfigStore, statuses: StatusStore, word: NodeWord) -> None:
+    def __init__(self, store: ConfigStore, statuses: StatusStore, word: NodeStatus) -> None:
         self._store = store
         self._statuses = statuses
         self._word = word
@@ -55,14 +60,14 @@ class Telling:
         self._word = replace(self._word, misses=self._word.misses + 1)
         self._statuses.put_node(self._word)
 
-    def status(self, name: str, run: Run | None) -> ConnectorStatus:
+    def status(self, name: str, run: Run | None) -> ReportedStatus:
         """The connector's status as of now."""
-        told = Told(
+        told = ReportedConnector(
             self._statuses.connector(name),
             self._statuses.tasks(name),
             self._statuses.problem(name),
         )
-        here = Here(self._word.worker_id, has_worker="worker" in self._word.children)
+        here = LocalConnector(self._word.worker_id, has_worker="worker" in self._word.children)
         return shown_status(self._store.get(name), run, told, here)
 
     def publish(self, run: Run, *, is_leading: bool) -> None:

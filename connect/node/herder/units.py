@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 from connect.model.layout import Layout
 from connect.node.herder_api import State
 from connect.processes.backoff import Backoff, BackoffPolicy
-from connect.state.connector_state import ConnectorState
+from connect.state.connector_state import StoredConnector
 from connect.state.status_state import Running
 from connect.state.topic_records import task_base_config
 
@@ -132,7 +132,7 @@ class Wanted:
     has_coordinator: bool = False
 
     @classmethod
-    def of(cls, state: ConnectorState, node: str) -> Wanted | None:
+    def of(cls, state: StoredConnector, node: str) -> Wanted | None:
         """From what the config topic says; None while a layout is being made ready."""
         if state.config is None or state.target != "STARTED" or state.layout is None:
             return cls()
@@ -267,7 +267,7 @@ class Run:
         self.stalls, self.stall_text = 0, None
 
 
-def signature(state: ConnectorState) -> object:
+def signature(state: StoredConnector) -> object:
     """Everything a job depends on; metadata of the cluster aside."""
     layout = state.layout
     config = None if state.config is None else tuple(sorted(state.config.items()))

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from connect.config.connector import ConnectorConfig
-from connect.node.herder.offset_events import OffsetMoves
-from connect.state.connector_state import ConnectorState
+from connect.node.herder.offset_events import OffsetEvents
+from connect.state.connector_state import StoredConnector
 
 
 class ValidThroughReset:
@@ -26,14 +26,14 @@ class ValidThroughReset:
     """
 
     def __init__(
-        self, moves: OffsetMoves, ask: Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
+        self, moves: OffsetEvents, ask: Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
     ) -> None:
         self._moves = moves
         self._ask = ask
 
     def run(
         self,
-        state: ConnectorState,
+        state: StoredConnector,
         config: ConnectorConfig,
         tables: Sequence[str],
         reason: str,

@@ -26,7 +26,7 @@ from connect.operations.audit.auditor import audit
 from connect.operations.connector_clients import Direct
 from connect.operations.orphan_age import orphan_age
 from connect.records.dead_letter import PREFIX, TABLE_HEADER
-from connect.state.connector_state import ConnectorState
+from connect.state.connector_state import StoredConnector
 
 DEAD_LETTERS_SHOWN = 20
 DEAD_LETTERS_TIMEOUT_MS = 5_000
@@ -51,8 +51,8 @@ class Views:
         self,
         *,
         run_of: Callable[[str], Run | None],
-        config_of: Callable[[ConnectorState], ConnectorConfig],
-        group_of: Callable[[ConnectorState], str],
+        config_of: Callable[[StoredConnector], ConnectorConfig],
+        group_of: Callable[[StoredConnector], str],
         admin: KafkaAdmin,
         reader_properties: Mapping[str, str],
         opened: Callable[[Mapping[str, str]], AbstractContextManager[Direct]],
@@ -68,7 +68,7 @@ class Views:
         self._exposition = exposition
         self._clock = clock
 
-    def show(self, state: ConnectorState, what: View) -> Mapping[str, Any]:
+    def show(self, state: StoredConnector, what: View) -> Mapping[str, Any]:
         """One view, as a JSON object.
 
         Raises:
@@ -92,12 +92,12 @@ class Views:
                 found = self._audit(state)
         return {"connector": state.name, **found}
 
-    def _audit(self, state: ConnectorState) -> Mapping[str, Any]:
+    def _audit(self, state: StoredConnector) -> Mapping[str, Any]:
         """Rows in against rows out; reads the whole control topic and every manifest."""
         with reachable(), self._opened(state.config or {}) as direct:
             return audit(direct, self._clock).as_json()
 
-    def _lag(self, state: ConnectorState) -> Mapping[str, Any]:
+    def _lag(self, state: StoredConnector) -> Mapping[str, Any]:
         """The two lags: not yet in files, per partition; in files and not yet in a table."""
         partitions = sorted(state.layout.partitions) if state.layout else []
         with reachable():
@@ -125,7 +125,7 @@ class Views:
             "partitions": shown,
         }
 
-    def _orphan_age(self, state: ConnectorState) -> Mapping[str, Any]:
+    def _orphan_age(self, state: StoredConnector) -> Mapping[str, Any]:
         """From which age on files that no table knows may be removed."""
         reader = LogReader({**self._reader_properties, "fetch.max.wait.ms": "50"})
         try:
@@ -135,7 +135,7 @@ class Views:
         finally:
             reader.close()
 
-    def _dead_letters(self, state: ConnectorState) -> Mapping[str, Any]:
+    def _dead_letters(self, state: StoredConnector) -> Mapping[str, Any]:
         try:
             topic = self._config_of(state).errors.dead_letter_topic
         except ConfigError as e:

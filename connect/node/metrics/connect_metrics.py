@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from connect.metrics.metric_catalogue import Kind
 from connect.metrics.process_metrics import Sample
-from connect.node.herder_api import ConnectorStatus
+from connect.node.herder_api import ReportedStatus
 
 Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily
 Values: TypeAlias = Mapping[tuple[str, ...], float]
@@ -272,7 +272,7 @@ class ConnectMetrics(Collector):
     def __init__(
         self,
         samples: Callable[[], Sequence[Sample]],
-        statuses: Callable[[], Sequence[ConnectorStatus]],
+        statuses: Callable[[], Sequence[ReportedStatus]],
     ) -> None:
         self._samples = samples
         self._statuses = statuses
@@ -291,7 +291,7 @@ class ConnectMetrics(Collector):
             yield family
 
 
-def _from_statuses(statuses: Sequence[ConnectorStatus]) -> dict[str, dict[tuple[str, ...], float]]:
+def _from_statuses(statuses: Sequence[ReportedStatus]) -> dict[str, dict[tuple[str, ...], float]]:
     shown: dict[tuple[str, ...], float] = {}
     found: dict[str, dict[tuple[str, ...], float]] = {
         "kafka_connect_connector_status": shown,

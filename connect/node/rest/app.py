@@ -29,11 +29,11 @@ from connect.node.rest import (
 from connect.node.rest import plugins as plugin_list
 from connect.node.rest.api_errors import add_error_handlers
 from connect.node.rest.auth import Users
-from connect.node.rest.cluster_metrics import ClusterFigures
-from connect.node.rest.config_validation import Judge, NodeFacts
+from connect.node.rest.cluster_metrics import ClusterMetrics
+from connect.node.rest.config_validation import ConfigValidator, NodeFacts
 from connect.node.rest.dependencies import Services
 from connect.node.rest.forwarding import Forwarding
-from connect.node.rest.http_middleware import CrossOrigin, Gate
+from connect.node.rest.http_middleware import CrossOrigin, HttpMiddleware
 from connect.node.rest.limits import CallerTurns, SignIn
 from connect.node.rest.log_levels import LogLevels
 from connect.node.rest.peers import Peers
@@ -168,7 +168,7 @@ def create_app(
         plugins,
         judge,
         log_levels,
-        ClusterFigures(herder, others, SystemClock()),
+        ClusterMetrics(herder, others, SystemClock()),
         is_tracking_topics=chosen.is_tracking_topics,
         is_topic_reset_allowed=chosen.is_topic_reset_allowed,
     )
@@ -184,8 +184,8 @@ def create_app(
             app.router.routes.extend(router.routes)
     hosts = frozenset({urlsplit(node.advertised_url).hostname or ""}) if users is None else None
 
-    def gate(inner: ASGIApp) -> Gate:
-        return Gate(inner, app.methods_of, chosen.cross_origin, hosts)
+    def gate(inner: ASGIApp) -> HttpMiddleware:
+        return HttpMiddleware(inner, app.methods_of, chosen.cross_origin, hosts)
 
     app.add_middleware(gate)
     return app
@@ -197,7 +197,7 @@ def _judge(
     plugins: Plugins,
     resolve: Callable[[str], str],
     settings: ApiSettings,
-) -> Judge:
+) -> ConfigValidator:
     """Who judges configurations, with or without questions to brokers and catalogs."""
     facts = NodeFacts(
         node.group_id,
@@ -214,4 +214,4 @@ def _judge(
             excluded=settings.reserved_topics,
             clock=SystemClock(),
         )
-    return Judge(herder, plugins, facts, preflight)
+    return ConfigValidator(herder, plugins, facts, preflight)

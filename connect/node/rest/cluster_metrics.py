@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 from connect.clock import Clock
 from connect.errors import IcefloeError
-from connect.node.herder_api import ConnectorStatus, HerderApi, UnavailableError
+from connect.node.herder_api import HerderApi, ReportedStatus, UnavailableError
 from connect.node.rest.access import Credentials
 from connect.node.rest.peers import Peers
 
@@ -42,7 +42,7 @@ Figures: TypeAlias = Mapping[str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class CollectedMetrics:
     """What was found.
 
     Attributes:
@@ -54,7 +54,7 @@ class Gathered:
     missing: Mapping[str, str]
 
 
-class ClusterFigures:
+class ClusterMetrics:
     """Asks the nodes that run something. Thread-safe.
 
     Args:
@@ -80,10 +80,10 @@ class ClusterFigures:
     def of(
         self,
         credentials: Credentials,
-        statuses: Sequence[ConnectorStatus],
+        statuses: Sequence[ReportedStatus],
         *,
         is_alone: bool = False,
-    ) -> Gathered:
+    ) -> CollectedMetrics:
         """Figures of connectors.
 
         Args:
@@ -93,7 +93,7 @@ class ClusterFigures:
         """
         own = self.own()
         if is_alone:
-            return Gathered({s.name: own.get(s.name, _NOTHING) for s in statuses}, {})
+            return CollectedMetrics({s.name: own.get(s.name, _NOTHING) for s in statuses}, {})
         urls = self._herder.nodes()
         wanted = {node for status in statuses for node in _nodes(status)}
         heard: dict[str, Mapping[str, Figures]] = {
@@ -107,7 +107,7 @@ class ClusterFigures:
             else:
                 heard[node] = answer
         by_connector = {status.name: _together(status, heard) for status in statuses}
-        return Gathered(by_connector, dict(sorted(missing.items())))
+        return CollectedMetrics(by_connector, dict(sorted(missing.items())))
 
     def _ask(
         self, credentials: Credentials, urls: Mapping[str, str | None]
@@ -166,12 +166,12 @@ def _figures(heard: Mapping[str, float]) -> Figures:
     return found
 
 
-def _nodes(status: ConnectorStatus) -> set[str]:
+def _nodes(status: ReportedStatus) -> set[str]:
     return {status.worker_id, *(task.worker_id for task in status.tasks)}
 
 
 def _together(
-    status: ConnectorStatus, heard: Mapping[str, Mapping[str, Figures]]
+    status: ReportedStatus, heard: Mapping[str, Mapping[str, Figures]]
 ) -> dict[str, int | None]:
     """A connector's figures from those of the nodes that run its parts."""
 

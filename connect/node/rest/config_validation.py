@@ -30,7 +30,7 @@ from connect.validation.client_policy import ClientPolicy
 from connect.validation.parse import granted_tables, parse
 from connect.validation.plugins import Plugin, Plugins
 from connect.validation.preflight.preflight import Preflight
-from connect.validation.validate import Cluster, Validation, validate
+from connect.validation.validate import TakenNames, Validation, validate
 
 _LOG = logging.getLogger(__name__)
 Raw = Mapping[str, "str | None"]
@@ -59,7 +59,7 @@ class NodeFacts:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
-class Judge:
+class ConfigValidator:
     """Judges configurations.
 
     Args:
@@ -111,7 +111,7 @@ class Judge:
         """
         facts = self._facts
         others = self._others(config.get("name"))
-        taken = Cluster(
+        taken = TakenNames(
             facts.group_id,
             facts.reserved_topics | control_topics(others.values(), facts.resolve),
             facts.reserved_topics - {DEFAULT_CONTROL_TOPIC},

@@ -301,7 +301,7 @@ def restart_task(name: ConnectorName, task: TaskNumber, herder: HerderDep) -> No
         raise ApiError(404, f"Unknown task: {name}-{task}") from None
 
 
-def info_of(connector: herder_api.ConnectorInfo, plugins: Plugins) -> m.ConnectorInfo:
+def info_of(connector: herder_api.ConnectorDefinition, plugins: Plugins) -> m.ConnectorInfo:
     """Return the body of ``GET /connectors/<name>``."""
     return m.ConnectorInfo(
         name=connector.name,
@@ -312,7 +312,7 @@ def info_of(connector: herder_api.ConnectorInfo, plugins: Plugins) -> m.Connecto
 
 
 def status_of(
-    status: herder_api.ConnectorStatus, config: Mapping[str, str], plugins: Plugins
+    status: herder_api.ReportedStatus, config: Mapping[str, str], plugins: Plugins
 ) -> m.ConnectorStatus:
     """Return the body of ``GET /connectors/<name>/status``."""
     version = _version(config, plugins)
@@ -358,7 +358,7 @@ def _location(node: herder_api.NodeInfo, name: str) -> str:
     return f"{node.advertised_url}/connectors/{path}"
 
 
-def _known(herder: herder_api.HerderApi, name: str) -> herder_api.ConnectorInfo:
+def _known(herder: herder_api.HerderApi, name: str) -> herder_api.ConnectorDefinition:
     with not_found(f"Connector {name} not found"):
         return herder.connector(name)
 

@@ -16,8 +16,8 @@ from pydantic import BeforeValidator
 from connect.node.herder_api import HerderApi, NodeInfo
 from connect.node.rest.access import CALLER, Credentials, credentials_of
 from connect.node.rest.auth import Caller
-from connect.node.rest.cluster_metrics import ClusterFigures
-from connect.node.rest.config_validation import Judge
+from connect.node.rest.cluster_metrics import ClusterMetrics
+from connect.node.rest.config_validation import ConfigValidator
 from connect.node.rest.log_levels import LogLevels
 from connect.validation.plugins import Plugins
 
@@ -40,9 +40,9 @@ class Services:
     herder: HerderApi
     node: NodeInfo
     plugins: Plugins
-    judge: Judge
+    judge: ConfigValidator
     log_levels: LogLevels
-    figures: ClusterFigures
+    figures: ClusterMetrics
     is_tracking_topics: bool = True
     is_topic_reset_allowed: bool = True
 

@@ -140,7 +140,7 @@ def error_body(status: int, message: str) -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-class Gate:
+class HttpMiddleware:
     """ASGI middleware around the whole application.
 
     Args:

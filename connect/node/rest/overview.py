@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 
-from connect.node.herder_api import ConnectorStatus, UnknownConnectorError
+from connect.node.herder_api import ReportedStatus, UnknownConnectorError
 from connect.node.rest import models as m
 from connect.node.rest.access import rule
 from connect.node.rest.api_errors import not_found
@@ -71,7 +71,7 @@ def read_dead_letters(
     return m.DeadLetters.model_validate({**KNOWN.masked(found), "records": count})
 
 
-def _connector(status: ConnectorStatus, caller: Caller, figures: Figures) -> m.OverviewConnector:
+def _connector(status: ReportedStatus, caller: Caller, figures: Figures) -> m.OverviewConnector:
     return m.OverviewConnector.model_validate(
         {
             "name": status.name,
@@ -85,7 +85,7 @@ def _connector(status: ConnectorStatus, caller: Caller, figures: Figures) -> m.O
     )
 
 
-def _reason(status: ConnectorStatus) -> str | None:
+def _reason(status: ReportedStatus) -> str | None:
     """First line of the first trace: the connector's own, else that of a task."""
     traces = (status.trace, *(task.trace for task in status.tasks))
     trace = next((trace for trace in traces if trace), None)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from connect.model.layout import TopicPartition
-from connect.operations.audit.audit_report import Audit, SourceSum
+from connect.operations.audit.audit_report import AuditReport, SourceSum
 from connect.protocol.control_topic import ControlRecord
 from control_schemas.events import (
     CommitComplete,
@@ -50,7 +50,7 @@ class _Round:
     is_whole: bool = True
 
 
-class Announced:
+class AnnouncedSums:
     """Sums over the control topic; ``take`` every record in order, then ask.
 
     Args:
@@ -64,7 +64,7 @@ class Announced:
 
     def __init__(
         self,
-        audit: Audit,
+        audit: AuditReport,
         group_id: str,
         log_starts: Mapping[int, int],
         *,

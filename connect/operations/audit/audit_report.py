@@ -64,7 +64,7 @@ class TableSum:
 
 
 @dataclass(slots=True)
-class Audit:
+class AuditReport:
     """One connector.
 
     Attributes:

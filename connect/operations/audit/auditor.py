@@ -8,14 +8,14 @@ from connect.clock import Clock
 from connect.errors import CommitRefused, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
-from connect.operations.audit.announced_ranges import Announced
-from connect.operations.audit.audit_report import Audit
+from connect.operations.audit.announced_ranges import AnnouncedSums
+from connect.operations.audit.audit_report import AuditReport
 from connect.operations.audit.table_audit import TableAudit
 from connect.operations.connector_clients import Direct
 from connect.protocol.control_topic import read_to_end
 
 
-def audit(direct: Direct, clock: Clock) -> Audit:
+def audit(direct: Direct, clock: Clock) -> AuditReport:
     """Prove rows in = tables + dead letters + dropped, for what the control topic still holds.
 
     A connector that runs may go on meanwhile: offsets are read first, the log and the tables
@@ -29,7 +29,7 @@ def audit(direct: Direct, clock: Clock) -> Audit:
         IcefloeError: something cannot be read.
     """
     config, admin = direct.config, direct.admin
-    out = Audit(config.name)
+    out = AuditReport(config.name)
     count = admin.topics().get(config.control_topic)
     if not count:
         raise RetriableError(
@@ -44,7 +44,7 @@ def audit(direct: Direct, clock: Clock) -> Audit:
     is_one_row = not config.raw.get("transforms") and (
         len(config.tables) == 1 or config.dynamic_enabled
     )
-    announced = Announced(
+    announced = AnnouncedSums(
         out,
         config.connect_group_id,
         log_starts,
@@ -95,7 +95,7 @@ def audit(direct: Direct, clock: Clock) -> Audit:
 
 
 def _check_sources(
-    out: Audit, admin: KafkaAdmin, committed: dict[TopicPartition, int | None]
+    out: AuditReport, admin: KafkaAdmin, committed: dict[TopicPartition, int | None]
 ) -> None:
     """Where each partition's ranges end, the group must stand."""
     marks = admin.watermarks(list(committed))

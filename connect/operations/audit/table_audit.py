@@ -19,7 +19,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from connect.operations.audit.announced_ranges import Announcement
-from connect.operations.audit.audit_report import Audit, TableSum
+from connect.operations.audit.audit_report import AuditReport, TableSum
 from connect.protocol.control_offsets import merged, parse_offsets
 from connect.protocol.snapshot_ancestry import ancestry, engine, is_cut_off, summary
 from control_schemas.events import SourceRange
@@ -42,7 +42,7 @@ class TableAudit:
         ranges_of: source ranges announced under commit ids.
     """
 
-    audit: Audit
+    audit: AuditReport
     offsets_key: str
     branch: str
     log_starts: Mapping[int, int]

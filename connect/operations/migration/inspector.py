@@ -21,7 +21,7 @@ from connect.gateways.catalog.catalog import CatalogGateway
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader
 from connect.model.layout import TopicPartition
-from connect.operations.migration.migration_report import Group, Report, TableLeft
+from connect.operations.migration.migration_report import Report, SinkGroup, TableLeft
 from connect.protocol.control_offsets import merged, parse_offsets
 from connect.protocol.control_topic import ControlRecord, read_to_end
 from connect.protocol.snapshot_ancestry import ancestry, engine, is_cut_off, summary
@@ -88,7 +88,7 @@ class Inspector:
 
     def _groups(
         self, source: list[TopicPartition], control: list[TopicPartition]
-    ) -> Iterator[Group]:
+    ) -> Iterator[SinkGroup]:
         names = (
             self._config.connect_group_id,
             self._config.framework_group_id,
@@ -97,7 +97,7 @@ class Inspector:
         for name in dict.fromkeys(names):
             coordinator = f"{name}-coord"
             found = self._admin.committed(coordinator, control)
-            yield Group(
+            yield SinkGroup(
                 name,
                 {
                     tp: at

@@ -9,7 +9,7 @@ from connect.model.layout import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class MigrationFinding:
     """Something to know before the start; ``is_unsafe``: do not start as it is."""
 
     code: str
@@ -18,7 +18,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SinkGroup:
     """One consumer group that a sink may have used for the connector.
 
     Attributes:
@@ -78,25 +78,25 @@ class Report:
 
     connector: str
     group: str
-    groups: list[Group] = field(default_factory=list)
+    groups: list[SinkGroup] = field(default_factory=list)
     control_topic: dict[int, tuple[int, int]] = field(default_factory=dict)
     tables: list[TableLeft] = field(default_factory=list)
     starts: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[MigrationFinding] = field(default_factory=list)
 
     @property
     def is_safe(self) -> bool:
         """Whether Icefloe may start as things are."""
         return not any(finding.is_unsafe for finding in self.findings)
 
-    def used(self, name: str) -> Group | None:
+    def used(self, name: str) -> SinkGroup | None:
         """The group of that name, if anything of it is there."""
         return next((group for group in self.groups if group.name == name), None)
 
     def unsafe(self, code: str, text: str) -> None:
         """Add what forbids a start."""
-        self.findings.append(Finding(code, text, is_unsafe=True))
+        self.findings.append(MigrationFinding(code, text, is_unsafe=True))
 
     def note(self, code: str, text: str) -> None:
         """Add what is only to be known."""
-        self.findings.append(Finding(code, text, is_unsafe=False))
+        self.findings.append(MigrationFinding(code, text, is_unsafe=False))

@@ -97,14 +97,14 @@ def avro_reader(source: AvroType, options: Mapping[str, str]) -> AvroReader:
         BadSchema: Connect has no schema for it.
     """
     enhanced = str(options.get("enhanced.avro.schema.support", "false")).strip().lower() == "true"
-    compiled = _Compiler(enhanced=enhanced).compile(source)
+    compiled = _AvroCompiler(enhanced=enhanced).compile(source)
     return AvroReader(source, compiled[0], compiled[1])
 
 
 Compiled = tuple[ConnectSchema, Reader]
 
 
-class _Compiler:
+class _AvroCompiler:
     def __init__(self, *, enhanced: bool) -> None:
         self._enhanced = enhanced
         self._known: dict[int, Compiled] = {}
@@ -211,13 +211,13 @@ def _is_entry(source: AvroType) -> bool:
     return is_told or source.name == f"{NAMESPACE}.MapEntry"
 
 
-_BUILDERS: Final[Mapping[str, Callable[[_Compiler, AvroType], Compiled]]] = {
-    "record": _Compiler.record,
-    "union": _Compiler.union,
-    "array": _Compiler.array,
-    "map": _Compiler.map,
-    "enum": _Compiler.enum,
-    "fixed": _Compiler.fixed,
+_BUILDERS: Final[Mapping[str, Callable[[_AvroCompiler, AvroType], Compiled]]] = {
+    "record": _AvroCompiler.record,
+    "union": _AvroCompiler.union,
+    "array": _AvroCompiler.array,
+    "map": _AvroCompiler.map,
+    "enum": _AvroCompiler.enum,
+    "fixed": _AvroCompiler.fixed,
 }
 
 

@@ -54,7 +54,7 @@ def readable_json_schema(
     if len(text) + sum(map(len, references.values())) > SCHEMA_BYTES_MAX:
         raise BadSchema(f"the schema has more than {SCHEMA_BYTES_MAX} bytes")
     documents = {"": _parsed(text), **{name: _parsed(t) for name, t in references.items()}}
-    compiler = _Compiler(documents, optional_unless_required=optional_unless_required)
+    compiler = _JsonSchemaCompiler(documents, optional_unless_required=optional_unless_required)
     try:
         return compiler.build(documents[""], "", 0, optional=False)
     except (Misfit, Unconvertible) as error:
@@ -68,7 +68,7 @@ def _parsed(text: str) -> Any:
         raise BadSchema(f"the schema is not JSON: {error}") from None
 
 
-class _Compiler:
+class _JsonSchemaCompiler:
     def __init__(self, documents: Mapping[str, Any], *, optional_unless_required: bool) -> None:
         self._documents = documents
         self._by_required = optional_unless_required

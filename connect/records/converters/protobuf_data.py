@@ -128,7 +128,7 @@ def protobuf_reader(descriptor: Any, options: ProtobufOptions) -> ProtobufReader
     Raises:
         BadSchema: it contains itself, is too large, or Connect has no schema for it.
     """
-    compiler = _Compiler(options)
+    compiler = _ProtobufCompiler(options)
     schema, read = compiler.message(descriptor, ())
     factory = message_factory.GetMessageClass(descriptor)
     return ProtobufReader(descriptor, schema, options, factory, read, compiler.items)
@@ -165,7 +165,7 @@ def real_oneof(field: Any) -> Any:
     return oneof
 
 
-class _Compiler:
+class _ProtobufCompiler:
     """Schemas and readers of message types."""
 
     def __init__(self, options: ProtobufOptions) -> None:

@@ -13,11 +13,11 @@ from typing import Any
 
 from connect.node.herder_api import (
     ConflictError,
-    ConnectorInfo,
-    ConnectorStatus,
+    ConnectorDefinition,
     Health,
     NotAllowedError,
     Offsets,
+    ReportedStatus,
     TargetState,
     TaskStatus,
     UnknownConnectorError,
@@ -103,13 +103,13 @@ class FakeHerder:
         elif connector.target == "STARTED":
             connector.tasks = int(connector.config.get("tasks.max", "1"))
 
-    def connector(self, name: str) -> ConnectorInfo:
+    def connector(self, name: str) -> ConnectorDefinition:
         """The stored connector."""
         with self._lock:
             found = self._get(name)
-            return ConnectorInfo(name, dict(found.config), tuple(range(found.tasks)))
+            return ConnectorDefinition(name, dict(found.config), tuple(range(found.tasks)))
 
-    def status(self, name: str) -> ConnectorStatus:
+    def status(self, name: str) -> ReportedStatus:
         """Every task in the connector's state, or failed."""
         with self._lock:
             found = self._get(name)
@@ -121,7 +121,7 @@ class FakeHerder:
                 else TaskStatus(task, state, WORKER_ID)
                 for task in range(found.tasks)
             )
-            return ConnectorStatus(name, state, WORKER_ID, tasks)
+            return ReportedStatus(name, state, WORKER_ID, tasks)
 
     def task_configs(self, name: str) -> Mapping[int, Mapping[str, str]]:
         """The connector's configuration and the task's class."""
@@ -132,7 +132,7 @@ class FakeHerder:
 
     def create_connector(
         self, name: str, config: Mapping[str, str], *, initial_state: TargetState | None = None
-    ) -> ConnectorInfo:
+    ) -> ConnectorDefinition:
         """Store it; tasks are there on the next look."""
         with self._lock:
             if name in self._connectors:
@@ -141,9 +141,11 @@ class FakeHerder:
             self._connectors[name] = created
             self._settle(created)
             self._read(name, created)
-            return ConnectorInfo(name, dict(config), ())
+            return ConnectorDefinition(name, dict(config), ())
 
-    def put_connector(self, name: str, config: Mapping[str, str]) -> tuple[bool, ConnectorInfo]:
+    def put_connector(
+        self, name: str, config: Mapping[str, str]
+    ) -> tuple[bool, ConnectorDefinition]:
         """Create or replace."""
         with self._lock:
             if name not in self._connectors:
@@ -168,7 +170,7 @@ class FakeHerder:
 
     def restart_connector(
         self, name: str, *, include_tasks: bool, only_failed: bool
-    ) -> ConnectorStatus:
+    ) -> ReportedStatus:
         """Say what restarts; it runs again at once."""
         with self._lock:
             now = self.status(name)
@@ -179,7 +181,7 @@ class FakeHerder:
                 for t in now.tasks
             )
             state = now.state if only_failed and now.state != "FAILED" else "RESTARTING"
-            return ConnectorStatus(name, state, now.worker_id, tasks)
+            return ReportedStatus(name, state, now.worker_id, tasks)
 
     def restart_task(self, name: str, task: int) -> None:
         """Nothing but the checks."""

@@ -12,7 +12,7 @@ from connect.errors import ConfigError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from control_schemas.events import CommitComplete, Event, EventHeaders
-from coordinator.control_log_check import ControlLog
+from coordinator.control_log_check import ControlLogCheck
 from coordinator.kernel.effects import Envelope
 
 HOUR_MS = 3_600_000
@@ -48,7 +48,7 @@ def kept(offset: int = 10, *, hours_ago: int = 1) -> Envelope:
 
 def judged(topic: Topic, *announcements: Envelope) -> tuple[float | None, str | None]:
     """Seconds left, and the alarm."""
-    log = ControlLog(cast("KafkaAdmin", topic), "control")
+    log = ControlLogCheck(cast("KafkaAdmin", topic), "control")
     found = log.retention(announcements, NOW_MS)
     return found["left_s"], found["message"]
 
@@ -56,7 +56,7 @@ def judged(topic: Topic, *announcements: Envelope) -> tuple[float | None, str | 
 def test_nothing_kept_is_no_alarm() -> None:
     """Whatever the topic deletes, it is in the tables."""
     assert judged(Topic(retention_ms="1")) == (None, None)
-    assert ControlLog(None, "control").retention([kept()], NOW_MS)["message"] is None
+    assert ControlLogCheck(None, "control").retention([kept()], NOW_MS)["message"] is None
 
 
 @pytest.mark.parametrize(("hours", "is_alarm"), [(1, False), (5, False), (6, True), (11, True)])

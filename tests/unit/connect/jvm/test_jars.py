@@ -27,7 +27,7 @@ def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def brings(content: bytes, calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the download bring one jar with this content."""
 
-    def retrieve(group: jars.Group, scratch: Path, _cache: Path) -> list[Path]:
+    def retrieve(group: jars.JarGroup, scratch: Path, _cache: Path) -> list[Path]:
         calls.append(group.coordinates[0])
         (scratch / "out").mkdir()
         jar = scratch / "out" / "a-1.jar"

@@ -9,7 +9,7 @@ from connect.generated_docs import metrics_page
 from connect.metrics import process_metrics
 from connect.metrics.metric_catalogue import CATALOGUE, Kind
 from connect.metrics.process_metrics import Exposition, Registry
-from connect.node.herder_api import ConnectorStatus, TaskStatus
+from connect.node.herder_api import ReportedStatus, TaskStatus
 from connect.node.metrics.connect_metrics import CATALOGUE as CONNECT_CATALOGUE
 from connect.node.metrics.connect_metrics import NOT_GIVEN, ConnectMetrics
 from connect.node.metrics.statsd_reporter import StatsdReporter
@@ -148,7 +148,7 @@ def test_kafka_connects_metrics_have_its_names() -> None:
     registry.value("counter", "records_read", {"connector": "c", "task": 0}).inc(7)
     exposition = Exposition(lambda: 0, registry=registry)
     tasks = (TaskStatus(0, "RUNNING", "w:1"), TaskStatus(1, "FAILED", "w:1", "why"))
-    statuses = [ConnectorStatus("c", "RUNNING", "w:1", tasks)]
+    statuses = [ReportedStatus("c", "RUNNING", "w:1", tasks)]
     exposition.also(ConnectMetrics(exposition.samples, lambda: statuses))
     text = exposition.text()
     for line in (

@@ -9,7 +9,7 @@ from connect.errors import ConfigError
 from connect.model.layout import Layout, TopicPartition
 from connect.node.herder.assignment import layout_for, next_layout, task_count, with_deleted_topics
 from connect.protocol.source_partitions import source_partitions
-from connect.state.connector_state import ConfigState, ConnectorState
+from connect.state.connector_state import ConfigState, StoredConnector
 from connect.state.placement import Places, Unit, place
 from connect.state.topic_records import layout_records
 from connect.validation.parse import parse
@@ -98,12 +98,12 @@ def test_a_named_topic_that_is_deleted_stays_in_the_layout() -> None:
     """Its task must say what is lost; a regex lets topics go, a configuration can take one out."""
     gone = TopicPartition("gone", 1)
     layout = Layout("c", 1, ((TopicPartition("a", 0), gone),))
-    state = ConnectorState("c", layout=layout)
+    state = StoredConnector("c", layout=layout)
     there = [TopicPartition("a", 0), TopicPartition("a", 1)]
     assert with_deleted_topics(config(topics="a,gone"), state, there) == [*there, gone]
     assert with_deleted_topics(config(topics="a"), state, there) == there
     assert with_deleted_topics(config(topics_regex=".*"), state, there) == there
-    assert with_deleted_topics(config(topics="a,gone"), ConnectorState("c"), there) == there
+    assert with_deleted_topics(config(topics="a,gone"), StoredConnector("c"), there) == there
 
 
 CLUSTERS = st.tuples(

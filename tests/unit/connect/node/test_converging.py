@@ -17,7 +17,7 @@ from connect.node.herder.leader import Leading
 from connect.processes.backoff import BackoffPolicy
 from connect.state.compacted_topic import StorageTopic
 from connect.state.config_store import ConfigStore, StoreSettings
-from connect.state.connector_state import ConnectorState
+from connect.state.connector_state import StoredConnector
 from connect.state.status_store import StatusStore
 from tests.support.memory_topics import CONFIG, Log
 
@@ -65,7 +65,7 @@ class Deployer:
         self._leading = leading
         self.is_held = threading.Event()
         self.may_end = threading.Event()
-        self._seen: queue.Queue[ConnectorState] = queue.Queue()
+        self._seen: queue.Queue[StoredConnector] = queue.Queue()
 
     def converge(self, name: str, stop: Callable[[bool], None]) -> None:
         """The steps of the real one."""
@@ -81,7 +81,7 @@ class Deployer:
             self.may_end.wait(WAIT_S)
         self._seen.put(state)
 
-    def await_seen(self, is_so: Callable[[ConnectorState], bool]) -> None:
+    def await_seen(self, is_so: Callable[[StoredConnector], bool]) -> None:
         """Wait until a job has been about such a state."""
         while not is_so(self._seen.get(timeout=WAIT_S)):
             pass

@@ -13,7 +13,7 @@ from connect.node.herder.leader import Leading
 from connect.state.compacted_topic import StorageTopic
 from connect.state.config_store import ConfigStore, StoreSettings
 from connect.state.placement import Places
-from connect.state.status_state import NodeWord
+from connect.state.status_state import NodeStatus
 from connect.state.status_store import StatusStore
 from tests.support.memory_topics import CONFIG, Log
 
@@ -43,7 +43,7 @@ class Cluster:
         self.statuses = StatusStore(settings, admin, clock)
         self.members = set(members)
         for name in members:
-            self.statuses.put_node(NodeWord(name, f"http://{name}", is_ready=True))
+            self.statuses.put_node(NodeStatus(name, f"http://{name}", is_ready=True))
         self.leading = Leading(
             self.store,
             self.statuses,
@@ -104,7 +104,7 @@ def test_a_node_that_came_meanwhile_gets_its_part(cluster: Cluster) -> None:
         cluster.leading.look()
     cluster.log.is_away = False
     cluster.members.add("d")
-    cluster.statuses.put_node(NodeWord("d", "http://d", is_ready=True))
+    cluster.statuses.put_node(NodeStatus("d", "http://d", is_ready=True))
     cluster.leading.look()
     placed = [node for name in ("one", "two") for node in cluster.places(name).tasks]
     assert sorted(placed) == ["a", "a", "d", "d"]

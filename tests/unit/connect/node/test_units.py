@@ -3,10 +3,10 @@ from dataclasses import replace
 import pytest
 
 from connect.model.layout import Layout, TopicPartition
-from connect.node.herder.connector_status import Here, Told, shown_status
+from connect.node.herder.connector_status import LocalConnector, ReportedConnector, shown_status
 from connect.node.herder.units import Phase, Run, Wanted, signature
 from connect.processes.backoff import BackoffPolicy
-from connect.state.connector_state import ConnectorState, Restart
+from connect.state.connector_state import Restart, StoredConnector
 from connect.state.placement import Places
 from connect.state.status_state import Running, Status
 
@@ -15,9 +15,9 @@ WANTED = Wanted(LAYOUT, {"topics": "t"}, frozenset({0, 1}), has_coordinator=True
 POLICY = BackoffPolicy(first_ms=10, longest_ms=100, restarts_max=2)
 
 
-def state(**more: object) -> ConnectorState:
+def state(**more: object) -> StoredConnector:
     known = {"config": {"topics": "t"}, "layout": LAYOUT, "ready": 1, **more}
-    return ConnectorState("c", **known)  # type: ignore[arg-type]
+    return StoredConnector("c", **known)  # type: ignore[arg-type]
 
 
 def run() -> Run:
@@ -29,9 +29,11 @@ def run() -> Run:
 
 
 def shown(
-    what: ConnectorState, of: Run | None, *, has_worker: bool = True
+    what: StoredConnector, of: Run | None, *, has_worker: bool = True
 ) -> tuple[str, list[str]]:
-    status = shown_status(what, of, Told(), Here("w:1", has_worker=has_worker))
+    status = shown_status(
+        what, of, ReportedConnector(), LocalConnector("w:1", has_worker=has_worker)
+    )
     return status.state, [task.state for task in status.tasks]
 
 
@@ -85,10 +87,12 @@ def test_a_failed_coordinator_is_a_failed_connector() -> None:
     """Its trace is the connector's; a configuration that cannot run comes first."""
     made = run()
     made.coordinator.failed(0, code="control_log_lost", trace="why", is_retriable=False)
-    status = shown_status(state(), made, Told(), Here("w:1", has_worker=True))
+    status = shown_status(
+        state(), made, ReportedConnector(), LocalConnector("w:1", has_worker=True)
+    )
     assert (status.state, status.trace) == ("FAILED", "why")
-    told = Told(problem="configuration")
-    shown = shown_status(state(), made, told, Here("w:1", has_worker=True))
+    told = ReportedConnector(problem="configuration")
+    shown = shown_status(state(), made, told, LocalConnector("w:1", has_worker=True))
     assert (shown.state, shown.trace) == ("FAILED", "configuration")
 
 
@@ -161,18 +165,23 @@ def test_what_runs_elsewhere_shows_as_its_node_says() -> None:
     """Of other nodes' units the status topic speaks, unless it speaks of an earlier layout."""
     placed = state(places=Places("w:2", ("w:1", "w:2")))
     failed = Status("FAILED", "why", "w:2", 1)
-    told = Told(Status("RUNNING", "tables", "w:2", 1), {1: failed})
-    status = shown_status(placed, run(), told, Here("w:1", has_worker=True))
+    told = ReportedConnector(Status("RUNNING", "tables", "w:2", 1), {1: failed})
+    status = shown_status(placed, run(), told, LocalConnector("w:1", has_worker=True))
     assert (status.state, status.trace, status.worker_id) == ("RUNNING", "tables", "w:2")
     assert [(t.state, t.worker_id, t.trace) for t in status.tasks] == [
         ("RUNNING", "w:1", None),
         ("FAILED", "w:2", "why"),
     ]
     for stale in (replace(failed, worker_id="w:3"), replace(failed, generation=0)):
-        later = shown_status(placed, run(), Told(None, {1: stale}), Here("w:1", has_worker=True))
+        later = shown_status(
+            placed,
+            run(),
+            ReportedConnector(None, {1: stale}),
+            LocalConnector("w:1", has_worker=True),
+        )
         assert [task.state for task in later.tasks] == ["RUNNING", "RUNNING"]
     paused = replace(placed, target="PAUSED")
-    shown = shown_status(paused, run(), told, Here("w:1", has_worker=True))
+    shown = shown_status(paused, run(), told, LocalConnector("w:1", has_worker=True))
     assert [task.state for task in shown.tasks] == ["PAUSED", "FAILED"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from connect.node.herder.valid_through import ValidThroughReset
-from connect.state.connector_state import ConnectorState
+from connect.state.connector_state import StoredConnector
 from tests.support.tables import connector
 
 
@@ -25,14 +25,14 @@ class Rig:
         self.seen.append(f"{child} {command['op']} {','.join(command['tables'])}")
         return self.answer
 
-    def announce_reset(self, state: ConnectorState) -> None:
+    def announce_reset(self, state: StoredConnector) -> None:
         """The control topic."""
         self.seen.append(f"event for {state.name}")
 
     def run(self, *, is_applied: bool) -> dict[str, Any]:
         """A reset of two tables."""
         reset = ValidThroughReset(self, self.ask)  # type: ignore[arg-type]
-        state = ConnectorState("c")
+        state = StoredConnector("c")
         return reset.run(state, connector("c", ["db.a"]), ["db.b"], "dated 2100", is_applied)
 
 

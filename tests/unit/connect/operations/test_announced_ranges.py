@@ -6,8 +6,8 @@ from dataclasses import replace
 from uuid import UUID, uuid4
 
 from connect.model.layout import TopicPartition
-from connect.operations.audit.announced_ranges import Announced
-from connect.operations.audit.audit_report import Audit
+from connect.operations.audit.announced_ranges import AnnouncedSums
+from connect.operations.audit.audit_report import AuditReport
 from connect.protocol.control_topic import ControlRecord
 from control_schemas.events import (
     CommitComplete,
@@ -75,10 +75,10 @@ def judged(
     log_start: int = 0,
     is_one_row: bool = True,
     is_row_level: bool = False,
-) -> Audit:
+) -> AuditReport:
     """What the sums say."""
-    audit = Audit("orders")
-    announced = Announced(
+    audit = AuditReport("orders")
+    announced = AnnouncedSums(
         audit,
         GROUP,
         {0: log_start},
@@ -91,7 +91,7 @@ def judged(
     return audit
 
 
-def codes(audit: Audit) -> list[str]:
+def codes(audit: AuditReport) -> list[str]:
     return [mismatch.code for mismatch in audit.mismatches]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connect.operations.orphan_age import AGE_MS_MIN, MARGIN_MS, OrphanAge, age_of
+from connect.operations.orphan_age import AGE_MS_MIN, MARGIN_MS, OrphanAgeReport, age_of
 
 NOW_MS = 1_800_000_000_000
 DAY_MS = 86_400_000
@@ -10,7 +10,7 @@ DAY_MS = 86_400_000
 
 def test_without_a_waiting_announcement_icebergs_own_age_is_safe() -> None:
     """Batches that are not announced yet are younger than that."""
-    assert age_of(None, now_ms=NOW_MS) == OrphanAge(None, AGE_MS_MIN)
+    assert age_of(None, now_ms=NOW_MS) == OrphanAgeReport(None, AGE_MS_MIN)
 
 
 def test_no_age_is_below_that_of_a_waiting_announcement() -> None:
@@ -22,7 +22,7 @@ def test_no_age_is_below_that_of_a_waiting_announcement() -> None:
 
 def test_an_announcement_without_a_date_makes_no_age_safe() -> None:
     """Announcements in the old format carry none."""
-    assert age_of(0, now_ms=NOW_MS) == OrphanAge(0, None)
+    assert age_of(0, now_ms=NOW_MS) == OrphanAgeReport(0, None)
 
 
 def test_an_announcement_from_a_clock_ahead_waits_for_no_time() -> None:

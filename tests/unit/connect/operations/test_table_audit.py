@@ -12,7 +12,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
 from connect.operations.audit.announced_ranges import Announcement
-from connect.operations.audit.audit_report import Audit, TableSum
+from connect.operations.audit.audit_report import AuditReport, TableSum
 from connect.operations.audit.table_audit import TableAudit
 from control_schemas.events import SourceRange
 
@@ -51,9 +51,9 @@ def judged(
     log_starts: Mapping[int, int] | None = None,
     log_end: int = 100,
     passed: int = 0,
-) -> tuple[Audit, TableSum]:
+) -> tuple[AuditReport, TableSum]:
     """The audit of the table alone."""
-    audit = Audit("orders")
+    audit = AuditReport("orders")
     found = SourceRange("orders", 2, 7, 9, 2, 0, 0, 2, None)
     one = TableAudit(
         audit,

@@ -14,7 +14,7 @@ import pytest
 
 from connect.clock import SystemClock
 from connect.processes.backoff import Backoff, BackoffPolicy
-from connect.processes.supervisor import Child, ChildSpec
+from connect.processes.supervisor import ChildSpec, SupervisedChild
 
 SCRIPT = textwrap.dedent(
     """
@@ -45,7 +45,7 @@ WAIT_S = 60  # for what comes at once on an idle machine
 
 
 @pytest.fixture
-def child(tmp_path: Path) -> Iterator[tuple[Child, Events]]:
+def child(tmp_path: Path) -> Iterator[tuple[SupervisedChild, Events]]:
     """A supervised child that runs the script above."""
     events: Events = queue.Queue()
     spec = ChildSpec(
@@ -56,13 +56,13 @@ def child(tmp_path: Path) -> Iterator[tuple[Child, Events]]:
         environ=dict(os.environ),
     )
     policy = BackoffPolicy(first_ms=10, longest_ms=50, stable_ms=60_000)
-    made = Child(spec, lambda _, event: events.put(event), SystemClock(), policy)
+    made = SupervisedChild(spec, lambda _, event: events.put(event), SystemClock(), policy)
     made.start()
     yield made, events
     made.shutdown(100)
 
 
-def test_child_gets_its_configuration_and_answers(child: tuple[Child, Events]) -> None:
+def test_child_gets_its_configuration_and_answers(child: tuple[SupervisedChild, Events]) -> None:
     """Properties go over the pipe as they are, placeholders unresolved."""
     made, events = child
     ready = events.get(timeout=WAIT_S)
@@ -74,7 +74,7 @@ def test_child_gets_its_configuration_and_answers(child: tuple[Child, Events]) -
 
 
 def test_killed_child_starts_again_and_leaves_nothing_behind(
-    child: tuple[Child, Events],
+    child: tuple[SupervisedChild, Events],
 ) -> None:
     """What the killed child had started is killed with its group."""
     made, events = child
@@ -96,7 +96,7 @@ def test_a_frozen_child_is_replaced(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPT]
     spec = ChildSpec("worker", command, tmp_path / "worker.log", {}, dict(os.environ))
     policy = BackoffPolicy(first_ms=10, longest_ms=50)
-    made = Child(
+    made = SupervisedChild(
         spec, lambda _, event: events.put(event), SystemClock(), policy, silence_ms_max=5_000
     )
     made.start()
@@ -114,7 +114,7 @@ def test_a_frozen_child_is_replaced(tmp_path: Path) -> None:
         made.shutdown(100)
 
 
-def test_exit_status_and_last_words_are_told(child: tuple[Child, Events]) -> None:
+def test_exit_status_and_last_words_are_told(child: tuple[SupervisedChild, Events]) -> None:
     """The event of an unasked end carries the tail of the log."""
     made, events = child
     events.get(timeout=WAIT_S)
@@ -124,7 +124,7 @@ def test_exit_status_and_last_words_are_told(child: tuple[Child, Events]) -> Non
     assert "hello from the child" in exited["trace"]
 
 
-def test_shutdown_lets_the_child_drain(child: tuple[Child, Events]) -> None:
+def test_shutdown_lets_the_child_drain(child: tuple[SupervisedChild, Events]) -> None:
     """The child is asked, told its grace, and not started again."""
     made, events = child
     pid = events.get(timeout=WAIT_S)["pid"]
@@ -138,7 +138,7 @@ def test_shutdown_lets_the_child_drain(child: tuple[Child, Events]) -> None:
 
 @pytest.mark.parametrize("how", ["hang", "stopped"])
 def test_child_that_does_not_listen_is_killed_after_its_grace(
-    child: tuple[Child, Events], how: str
+    child: tuple[SupervisedChild, Events], how: str
 ) -> None:
     """Neither a hanging nor a paused child holds the node up, and no sender blocks."""
     made, events = child
@@ -157,7 +157,7 @@ def test_child_that_does_not_listen_is_killed_after_its_grace(
 
 
 def test_log_file_is_kept_bounded(
-    child: tuple[Child, Events], monkeypatch: pytest.MonkeyPatch
+    child: tuple[SupervisedChild, Events], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long log moves aside and the child writes on into the same file."""
     made, events = child

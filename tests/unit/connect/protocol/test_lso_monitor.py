@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from connect.model.layout import TopicPartition
-from connect.protocol.lso_monitor import Stalls
+from connect.protocol.lso_monitor import LsoMonitor
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def test_an_lso_that_stands_is_a_stall(capsys: pytest.CaptureFixture[str]) -> None:
     """From the given time on, with the partition named; told once."""
-    stalls = Stalls(1_000, "c")
+    stalls = LsoMonitor(1_000, "c")
     looks = [stalls.look({A: 5, B: 9}, {A: 8, B: 9}, now) for now in (0, 999, 1_000, 1_500)]
     assert looks == [0, 0, 1, 1]
     told = capsys.readouterr().out
@@ -23,13 +23,13 @@ def test_an_lso_that_stands_is_a_stall(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_an_lso_that_moves_is_none() -> None:
     """Transactions one after the other, records behind each: readers follow."""
-    stalls = Stalls(1_000, "c")
+    stalls = LsoMonitor(1_000, "c")
     assert [stalls.look({A: n}, {A: n + 3}, 600 * n) for n in range(10)] == [0] * 10
 
 
 def test_a_new_transaction_starts_a_new_time() -> None:
     """Read to the end in between: what was before does not count."""
-    stalls = Stalls(1_000, "c")
+    stalls = LsoMonitor(1_000, "c")
     stalls.look({A: 5}, {A: 6}, 0)
     stalls.look({A: 6}, {A: 6}, 500)
     assert stalls.look({A: 6}, {A: 7}, 1_200) == 0

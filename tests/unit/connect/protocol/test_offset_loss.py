@@ -6,7 +6,7 @@ from uuid import UUID
 
 from connect.model.layout import TopicPartition
 from connect.protocol.control_topic import ControlRecord
-from connect.protocol.offset_loss import Announced, read_before
+from connect.protocol.offset_loss import AnnouncedOffsets, read_before
 from connect.protocol.source_floor import SourceFloor
 from control_schemas.events import (
     CommitComplete,
@@ -65,7 +65,7 @@ def test_announcements_of_a_topic_that_was_another_do_not_count() -> None:
 
 def test_the_last_announced_end_counts() -> None:
     """In order within a control partition, by time between two of them, as Java's keys spread."""
-    found = Announced()
+    found = AnnouncedOffsets()
     found.add(announced((0, 1), 10, a=5))
     found.add(announced((0, 2), 9, a=7))
     found.add(announced((1, 0), 8, a=6, b=2))
@@ -74,7 +74,7 @@ def test_the_last_announced_end_counts() -> None:
 
 def test_what_an_operator_moved_counts_no_more_until_it_is_announced_again() -> None:
     """A change of one partition, then of all, then a new announcement."""
-    found = Announced()
+    found = AnnouncedOffsets()
     found.add(announced((0, 1), 10, a=5, b=2))
     found.add(moved((0, 2), 11, A))
     assert found.ends == {TopicPartition("b", 0): 2}

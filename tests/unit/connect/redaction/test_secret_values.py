@@ -22,7 +22,7 @@ from connect.config.masking import Masker
 from connect.errors import ConfigError, IcefloeError
 from connect.metrics.process_metrics import Registry
 from connect.node.herder.connector_status import stored
-from connect.node.herder_api import ConnectorStatus, NodeInfo
+from connect.node.herder_api import NodeInfo, ReportedStatus
 from connect.node.rest.app import create_app
 from connect.node.rest.log_levels import LogLevels
 from connect.processes.child_main import error_fields
@@ -133,7 +133,7 @@ def test_children_logs_states_and_labels_are_clean(lines: io.StringIO) -> None:
         error.__cause__ = RuntimeError(f"at https://x/?y={part!r}")
         state = error_fields(error)
         assert_clean(state["trace"])
-        status = ConnectorStatus("orders", "FAILED", "n", (), f"{part} {error}")
+        status = ReportedStatus("orders", "FAILED", "n", (), f"{part} {error}")
         assert_clean(str(stored(status, generation=1, version="1").to_json()))
         log = logs.logger("x")
         log.warning(

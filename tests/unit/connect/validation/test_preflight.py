@@ -11,7 +11,7 @@ from connect.clock import SystemClock
 from connect.config.masking import Masker
 from connect.errors import ConfigError, RetriableError
 from connect.node.rest.auth import EVERYBODY
-from connect.node.rest.config_validation import Judge, NodeFacts
+from connect.node.rest.config_validation import ConfigValidator, NodeFacts
 from connect.node.rest.log_levels import LogLevels
 from connect.redaction.secret_values import MASK
 from connect.validation.plugins import BUILT_IN
@@ -123,10 +123,10 @@ def test_sentences_without_secrets(sent: dict[str, str | None], text: str, maske
     assert Masker(sent, resolve, is_inline_masked=True)(text) == masked
 
 
-def judge(**facts: object) -> Judge:
+def judge(**facts: object) -> ConfigValidator:
     """A judge without remote checks."""
     given = NodeFacts("nodes", **facts)  # type: ignore[arg-type]  # of one test each
-    return Judge(FakeHerder(LogLevels(SystemClock())), BUILT_IN, given)
+    return ConfigValidator(FakeHerder(LogLevels(SystemClock())), BUILT_IN, given)
 
 
 def judged(change: dict[str, str | None], **facts: object) -> Validation:

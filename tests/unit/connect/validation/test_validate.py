@@ -10,7 +10,7 @@ from connect.config import version_range
 from connect.errors import ConfigError
 from connect.validation.client_policy import ClientPolicy
 from connect.validation.plugins import BUILT_IN
-from connect.validation.validate import Cluster, Validation, validate
+from connect.validation.validate import TakenNames, Validation, validate
 
 SINK = BUILT_IN.connector("IcebergSink")
 GOOD: dict[str, str | None] = {
@@ -80,8 +80,8 @@ def test_the_workers_group_is_taken() -> None:
     """By override, by our key, by the default name."""
     keys = ("consumer.override.group.id", "iceberg.connect.group-id", "iceberg.control.group-id")
     for key in keys:
-        assert "Consumer group g conflicts" in answer({key: "g"}, cluster=Cluster("g")).errors[0]
-    assert answer({}, cluster=Cluster("connect-orders")).errors
+        assert "Consumer group g conflicts" in answer({key: "g"}, cluster=TakenNames("g")).errors[0]
+    assert answer({}, cluster=TakenNames("connect-orders")).errors
 
 
 def test_override_policy_none() -> None:

@@ -11,13 +11,13 @@ from coordinator.kernel.commit_round import KernelSettings
 from coordinator.kernel.effects import (
     Advanced,
     CommitTables,
-    Decided,
     Effect,
     Envelope,
     EnvelopeRead,
     LogEndSeen,
     SendCompletion,
     SendStartCommit,
+    TableDecided,
     TableDecision,
 )
 from coordinator.kernel.kernel import Kernel
@@ -166,7 +166,7 @@ def test_what_is_skipped_is_skipped_whole(driver: Driver) -> None:
     driver.sent(commit)
     driver.written(commit, task=1)
     (decided,) = driver.kernel.receive(TableDecision(T1, "skip"), driver.now_ms)
-    assert isinstance(decided, Decided)
+    assert isinstance(decided, TableDecided)
     assert [e.offset for e in decided.skipped] == [0]
     assert [e.offset for e in decided.kept] == [3]
 

@@ -19,12 +19,12 @@ from coordinator.kernel.effects import (
     CommitTables,
     CompletionSent,
     CoordinatorFenced,
-    Decided,
     Finish,
     OutcomeKnown,
     SendCompletion,
     SendStartCommit,
     Stop,
+    TableDecided,
     TableDecision,
     TableFailed,
 )
@@ -204,14 +204,14 @@ def test_table_that_needs_the_operator_is_not_tried_again(driver: Driver) -> Non
     assert effect.control_offsets == {0: 0}
     driver.sent(again)
     (decided,) = driver.kernel.receive(TableDecision(T1, "retry"), driver.now_ms)
-    assert isinstance(decided, Decided)
+    assert isinstance(decided, TableDecided)
     assert (decided.state, len(decided.kept)) == ("done", 1)
     third = driver.start()
     driver.complete(third, (P0, 1))
     (effect,) = driver.complete(third, (P1, 1))
     assert isinstance(effect, CommitTables)
     skip = TableDecision(T1, "skip")
-    assert driver.kernel.receive(skip, driver.now_ms) == [Decided(skip, "busy")]
+    assert driver.kernel.receive(skip, driver.now_ms) == [TableDecided(skip, "busy")]
 
 
 def test_skipped_announcements_are_named(driver: Driver) -> None:
@@ -223,11 +223,11 @@ def test_skipped_announcements_are_named(driver: Driver) -> None:
     driver.failed(commit, retriable=False)
     driver.sent(commit)
     (effect,) = driver.kernel.receive(TableDecision(T1, "skip"), driver.now_ms)
-    assert isinstance(effect, Decided)
+    assert isinstance(effect, TableDecided)
     assert (effect.state, len(effect.skipped)) == ("done", 1)
     assert driver.kernel.announcements_kept == 0
     skip = TableDecision(T2, "skip")
-    assert driver.kernel.receive(skip, driver.now_ms) == [Decided(skip, "not_failed")]
+    assert driver.kernel.receive(skip, driver.now_ms) == [TableDecided(skip, "not_failed")]
     assert isinstance(driver.tick()[0], SendStartCommit)  # offsets pass without waiting
 
 
@@ -245,7 +245,7 @@ def test_files_for_the_table_that_is_there_now_are_not_skipped(driver: Driver) -
     driver.kernel.receive(OutcomeKnown(replaced), driver.now_ms)
     driver.sent(commit)
     (effect,) = driver.kernel.receive(TableDecision(T1, "skip"), driver.now_ms)
-    assert isinstance(effect, Decided)
+    assert isinstance(effect, TableDecided)
     assert [e.event.payload.table for e in effect.skipped] == [T1]
     assert [e.event.payload.table for e in effect.kept] == [present]
     again = driver.start()

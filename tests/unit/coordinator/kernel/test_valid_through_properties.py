@@ -32,7 +32,7 @@ from coordinator.kernel.effects import (
 )
 from coordinator.kernel.kernel import Kernel
 from coordinator.kernel.valid_through import valid_through
-from worker.batch.descriptors import Progress
+from worker.batch.descriptors import PartitionProgress
 from worker.task.read_ledger import Ledger, Slice, WrittenBatch
 
 DISORDER_MS = 50
@@ -85,7 +85,7 @@ class Rig:
         for tp, end in ends.items():
             times = self.source[tp.partition][starts[tp] : end]
             if times:
-                progress[tp] = Progress(len(times), 0, 0, len(times), max(times))
+                progress[tp] = PartitionProgress(len(times), 0, 0, len(times), max(times))
         ledger.add(WrittenBatch(Slice(starts, ends), progress))
 
     def answer(self, number: int, records: int) -> None:

@@ -13,7 +13,7 @@ from connect.errors import RecordError, RetriableError
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
 from tests.differential.support import config, plan, run_batches, source
-from worker.batch.descriptors import BatchResult, DeadLetter, Progress
+from worker.batch.descriptors import BatchResult, DeadLetter, PartitionProgress
 from worker.batch.error_rows import LETTERS_FULL
 from worker.batch.pipeline_spec import PipelineLimits
 from worker.task.read_ledger import Ledger, Slice, WrittenBatch
@@ -69,7 +69,7 @@ def test_pending_dead_letters_are_weighed() -> None:
     letter = DeadLetter(record, RecordError("bad", code="bad"))
     for at in range(2):
         part = Slice({TP: at}, {TP: at + 1})
-        ledger.add(WrittenBatch(part, {TP: Progress(1, 0, 1, 0)}, (), (letter,)))
+        ledger.add(WrittenBatch(part, {TP: PartitionProgress(1, 0, 1, 0)}, (), (letter,)))
     assert 14_000 + 2 * 13 < ledger.letter_bytes < 20_000
     ledger.announced(ledger.answer())
     assert ledger.letter_bytes == 0

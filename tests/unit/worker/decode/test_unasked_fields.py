@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from worker.decode import json_decoder
-from worker.decode.json_decoder import Decoded, JsonDecoder
+from worker.decode.json_decoder import DecodedBlock, JsonDecoder
 
 ROWS = 2_000
 
 
-def decoded(*rows: Any) -> Decoded:
+def decoded(*rows: Any) -> DecodedBlock:
     """Rows decoded as a table with the column ``id``, looking for others."""
     decoder = JsonDecoder({"id": pa.int64()}, report_unexpected=True)
     return decoder.decode(pa.array([json.dumps(row).encode() for row in rows], pa.binary()))

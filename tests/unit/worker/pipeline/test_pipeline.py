@@ -26,7 +26,7 @@ from worker.batch.descriptors import (
     DESCRIPTOR_SCHEMA,
     BatchResult,
     DeadLetter,
-    Progress,
+    PartitionProgress,
     collect,
     dead_letter_row,
     file_row,
@@ -58,7 +58,7 @@ def test_static_tables_get_every_record(tmp_path: Path) -> None:
     """Without a route field every table gets every record; it is counted once."""
     result = run_batches(config(**TWO), both_tables(tmp_path), [source(lines("a", "b"))])
     assert (ids(result, "db.t1"), ids(result, "db.t2")) == ([1, 2], [1, 2])
-    assert result.progress[TP] == Progress(2, 0, 0, 2, 1_700_000_000_001)
+    assert result.progress[TP] == PartitionProgress(2, 0, 0, 2, 1_700_000_000_001)
 
 
 def test_timestamps_of_the_far_future_are_not_believed(tmp_path: Path) -> None:
@@ -70,10 +70,10 @@ def test_timestamps_of_the_far_future_are_not_believed(tmp_path: Path) -> None:
         column, records.schema.field(column), pa.array(stamps, pa.timestamp("us", "UTC"))
     )
     result = run_batches(config(), [plan(tmp_path, SCHEMA)], [dated])
-    assert result.progress[TP] == Progress(3, 0, 0, 3, 1_700_000_000_500, future=1)
+    assert result.progress[TP] == PartitionProgress(3, 0, 0, 3, 1_700_000_000_500, future=1)
     far = config(**{"iceberg.control.vtts.future-max-ms": "31536000000"})
     alone = run_batches(far, [plan(tmp_path, SCHEMA)], [dated.slice(1, 1)])
-    assert alone.progress[TP] == Progress(1, 0, 0, 1, None, future=1)
+    assert alone.progress[TP] == PartitionProgress(1, 0, 0, 1, None, future=1)
 
 
 def test_records_at_or_below_the_valid_through_time_are_late(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_route_regexes(tmp_path: Path) -> None:
     connector = config(**REGEX, **unmatched)
     result = run_batches(connector, both_tables(tmp_path), [source(values)])
     assert (ids(result, "db.t1"), ids(result, "db.t2")) == ([1, 2], [2, 3])
-    assert result.progress[TP] == Progress(6, 3, 0, 3, 1_700_000_000_005)
+    assert result.progress[TP] == PartitionProgress(6, 3, 0, 3, 1_700_000_000_005)
 
 
 def test_unmatched_fails_by_default(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_unmatched_dead_letters(tmp_path: Path) -> None:
     )
     [letter] = result.dead_letters
     assert (letter.record.offset, letter.record.key, letter.error.code) == (1, b"k", "unmatched")
-    assert result.progress[TP] == Progress(2, 0, 1, 1, 1_700_000_000_001)
+    assert result.progress[TP] == PartitionProgress(2, 0, 1, 1, 1_700_000_000_001)
 
 
 def test_dynamic_tables(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_absent_tables_are_unmatched(tmp_path: Path) -> None:
         absent=frozenset({"db.none"}),
     )
     assert result.is_usable
-    assert result.progress[TP] == Progress(2, 1, 0, 1, 1_700_000_000_001)
+    assert result.progress[TP] == PartitionProgress(2, 1, 0, 1, 1_700_000_000_001)
 
 
 def test_new_fields_are_asked_for(tmp_path: Path) -> None:
@@ -234,7 +234,9 @@ def test_tombstones_are_dropped_and_counted(tmp_path: Path) -> None:
     ]
     result = run_batches(config(), [plan(tmp_path, SCHEMA)], batches)
     assert result.progress[TP].dropped == 2
-    assert result.progress[TopicPartition("t", 1)] == Progress(1, 1, 0, 0, 1_700_000_000_000)
+    assert result.progress[TopicPartition("t", 1)] == PartitionProgress(
+        1, 1, 0, 0, 1_700_000_000_000
+    )
 
 
 def test_keys_are_converted(tmp_path: Path) -> None:
@@ -327,14 +329,14 @@ def test_descriptors_come_back_as_they_went() -> None:
     result = collect(
         table_of(
             file_row("db.t", FILE),
-            progress_row(TP, Progress(3, 1, 1, 1, 9)),
-            progress_row(TP, Progress(1, 0, 0, 1, None)),
+            progress_row(TP, PartitionProgress(3, 1, 1, 1, 9)),
+            progress_row(TP, PartitionProgress(1, 0, 0, 1, None)),
             dead_letter_row(DeadLetter(record, error)),
             error_row(error),
         )
     )
     assert result.files == {"db.t": (FILE,)}
-    assert result.progress == {TP: Progress(4, 1, 1, 2, 9)}
+    assert result.progress == {TP: PartitionProgress(4, 1, 1, 2, 9)}
     [letter] = result.dead_letters
     assert letter.record == record
     for told in (letter.error, result.error):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from connect.model.layout import TopicPartition
-from worker.batch.descriptors import Progress
+from worker.batch.descriptors import PartitionProgress
 from worker.batch.error_rows import LARGE_RECORD
 from worker.spark.batch_sizing import BATCH_RECORDS, FIRST_RECORDS, ReadSizes
 
@@ -15,7 +15,7 @@ def after(*batches: tuple[int, int], may_enlarge: bool = False) -> ReadSizes:
     sizes = ReadSizes()
     sizes.may_enlarge = may_enlarge
     for count, each in batches:
-        sizes.add({TP: Progress(count, 0, 0, count, bytes_read=count * each)})
+        sizes.add({TP: PartitionProgress(count, 0, 0, count, bytes_read=count * each)})
     return sizes
 
 
@@ -59,7 +59,7 @@ def test_records_are_small_by_their_mean_until_one_is_not() -> None:
     assert sizes.are_small
     assert sizes.can_heed(LARGE_RECORD, 10_000)
     assert not sizes.can_heed(LARGE_RECORD, 10_000)
-    sizes.add({TP: Progress(10_000, 0, 0, 10_000, bytes_read=1_900_000)})
+    sizes.add({TP: PartitionProgress(10_000, 0, 0, 10_000, bytes_read=1_900_000)})
     assert not sizes.are_small
 
 
@@ -89,10 +89,10 @@ def test_a_batch_that_held_too_much_is_read_in_smaller_ones() -> None:
     assert sizes.shrink(80_000)
     assert (sizes.records_max, sizes.first_records) == (1_250, 1_250)
     for _ in range(3):
-        sizes.add({TP: Progress(10, 0, 10, 0, bytes_read=10_000)})
+        sizes.add({TP: PartitionProgress(10, 0, 10, 0, bytes_read=10_000)})
     assert (sizes.records_max, sizes.first_records) == (10_000, FIRST_RECORDS)
     for _ in range(10):
-        sizes.add({TP: Progress(10, 0, 10, 0, bytes_read=10_000)})
+        sizes.add({TP: PartitionProgress(10, 0, 10, 0, bytes_read=10_000)})
     assert sizes.is_small(1)
     while sizes.shrink(80_000):
         pass

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from connect.clock import SystemClock
 from connect.errors import ConfigError, RecordError
-from connect.gateways.kafka.kafka_clients import Message, TransactionalProducer
+from connect.gateways.kafka.kafka_clients import ProducerMessage, TransactionalProducer
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
 from control_schemas.codec import decode
@@ -24,9 +24,9 @@ from control_schemas.events import (
     TableReference,
 )
 from control_schemas.headers import decode_headers
-from worker.batch.descriptors import DeadLetter, Progress
+from worker.batch.descriptors import DeadLetter, PartitionProgress
 from worker.task.announcer import EVENT_SHARE, Announcer
-from worker.task.read_ledger import Answer, Ledger, Slice, WrittenBatch
+from worker.task.read_ledger import Ledger, Slice, TaskAnnouncement, WrittenBatch
 
 COMMIT = UUID(int=9)
 TP = TopicPartition("t", 0)
@@ -59,12 +59,12 @@ def test_a_dead_letter_that_does_not_fit_is_named() -> None:
     batch = WrittenBatch(Slice({TP: 0}, {TP: 1}), {}, (), (letter,))
     made = replace(
         announcer(request_bytes_max=1_400),
-        dead_letter=lambda given: Message("dead", None, given.record.value),
+        dead_letter=lambda given: ProducerMessage("dead", None, given.record.value),
     )
     with pytest.raises(
         ConfigError, match=r"max\.request\.size.*max\.message\.bytes of topic dead"
     ) as e:
-        made.announce(COMMIT, Answer((batch,), (), (), {}))
+        made.announce(COMMIT, TaskAnnouncement((batch,), (), (), {}))
     assert e.value.code == "dead_letter_too_large"
     assert e.value.coordinates == {"topic": "orders", "partition": 3, "offset": 77}
 
@@ -77,7 +77,7 @@ def data_file(number: int, *, bound: bytes = b"a", content: FileContent = FileCo
     )  # fmt: skip
 
 
-def answer(*batches: dict[str, list[ContentFile]]) -> Answer:
+def answer(*batches: dict[str, list[ContentFile]]) -> TaskAnnouncement:
     """An answer with these files per table and batch."""
     ledger = Ledger({TP: 0}, out_of_order_ms=0, idle_lag_ms=0)
     for number, tables in enumerate(batches):
@@ -86,11 +86,11 @@ def answer(*batches: dict[str, list[ContentFile]]) -> Answer:
             for name, listed in tables.items()
         )
         part = Slice({TP: number}, {TP: number + 1})
-        ledger.add(WrittenBatch(part, {TP: Progress(1, 0, 0, 1, 7)}, (files,)))
+        ledger.add(WrittenBatch(part, {TP: PartitionProgress(1, 0, 0, 1, 7)}, (files,)))
     return ledger.answer()
 
 
-def events(messages: list[Message]) -> list[tuple[Any, Any]]:
+def events(messages: list[ProducerMessage]) -> list[tuple[Any, Any]]:
     """Payloads with headers."""
     return [(decode(m.value or b"").payload, decode_headers(m.headers)) for m in messages]
 
@@ -126,7 +126,7 @@ def test_a_successors_batches_have_higher_numbers() -> None:
         for at in (start, start + 1):
             part = Slice({TP: at}, {TP: at + 1})
             files = ((table, (data_file(at),)),)
-            ledger.add(WrittenBatch(part, {TP: Progress(1, 0, 0, 1, 7)}, (files,)))
+            ledger.add(WrittenBatch(part, {TP: PartitionProgress(1, 0, 0, 1, 7)}, (files,)))
         answered = ledger.answer()
         ledger.announced(answered)
         found = events(list(announcer().events(COMMIT, answered)))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from connect.errors import RecordError
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
-from worker.batch.descriptors import DeadLetter, Progress
+from worker.batch.descriptors import DeadLetter, PartitionProgress
 from worker.task.dead_letter_limits import (
     RECORDS_MIN,
     DeadLetterLimits,
@@ -34,7 +34,7 @@ def batch(read: int, *refused: tuple[str, int], first: int = 0) -> WrittenBatch:
             letters.append(DeadLetter(record, error))
             offset += 1
     dead = len(letters)
-    progress = {TP: Progress(read, 0, dead, read - dead)}
+    progress = {TP: PartitionProgress(read, 0, dead, read - dead)}
     return WrittenBatch(Slice({TP: first}, {TP: first + read}), progress, (), tuple(letters))
 
 
@@ -122,7 +122,7 @@ def read(
         error = RecordError("no", stage="VALUE_CONVERTER", code="bad")
         letters.append(DeadLetter(record, error))
     count = end - start - len(holes)
-    progress = {TP: Progress(count, 0, len(dead), count - len(dead))}
+    progress = {TP: PartitionProgress(count, 0, len(dead), count - len(dead))}
     return WrittenBatch(Slice({TP: start}, {TP: end}), progress, (), tuple(letters))
 
 
@@ -153,7 +153,7 @@ def test_partitions_have_runs_of_their_own() -> None:
     runs = DeadLetterRuns(3)
     runs.add(read(0, 2, {0, 1}))
     nothing = WrittenBatch(
-        Slice({TP: 2, other: 0}, {TP: 2, other: 2}), {other: Progress(2, 0, 0, 2)}
+        Slice({TP: 2, other: 0}, {TP: 2, other: 2}), {other: PartitionProgress(2, 0, 0, 2)}
     )
     runs.add(nothing)
     with pytest.raises(RecordError):

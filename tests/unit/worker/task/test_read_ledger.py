@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from connect.errors import InvariantViolation
 from connect.model.layout import TopicPartition
-from worker.batch.descriptors import Progress
+from worker.batch.descriptors import PartitionProgress
 from worker.task.read_ledger import Backlog, Ledger, Slice, WrittenBatch
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -28,7 +28,11 @@ def batch(
 ) -> WrittenBatch:
     """A batch over these ranges; ``written`` records in each partition that moved."""
     part = Slice({tp: a for tp, (a, _) in ranges.items()}, {tp: b for tp, (_, b) in ranges.items()})
-    counts = {tp: Progress(written, 0, 0, written, at_ms) for tp, (a, b) in ranges.items() if b > a}
+    counts = {
+        tp: PartitionProgress(written, 0, 0, written, at_ms)
+        for tp, (a, b) in ranges.items()
+        if b > a
+    }
     return WrittenBatch(part, counts)
 
 
@@ -78,7 +82,7 @@ def test_hole_between_batches_is_a_bug() -> None:
 
 def test_counts_must_add_up() -> None:
     """Records read are written, dropped or dead-lettered, and no more than the range holds."""
-    for counted in (Progress(3, 1, 0, 1, None), Progress(9, 0, 0, 9, None)):
+    for counted in (PartitionProgress(3, 1, 0, 1, None), PartitionProgress(9, 0, 0, 9, None)):
         book = ledger(a=0)
         with pytest.raises(InvariantViolation) as e:
             book.add(WrittenBatch(Slice({A: 0}, {A: 5}), {A: counted}))

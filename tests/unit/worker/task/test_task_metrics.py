@@ -12,10 +12,10 @@ from connect.errors import RecordError
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
 from tests.support.tables import QuickClock, connector
-from worker.batch.descriptors import DeadLetter, Progress
+from worker.batch.descriptors import DeadLetter, PartitionProgress
 from worker.task.read_ledger import Ledger, Slice, WrittenBatch
 from worker.task.record_errors import RecordErrors
-from worker.task.task_metrics import RECENT_MS, Recent, TaskFigures
+from worker.task.task_metrics import RECENT_MS, Recent, TaskMetrics
 
 TP = TopicPartition("t", 0)
 BAD = KafkaRecord("t", 0, 7, 1_700_000_000_000, None, b"canary", ())
@@ -25,7 +25,7 @@ def _batch(read: int, dead: int = 0, start: int = 0) -> WrittenBatch:
     error = RecordError("the field n is no number", code="not_a_number", stage="TASK_PUT")
     return WrittenBatch(
         Slice({TP: start}, {TP: start + read}),
-        {TP: Progress(read, 0, dead, read - dead)},
+        {TP: PartitionProgress(read, 0, dead, read - dead)},
         dead_letters=(DeadLetter(BAD, error),) * dead,
     )
 
@@ -43,7 +43,7 @@ def test_recent_measurements_are_those_of_a_minute() -> None:
 
 def test_records_are_pending_until_their_announcement() -> None:
     """Active records, the partition farthest behind, batches and commits of the last minute."""
-    figures, ledger = TaskFigures(), Ledger({TP: 0, TopicPartition("t", 1): 5}, 0, 0)
+    figures, ledger = TaskMetrics(), Ledger({TP: 0, TopicPartition("t", 1): 5}, 0, 0)
     for start, now_ms in ((0, 10), (30, 40)):
         batch = _batch(30, start=start)
         ledger.add(batch)
@@ -61,7 +61,7 @@ def test_records_are_pending_until_their_announcement() -> None:
 
 def _errors(**settings: bool) -> RecordErrors:
     config = dataclasses.replace(connector("c", ["db.t"]), errors=ErrorsConfig(**settings))
-    return RecordErrors(config, 3, TaskFigures(), QuickClock())
+    return RecordErrors(config, 3, TaskMetrics(), QuickClock())
 
 
 def test_records_that_cannot_be_handled_are_counted_and_logged_on_request() -> None:

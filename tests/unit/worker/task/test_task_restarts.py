@@ -13,7 +13,7 @@ from connect.protocol.java_sink_members import GROUP_IN_USE
 from connect.validation.parse import parse
 from worker.task import task
 from worker.task.task import RESTART_MAX_MS, RESTART_MIN_MS, ConnectorTask
-from worker.task.task_context import TaskAssignment, Wiring
+from worker.task.task_context import TaskAssignment, TaskContext
 
 ATTEMPTS = 12
 CONFIG = {
@@ -54,7 +54,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch, code: str) -> list[int]:
                 self.stop()
 
     nothing: Any = None
-    wiring = Wiring(
+    wiring = TaskContext(
         node={},
         node_group_id="node",
         config_topic=None,
@@ -63,7 +63,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch, code: str) -> list[int]:
         runner=nothing,
         report=lambda _state, _error: None,
     )
-    monkeypatch.setattr(task, "_Life", Life)
+    monkeypatch.setattr(task, "_TaskRun", Life)
     Paused(parse(CONFIG), TaskAssignment(0, 1, (TopicPartition("t", 0),)), wiring).run()
     return found
 

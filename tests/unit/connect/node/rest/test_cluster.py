@@ -20,7 +20,7 @@ from starlette.routing import Route
 from connect.clock import SystemClock
 from connect.config.keys.connector_keys import CONNECTOR_CLASS
 from connect.config.node.node_config import NodeConfig
-from connect.node.herder_api import ConnectorStatus, NodeInfo
+from connect.node.herder_api import NodeInfo, ReportedStatus
 from connect.node.rest.access import FOR_CERTIFICATE
 from connect.node.rest.app import ApiSettings, create_app
 from connect.node.rest.auth import Users, new_token
@@ -50,7 +50,7 @@ class Placed(FakeHerder):
             config = {"connector.class": CONNECTOR_CLASS, "topics": "t", "tasks.max": "3"}
             self.create_connector(name, config)
 
-    def status(self, name: str) -> ConnectorStatus:
+    def status(self, name: str) -> ReportedStatus:
         """The coordinator on ``a``, tasks on ``a``, ``b`` and ``b``."""
         found = super().status(name)
         nodes = ("a", "b", "b")
