@@ -273,8 +273,8 @@ def null_only(node: AvroType) -> Make:
 def described(node: AvroType) -> str:
     """A written type in a few words, for a refusal."""
     logical = logical_type(node)
-    shown = f" ({logical[:40]})" if logical else ""
-    return f"{node.kind} {(node.name or '')[:80]}".rstrip() + shown
+    displayed = f" ({logical[:40]})" if logical else ""
+    return f"{node.kind} {(node.name or '')[:80]}".rstrip() + displayed
 
 
 def logical_type(node: AvroType) -> str | None:

@@ -91,7 +91,7 @@ class CoordinatorContext:
             ``decided`` with what became of the operator's word, of ``opened`` when it begins to
             work, of ``failing`` with the error it has been trying to get over, and of ``retention``
             with the time after which the control topic forgets an announcement.
-        look_ms: how often the control topic is checked.
+        poll_ms: how often the control topic is checked.
     """
 
     kafka: Mapping[str, str]
@@ -99,7 +99,7 @@ class CoordinatorContext:
     clock: WaitingClock
     on_round: Callable[[RoundEnded], None]
     on_event: Callable[[str, Mapping[str, Any]], None]
-    look_ms: int = LOOK_MS
+    poll_ms: int = LOOK_MS
 
 
 class ConnectorCoordinator:
@@ -163,7 +163,7 @@ class ConnectorCoordinator:
         rounds_ms = STALLED_INTERVALS * self._config.commit_interval_ms
         return rounds_ms + self._config.commit_timeout_ms + STALLED_MARGIN_MS
 
-    def _tell_if_it_goes_on(self, error: RetriableError) -> None:
+    def _report_recovery(self, error: RetriableError) -> None:
         now_ms = self._wiring.clock.monotonic_ms()
         if self._failing_since_ms is None:
             self._failing_since_ms = now_ms
@@ -193,7 +193,7 @@ class ConnectorCoordinator:
                     delay_ms = RESTART_MIN_MS
                 log.warning("coordinator starts over", error=str(e), code=e.code, delay_ms=delay_ms)
                 self._wiring.on_event("restart", {"code": e.code})
-                self._tell_if_it_goes_on(e)
+                self._report_recovery(e)
                 self.pause(delay_ms)
                 delay_ms = min(delay_ms * 2, RESTART_MAX_MS)
 
@@ -221,10 +221,10 @@ class _CoordinatorRun:
         self._catalog: CatalogGateway | None = None
         self._admin: KafkaAdmin | None = None
         self._control: ControlLogCheck | None = None
-        self._look_at_ms = wiring.clock.monotonic_ms() + wiring.look_ms
+        self._poll_at_ms = wiring.clock.monotonic_ms() + wiring.poll_ms
         self._stalls = LsoMonitor(config.lso_stalled_ms, config.name)
-        self._stall_look_ms = min(STALL_LOOK_MS_MAX, max(1, config.lso_stalled_ms // 4))
-        self._stall_look_at_ms = 0
+        self._lso_poll_ms = min(STALL_LOOK_MS_MAX, max(1, config.lso_stalled_ms // 4))
+        self._lso_poll_at_ms = 0
         self._failed_tables: list[dict[str, Any]] | None = None
         self._is_full = False
         self._is_news = False  # about failed tables: a round ended, or the operator decided
@@ -311,8 +311,8 @@ class _CoordinatorRun:
         clock = self._wiring.clock
         self._receive(kernel, LayoutChanged(self._layout), outbox, fan_out)
         while not stopping.is_set():
-            self._look_at_control_topic(inbox, kernel)
-            self._look_for_stalls(inbox, kernel)
+            self._check_control_topic(inbox, kernel)
+            self._check_lso(inbox, kernel)
             has_news = self._read(kernel, inbox, outbox, fan_out)
             while not given.empty():
                 self._receive(kernel, given.get(), outbox, fan_out)
@@ -326,7 +326,7 @@ class _CoordinatorRun:
                 self._note_full(kernel)
             if self._is_news:
                 self._is_news = False
-                self._tell_failed(failed_tables(kernel.failed_tables, kernel.kept))
+                self._report_failed(failed_tables(kernel.failed_tables, kernel.kept))
 
         try:
             self._finish(kernel, inbox, outbox, fan_out)
@@ -338,8 +338,8 @@ class _CoordinatorRun:
     def _read(self, kernel: Kernel, inbox: Inbox, outbox: Outbox, fan_out: FanOut) -> bool:
         """Take what the control topic and the commits have; whether that can change what waits."""
         busy = kernel.phase is Phase.COMMITTING
-        heard = inbox.poll(POLL_BUSY_MS if busy else POLL_IDLE_MS)
-        for read in heard:
+        received = inbox.poll(POLL_BUSY_MS if busy else POLL_IDLE_MS)
+        for read in received:
             self._receive(kernel, read, outbox, fan_out)
             if _is_written(read):
                 failpoints.hit("C5")
@@ -347,7 +347,7 @@ class _CoordinatorRun:
             _note(outcome)
             self._owner.progressed()
             self._receive(kernel, OutcomeKnown(outcome), outbox, fan_out)
-        return busy or len(heard) > 1  # more was heard than how far the log was read
+        return busy or len(received) > 1  # more was heard than how far the log was read
 
     def _finish(self, kernel: Kernel, inbox: Inbox, outbox: Outbox, fan_out: FanOut) -> None:
         """Commit what the tasks announced at their end, and leave the group behind its own events.
@@ -398,11 +398,11 @@ class _CoordinatorRun:
                 tables=[str(failure.table) for failure in kernel.failed_tables.values()],
             )
 
-    def _look_at_control_topic(self, inbox: Inbox, kernel: Kernel) -> None:
+    def _check_control_topic(self, inbox: Inbox, kernel: Kernel) -> None:
         now_ms = self._wiring.clock.monotonic_ms()
-        if now_ms < self._look_at_ms or self._control is None:
+        if now_ms < self._poll_at_ms or self._control is None:
             return
-        self._look_at_ms = now_ms + self._wiring.look_ms
+        self._poll_at_ms = now_ms + self._wiring.poll_ms
         try:
             self._control.check()
             self._control.check_partitions(inbox.partitions)
@@ -415,17 +415,17 @@ class _CoordinatorRun:
             # reading and writing will say so themselves
             log.info("the control topic could not be looked at", error=str(e))
 
-    def _look_for_stalls(self, inbox: Inbox, kernel: Kernel) -> None:
+    def _check_lso(self, inbox: Inbox, kernel: Kernel) -> None:
         """A transaction that hangs on the control topic holds back every announcement."""
         now_ms = self._wiring.clock.monotonic_ms()
-        if now_ms < self._stall_look_at_ms or self._admin is None:
+        if now_ms < self._lso_poll_at_ms or self._admin is None:
             return
-        self._stall_look_at_ms = now_ms + self._stall_look_ms
+        self._lso_poll_at_ms = now_ms + self._lso_poll_ms
         topic = self._config.control_topic
         partitions = [TopicPartition(topic, number) for number in inbox.partitions]
         try:
             whole = self._admin.high_watermarks(partitions)
-            stalled = self._stalls.look(self._admin.ends(partitions), whole, now_ms)
+            stalled = self._stalls.inspect(self._admin.ends(partitions), whole, now_ms)
         except RetriableError as e:
             log.info("the control topic could not be looked at", error=str(e))
         else:
@@ -433,7 +433,7 @@ class _CoordinatorRun:
             kernel.receive(LogEndSeen(ends), now_ms)
             self._wiring.on_event("stalled", {"partitions": stalled})
 
-    def _tell_failed(self, failed: list[dict[str, Any]]) -> None:
+    def _report_failed(self, failed: list[dict[str, Any]]) -> None:
         if failed != self._failed_tables:
             self._failed_tables = failed
             self._wiring.on_event("failed_tables", {"tables": failed})

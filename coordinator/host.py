@@ -27,7 +27,7 @@ from connect.validation.parse import parse
 from connect.validation.providers import Providers, resolve
 from control_schemas.events import TableReference
 from coordinator.commit.commit_attempt import WaitingClock
-from coordinator.commit.floor_rebase import mend_floors
+from coordinator.commit.floor_rebase import restore_floors
 from coordinator.commit.valid_through_reset import reset_claims
 from coordinator.coordinator import ConnectorCoordinator, CoordinatorContext
 from coordinator.kernel.effects import RoundEnded, TableCommitted, TableDecision, TableFailed
@@ -122,14 +122,14 @@ class CoordinatorHost:
                 tables = sorted({*config.tables, *command["tables"]})
                 given = {int(p): offset for p, offset in command["offsets"].items()}
                 is_applied = command["apply"]
-                found = mend_floors(catalog, config, tables, given, is_applied=is_applied)
+                found = restore_floors(catalog, config, tables, given, is_applied=is_applied)
                 answer = {"tables": found}
             finally:
                 catalog.close()
         except IcefloeError as e:
             answer = {"tables": [], "error": str(e)}
-        told = {"event": "answer", "connector": name, "request": command["request"], **answer}
-        self._child.channel.send(told)
+        reported = {"event": "answer", "connector": name, "request": command["request"], **answer}
+        self._child.channel.send(reported)
 
     def _reset(self, command: Mapping[str, Any]) -> None:
         name = command["connector"]
@@ -150,8 +150,8 @@ class CoordinatorHost:
                 catalog.close()
         except IcefloeError as e:
             answer["error"] = str(e)
-        told = {"event": "answer", "connector": name, "request": command["request"], **answer}
-        self._child.channel.send(told)
+        reported = {"event": "answer", "connector": name, "request": command["request"], **answer}
+        self._child.channel.send(reported)
 
     def _resolved(self, config: Mapping[str, str]) -> tuple[ConnectorConfig, dict[str, str]]:
         parsed = resolve(parse(config), self._providers, node=self._node.properties)
@@ -218,7 +218,7 @@ class CoordinatorHost:
                 "duration_ms": duration_ms,
                 "records": sum(r.records_read for r in ended.ranges),
                 "topics": sorted({r.topic for r in ended.ranges if r.records_read}),
-                "tables": [_shown(outcome) for outcome in ended.outcomes],
+                "tables": [_displayed(outcome) for outcome in ended.outcomes],
             }
         )
 
@@ -244,7 +244,7 @@ def _count_skipped(connector: str, answer: Mapping[str, Any]) -> None:
             process_metrics.counter(name, **given_up).inc(answer["skipped"][what])
 
 
-def _shown(outcome: TableCommitted | TableFailed) -> dict[str, Any]:
+def _displayed(outcome: TableCommitted | TableFailed) -> dict[str, Any]:
     table = str(outcome.table)
     if isinstance(outcome, TableFailed):
         return {"table": table, "code": outcome.code, "message": outcome.message}

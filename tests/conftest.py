@@ -121,5 +121,5 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]
 def _no_known_secrets() -> Iterator[None]:
     """What one test has resolved is not masked in the texts of the next."""
     yield
-    KNOWN._shown.clear()
+    KNOWN._displayed.clear()
     KNOWN._ordered = []

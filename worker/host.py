@@ -71,7 +71,7 @@ class TaskHost:
         for unit in self.units.living():
             if isinstance(unit.work, ConnectorTask):
                 connector, task = unit.key
-                publish(connector, task or 0, unit.work.figures, self._clock.monotonic_ms())
+                publish(connector, task or 0, unit.work.measurements, self._clock.monotonic_ms())
 
     def shutdown(self, grace_ms: int) -> bool:
         """Stop every task; True when all ended within the grace.

@@ -135,7 +135,7 @@ def _check(
                 )
                 return ExitStatus.NO
             if not single.landed:
-                return _nothing_shown(single)
+                return _nothing_displayed(single)
             report.one_table = True
             return _several(gateway, races_of, scratch, races, report)
     finally:
@@ -167,7 +167,7 @@ def _several(
         return ExitStatus.NO
     for what, finding in found.items():
         if not finding.landed and "stale" not in what:
-            return _nothing_shown(finding)
+            return _nothing_displayed(finding)
     report.several_tables = True
     report.say(
         "one table: ATOMIC; several tables: ATOMIC in every race, "
@@ -176,7 +176,7 @@ def _several(
     return ExitStatus.DONE
 
 
-def _nothing_shown(finding: RaceFinding) -> ExitStatus:
+def _nothing_displayed(finding: RaceFinding) -> ExitStatus:
     echo(f"no commit landed, so nothing was shown; last answer: {finding.refusal}", err=True)
     return ExitStatus.NOT_ASKED
 

@@ -181,8 +181,8 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     for header in found["errors"]:
         yield f"{header['name']}: {_text(header['text'])}"
     for header in found["headers"]:
-        shown = _text(header["text"]) if "text" in header else _size(header)
-        yield f"header {plain(header['name'])}: {shown}"
+        displayed = _text(header["text"]) if "text" in header else _size(header)
+        yield f"header {plain(header['name'])}: {displayed}"
     for what in ("key", "value"):
         part = found[what]
         yield f"{what}: {_size(part)}"

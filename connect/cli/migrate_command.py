@@ -50,7 +50,7 @@ def migrate(
         inspector = Inspector(
             direct.config, direct.admin, direct.reader, direct.catalog, SystemClock()
         )
-        report = inspector.look(direct.partitions)
+        report = inspector.inspect(direct.partitions)
 
     def as_table() -> None:
         for line in lines(report):

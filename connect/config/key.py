@@ -113,7 +113,7 @@ class Typed:
 
 def invalid(name: str, value: object, why: str) -> str:
     """Kafka's sentence about a bad value."""
-    return f"Invalid value {shown(value)} for configuration {name}: {why}"
+    return f"Invalid value {displayed(value)} for configuration {name}: {why}"
 
 
 def missing(name: str) -> str:
@@ -121,14 +121,14 @@ def missing(name: str) -> str:
     return f'Missing required configuration "{name}" which has no default value.'
 
 
-def shown(value: object) -> str:
+def displayed(value: object) -> str:
     """A value as Java prints it in error messages."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(shown(item) for item in value) + "]"
+        return "[" + ", ".join(displayed(item) for item in value) + "]"
     return str(value)
 
 

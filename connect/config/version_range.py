@@ -45,9 +45,9 @@ def mismatch(class_name: str, wanted: str, installed: str) -> str | None:
         )
     if any(_holds(restriction, installed) for restriction in found):
         return None
-    shown = ",".join(f"{begin}{low},{high}{end}" for begin, low, high, end in found)
+    displayed = ",".join(f"{begin}{low},{high}{end}" for begin, low, high, end in found)
     return (
-        f"Plugin {class_name} not found that matches the version range {shown}, "
+        f"Plugin {class_name} not found that matches the version range {displayed}, "
         f"available versions: [{installed}]"
     )
 

@@ -83,7 +83,7 @@ class DemoMeasurements:
 
     def table(self) -> Table:
         """As a table for the terminal."""
-        shown = Table.grid(padding=(0, 2))
+        displayed = Table.grid(padding=(0, 2))
         rows = [
             ("produced", f"{self.produced:,}"),
             ("read", f"{self.read:,}"),
@@ -95,8 +95,8 @@ class DemoMeasurements:
             ("connector", self.state),
         ]
         for label, value in rows:
-            shown.add_row(f"[dim]{label}[/dim]", value)
-        return shown
+            displayed.add_row(f"[dim]{label}[/dim]", value)
+        return displayed
 
     def line(self) -> str:
         """The same on one line, for logs."""
@@ -195,7 +195,7 @@ class Demo:
         self._clock = clock or SystemClock()
         self._connector = demo_connector()
         self._topic = str(self._connector["config"]["topics"])
-        self._figures = DemoMeasurements()
+        self._measurements = DemoMeasurements()
 
     def run(self) -> int:
         """Start, produce, follow, check, tell; return the exit status."""
@@ -275,49 +275,62 @@ class Demo:
         Returns:
             When the task was first seen running, on the monotonic clock in milliseconds.
         """
-        figures = self._figures
-        figures.expected = sum(expected)
+        measurements = self._measurements
+        measurements.expected = sum(expected)
         running_ms: int | None = None
         moved_ms = self._clock.monotonic_ms()
         is_live = self._console.is_terminal
-        with Live(figures.table(), console=self._console, transient=True) as live:
-            while figures.committed < figures.expected:
+        with Live(measurements.table(), console=self._console, transient=True) as live:
+            while measurements.committed < measurements.expected:
                 if self._stopping.wait(POLL_INTERVAL_S):
                     raise Interrupted
                 self._stack.check()
                 if producing.done():
                     producing.result()  # raises what went wrong
-                was = (figures.produced, figures.read, figures.written, figures.committed)
-                self._look(admin, catalog)
+                was = (
+                    measurements.produced,
+                    measurements.read,
+                    measurements.written,
+                    measurements.committed,
+                )
+                self._inspect(admin, catalog)
                 now_ms = self._clock.monotonic_ms()
-                if running_ms is None and (figures.is_running or figures.committed > before):
+                if running_ms is None and (
+                    measurements.is_running or measurements.committed > before
+                ):
                     running_ms = now_ms
                 spent_ms = now_ms - (running_ms or now_ms)
-                figures.rate = (figures.committed - before) * 1000 / max(spent_ms, 1)
-                if was != (figures.produced, figures.read, figures.written, figures.committed):
+                measurements.rate = (measurements.committed - before) * 1000 / max(spent_ms, 1)
+                if was != (
+                    measurements.produced,
+                    measurements.read,
+                    measurements.written,
+                    measurements.committed,
+                ):
                     moved_ms = now_ms
                     if not is_live:
-                        self._console.print(figures.line(), highlight=False, soft_wrap=True)
+                        self._console.print(measurements.line(), highlight=False, soft_wrap=True)
                 if now_ms - moved_ms > STALL_TIMEOUT_MS:
                     raise RetriableError(
-                        f"nothing has moved for {STALL_TIMEOUT_MS // 1000} s; {figures.line()}\n"
-                        f"{self._stack.last_words()}",
+                        f"nothing has moved for {STALL_TIMEOUT_MS // 1000} s; "
+                        f"{measurements.line()}\n"
+                        f"{self._stack.last_output()}",
                         code="stalled",
                     )
-                live.update(figures.table())
+                live.update(measurements.table())
         return running_ms or moved_ms
 
-    def _look(self, admin: KafkaAdmin, catalog: CatalogGateway) -> None:
+    def _inspect(self, admin: KafkaAdmin, catalog: CatalogGateway) -> None:
         """Bring the figures up to date."""
-        figures = self._figures
+        measurements = self._measurements
         tables = list(TABLES.values())
-        figures.produced = sum(self._ends(admin))
-        figures.committed = committed_records(catalog, tables)
-        figures.valid_through = newest_valid_through(catalog, tables)
+        measurements.produced = sum(self._ends(admin))
+        measurements.committed = committed_records(catalog, tables)
+        measurements.valid_through = newest_valid_through(catalog, tables)
         counted = self._metrics()
-        figures.read = counted.get("read", 0)
-        figures.written = counted.get("written", 0)
-        figures.state = self._state()
+        measurements.read = counted.get("read", 0)
+        measurements.written = counted.get("written", 0)
+        measurements.state = self._state()
 
     def _metrics(self) -> dict[str, int]:
         """The node's counters that are shown; none while it does not answer."""
@@ -352,14 +365,14 @@ class Demo:
         return " ".join([*states, *traces[:1]])
 
     def _tell(self, verdict: Verdict, durations: Durations, moved: int) -> None:
-        shown = Table(title=f"{self._topic}, read back with PyIceberg", box=box.SIMPLE_HEAD)
-        shown.add_column("table")
+        displayed = Table(title=f"{self._topic}, read back with PyIceberg", box=box.SIMPLE_HEAD)
+        displayed.add_column("table")
         for column in ("rows", "expected", "files", "snapshots"):
-            shown.add_column(column, justify="right")
+            displayed.add_column(column, justify="right")
         for t in verdict.tables:
             cells = (f"{n:,}" for n in (t.rows, t.rows_expected, t.files, t.snapshots))
-            shown.add_row(t.name, *cells)
-        self._console.print(shown)
+            displayed.add_row(t.name, *cells)
+        self._console.print(displayed)
         times = {t.valid_through for t in verdict.tables if t.valid_through}
         rate = moved * 1000 / max(durations.moving_ms, 1)
         lines = [

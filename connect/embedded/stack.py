@@ -179,7 +179,7 @@ class Stack:
                 code="child_died",
             )
 
-    def last_words(self) -> str:
+    def last_output(self) -> str:
         """The ends of the logs of node, worker and coordinator, each under its file's name."""
         parts = []
         for file in (self.node_log_file, *sorted((self.state_dir / "node").glob("*.log"))):

@@ -84,7 +84,7 @@ def verify(catalog: CatalogGateway, tables: Mapping[str, str], records: Sequence
     starts = np.concatenate(([0], np.cumsum(np.asarray(records, dtype=np.int64))))
     seen = np.zeros(int(starts[-1]), dtype=np.int32)
     codes = _codes(records)
-    figures, misrouted, unknown = [], 0, 0
+    measurements, misrouted, unknown = [], 0, 0
     for kind, name in tables.items():
         code = KINDS.index(kind)
         table = _load(catalog, name)
@@ -99,9 +99,9 @@ def verify(catalog: CatalogGateway, tables: Mapping[str, str], records: Sequence
                 position = starts[partition[is_known]] + sequence[is_known]
                 seen += np.bincount(position, minlength=len(seen)).astype(np.int32)
                 misrouted += int((codes[position] != code).sum())
-        figures.append(_figures(name, table, rows, int((codes == code).sum())))
+        measurements.append(_measurements(name, table, rows, int((codes == code).sum())))
     return Verdict(
-        tuple(figures),
+        tuple(measurements),
         missing=int((seen == 0).sum()),
         twice=int(np.maximum(seen - 1, 0).sum()),
         misrouted=misrouted,
@@ -144,7 +144,7 @@ def _valid_through(table: Any) -> str | None:
     return None if summary is None else summary.additional_properties.get(VALID_THROUGH_PROPERTY)
 
 
-def _figures(name: str, table: Any, rows: int, expected: int) -> TableCounts:
+def _measurements(name: str, table: Any, rows: int, expected: int) -> TableCounts:
     if table is None:
         return TableCounts(name, 0, expected, 0, 0, None)
     snapshot = table.current_snapshot()

@@ -167,9 +167,9 @@ def render(example: ConverterExample) -> str:
     ]
     if example.schema is not None:
         parts.append(f"With schema 1\n\n```\n{example.schema}\n```\n")
-    shown = example.record.decode("ascii", "replace")
-    is_text = shown.isprintable() and "\ufffd" not in shown
-    record = shown if is_text else base64.b64encode(example.record).decode() + " (base64)"
+    displayed = example.record.decode("ascii", "replace")
+    is_text = displayed.isprintable() and "\ufffd" not in displayed
+    record = displayed if is_text else base64.b64encode(example.record).decode() + " (base64)"
     parts.append(f"the record\n\n```\n{record}\n```\n\nbecomes\n")
     parts.append(f"```json\n{json.dumps(example.value)}\n```\n")
     if example.notes:

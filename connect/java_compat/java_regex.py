@@ -206,8 +206,9 @@ class JavaRegex:
 
     def _slow(self, what: str) -> ConfigError:
         return ConfigError(
-            f"regular expression {_shown(self.pattern)} took longer than {what}: write it without "
-            "look-around, back-references and possessive quantifiers, which can take for ever",
+            f"regular expression {_displayed(self.pattern)} took longer than {what}: write it "
+            "without look-around, "
+            "back-references and possessive quantifiers, which can take for ever",
             code="regex_slow",
         )
 
@@ -236,10 +237,10 @@ def fault(text: str) -> str | None:
 
 
 def _wrong(pattern: str, why: str) -> ConfigError:
-    return ConfigError(f"regular expression {_shown(pattern)}: {why}", code="route_regex")
+    return ConfigError(f"regular expression {_displayed(pattern)}: {why}", code="route_regex")
 
 
-def _shown(pattern: str) -> str:
+def _displayed(pattern: str) -> str:
     return repr(pattern) if len(pattern) <= _SHOWN_MAX else repr(pattern[:_SHOWN_MAX]) + "..."
 
 

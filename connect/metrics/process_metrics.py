@@ -165,8 +165,8 @@ class Exposition(Collector):
     Args:
         now_ms: wall clock, for ages.
         is_known: whether a connector still exists; values of others are left out.
-        is_here: whether a task of a connector, or (None) its coordinator, runs on this node; gauges
-            of others are left out, as a child goes on to tell what was so when it ran there.
+        is_local: whether a task of a connector, or (None) its coordinator, runs on this node;
+            gauges of others are left out, as a child goes on to tell what was so when it ran there.
         registry: the node's own values.
     """
 
@@ -175,18 +175,18 @@ class Exposition(Collector):
         now_ms: Callable[[], int],
         is_known: Callable[[str], bool] = lambda _: True,
         registry: Registry = PROCESS,
-        is_here: Callable[[str, str | None], bool] = lambda *_: True,
+        is_local: Callable[[str, str | None], bool] = lambda *_: True,
     ) -> None:
         self._now_ms = now_ms
         self._is_known = is_known
-        self._is_here = is_here
+        self._is_local = is_local
         self._own = registry
         self._lock = threading.Lock()
-        self._heard: dict[str, list[Sample]] = {}
+        self._received: dict[str, list[Sample]] = {}
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
-    def heard(self, process: str, samples: Iterable[Any]) -> None:
+    def received(self, process: str, samples: Iterable[Any]) -> None:
         """Take the absolute values a child sent; what is not declared is left out."""
         kept: list[Sample] = [
             (str(name), {str(k): str(v) for k, v in labels.items()}, float(number))
@@ -194,21 +194,21 @@ class Exposition(Collector):
             if name in _BY_NAME and set(labels) == set(_BY_NAME[name].labels)
         ]
         with self._lock:
-            self._heard[process] = kept
+            self._received[process] = kept
 
     def samples(self) -> list[Sample]:
         """All values known to the node."""
         with self._lock:
-            heard = [sample for samples in self._heard.values() for sample in samples]
-        is_known, is_here = cache(self._is_known), cache(self._is_here)
+            received = [sample for samples in self._received.values() for sample in samples]
+        is_known, is_local = cache(self._is_known), cache(self._is_local)
 
-        def is_shown(metric: str, connector: str, task: str | None) -> bool:
+        def is_displayed(metric: str, connector: str, task: str | None) -> bool:
             is_gauge = _BY_NAME[metric].kind == "gauge"
-            return is_known(connector) and (not is_gauge or is_here(connector, task))
+            return is_known(connector) and (not is_gauge or is_local(connector, task))
 
         merged: dict[tuple[str, tuple[str, ...]], Sample] = {}
-        for name, labels, number in [*self._own.snapshot()[1], *heard]:
-            if "connector" in labels and not is_shown(
+        for name, labels, number in [*self._own.snapshot()[1], *received]:
+            if "connector" in labels and not is_displayed(
                 name, labels["connector"], labels.get("task")
             ):
                 continue

@@ -251,7 +251,7 @@ class HerderApi(Protocol):
         """All metrics of node, worker and coordinator in Prometheus' text format."""
         ...
 
-    def figures(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+    def measurements(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
         """Sums of these metrics as this node heard them last, by connector and metric.
 
         Args:

@@ -174,7 +174,7 @@ class Node:
         exposition = Exposition(
             clock.now_ms,
             is_known=lambda name: self._store.get(name).config is not None,
-            is_here=partial(is_placed, self._store, self.worker_id),
+            is_local=partial(is_placed, self._store, self.worker_id),
         )
         self._statsd = StatsdReporter.of(config, exposition)
         self._herder = Herder(
@@ -195,7 +195,7 @@ class Node:
             refresh_ms=values["icefloe.metadata.refresh.ms"],
             grace_ms=config.drain_grace_ms,
             on_fatal=self._on_fatal,
-            on_metrics=exposition.heard,
+            on_metrics=exposition.received,
         )
         self._api = self._make_api(exposition, settings.reader_properties)
         self._member = GroupMember(
@@ -205,7 +205,7 @@ class Node:
             name=self.url,
             session_timeout_ms=values["session.timeout.ms"],
             heartbeat_ms=values["heartbeat.interval.ms"],
-            on_membership=self._herder.leadership.heard,
+            on_membership=self._herder.leadership.received,
             on_refused=self._not_taken,
         )
 
@@ -251,7 +251,7 @@ class Node:
                     properties=config.properties,
                     environ=self._environ,
                 ),
-                on_event=self._heard,
+                on_event=self._received,
                 clock=clock,
                 silence_ms_max=values["icefloe.child.silence.max.ms"],
                 policy=BackoffPolicy(
@@ -338,11 +338,11 @@ class Node:
         self._providers.learn(self._store.get(name).config or {})
         self._herder.changed(name)
 
-    def _heard(self, child: str, event: Mapping[str, Any]) -> None:
+    def _received(self, child: str, event: Mapping[str, Any]) -> None:
         if event.get("event") == "answer":
             self._questions.answered(event)
         else:
-            self._herder.heard(child, event)
+            self._herder.received(child, event)
 
     def _not_taken(self, reason: str) -> None:
         group = self._config.group_id

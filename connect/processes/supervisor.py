@@ -182,7 +182,7 @@ class SupervisedChild:
             outgoing.put({"op": "shutdown", "grace_ms": 0})
         try:
             for event in channel.receive():
-                watch.heard(event)
+                watch.received(event)
                 self._on_event(self.spec.name, event)
         except ValueError as e:
             self._log.error("sent what is no JSON, killed", error=str(e))
@@ -213,8 +213,8 @@ class SupervisedChild:
     def _reap(self, process: subprocess.Popen[bytes]) -> int:
         # WNOWAIT leaves the zombie, which keeps the group's id ours until the group is killed
         deadline_ms = self._clock.monotonic_ms() + END_TIMEOUT_MS
-        look = os.WEXITED | os.WNOWAIT | os.WNOHANG
-        while os.waitid(os.P_PID, process.pid, look) is None:
+        inspect = os.WEXITED | os.WNOWAIT | os.WNOHANG
+        while os.waitid(os.P_PID, process.pid, inspect) is None:
             if not self._stopping.is_set() and self._clock.monotonic_ms() >= deadline_ms:
                 self._log.warning("closed its pipe but did not end, killed")
                 break
@@ -238,13 +238,13 @@ class _Watch:
         self._pid = pid
         self._silence_ms_max = silence_ms_max
         self._log = log
-        self._heard = threading.Event()
+        self._received = threading.Event()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def heard(self, event: Mapping[str, Any]) -> None:
+    def received(self, event: Mapping[str, Any]) -> None:
         """The child said something."""
-        self._heard.set()
+        self._received.set()
         is_first = self._thread is None and event.get("event") == "ready"
         if is_first and self._silence_ms_max is not None:
             self._thread = threading.Thread(
@@ -263,8 +263,8 @@ class _Watch:
         while silent_ms < silence_ms_max:
             if self._ended.wait(min(LOOK_MS, silence_ms_max) / 1000):
                 return
-            silent_ms = 0 if self._heard.is_set() else silent_ms + LOOK_MS
-            self._heard.clear()
+            silent_ms = 0 if self._received.is_set() else silent_ms + LOOK_MS
+            self._received.clear()
         self._log.error("gives no sign of life, killed", silent_ms=silent_ms, pid=self._pid)
         _kill_group(self._pid)
 

@@ -68,7 +68,7 @@ def read_to_end(
     if not left:
         return
     reader.assign({tp: starts[tp] for tp in left})
-    heard_ms = clock.monotonic_ms()
+    received_ms = clock.monotonic_ms()
     while left:
         before = reader.positions()
         for record in reader.poll(500):
@@ -77,8 +77,8 @@ def read_to_end(
                 yield _read(record)
         after = reader.positions()
         if after != before:
-            heard_ms = clock.monotonic_ms()
-        elif clock.monotonic_ms() - heard_ms > SILENCE_MS_MAX:
+            received_ms = clock.monotonic_ms()
+        elif clock.monotonic_ms() - received_ms > SILENCE_MS_MAX:
             raise RetriableError("the control topic could not be read to its end")
         left = {tp: end for tp, end in left.items() if after[tp] < end}
 

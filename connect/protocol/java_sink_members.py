@@ -57,7 +57,7 @@ def wait_until_left(
         RetriableError: ``group_in_use`` with a member's address: it is alive.
     """
     deadline_ms = clock.monotonic_ms() + LEAVE_TIMEOUT_MS
-    has_told = False
+    has_reported = False
     while not owner.is_stopping:
         members = {group: found for group in groups if (found := admin.members(group))}
         if not members:
@@ -69,11 +69,11 @@ def wait_until_left(
                 f"{len(found)} members, first {found[0]}; stop it there",
                 code=GROUP_IN_USE,
             )
-        if not has_told:
+        if not has_reported:
             _log.warning(
                 "waiting for another sink to leave", group=group, members=len(found), first=found[0]
             )
-            has_told = True
+            has_reported = True
         owner.pause(LOOK_MS)
 
 

@@ -30,9 +30,9 @@ class LsoMonitor:
     stalled_ms: int
     connector: str
     _held: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
-    _told: set[TopicPartition] = field(default_factory=set)
+    _reported: set[TopicPartition] = field(default_factory=set)
 
-    def look(
+    def inspect(
         self,
         ends: Mapping[TopicPartition, int],
         high_watermarks: Mapping[TopicPartition, int],
@@ -52,7 +52,7 @@ class LsoMonitor:
             elif before is None or before[0] != end:
                 self._held[tp] = (end, now_ms)
         stalled = {tp for tp, (_, since) in self._held.items() if now_ms - since >= self.stalled_ms}
-        for tp in sorted(stalled - self._told):
+        for tp in sorted(stalled - self._reported):
             log.warning(
                 "an open transaction holds the records behind it back; end it, or wait until the "
                 "broker does (transaction.timeout.ms of its producer)",
@@ -60,10 +60,10 @@ class LsoMonitor:
                 partition=tp.partition, last_stable_offset=ends[tp],
                 waiting=high_watermarks[tp] - ends[tp],
             )  # fmt: skip
-        for tp in sorted(self._told - stalled):
+        for tp in sorted(self._reported - stalled):
             log.info(
                 "records are no longer held back", connector=self.connector, topic=tp.topic,
                 partition=tp.partition,
             )  # fmt: skip
-        self._told = stalled
+        self._reported = stalled
         return len(stalled)

@@ -86,14 +86,14 @@ class OffsetLoss:
         ends = read_before(missing, floor, announced.ends, topic_ids)
         if not ends:
             return
-        shown = ", ".join(
+        displayed = ", ".join(
             f"{tp.topic}-{tp.partition} {at} (its log holds {missing[tp][0]}..{missing[tp][1] - 1})"
             for tp, at in sorted(ends.items())[:PLACES_SHOWN_MAX]
         )
         first = min(ends)
         raise DataLost(
             f"group {self.config.connect_group_id} has no source offsets for {len(ends)} "
-            f"partitions read before: they expired, or were deleted. Last known: {shown}. Stop "
+            f"partitions read before: they expired, or were deleted. Last known: {displayed}. Stop "
             "the connector and set these source offsets with PATCH /connectors/<name>/offsets; an "
             "offset of null starts a partition from auto.offset.reset",
             code=CODE,
@@ -112,8 +112,8 @@ class OffsetLoss:
         if not announced.is_any and not tables:
             return
         said = f"tables {', '.join(tables)} hold its commits" if tables else "it announced files"
-        shown = sorted(announced.ends.items())[:PLACES_SHOWN_MAX]
-        places = ", ".join(f"{tp.topic}-{tp.partition} {at}" for tp, at in shown)
+        displayed = sorted(announced.ends.items())[:PLACES_SHOWN_MAX]
+        places = ", ".join(f"{tp.topic}-{tp.partition} {at}" for tp, at in displayed)
         groups = ", ".join((*self.config.member_groups, self.config.control_group_id))
         raise DataLost(
             f"the connector is not new ({said}), but its groups {groups} have no offsets "

@@ -36,7 +36,7 @@ class SecretValues:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._shown: dict[str, tuple[str, re.Pattern[str] | None]] = {}
+        self._displayed: dict[str, tuple[str, re.Pattern[str] | None]] = {}
         self._ordered: list[tuple[str, str, re.Pattern[str] | None]] | None = []
 
     def add(self, value: str, instead: str = MASK, *, with_short: bool = False) -> None:
@@ -47,13 +47,13 @@ class SecretValues:
             instead: the replacement.
             with_short: mask short values and open words, too.
         """
-        if value in self._shown:
+        if value in self._displayed:
             return
         with self._lock:
             for form in _forms(value):
                 is_masked = with_short or not is_open(form)
-                if is_masked and form not in self._shown and len(self._shown) < VALUES_MAX:
-                    self._shown[form] = instead, _alone(form)
+                if is_masked and form not in self._displayed and len(self._displayed) < VALUES_MAX:
+                    self._displayed[form] = instead, _alone(form)
                     self._ordered = None
 
     def mask(self, text: str) -> str:
@@ -68,7 +68,7 @@ class SecretValues:
         ordered = self._ordered
         if ordered is None:
             with self._lock:
-                found = [(value, *shown) for value, shown in self._shown.items()]
+                found = [(value, *displayed) for value, displayed in self._displayed.items()]
                 ordered = self._ordered = sorted(found, key=lambda each: -len(each[0]))
         return ordered
 

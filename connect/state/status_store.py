@@ -106,9 +106,9 @@ class StatusStore:
 
     def put_tasks(self, name: str, tasks: Mapping[int, Status]) -> None:
         """Set the statuses of these tasks where they are different."""
-        told = self.tasks(name)
+        reported = self.tasks(name)
         for task, status in tasks.items():
-            if told.get(task) != status:
+            if reported.get(task) != status:
                 self._put(f"{topic_records.STATUS_TASK}{name}-{task}", status)
 
     def forget_tasks(self, name: str, *, above: int = 0) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connect.config.client_overrides import override_errors
-from connect.config.key import Key, Raw, invalid, missing, shown, typed
+from connect.config.key import Key, Raw, displayed, invalid, missing, typed
 from connect.config.keys.connector_keys import (
     CONNECTOR_KEYS,
     FRAMEWORK_KEYS,
@@ -154,7 +154,7 @@ def _check_topics(checked: Checked) -> None:
         checked.add(
             "topics",
             f"The DLQ topic '{dead_letters}' may not be included in the list of topics "
-            f"('topics={shown(topics)}') consumed by the connector",
+            f"('topics={displayed(topics)}') consumed by the connector",
         )
     if not pattern or why is not None:
         return
@@ -257,7 +257,7 @@ def _check_names_of_tables(raw: Raw, checked: Checked) -> bool:
     try:
         tables = list(topic_map(entries or []).values())
     except ConfigError as error:
-        checked.add(name, invalid(name, shown(entries), error.message))
+        checked.add(name, invalid(name, displayed(entries), error.message))
         tables = []
     named = {name: tables}
     template = values["iceberg.tables.name-template"]

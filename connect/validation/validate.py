@@ -145,8 +145,8 @@ class _Answer:
         value = self.checked.values.get(name)
         if default is not None and name not in self.raw:
             value = default
-        shown = key if default is None else dataclasses.replace(key, default=default)
-        self.entries.append((name, shown, value, tuple(recommended)))
+        displayed = key if default is None else dataclasses.replace(key, default=default)
+        self.entries.append((name, displayed, value, tuple(recommended)))
 
 
 def definition(key: Key, *, prefix: str = "") -> dict[str, Any]:
@@ -258,8 +258,8 @@ def _framework_entries(answer: _Answer, plugin: Plugin, plugins: Plugins) -> Non
     for key in plugin.framework:
         if key.name == "connector.plugin.version":
             _check_version(answer, key.name, plugin)
-            shown_versions = [plugin.version] if plugin.version else []
-            answer.define(key, recommended=shown_versions, default=plugin.version)
+            displayed_versions = [plugin.version] if plugin.version else []
+            answer.define(key, recommended=displayed_versions, default=plugin.version)
         elif key.name in classes:
             kind = classes[key.name]
             _check_class(answer, key.name, kind, plugins)
@@ -268,12 +268,14 @@ def _framework_entries(answer: _Answer, plugin: Plugin, plugins: Plugins) -> Non
             name = key.name.removesuffix(".plugin.version")
             given = answer.raw.get(name, _default(plugin, name)) or ""
             found = plugins.find(given.strip(), classes[name])
-            shown_versions = [found.version] if found and found.version else []
+            displayed_versions = [found.version] if found and found.version else []
             if found is not None:
                 _check_version(answer, key.name, found, is_named=name in answer.raw)
             elif plugins.find(given.strip()) is None:
                 answer.hidden.add(key.name)
-            answer.define(key, recommended=shown_versions, default=found.version if found else None)
+            answer.define(
+                key, recommended=displayed_versions, default=found.version if found else None
+            )
         else:
             answer.define(key)
 

@@ -99,8 +99,8 @@ def table_state(metadata: TableMetadata, keys: FloorKeys) -> TableState:
     tagged = None if tag is None else by_id.get(tag.snapshot_id)
     in_tag = parse_offsets(_summary(tagged).get(keys.summary)) if tagged else {}
     mirror_text = metadata.properties.get(keys.mirror)
-    elsewhere = merged(in_tag, parse_offsets(mirror_text))
-    if ref is None and keys.branch != MAIN_BRANCH and not covers(in_ancestry, elsewhere):
+    remote = merged(in_tag, parse_offsets(mirror_text))
+    if ref is None and keys.branch != MAIN_BRANCH and not covers(in_ancestry, remote):
         raise CommitRefused(
             f"branch {keys.branch}, which holds this connector's commits, is missing",
             code="branch_missing",
@@ -114,7 +114,7 @@ def table_state(metadata: TableMetadata, keys: FloorKeys) -> TableState:
     return TableState(
         head=head,
         is_branch_missing=ref is None,
-        floor=merged(in_ancestry, elsewhere),
+        floor=merged(in_ancestry, remote),
         valid_through_texts=tuple(
             text for text in (vtts, metadata.properties.get(keys.valid_through_mirror)) if text
         ),

@@ -21,7 +21,7 @@ from connect.protocol.control_offsets import offsets_text
 from coordinator.commit.floor import FloorKeys, table_state
 
 
-def mend_floors(
+def restore_floors(
     catalog: CatalogGateway,
     config: ConnectorConfig,
     tables: Iterable[str],
@@ -42,10 +42,10 @@ def mend_floors(
         A JSON object for each table: its name, ``code`` (None: nothing is wrong), ``message``,
         and whether it was mended.
     """
-    return [_mend(catalog, config, name, offsets, is_applied=is_applied) for name in tables]
+    return [_restore(catalog, config, name, offsets, is_applied=is_applied) for name in tables]
 
 
-def _mend(
+def _restore(
     catalog: CatalogGateway,
     config: ConnectorConfig,
     name: str,
@@ -60,21 +60,21 @@ def _mend(
         tag=f"icefloe-{config.name}",
         branch=config.table(name).commit_branch or MAIN_BRANCH,
     )
-    told: dict[str, Any] = {"table": name, "code": None, "message": None, "mended": False}
+    reported: dict[str, Any] = {"table": name, "code": None, "message": None, "mended": False}
     if not config.may_write(name):
         message = f"connector {config.name} may not write {name}: name its own tables only"
-        return told | {"code": "not_granted", "message": message}
+        return reported | {"code": "not_granted", "message": message}
     try:
         table = catalog.load(name.split("."))
         try:
             table_state(table.metadata, keys)
         except CommitRefused as lost:
-            told |= {"code": lost.code, "message": lost.message}
+            reported |= {"code": lost.code, "message": lost.message}
             if lost.code == "floor_lost" and is_applied:
                 update = SetPropertiesUpdate(updates={keys.mirror: offsets_text(offsets)})
                 uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
                 catalog.commit(table, (uuid,), (update,))
-                told["mended"] = True
+                reported["mended"] = True
     except IcefloeError as e:
-        told |= {"code": e.code, "message": str(e)}
-    return told
+        reported |= {"code": e.code, "message": str(e)}
+    return reported

@@ -59,7 +59,7 @@ def _reset(
     *,
     is_applied: bool,
 ) -> dict[str, Any]:
-    shown: dict[str, Any] = {
+    displayed: dict[str, Any] = {
         "table": name,
         "claims": [],
         "snapshot_id": None,
@@ -80,7 +80,7 @@ def _reset(
             )
         table = catalog.load(name.split("."))
         state = table_state(table.metadata, keys)
-        shown["claims"] = sorted(set(state.valid_through_texts))
+        displayed["claims"] = sorted(set(state.valid_through_texts))
         if is_applied and state.valid_through_texts:
             offsets = offsets_text(state.floor)
             content = Content(
@@ -95,7 +95,7 @@ def _reset(
                 catalog, identifier, clock, keys, content, lambda t: table_state(t.metadata, keys)
             )
             landing.land(table, state)
-            shown["snapshot_id"] = content.snapshot_id
+            displayed["snapshot_id"] = content.snapshot_id
     except IcefloeError as error:
-        shown |= {"code": error.code, "message": str(error)}
-    return shown
+        displayed |= {"code": error.code, "message": str(error)}
+    return displayed

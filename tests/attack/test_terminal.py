@@ -28,8 +28,10 @@ def test_names_and_causes_of_a_tenant_are_not_obeyed(
             made.append(name)
     assert made
     for command in (("get",), ("get", "-o", "yaml"), ("status",), ("lag",), ("get", "nothing\x1b")):
-        _, shown = attacked.icefloe(*command)
-        kinds = {unicodedata.category(char) for char in shown.replace("\n", "").replace("\t", "")}
-        assert not kinds & {"Cc", "Cf", "Zl", "Zp"}, shown
+        _, displayed = attacked.icefloe(*command)
+        kinds = {
+            unicodedata.category(char) for char in displayed.replace("\n", "").replace("\t", "")
+        }
+        assert not kinds & {"Cc", "Cf", "Zl", "Zp"}, displayed
     for name in made:
         attacked.alice.call("DELETE", f"/connectors/{name}")

@@ -146,7 +146,9 @@ def late_catalog(tables: int, latency_ms: int, folder: str) -> None:
                 spent.append(_fan_out_ms(fan_out, commits))
             fan_out.close()
             how = "in one request" if is_atomic else "each alone"
-            wall, cpu = (statistics.median(figures) for figures in zip(*spent[1:], strict=True))
+            wall, cpu = (
+                statistics.median(measurements) for measurements in zip(*spent[1:], strict=True)
+            )
             print(
                 f"{tables} tables {how}, {threads} threads, answers after {latency_ms} ms: "
                 f"p50 {wall:.0f} ms, own CPU {cpu:.0f} ms"

@@ -11,7 +11,7 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def figures(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+def measurements(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     """Figures by name; at the end printed, and written to the module's ``REPORT``."""
     found: dict[str, Any] = {"cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
     yield found

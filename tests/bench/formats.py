@@ -94,7 +94,7 @@ class Cells:
             used = min(_run(cell, tasks) for _ in range(self._rounds))
             profile = cProfile.Profile(time.process_time)
             whole = _run(cell, tasks, profile)
-            stages, alone = _told(profile)
+            stages, alone = _reported(profile)
             yield {
                 "format": format_name,
                 "shape": shape.name,
@@ -123,8 +123,8 @@ class Cells:
     def _schema_id(self, format_name: str, shape: Shape) -> int:
         if format_name not in _REGISTERED:
             return 0
-        told = schemas(shape)
-        text = {"avro": told.avro, "protobuf": told.protobuf, "json-schema": told.json}
+        reported = schemas(shape)
+        text = {"avro": reported.avro, "protobuf": reported.protobuf, "json-schema": reported.json}
         kind = _REGISTERED[format_name][1]
         return self._registry.register(f"{shape.name}-{format_name}", text[format_name], kind)
 
@@ -193,7 +193,7 @@ def _data_rows(result: BatchResult) -> int:
     return sum(f.record_count for f in files if f.content == FileContent.DATA)
 
 
-def _told(profile: cProfile.Profile) -> tuple[dict[str, float], int]:
+def _reported(profile: cProfile.Profile) -> tuple[dict[str, float], int]:
     """Seconds of each stage, and the records that went one by one."""
     seconds = dict.fromkeys(_STAGES, 0.0)
     alone = 0

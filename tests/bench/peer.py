@@ -151,7 +151,7 @@ class Matrix:
                 done = time.monotonic()
             seconds = done - started
         httpx.delete(f"{api}/connectors/{name}", timeout=60)
-        return _figures(side, costs[0], seconds, records)
+        return _measurements(side, costs[0], seconds, records)
 
     @property
     def _java_api(self) -> httpx.Client:
@@ -164,11 +164,11 @@ class Matrix:
         """Return when every table has its rows; they are looked at one after the other."""
         expected = _expected(cell, records)
         deadline = time.monotonic() + LIMIT_S
-        look = 0
+        inspect = 0
         for table in tables:
             while (found := self._rows(table)) < expected[table]:
-                look += 1
-                if look % 20 == 0:
+                inspect += 1
+                if inspect % 20 == 0:
                     check()
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"{cell}: {found} of {expected[table]} rows of {table}")
@@ -217,10 +217,10 @@ class Matrix:
         return topic
 
     def _schema_id(self, format_name: str, shape: Shape) -> int:
-        told = schemas(shape)
+        reported = schemas(shape)
         if format_name == "protobuf":
-            return self._registry.register(f"{shape.name}-protobuf", told.protobuf, "PROTOBUF")
-        return self._registry.register(f"{shape.name}-avro", told.avro)
+            return self._registry.register(f"{shape.name}-protobuf", reported.protobuf, "PROTOBUF")
+        return self._registry.register(f"{shape.name}-avro", reported.avro)
 
     def _connector(self, side: str, name: str, cell: Cell, topic: str) -> dict[str, str]:
         tables = {"iceberg.tables": f"bench.{cell.shape}_00"}
@@ -293,7 +293,7 @@ def _expected(cell: Cell, records: int) -> dict[str, int]:
     return found
 
 
-def _figures(side: str, cost: Cost, seconds: float, records: int) -> dict[str, Any]:
+def _measurements(side: str, cost: Cost, seconds: float, records: int) -> dict[str, Any]:
     kinds = ("worker", "coordinator", "node") if side == OURS else ("java",)
     used = sum(cost.cpu_s.get(kind, 0) for kind in kinds)
     return {

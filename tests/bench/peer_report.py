@@ -29,10 +29,11 @@ def table_of(cells: list[dict[str, Any]]) -> Iterator[str]:
     yield "|---|---|---|--:|--:|--:|--:|--:|--:|--:|"
     for cell in cells:
         ours, java = cell[OURS], cell.get(JAVA)
-        told = (f"{java['rows_s']:,}", f"{java['cpu_s_per_mrow']}") if java else ("-", "-")
+        reported = (f"{java['rows_s']:,}", f"{java['cpu_s_per_mrow']}") if java else ("-", "-")
         mark = "" if java or "cpu_ratio" not in cell else " (its append)"
         ratios = [f"{cell[k]}{mark}" if k in cell else "-" for k in ("cpu_ratio", "speed_ratio")]
         yield (
             f"| {cell['format']} | {cell['shape']} | {cell['mode']} | {cell['tables']} "
-            f"| {ours['rows_s']:,} | {ours['cpu_s_per_mrow']} | {' | '.join((*told, *ratios))} |"
+            f"| {ours['rows_s']:,} | {ours['cpu_s_per_mrow']} | "
+            f"{' | '.join((*reported, *ratios))} |"
         )

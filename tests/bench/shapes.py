@@ -286,12 +286,12 @@ def _message(name: str, struct: StructType, first_number: int = 1) -> str:
             kind, label = kind.element_type, "repeated "
         if isinstance(kind, StructType):
             inner.append(_message(f"{field.name.capitalize()}Type", kind))
-            told = f"{field.name.capitalize()}Type"
+            reported = f"{field.name.capitalize()}Type"
         elif isinstance(kind, MapType):
-            told = f"map<string, {_PROTOBUF.get(str(kind.value_type), 'string')}>"
+            reported = f"map<string, {_PROTOBUF.get(str(kind.value_type), 'string')}>"
         else:
-            told = _PROTOBUF.get(str(kind), "string")
-        lines.append(f"{label}{told} {field.name} = {number};")
+            reported = _PROTOBUF.get(str(kind), "string")
+        lines.append(f"{label}{reported} {field.name} = {number};")
     return f"message {name} {{ {' '.join(inner)} {' '.join(lines)} }}"
 
 

@@ -67,18 +67,18 @@ def _quarters(values: list[float]) -> list[list[float]]:
     return [values[i * n : (i + 1) * n] for i in range(4)]
 
 
-def test_throughput(running: Running, figures: dict[str, Any]) -> None:
+def test_throughput(running: Running, measurements: dict[str, Any]) -> None:
     """From POST to the last row visible, warm, one task, four partitions, 10 s interval."""
-    figures["stack_start_s"] = round(running.started_s, 1)  # type: ignore[attr-defined] # set above
+    measurements["stack_start_s"] = round(running.started_s, 1)  # type: ignore[attr-defined] # set above
     _fill(running, "warm", WARM_UP)
-    figures["first_run"] = _run(running, "first", "warm", WARM_UP)
+    measurements["first_run"] = _run(running, "first", "warm", WARM_UP)
     _fill(running, "payments", RECORDS)
     measured = _run(running, "measured", "payments", RECORDS)
     assert measured.pop("rows") == RECORDS
-    figures.update(measured)
+    measurements.update(measured)
 
 
-def test_latency(running: Running, figures: dict[str, Any]) -> None:
+def test_latency(running: Running, measurements: dict[str, Any]) -> None:
     """Produce to visible at a 1 s interval, 100 records a second."""
     running.topic("steady", 1)
     more = {"iceberg.control.commit.interval-ms": "1000"}
@@ -107,11 +107,11 @@ def test_latency(running: Running, figures: dict[str, Any]) -> None:
     producer.finish("steady")
     running.delete("steady")
     settled = sorted(d for at, d in delays if at > sent_at[0] + 10)
-    figures["visible_p50_s"] = round(statistics.median(settled), 2)
-    figures["visible_p95_s"] = round(settled[int(len(settled) * 0.95)], 2)
+    measurements["visible_p50_s"] = round(statistics.median(settled), 2)
+    measurements["visible_p95_s"] = round(settled[int(len(settled) * 0.95)], 2)
 
 
-def test_idle(running: Running, figures: dict[str, Any]) -> None:
+def test_idle(running: Running, measurements: dict[str, Any]) -> None:
     """What ten connectors without records cost, over what none costs."""
     time.sleep(5)
     with running.measured() as none:
@@ -131,12 +131,12 @@ def test_idle(running: Running, figures: dict[str, Any]) -> None:
     ours = ("worker", "coordinator", "node")
     used = [sum(c[0].cpu_s.get(k, 0) for k in ours) / c[0].seconds * 100 for c in (none, ten)]
     memory = [sum(c[0].rss_peak_mb.get(k, 0) for k in ours) for c in (none, ten)]
-    figures["idle_none_core_pct"] = round(used[0], 2)
-    figures["idle_core_pct"] = round((used[1] - used[0]) / 10, 2)
-    figures["idle_mb"] = round((memory[1] - memory[0]) / 10, 1)
+    measurements["idle_none_core_pct"] = round(used[0], 2)
+    measurements["idle_core_pct"] = round((used[1] - used[0]) / 10, 2)
+    measurements["idle_mb"] = round((memory[1] - memory[0]) / 10, 1)
 
 
-def test_ten_connectors(running: Running, figures: dict[str, Any]) -> None:
+def test_ten_connectors(running: Running, measurements: dict[str, Any]) -> None:
     """Ten connectors on one node, a tenth of the work each, beside each other."""
     each = max(RECORDS // 50, 10_000)
     names = [f"ten{i}" for i in range(10)]
@@ -148,12 +148,14 @@ def test_ten_connectors(running: Running, figures: dict[str, Any]) -> None:
         seconds = wait(lambda: all(running.rows(f"bench.{n}") >= each for n in names), 0.5)
     for name in names:
         running.delete(name)
-    figures["ten_connectors_rows_s"] = round(10 * each / seconds)
-    figures["ten_connectors_cpu_s_per_mrow"] = round(costs[0].cpu_s["worker"] / each / 10 * 1e6, 2)
+    measurements["ten_connectors_rows_s"] = round(10 * each / seconds)
+    measurements["ten_connectors_cpu_s_per_mrow"] = round(
+        costs[0].cpu_s["worker"] / each / 10 * 1e6, 2
+    )
 
 
 @pytest.mark.parametrize("tables", [1, 50])
-def test_fan_out(running: Running, figures: dict[str, Any], tables: int) -> None:
+def test_fan_out(running: Running, measurements: dict[str, Any], tables: int) -> None:
     """One topic to many tables by a route field."""
     records = max(RECORDS // 5, 10_000)
     topic = f"fan{tables}"
@@ -182,5 +184,7 @@ def test_fan_out(running: Running, figures: dict[str, Any], tables: int) -> None
         running.create(topic, connector(topic, topic, ",".join(names), **more))
         seconds = wait(lambda: sum(running.rows(n) for n in names) >= total, 0.5)
     running.delete(topic)
-    figures[f"fan_out_{tables}_rows_s"] = round(total / seconds)
-    figures[f"fan_out_{tables}_cpu_s_per_mrow"] = round(costs[0].cpu_s["worker"] / total * 1e6, 2)
+    measurements[f"fan_out_{tables}_rows_s"] = round(total / seconds)
+    measurements[f"fan_out_{tables}_cpu_s_per_mrow"] = round(
+        costs[0].cpu_s["worker"] / total * 1e6, 2
+    )

@@ -43,7 +43,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield stack
 
 
-def test_recovery(running: Running, figures: dict[str, Any]) -> None:
+def test_recovery(running: Running, measurements: dict[str, Any]) -> None:
     """Seconds from SIGKILL until a row comes into the table that was produced after it."""
     with fed(running):
         wait(lambda: running.rows(TABLE) > 0)
@@ -51,8 +51,8 @@ def test_recovery(running: Running, figures: dict[str, Any]) -> None:
             kills = [kill(running, victim) for _ in range(KILLS)]
             for name in kills[0]:
                 values = [found[name] for found in kills]
-                figures[f"{victim}_{name}"] = round(statistics.median(values), 1)
-                figures[f"{victim}_{name}_max"] = round(max(values), 1)
+                measurements[f"{victim}_{name}"] = round(statistics.median(values), 1)
+                measurements[f"{victim}_{name}_max"] = round(max(values), 1)
 
 
 @contextmanager

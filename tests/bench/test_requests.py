@@ -66,48 +66,48 @@ def _nobody(*_: object) -> Iterator[dict[str, Any]]:
     yield {}
 
 
-def test_most_requests(running: Running, figures: dict[str, Any]) -> None:
+def test_most_requests(running: Running, measurements: dict[str, Any]) -> None:
     """As many as one node answers, while nothing else goes on."""
     running.topic("idle", 1)
     running.create("idle", connector("idle", "idle", "bench.idle"))
     running.wait_running("idle")
     with requests(running, "idle", 0, 3):
         pass  # warm
-    with running.measured() as costs, requests(running, "idle", 0, AT_MOST_S) as told:
+    with running.measured() as costs, requests(running, "idle", 0, AT_MOST_S) as reported:
         pass
     running.delete("idle")
-    answered = told["requests_s"] * AT_MOST_S
-    figures["most"] = told
-    figures["node_cpu_ms_per_request"] = round(costs[0].cpu_s["node"] / answered * 1000, 3)
+    answered = reported["requests_s"] * AT_MOST_S
+    measurements["most"] = reported
+    measurements["node_cpu_ms_per_request"] = round(costs[0].cpu_s["node"] / answered * 1000, 3)
 
 
-def test_backlog(running: Running, figures: dict[str, Any]) -> None:
+def test_backlog(running: Running, measurements: dict[str, Any]) -> None:
     """Rows a second of a backlog, warm, without and with requests in turn."""
     running.topic("backlog")
     produce(running.kafka, "backlog", ranges(BACKLOG, [0] * PARTITIONS))
     _drained(running, "warm", is_asked=False)
     for turn in range(PAIRS):
         for is_asked in (False, True):
-            told = _drained(running, f"b{turn}{'asked' if is_asked else 'quiet'}", is_asked)
-            figures[f"backlog_{turn}_{'asked' if is_asked else 'quiet'}"] = told
+            reported = _drained(running, f"b{turn}{'asked' if is_asked else 'quiet'}", is_asked)
+            measurements[f"backlog_{turn}_{'asked' if is_asked else 'quiet'}"] = reported
 
 
 def _drained(running: Running, name: str, is_asked: bool) -> dict[str, Any]:
     table = f"bench.{name}"
     asking = requests if is_asked else _nobody
     running.create(name, connector(name, "backlog", table))
-    with running.measured() as costs, asking(running, name, RATE, 30) as told:
+    with running.measured() as costs, asking(running, name, RATE, 30) as reported:
         seconds = wait(lambda: running.rows(table) >= BACKLOG)
     running.delete(name)
     return {
         "rows_s": round(BACKLOG / seconds),
         "worker_cpu_s_per_mrow": round(costs[0].cpu_s["worker"] / BACKLOG * 1e6, 2),
         "node_cores": round(costs[0].cpu_s["node"] / costs[0].seconds, 2),
-        **told,
+        **reported,
     }
 
 
-def test_visibility(running: Running, figures: dict[str, Any]) -> None:
+def test_visibility(running: Running, measurements: dict[str, Any]) -> None:
     """Produce to visible at a 1 s interval under a steady load, without and with requests."""
     running.topic("steady")
     more = {"iceberg.control.commit.interval-ms": "1000"}
@@ -119,9 +119,9 @@ def test_visibility(running: Running, figures: dict[str, Any]) -> None:
     time.sleep(SETTLING_S)
     for turn in range(PAIRS):
         for word, asking in (("quiet", _nobody), ("asked", requests)):
-            with asking(running, "steady", RATE, STEADY_S) as told:
+            with asking(running, "steady", RATE, STEADY_S) as reported:
                 seen = feed.watched(STEADY_S)
-            figures[f"visible_{turn}_{word}"] = {**seen, **told}
+            measurements[f"visible_{turn}_{word}"] = {**seen, **reported}
     feed.end()
     running.delete("steady")
 

@@ -62,7 +62,7 @@ AVRO = {
 }
 
 
-def told(
+def reported(
     class_name: str, options: dict[str, str], messages: list[bytes], *, count: int = 3_000
 ) -> list[str]:
     """What a child with bounded memory and time says of messages; the last one is also mutated."""
@@ -104,7 +104,7 @@ def test_avro_bombs(tmp_path: Path) -> None:
         good,
     ]
     options = {"schema.file": str(file)}
-    codes = told("io.confluent.connect.avro.AvroConverter", options, messages)
+    codes = reported("io.confluent.connect.avro.AvroConverter", options, messages)
     assert codes[-1] == "read"
     assert set(codes[:-1]) <= {"bad_avro", "too_large"}
 
@@ -168,7 +168,7 @@ def test_json_schema_bombs(tmp_path: Path) -> None:
         b'{"a":1}',
     ]
     options = {"schema.file": str(file)}
-    codes = told("io.confluent.connect.json.JsonSchemaConverter", options, messages)
+    codes = reported("io.confluent.connect.json.JsonSchemaConverter", options, messages)
     assert codes[-1] == "read"
     assert codes[0] == "too_deep"
     assert "read" not in (codes[2], codes[3])
@@ -202,7 +202,7 @@ def test_protobuf_bombs() -> None:
         b"\xff" * 100,
         good,
     ]
-    codes = told("protobuf", {"proto": PROTO}, messages)
+    codes = reported("protobuf", {"proto": PROTO}, messages)
     assert codes[-1] == "read"
     assert codes[4:7] == ["too_large"] * 3
     assert "read" not in codes[:4]
@@ -254,7 +254,7 @@ def test_gzip_bombs() -> None:
     bomb = b"".join(parts) + squeeze.flush()
     good = zlib.compress(b'{"a":1}', wbits=31)
     options = {"payload.compression": "gzip", "schemas.enable": "false"}
-    codes = told(
+    codes = reported(
         "org.apache.kafka.connect.json.JsonConverter",
         options,
         [bomb, bomb[:1000], b"plain", b"", good + b"more", good],

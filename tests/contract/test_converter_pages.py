@@ -34,12 +34,12 @@ def test_every_converter_with_schemas_has_a_page() -> None:
 def test_examples_are_true(example: ConverterExample) -> None:
     """The record of the page becomes the value of the page."""
     if example.schema is None:
-        assert shown(converted(example, example.options)) == example.value
+        assert displayed(converted(example, example.options)) == example.value
         return
     with SchemaRegistryServer() as server:
         assert server.register("t-value", example.schema, example.kind) == 1
         options = {**example.options, "schema.registry.url": server.url}
-        assert shown(converted(example, options)) == example.value
+        assert displayed(converted(example, options)) == example.value
 
 
 def converted(example: ConverterExample, options: Mapping[str, str]) -> Any:
@@ -47,7 +47,7 @@ def converted(example: ConverterExample, options: Mapping[str, str]) -> Any:
     return built.to_connect("t", (), example.record)[1]
 
 
-def shown(value: Any) -> Any:
+def displayed(value: Any) -> Any:
     if isinstance(value, Struct):
-        return {name: shown(inner) for name, inner in value.values.items()}
+        return {name: displayed(inner) for name, inner in value.values.items()}
     return {"bytes": base64.b64encode(value).decode()} if isinstance(value, bytes) else value

@@ -94,8 +94,8 @@ def test_the_nodes_converter_is_asked_too(registry: SchemaRegistryServer) -> Non
     bare = {key: value for key, value in CONFIG.items() if key != "value.converter"}
     registry.faults.append(401)
     config = parse(bare, node=node)
-    told = run_checks(registry_checks(config, each_s=5), whole_s=60, clock=SystemClock())
-    assert told[VALUE][0].startswith("Asked the schema registry of the node's properties (each")
+    reported = run_checks(registry_checks(config, each_s=5), whole_s=60, clock=SystemClock())
+    assert reported[VALUE][0].startswith("Asked the schema registry of the node's properties (each")
 
 
 def test_converters_without_a_registry_ask_nobody() -> None:

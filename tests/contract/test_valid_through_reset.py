@@ -50,9 +50,9 @@ def test_a_claim_stands_until_it_is_taken_back(place: Place) -> None:
     committer = place.committer()
     assert isinstance(committer.commit(place.round(1, valid_through_us=TRUE_US)), TableCommitted)
     assert claim(place) is None
-    [shown] = reset(place, is_applied=False)
-    assert shown["claims"] == ["2100-01-01T00:00:00.000Z"]
-    assert shown["snapshot_id"] is None
+    [displayed] = reset(place, is_applied=False)
+    assert displayed["claims"] == ["2100-01-01T00:00:00.000Z"]
+    assert displayed["snapshot_id"] is None
     [done] = reset(place)
     head = place.now().current_snapshot()
     assert head is not None

@@ -18,20 +18,20 @@ ALL = {"errors.tolerance": "all"}
 def seen(result: BatchResult, tables: Sequence[str]) -> dict[str, Any]:
     """What an observer of a batch can tell, in an order that does not depend on the path."""
     return {
-        "error": None if result.error is None else told(result.error),
+        "error": None if result.error is None else reported(result.error),
         "rows": {
             table: sorted(map(repr, rows_of(result, table))) if result.is_usable else []
             for table in tables
         },
         "progress": dict(result.progress) if result.is_usable else {},
-        "letters": [(d.record, *told(d.error)) for d in result.dead_letters],
+        "letters": [(d.record, *reported(d.error)) for d in result.dead_letters],
         "tables": {request.table for request in result.table_requests},
         "schemas": {request.table for request in result.schema_requests},
         "losses": result.losses,
     }
 
 
-def told(error: Any) -> tuple[Any, ...]:
+def reported(error: Any) -> tuple[Any, ...]:
     at = error.coordinates
     return error.stage, error.code, error.message, at.get("offset"), at.get("column")
 

@@ -132,8 +132,8 @@ def test_keys_as_a_table_shows_them(name: str, kind: str, tmp_path: Path) -> Non
     values: list[bytes | None] = [(EVENT % (op, SOURCE)).encode() for op in "cud"]
     values = [*(values * len(keys))[: len(keys) - 2], b'{"op":"c"}', None]
     batches = [source(values, keys=keys), source(values, keys=keys, topic="u", start=1000)]
-    shown = KEY_KINDS["text" if "extract" in name or name == "predicate" else "struct"]
-    columns: list[tuple[IcebergType | None, dict[str, str]]] = [(shown, {}), (None, EVOLVE)]
+    displayed = KEY_KINDS["text" if "extract" in name or name == "predicate" else "struct"]
+    columns: list[tuple[IcebergType | None, dict[str, str]]] = [(displayed, {}), (None, EVOLVE)]
     for column, extra in columns:
         connector = config(**{**ALL, **KEYS[kind], **chain(*links, DEBEZIUM), **extra})
         assert steps_for(connector) is not None

@@ -87,8 +87,8 @@ def test_a_sound_history_adds_up(audited: Audited) -> None:
     arguments = [audited.name, "-f", str(audited.file), *where]
     done = CliRunner().invoke(AUDIT, [*arguments, "-o", "json"])
     assert {"connector": audited.name, **json.loads(done.stdout)} == found
-    shown = CliRunner().invoke(AUDIT, arguments).stdout.splitlines()
-    assert shown[-1] == "everything that can be proved adds up"
+    displayed = CliRunner().invoke(AUDIT, arguments).stdout.splitlines()
+    assert displayed[-1] == "everything that can be proved adds up"
 
 
 def delete_rows(table: Table) -> None:

@@ -72,10 +72,10 @@ def test_wrong_settings_are_refused_at_their_key(
     }
     if "iceberg.catalog." in settings:
         given = {key: value for key, value in given.items() if not key.startswith("iceberg.cat")}
-    shown = running.api.put(VALIDATE, json=given).json()
-    errors = {c["value"]["name"]: c["value"]["errors"] for c in shown["configs"]}
+    displayed = running.api.put(VALIDATE, json=given).json()
+    errors = {c["value"]["name"]: c["value"]["errors"] for c in displayed["configs"]}
     assert any(words in sentence for sentence in errors[key]), errors
-    assert shown["error_count"] >= 1
+    assert displayed["error_count"] >= 1
     answer = running.api.post("/connectors", json={"name": name, "config": given})
     assert answer.status_code == 400
     assert words in answer.json()["message"]

@@ -45,9 +45,9 @@ def complaint(done: subprocess.CompletedProcess[str]) -> str:
     """The one line of a command whose arguments, files or environment are wrong."""
     assert done.returncode == 2, done
     lines = [*done.stdout.splitlines(), *done.stderr.splitlines()]
-    told = [line for line in lines if not line.startswith(("{", "state and logs:"))]
-    assert len(told) == 1, lines
-    return told[0]
+    reported = [line for line in lines if not line.startswith(("{", "state and logs:"))]
+    assert len(reported) == 1, lines
+    return reported[0]
 
 
 def properties(folder: Path, **more: str) -> str:

@@ -93,13 +93,16 @@ def test_bad_records_are_dead_letters_once_even_when_the_worker_is_killed(
     for record in found:
         headers = record.headers()
         assert headers[:3] == [("h", b"\x00\xff"), ("h", None), ("", b"")]
-        told = dict(headers[3:])
-        assert told["__connect.errors.topic"] == topic.encode()
-        assert told["__connect.errors.connector.name"] == name.encode()
-        assert told["__connect.errors.task.id"] == b"0"
-        assert told["__connect.errors.stage"] in {b"VALUE_CONVERTER", b"TASK_PUT"}
-        assert told["__connect.errors.exception.message"]
-        place = int(told["__connect.errors.partition"]), int(told["__connect.errors.offset"])
+        reported = dict(headers[3:])
+        assert reported["__connect.errors.topic"] == topic.encode()
+        assert reported["__connect.errors.connector.name"] == name.encode()
+        assert reported["__connect.errors.task.id"] == b"0"
+        assert reported["__connect.errors.stage"] in {b"VALUE_CONVERTER", b"TASK_PUT"}
+        assert reported["__connect.errors.exception.message"]
+        place = (
+            int(reported["__connect.errors.partition"]),
+            int(reported["__connect.errors.offset"]),
+        )
         number = int(record.key()[1:])
         assert place == (number // 4 % 2, number // 8 * 4)
     counts = running.counts(name)

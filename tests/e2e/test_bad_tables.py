@@ -53,12 +53,12 @@ class Three:
     def failed(self) -> dict[str, Any]:
         """What the node shows of the table that is not committed."""
 
-        def look() -> dict[str, Any] | None:
-            shown = self.running.api.get(f"/icefloe/v1/connectors/{self.name}/tables").json()
-            found = [t for t in shown["tables"] if t.get("code") and t.get("records")]
+        def inspect() -> dict[str, Any] | None:
+            displayed = self.running.api.get(f"/icefloe/v1/connectors/{self.name}/tables").json()
+            found = [t for t in displayed["tables"] if t.get("code") and t.get("records")]
             return found[0] if found else None
 
-        return self.running.until(look, lambda: f"a failed table of {self.name}")
+        return self.running.until(inspect, lambda: f"a failed table of {self.name}")
 
     def restart(self) -> None:
         """Start the connector and its tasks again, and wait until they run."""

@@ -92,7 +92,7 @@ def wait_for(
     """Wait until Spark reads just these rows; each snapshot is read once."""
     read: list[int | None] = []
 
-    def look() -> bool:
+    def inspect() -> bool:
         table = running.catalog.load_table(name)
         head = table.metadata.current_snapshot_id
         if head in read:
@@ -100,7 +100,7 @@ def wait_for(
         read.append(head)
         return spark_rows(session, table) == wanted
 
-    running.until(look, lambda: f"the rows that are left of {what}")
+    running.until(inspect, lambda: f"the rows that are left of {what}")
 
 
 def test_changes_leave_what_replaying_leaves(running: RunningStack, spark_session: Session) -> None:

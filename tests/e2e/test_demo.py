@@ -15,14 +15,14 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 def test_demo_finds_every_record_once_and_goes_on(tmp_path: Path) -> None:
     """Exit status 0 and its figures; a second run on the folder checks what both produced."""
-    told = io.StringIO()
-    console = Console(file=told, width=200)
+    reported = io.StringIO()
+    console = Console(file=reported, width=200)
     assert run_demo(records=20_000, state_dir=tmp_path / "state", console=console) == 0, (
-        told.getvalue()
+        reported.getvalue()
     )
-    assert "missing 0  twice 0" in told.getvalue()
+    assert "missing 0  twice 0" in reported.getvalue()
     assert run_demo(records=10_001, state_dir=tmp_path / "state", console=console) == 0, (
-        told.getvalue()
+        reported.getvalue()
     )
-    assert "10,001 in" in told.getvalue()
-    assert "committed 30,001/30,001" in told.getvalue()
+    assert "10,001 in" in reported.getvalue()
+    assert "committed 30,001/30,001" in reported.getvalue()

@@ -125,8 +125,8 @@ def _schema(turn: int, partition: int) -> dict[str, Any]:
 
 def _payload(row: dict[str, Any]) -> dict[str, Any]:
     """A row as the envelope's payload has it: decimals are base64 of their unscaled number."""
-    shown: dict[str, Any] = json.loads(json.dumps(row, default=_unscaled))
-    return shown
+    displayed: dict[str, Any] = json.loads(json.dumps(row, default=_unscaled))
+    return displayed
 
 
 def _unscaled(value: Decimal) -> str:

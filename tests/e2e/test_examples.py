@@ -49,13 +49,15 @@ def readme() -> dict[str, Shown]:
     for section in re.split(
         r"^## ", (EXAMPLES / "README.md").read_text("utf-8"), flags=re.MULTILINE
     )[1:]:
-        shown = found[section.splitlines()[0]] = Shown()
+        displayed = found[section.splitlines()[0]] = Shown()
         for topic, lines in re.findall(r"^Topic `(.*?)`.*?:\n\n```json\n(.*?)```", section, _MULTI):
-            shown.topics[topic] = [json.loads(line) for line in lines.splitlines()]
+            displayed.topics[topic] = [json.loads(line) for line in lines.splitlines()]
         for kind, name, text in re.findall(
             r"^(Static table|Table) `(.*?)`:\n\n((?:\|.*\n)+)", section, re.MULTILINE
         ):
-            (shown.static if kind.startswith("Static") else shown.tables)[name] = cells(text)
+            (displayed.static if kind.startswith("Static") else displayed.tables)[name] = cells(
+                text
+            )
     return found
 
 
@@ -70,7 +72,7 @@ def cells(text: str) -> Rows:
     return [dict(zip(header, line, strict=True)) for line in lines]
 
 
-def told(value: Any) -> str:
+def reported(value: Any) -> str:
     """A value as the README writes it."""
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
@@ -99,9 +101,11 @@ def catalog(running: RunningStack) -> Catalog:
     return load_catalog("demo", **running.stack.catalog_properties)
 
 
-def started(running: RunningStack, registry: SchemaRegistryServer, name: str, shown: Shown) -> None:
+def started(
+    running: RunningStack, registry: SchemaRegistryServer, name: str, displayed: Shown
+) -> None:
     """Make what an example needs, write its input and create it as it is."""
-    for table, rows in shown.static.items():
+    for table, rows in displayed.static.items():
         kinds = [LongType() if text.isdecimal() else StringType() for text in rows[0].values()]
         columns = zip(rows[0], kinds, strict=True)
         schema = Schema(
@@ -122,7 +126,7 @@ def started(running: RunningStack, registry: SchemaRegistryServer, name: str, sh
     config = {
         key: value.replace(REGISTRY, registry.url) for key, value in content["config"].items()
     }
-    for topic, values in shown.topics.items():
+    for topic, values in displayed.topics.items():
         running._admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
         is_avro = "Avro" in config["value.converter"]
         running.produce(topic, *(avro(registry, v) if is_avro else v for v in values))
@@ -135,10 +139,10 @@ def test_the_examples_do_what_their_readme_shows(
     """All at once: every table has the rows shown, and no other; nothing has failed."""
     examples = readme()
     assert sorted(examples) == sorted(path.stem for path in EXAMPLES.glob("*.json"))
-    for name, shown in examples.items():
-        started(running, registry, name, shown)
-    for name, shown in examples.items():
-        for table, rows in shown.tables.items():
+    for name, displayed in examples.items():
+        started(running, registry, name, displayed)
+    for name, displayed in examples.items():
+        for table, rows in displayed.tables.items():
             running.until(
                 lambda table=table, rows=rows: found(running, table, list(rows[0])) == rows,
                 lambda name=name, table=table, rows=rows: (
@@ -157,5 +161,5 @@ def found(running: RunningStack, table: str, columns: list[str]) -> Rows:
         return []
     quoted = [f'"{column}"' for column in columns]
     rows = duckdb_rows(opened.load_table(table), *quoted)  # PyIceberg reads no equality deletes
-    texts = sorted([told(value) for value in row] for row in rows)
+    texts = sorted([reported(value) for value in row] for row in rows)
     return [dict(zip(columns, row, strict=True)) for row in texts]

@@ -91,9 +91,9 @@ def _not_in_what_validate_asks(
     for config in configs:
         wrong = {**config, "name": name, "topics": "not-there", "iceberg.tables": "not.there"}
         answer = running.api.put(VALIDATE, json=wrong)
-        told = [text for entry in answer.json()["configs"] for text in entry["value"]["errors"]]
-        assert len(told) >= 2, told
-        _clean("\n".join(told), "sentences of validate")
+        reported = [text for entry in answer.json()["configs"] for text in entry["value"]["errors"]]
+        assert len(reported) >= 2, reported
+        _clean("\n".join(reported), "sentences of validate")
         _clean(answer.text, "validate", "inline")  # what was sent is shown
 
 

@@ -35,10 +35,10 @@ def test_the_page_follows_real_rows(running: RunningStack) -> None:
         assert latest is not None
         expect(row).to_contain_text(str(latest.snapshot_id))
         expect(detail.locator("svg rect.done").first).to_be_visible()
-        figures = detail.locator(".figures > div")
+        measurements = detail.locator(".figures > div")
         for text in ("Not yet in files0records", "In files, not yet committed0records"):
-            expect(figures.filter(has_text=text)).to_have_count(1)
-        expect(figures.filter(has_text="Valid-through age")).to_contain_text("UTC")
+            expect(measurements.filter(has_text=text)).to_have_count(1)
+        expect(measurements.filter(has_text="Valid-through age")).to_contain_text("UTC")
         assert not seen.complaints
         running.until(
             lambda: running.counts(name)["kafka_connect_sink_task_sink_record_send"] == 12,

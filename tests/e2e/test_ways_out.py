@@ -57,14 +57,14 @@ class Case:
         """First line of the trace, once there is one."""
         return self.running.trace(self.name).partition("\n")[0]
 
-    def told(self) -> str:
+    def reported(self) -> str:
         """The connector's trace, which names failed tables while it runs."""
 
-        def look() -> str | None:
+        def inspect() -> str | None:
             trace: str | None = self.running.status(self.name)["connector"].get("trace")
             return trace
 
-        return self.running.until(look, lambda: f"{self.running.status(self.name)}")
+        return self.running.until(inspect, lambda: f"{self.running.status(self.name)}")
 
     def stop(self) -> None:
         """Stop it and wait until its offsets may be changed."""
@@ -116,7 +116,7 @@ def test_a_lost_floor_is_mended_by_a_rebase(running: RunningStack, admin: KafkaA
     forget_commits(running.catalog.load_table(case.table), case)
     running.produce(case.topic, *numbered(10, 5))
     running.wish(case.name, "resume")
-    assert "floor_lost" in case.told()
+    assert "floor_lost" in case.reported()
     case.stop()
     said = case.rebase()
     assert "floor_lost" in said

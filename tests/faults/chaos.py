@@ -208,7 +208,7 @@ class Field:
         while not (it := found()):
             self._check()
             assert time.monotonic() < deadline_s, (
-                f"waited {wait_s:.0f} s in vain for {what}\n{self.told()}"
+                f"waited {wait_s:.0f} s in vain for {what}\n{self.reported()}"
             )
             time.sleep(0.1)
         return it
@@ -228,7 +228,7 @@ class Field:
                 last, moved_s, first_s = now, now_s, first_s or now_s
             assert now_s - moved_s < STILL_S, (
                 f"{last} of {records} records are in the tables, and nothing has moved for "
-                f"{STILL_S:.0f} s\n{self.told()}"
+                f"{STILL_S:.0f} s\n{self.reported()}"
             )
         return first_s or moved_s
 
@@ -251,7 +251,7 @@ class Field:
         letters_count, rows = len(letters.partitions), sum(len(t.rows.partitions) for t in tables)
         dropped = int((log.tables == DROPPED).sum())
         accounts = checkers.check_accounts(
-            (r for told in ranges.values() for r in told),
+            (r for reported in ranges.values() for r in reported),
             records=len(log.partitions),
             rows=rows,
             letters=letters_count,
@@ -279,7 +279,7 @@ class Field:
         try:
             self.stack.check()
         except RetriableError as error:
-            raise AssertionError(f"{error}\n{self.told()}") from error
+            raise AssertionError(f"{error}\n{self.reported()}") from error
 
     def _texts(self) -> dict[str, bytes]:
         """Everything that others may read: logs, metrics, status, arguments, table metadata."""
@@ -300,7 +300,7 @@ class Field:
                 texts[url] = httpx.get(url, timeout=60).content
         return texts
 
-    def told(self) -> str:
+    def reported(self) -> str:
         """The connector's state and the ends of all logs."""
         folder = self.stack.state_dir
         files = [

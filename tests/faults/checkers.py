@@ -137,7 +137,7 @@ def check_rows(log: Log, rows: Rows) -> list[str]:
         ("unknown", ~is_known),
     )
     return [
-        f"{int(np.abs(excess[chosen]).sum())} rows {kind}, first {_shown(keys[chosen])}"
+        f"{int(np.abs(excess[chosen]).sum())} rows {kind}, first {_displayed(keys[chosen])}"
         for kind, chosen in kinds
         if chosen.any()
     ]
@@ -210,7 +210,7 @@ def check_valid_through(log: Log, rows: Rows, snapshots: Sequence[SnapshotSeen])
             keys = _keys(log.partitions[late], log.sequences[late])
             out.append(
                 f"VTTS {given_ms} of snapshot {snapshot.sequence_number} is not true of "
-                f"{int(late.sum())} records, first {_shown(keys)}"
+                f"{int(late.sum())} records, first {_displayed(keys)}"
             )
     return out[:EXAMPLES]
 
@@ -255,14 +255,16 @@ def check_accounts(
         dropped: records of the source that belong nowhere.
     """
     seen = list(ranges)
-    told = (
+    reported = (
         ("read", sum(r.read for r in seen), records),
         ("written", sum(r.written for r in seen), rows),
         ("dead-lettered", sum(r.dead_lettered for r in seen), letters),
         ("dropped", sum(r.dropped for r in seen), dropped),
     )
     out = [
-        f"{said} records told {what}, {found} found" for what, said, found in told if said != found
+        f"{said} records told {what}, {found} found"
+        for what, said, found in reported
+        if said != found
     ]
     if records != rows + letters + dropped:
         out.append(
@@ -319,7 +321,7 @@ def _keys(partitions: Numbers, sequences: Numbers) -> Numbers:
     return (partitions << _SEQUENCE_BITS) | sequences
 
 
-def _shown(keys: Numbers) -> list[str]:
+def _displayed(keys: Numbers) -> list[str]:
     mask = (1 << _SEQUENCE_BITS) - 1
     return [f"{key >> _SEQUENCE_BITS}:{key & mask}" for key in keys[:EXAMPLES].tolist()]
 

@@ -88,7 +88,7 @@ def read_ranges(
 
     found, _ = _read(bootstrap_servers, [control_topic], ranges)
     out: dict[TopicPartition, list[RangeSeen]] = {}
-    for r in (r for _, told in found for r in told):
+    for r in (r for _, reported in found for r in reported):
         seen = RangeSeen(
             r.start_offset,
             r.end_offset,

@@ -54,13 +54,13 @@ class Rival:
         while True:
             left_s = deadline_s - time.monotonic()
             try:
-                heard = self.events.get(timeout=max(0.1, left_s))
+                received = self.events.get(timeout=max(0.1, left_s))
             except queue.Empty:
-                heard = {}
-            if heard.get("event") == event and has.items() <= heard.items():
-                return heard
-            told = f"no {event} with {has} in {WAIT_S:.0f} s\n{self._run.told()}"
-            assert time.monotonic() < deadline_s, told
+                received = {}
+            if received.get("event") == event and has.items() <= received.items():
+                return received
+            reported = f"no {event} with {has} in {WAIT_S:.0f} s\n{self._run.reported()}"
+            assert time.monotonic() < deadline_s, reported
 
     def until_fenced(self, tasks: Iterable[int]) -> None:
         """Wait until each of these tasks has failed as fenced, in whatever order."""

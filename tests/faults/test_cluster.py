@@ -78,7 +78,7 @@ def test_nodes_come_and_go_and_every_record_is_there_once(
 
     With the default session of 10 s, in which most of a take-over goes by.
     """
-    told = []
+    reported = []
     with field(tmp_path / "state", connector(**{"tasks.max": "4"})) as run:
         production = run.production(RECORDS_PER_S)
         more = More(run)
@@ -94,7 +94,7 @@ def test_nodes_come_and_go_and_every_record_is_there_once(
             run.until(lambda: not more.runs("second"), "take-over of the killed node's work")
             placed_s = time.monotonic() - killed_s
             run.until(lambda: running(run), "all tasks running again")
-            told.append(
+            reported.append(
                 f"placed anew {placed_s:.1f} s, all runs {time.monotonic() - killed_s:.1f} s"
             )
             progress(run, "after a node was killed")
@@ -104,7 +104,7 @@ def test_nodes_come_and_go_and_every_record_is_there_once(
             for name in ("second", "third"):
                 began_s = time.monotonic()
                 more.processes[name].stop(timeout_ms=60_000)
-                told.append(f"{name} rolled in {time.monotonic() - began_s:.1f} s")
+                reported.append(f"{name} rolled in {time.monotonic() - began_s:.1f} s")
                 assert not more.runs(name)
                 more.start(name)
                 run.until(lambda n=name: more.runs(n), f"work on the {name} node after its restart")
@@ -116,7 +116,7 @@ def test_nodes_come_and_go_and_every_record_is_there_once(
         more.stop()
     assert not verdict.wrong
     with capsys.disabled():
-        print(f"\ncluster of three: {'; '.join(told)}; {verdict}")
+        print(f"\ncluster of three: {'; '.join(reported)}; {verdict}")
 
 
 def running(run: Field) -> bool:

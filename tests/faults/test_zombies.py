@@ -187,7 +187,7 @@ def test_sigterm_in_the_middle(arena: Arena) -> None:
         node.signal(signal.SIGTERM)
         deadline_s = time.monotonic() + TERM_WAIT_S
         while node.is_running:
-            assert time.monotonic() < deadline_s, run.told()
+            assert time.monotonic() < deadline_s, run.reported()
             time.sleep(0.05)
         assert node.returncode == 0
         run.stack.start_node()

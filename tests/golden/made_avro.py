@@ -95,7 +95,7 @@ class _Maker:
                 found["connect.name"] = _CONNECT + "Date"
         elif kind in _CONNECT_NAMED and self._rng.random() < 0.5:
             found["connect.name"] = self._rng.choice(_CONNECT_NAMED[kind])
-        return self._told(found, default), write, default
+        return self._reported(found, default), write, default
 
     def logical(self) -> Made:
         kind, logical = self._rng.choice(_LOGICAL)
@@ -106,7 +106,7 @@ class _Maker:
                 write = lambda: _zigzag(self._rng.choice((0, 1, 86_399_999)))  # noqa: E731
         if self._rng.random() < 0.03:
             logical = logical.upper()
-        return self._told({"type": kind, "logicalType": logical}, default), write, default
+        return self._reported({"type": kind, "logicalType": logical}, default), write, default
 
     def decimal(self) -> Made:
         """Of bytes, with precision and scale of all kinds."""
@@ -120,7 +120,7 @@ class _Maker:
             del found["precision"]
         write = lambda: _bytes(self._rng.choice(_UNSCALED))  # noqa: E731
         default = lambda: self._rng.choice(_UNSCALED).decode("latin-1")  # noqa: E731
-        return self._told(found, default), write, default
+        return self._reported(found, default), write, default
 
     def _writer(self, kind: str) -> Write:
         rng = self._rng
@@ -148,7 +148,7 @@ class _Maker:
             "string": lambda: values.text(rng),
         }[kind]
 
-    def _told(self, found: dict[str, Any], default: Default) -> dict[str, Any]:
+    def _reported(self, found: dict[str, Any], default: Default) -> dict[str, Any]:
         """With some properties that Connect's own serializers write."""
         rng = self._rng
         if rng.random() < 0.7 or found["type"] == "null":
@@ -200,7 +200,7 @@ class _Maker:
             found["default"] = rng.choice(symbols)
         default = lambda: rng.choice(symbols)  # noqa: E731
         write = lambda: _zigzag(rng.randrange(len(symbols)))  # noqa: E731
-        return self._kept(self._told(found, default), write, default)
+        return self._kept(self._reported(found, default), write, default)
 
     def fixed(self) -> Made:
         rng = self._rng
@@ -211,7 +211,7 @@ class _Maker:
         elif rng.random() < 0.3:
             found |= {"logicalType": "decimal", "precision": 2, "scale": rng.choice((0, 1))}
         default = lambda: rng.randbytes(size).decode("latin-1")  # noqa: E731
-        return self._kept(self._told(found, default), lambda: rng.randbytes(size), default)
+        return self._kept(self._reported(found, default), lambda: rng.randbytes(size), default)
 
     def record(self, depth: int) -> Made:
         rng = self._rng
@@ -243,7 +243,7 @@ class _Maker:
             }
 
         write = lambda: b"".join(one[1]() for one in made)  # noqa: E731
-        return self._kept(self._told(found, default), write, default)
+        return self._kept(self._reported(found, default), write, default)
 
     # ------------------------------------------------------------------ compound types
 
@@ -270,12 +270,12 @@ class _Maker:
 
     def array(self, depth: int) -> Made:
         items, write, default = self.type(depth)
-        found = self._told({"type": "array", "items": items}, list)
+        found = self._reported({"type": "array", "items": items}, list)
         return found, lambda: self._blocks(write), lambda: self._some(default)
 
     def map(self, depth: int) -> Made:
         items, write, default = self.type(depth)
-        found = self._told({"type": "map", "values": items}, dict)
+        found = self._reported({"type": "map", "values": items}, dict)
         entry = lambda: _text(self._rng.choice(("", "k", "\u00e9", "a.b"))) + write()  # noqa: E731
         return (
             found,
@@ -302,7 +302,7 @@ class _Maker:
         self._kept(record, lambda: write_key() + write_value(), dict)
         pair = lambda: {"key": key_default(), "value": value_default()}  # noqa: E731
         return (
-            self._told(found, list),
+            self._reported(found, list),
             lambda: self._blocks(lambda: write_key() + write_value()),
             lambda: self._some(pair),
         )

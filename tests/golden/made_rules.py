@@ -95,8 +95,11 @@ def verdict(compare: Callable[[Case], Result], case: Case) -> Result:
     result = judged(compare, case)
     if result.verdict != "failing":
         return result
-    told = _shortest(case["expected"])
-    if told != case["expected"] and judged(compare, {**case, "expected": told}).verdict == "agreed":
+    reported = _shortest(case["expected"])
+    if (
+        reported != case["expected"]
+        and judged(compare, {**case, "expected": reported}).verdict == "agreed"
+    ):
         return Result(case["name"], "by rule", "doubles as texts have the fewest digits")
     if _IS_LITERAL(str(case)) and has_odd_keys(case["expected"]):
         return Result(case["name"], "by rule", "a literal's keys are neither lists nor maps")

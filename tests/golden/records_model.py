@@ -252,7 +252,7 @@ def unnamed(value: Any) -> Any:
     return [unnamed(item) for item in value] if isinstance(value, list) else value
 
 
-def shown(schema: Any, value: Any, expected: Any) -> str:
+def displayed(schema: Any, value: Any, expected: Any) -> str:
     """A difference for its reader, whatever was compared."""
     try:
         return f"{schema} {value!r:.300} for {expected!s:.600}"

@@ -85,7 +85,7 @@ def compare_converter(case: Case) -> Result:
     given = None
     if case["input"].get("text") and case.get("peer_corrupts"):
         given = _json_or_none(case["input"]["text"])
-    detail = model.shown(model.schema_json(schema), value, expected)
+    detail = model.displayed(model.schema_json(schema), value, expected)
     return judge({**case, "given": given}, Outcome(None, value, agrees, detail))
 
 
@@ -104,7 +104,7 @@ def compare_header(case: Case) -> Result:
             or model.alike(value, model.payload(schema, expected["value"]))
         )
     )
-    detail = model.shown(model.schema_json(schema), value, expected)
+    detail = model.displayed(model.schema_json(schema), value, expected)
     return judge(case, Outcome(None, value, agrees, detail))
 
 
@@ -122,9 +122,9 @@ def compare_avro(case: Case) -> Result:
     if "error" not in expected:
         wanted = expected["schema"]
         # a schema that Java's envelope cannot hold is a text; the value is to be the same
-        is_told = isinstance(wanted, str) or model.schema_json(schema) == _exact(wanted)
-        agrees = is_told and same_value(schema, value, expected["value"])
-    detail = model.shown(model.schema_json(schema), value, expected)
+        is_reported = isinstance(wanted, str) or model.schema_json(schema) == _exact(wanted)
+        agrees = is_reported and same_value(schema, value, expected["value"])
+    detail = model.displayed(model.schema_json(schema), value, expected)
     return judge(case, Outcome(None, value, agrees, detail))
 
 

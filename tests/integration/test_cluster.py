@@ -63,12 +63,12 @@ class Nodes:
     def until_placed(self, name: str, connector: str, *nodes: str, tasks: int) -> list[str]:
         """Wait until a connector runs on just these nodes, and says so; where its parts are."""
 
-        def look() -> list[str] | None:
+        def inspect() -> list[str] | None:
             places: list[str] = self.view(name)["placements"].get(connector, [])
             is_so = set(places) == set(nodes) and len(places) == 1 + tasks
             return places if is_so and self[name].status(connector)[0] == "RUNNING" else None
 
-        found: list[str] = self[name].until(look)
+        found: list[str] = self[name].until(inspect)
         return found
 
     def until_told(self, connector: str, *nodes: str, tasks: int) -> None:
@@ -86,8 +86,8 @@ class Nodes:
         found: list[int | None] = []
         for child in ("worker", "coordinator"):
             if (self[name].folder / f"{child}.jsonl").exists():
-                told = self[name].commands(child, connector)
-                found += [m.get("task") for m in told if m["op"] == "start"]
+                reported = self[name].commands(child, connector)
+                found += [m.get("task") for m in reported if m["op"] == "start"]
         return found
 
 
@@ -173,7 +173,7 @@ def test_any_node_takes_any_request(nodes: Nodes, topics: Topics) -> None:
         nodes[name].until(lambda n=name: not nodes.view(n)["placements"].get("first"))
 
 
-def _figures(nodes: Nodes, name: str) -> dict[str, Any]:
+def _measurements(nodes: Nodes, name: str) -> dict[str, Any]:
     """What a node shows of the connector ``one``, and of whom it has no figures."""
     body = nodes[name].call("GET", "/icefloe/v1/overview").json()
     known = nodes.worker_ids()
@@ -202,8 +202,8 @@ def test_each_node_shows_the_figures_of_all(nodes: Nodes, topics: Topics) -> Non
             ["valid_through_timestamp_seconds", {"connector": "one"}, 1_700_000_000 + number],
         ]
         for child, samples in (("worker", [*lag, letters]), ("coordinator", own)):
-            told = [{"event": "metrics", "samples": samples}]
-            (nodes[name].folder / f"events-{child}.json").write_text(json.dumps(told))
+            reported = [{"event": "metrics", "samples": samples}]
+            (nodes[name].folder / f"events-{child}.json").write_text(json.dumps(reported))
     start(nodes, *NAMES)
     put(nodes, "a", "one", topics.create("figures", partitions=3), tasks=3)
     places = nodes.until_placed("a", "one", *NAMES, tasks=3)
@@ -216,7 +216,7 @@ def test_each_node_shows_the_figures_of_all(nodes: Nodes, topics: Topics) -> Non
         "valid_through_ms": (1_700_000_000 + at) * 1000,
     }
     for name in NAMES:
-        nodes[name].until(lambda n=name: _figures(nodes, n) == all_of_it)
+        nodes[name].until(lambda n=name: _measurements(nodes, n) == all_of_it)
         # again: another node that is slow to answer counts as one that does not
         nodes[name].until(lambda n=name: _view(nodes, n, "dead-letters")["records"] == 7)
         nodes[name].until(
@@ -226,13 +226,13 @@ def test_each_node_shows_the_figures_of_all(nodes: Nodes, topics: Topics) -> Non
     os.kill(nodes[frozen].process.pid, signal.SIGSTOP)
     try:
         found = nodes[asked].until(
-            lambda: (f := _figures(nodes, asked))["missing"] == [frozen] and f
+            lambda: (f := _measurements(nodes, asked))["missing"] == [frozen] and f
         )
     finally:
         os.kill(nodes[frozen].process.pid, signal.SIGCONT)
     unknown = {"not_in_files": None, "dead_letters": None}
     assert found == {**all_of_it, "missing": [frozen], **unknown}
-    nodes[asked].until(lambda: not _figures(nodes, asked)["missing"])
+    nodes[asked].until(lambda: not _measurements(nodes, asked)["missing"])
 
 
 def test_a_killed_leader_is_replaced_and_its_work_taken_over(nodes: Nodes, topics: Topics) -> None:
@@ -275,8 +275,8 @@ def test_a_node_that_ends_hands_its_work_on_first(nodes: Nodes, topics: Topics) 
     assert "cut off" not in (nodes[stays].folder / "node.log").read_text()
     for unit in mine:
         child = "coordinator" if unit < 0 else "worker"
-        told = nodes[leader].commands(child, "one")
-        assert [m["op"] for m in told][-1] == "stop"
+        reported = nodes[leader].commands(child, "one")
+        assert [m["op"] for m in reported][-1] == "stop"
     nodes[stays].until(lambda: nodes.view(stays)["leader"] == stays)
     start(nodes, leader)
     nodes.until_placed(stays, "one", "a", "b", tasks=2)

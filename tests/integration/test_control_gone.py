@@ -150,14 +150,14 @@ def test_partitions_that_are_added_are_read(
     bench: Bench, control: TopicPartition, admin: KafkaAdmin
 ) -> None:
     """Seen while the coordinator runs; it starts over, and what another sink left there counts."""
-    bench.look_ms = 500
+    bench.poll_ms = 500
     with Running(bench.coordinator()):
         bench.answer(bench.start_commit(), 3)
         until(lambda: bench.rows() == [1, 2, 3])
         client = AdminClient({**bench.kafka, "log_level": 0})
         client.create_partitions([NewPartitions(control.topic, 3)])[control.topic].result(30)
         until(lambda: admin.topics()[control.topic] == 3)
-        until(lambda: bench.told.get("restart") == {"code": "control_partitions_added"})
+        until(lambda: bench.reported.get("restart") == {"code": "control_partitions_added"})
         until(lambda: bench.events[bench.events.index("restart") :].count("opened"))
         bench.answer(bench.start_commit(), 4)  # our own events stay where they were
         until(lambda: bench.rows() == [1, 2, 3, 4])

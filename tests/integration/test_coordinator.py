@@ -103,16 +103,16 @@ def test_a_transaction_that_hangs_on_the_control_topic_is_told(bench: Bench) -> 
     with Running(bench.coordinator()):
         bench.answer(bench.start_commit(), 1)
         until(lambda: bench.rows() == [1])
-        until(lambda: bench.told.get("stalled") == {"partitions": 0})
+        until(lambda: bench.reported.get("stalled") == {"partitions": 0})
         commit_id = bench.start_commit()
         foreign.begin_transaction()
         foreign.produce(bench.control, b"of another connector", partition=0)
         assert foreign.flush(30) == 0
         bench.answer(commit_id, 2)
-        until(lambda: bench.told["stalled"] == {"partitions": 1})
+        until(lambda: bench.reported["stalled"] == {"partitions": 1})
         assert bench.rows() == [1]
         foreign.abort_transaction(30)
-        until(lambda: bench.told["stalled"] == {"partitions": 0})
+        until(lambda: bench.reported["stalled"] == {"partitions": 0})
         until(lambda: bench.rows() == [1, 2])
 
 
@@ -243,8 +243,8 @@ def test_a_round_of_two_tables_is_one_request(
     assert (proxy.transactions, proxy.commits) == (1, 1)
     assert bench.rows() == [1, 2]
     assert bench.catalog.load(other.name()).scan().to_arrow()["id"].to_pylist() == [7]
-    told = [e.payload for e in bench.seen if isinstance(e.payload, CommitToTable)]
-    assert {t.table.identifier for t in told} == {("db", "t"), other.name()}
+    reported = [e.payload for e in bench.seen if isinstance(e.payload, CommitToTable)]
+    assert {t.table.identifier for t in reported} == {("db", "t"), other.name()}
     bench.catalog.drop(bench.table.name())
     bench.hand.close()
     bench.reader.close()

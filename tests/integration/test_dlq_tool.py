@@ -206,10 +206,10 @@ def test_list_and_show_tell_everything_but_the_content(letters: Letters) -> None
         "time": "2023-11-14T22:13:20Z",
     }
     assert kinds["VALUE_CONVERTER"]["last"]["offset"] == 4
-    shown = letters.run("show", "0:1")
-    assert f"__connect.errors.topic: {letters.source}" in shown.stdout
-    assert f"value: {len(CONTENT) + 2} bytes" in shown.stdout
-    assert "header h: null" in shown.stdout
+    displayed = letters.run("show", "0:1")
+    assert f"__connect.errors.topic: {letters.source}" in displayed.stdout
+    assert f"value: {len(CONTENT) + 2} bytes" in displayed.stdout
+    assert "header h: null" in displayed.stdout
     with_content = letters.run("show", "0:1", "--content")
     assert f"{CONTENT} 1" in with_content.stdout
     assert "\x00" not in with_content.stdout

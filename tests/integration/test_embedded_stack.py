@@ -86,12 +86,12 @@ def test_up_says_which_port_is_taken(tmp_path: Path) -> None:
     """No traceback: the code and a sentence with the port, exit status 2."""
     import socket
 
-    told = io.StringIO()
+    reported = io.StringIO()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", free_port()))
         taken.listen()
         port = taken.getsockname()[1]
-        status = run_up(tmp_path, broker_port=0, rest_port=port, console=Console(file=told))
+        status = run_up(tmp_path, broker_port=0, rest_port=port, console=Console(file=reported))
     assert status == 2
-    assert "port_in_use" in told.getvalue()
-    assert str(port) in told.getvalue()
+    assert "port_in_use" in reported.getvalue()
+    assert str(port) in reported.getvalue()

@@ -45,7 +45,7 @@ def test_what_tasks_announce_at_their_end_is_committed_before_the_coordinator_en
         until(lambda: rare.rows() == [1])
         rare.answer(uuid4(), 2, 3)
     assert rare.rows() == [1, 2, 3]
-    assert rare.told["kept"]["records"] == 0
+    assert rare.reported["kept"]["records"] == 0
     at, end = _stands(rare, admin)
     assert at == end
     assert rare.rounds[-1].valid_through_us is None
@@ -92,7 +92,7 @@ def test_what_cannot_be_committed_stays_announced(rare: Bench, admin: KafkaAdmin
     assert at is not None
     assert at < end
     with Running(rare.coordinator()):
-        until(lambda: rare.told.get("kept", {}).get("records") == 1)
+        until(lambda: rare.reported.get("kept", {}).get("records") == 1)
 
 
 def test_the_control_topics_retention_is_an_alarm_before_it_loses_announcements(
@@ -104,17 +104,17 @@ def test_the_control_topics_retention_is_an_alarm_before_it_loses_announcements(
         bench.layout, tasks=(*bench.layout.tasks, (TopicPartition("other", 0),))
     )
     bench.be_patient()
-    bench.look_ms = 100
+    bench.poll_ms = 100
     with Running(bench.coordinator()):
         bench.age_ms = 15 * 60_000
         bench.answer(bench.start_commit(), 1)
-        said = until(lambda: bench.told.get("retention", {}).get("message"))
+        said = until(lambda: bench.reported.get("retention", {}).get("message"))
         assert "1 announcements" in said
         assert bench.control in said
-        assert 200 < bench.told["retention"]["left_s"] <= 300
+        assert 200 < bench.reported["retention"]["left_s"] <= 300
         bench.age_ms = 0
         bench.answer_as("other")
-        until(lambda: bench.told["retention"]["message"] is None)
+        until(lambda: bench.reported["retention"]["message"] is None)
     assert bench.rows() == [1]
 
 

@@ -90,12 +90,12 @@ def test_apply_until_nothing_changes(cli: Cli) -> None:
     assert "~ iceberg.tables: db.t -> db.u" in text
     assert "iceberg.catalog.credential: ******** -> ******** (changed)" in text
     assert "- two" in text
-    code, shown = cli.files("diff", "--prune", "-o", "json")
-    actions = {a["connector"]: a["action"] for a in json.loads(shown)["actions"]}
+    code, displayed = cli.files("diff", "--prune", "-o", "json")
+    actions = {a["connector"]: a["action"] for a in json.loads(displayed)["actions"]}
     assert actions == {"one": "update", "two": "prune"}
     assert cli.files("apply", "--prune", "--wait", "60")[0] == 0
     assert cli.names() == {"foreign", "one"}
-    assert SECRET not in text + shown
+    assert SECRET not in text + displayed
     cli.write("foreign")
     code, text = cli.files("apply")
     assert code == 1
@@ -155,8 +155,8 @@ def test_look_and_steer(cli: Cli) -> None:
     assert (code, "one\t\tRUNNING" in text) == (0, True)
     assert cli("lag") == (0, "one\t0\t0\t-\n")
     assert cli("lag", "one", "--partitions") == (0, f"one\t{cli.topic}\t0\t-\t0\t0\n")
-    (told,) = json.loads(cli("lag", "-o", "json")[1])
-    assert (told["connector"], len(told["partitions"])) == ("one", 1)
+    (reported,) = json.loads(cli("lag", "-o", "json")[1])
+    assert (reported["connector"], len(reported["partitions"])) == ("one", 1)
     assert cli("pause", "one")[0] == 0
     assert json.loads(cli("status", "-o", "json")[1])[0]["connector"]["state"] == "PAUSED"
     assert cli.files("apply", "--wait", "60")[0] == 0, "a paused connector stays paused"

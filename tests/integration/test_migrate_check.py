@@ -95,13 +95,13 @@ class State:
         """Name of the snapshot property of a group."""
         return f"kafka.connect.offsets.{self.control}.{group}"
 
-    def look(self, **changes: str) -> Report:
+    def inspect(self, **changes: str) -> Report:
         """The report, which can also be put in words."""
         config = {**self.config, **{k.replace("__", "."): v for k, v in changes.items()}}
         with opened(config, self._kafka, {}) as direct:
             report = Inspector(
                 direct.config, direct.admin, direct.reader, direct.catalog, SystemClock()
-            ).look(direct.partitions)
+            ).inspect(direct.partitions)
         assert list(lines(report))[-1] == ("" if report.is_safe else "not ") + "safe to start"
         return report
 
@@ -122,10 +122,10 @@ def found(report: Report) -> dict[str, bool]:
 def test_a_first_start_is_safe(state: State) -> None:
     """Nothing is there: it begins at the beginning."""
     state.write(state.source, b"x")
-    report = state.look()
+    report = state.inspect()
     assert found(report) == {"no_offsets": False}
     assert {at for at, _ in report.starts.values()} == {0}
-    ends = state.look(**{"consumer.override.auto.offset.reset": "latest"}).starts
+    ends = state.inspect(**{"consumer.override.auto.offset.reset": "latest"}).starts
     assert sorted(at for at, _ in ends.values()) == [0, 1]
 
 
@@ -139,7 +139,7 @@ def test_what_waits_is_counted_above_the_floor(state: State) -> None:
     state.announce(group, partition=1)
     state.create_table(**{state.floor(group): '{"0":2}', "engine-name": "kafka-connect"})
     state.commit(group, source=0, control=0)
-    report = state.look()
+    report = state.inspect()
     assert found(report) == {"pending": False}
     (table,) = report.tables
     assert (table.pending_files, table.pending_records) == (2, 6)
@@ -150,7 +150,7 @@ def test_files_for_a_table_that_is_gone_are_not_safe(state: State) -> None:
     """They would be in no table."""
     state.announce(f"connect-{state.name}")
     state.commit(f"connect-{state.name}", source=0, control=0)
-    assert found(state.look()) == {"table_missing": True}
+    assert found(state.inspect()) == {"table_missing": True}
 
 
 @pytest.mark.parametrize(
@@ -172,18 +172,18 @@ def test_what_is_gone_is_not_safe(
     state.write(state.source, b"x")
     state.announce("connect-other")
     state.commit(group, source=0, control=0)
-    assert found(state.look()) == {}
+    assert found(state.inspect()) == {}
     spoil(state, group)
-    assert {code for code, is_unsafe in found(state.look()).items() if is_unsafe} == codes
+    assert {code for code, is_unsafe in found(state.inspect()).items() if is_unsafe} == codes
 
 
 def test_a_table_with_commits_of_a_group_without_offsets_is_not_safe(state: State) -> None:
     """Its offsets have expired: a start would write everything again."""
     group = f"connect-{state.name}"
     state.create_table(**{state.floor(group): '{"0":0}'})
-    assert found(state.look()) == {"no_offsets": False, "offsets_lost": True}
+    assert found(state.inspect()) == {"no_offsets": False, "offsets_lost": True}
     state.commit(group, source=0)
-    assert found(state.look()) == {"no_control_offsets": False}
+    assert found(state.inspect()) == {"no_control_offsets": False}
 
 
 def test_old_announcements_are_not_safe(state: State) -> None:
@@ -194,9 +194,9 @@ def test_old_announcements_are_not_safe(state: State) -> None:
     state.commit(group, source=0, control=0)
     state.write(state.control, old_frame("CommitReadyPayload", group), b"garbage")
     state.write(state.control, old_frame("CommitResponsePayload", "cg-control-other"))
-    assert found(state.look(**tabular)) == {"malformed_events": False}
+    assert found(state.inspect(**tabular)) == {"malformed_events": False}
     state.write(state.control, old_frame("CommitResponsePayload", group), partition=1)
-    report = state.look(**tabular)
+    report = state.inspect(**tabular)
     assert found(report) == {"malformed_events": False, "legacy_announcement": True}
     assert f"{state.control}-1 offset 0" in report.findings[0].text
 
@@ -204,4 +204,4 @@ def test_old_announcements_are_not_safe(state: State) -> None:
 def test_a_table_of_another_format_is_not_safe(state: State) -> None:
     """Version 1 cannot be written."""
     state.create_table(format_version="1")
-    assert found(state.look()) == {"no_offsets": False, "format_version_unsupported": True}
+    assert found(state.inspect()) == {"no_offsets": False, "format_version_unsupported": True}

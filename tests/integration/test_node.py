@@ -132,8 +132,8 @@ def test_offsets_of_a_stopped_connector_can_be_changed(
         node.running("c", tasks=1)
     else:
         assert change(json=_offsets(topic, (1, None))).status_code == 200
-    told = node.call("GET", "/connectors/c/offsets").json()["offsets"]
-    assert sorted(told, key=str) == sorted(_offsets(topic, (0, 5), (2, 7))["offsets"], key=str)
+    reported = node.call("GET", "/connectors/c/offsets").json()["offsets"]
+    assert sorted(reported, key=str) == sorted(_offsets(topic, (0, 5), (2, 7))["offsets"], key=str)
     if not dies:
         assert node.call("DELETE", "/connectors/c/offsets").status_code == 200
         assert node.call("GET", "/connectors/c/offsets").json() == {"offsets": []}
@@ -166,8 +166,8 @@ def test_offsets_of_a_group_in_use_or_of_no_partition_are_refused(
     member.close()
     node.call("PUT", "/connectors/in-use/resume")
     node.running("in-use", 1)
-    told = node.call("GET", "/connectors/in-use/offsets").json()
-    assert told == _offsets(topic, (0, 5), (1, 6))
+    reported = node.call("GET", "/connectors/in-use/offsets").json()
+    assert reported == _offsets(topic, (0, 5), (1, 6))
 
 
 def test_partition_and_topic_changes_are_followed(

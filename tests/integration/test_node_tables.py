@@ -45,12 +45,12 @@ def test_a_failed_table_shows_in_status_list_and_command_line(node: RunningNode)
     assert status["connector"]["trace"].splitlines()[0] == cause
     listed = node.call("GET", "/icefloe/v1/connectors/one/tables").json()["tables"]
     assert listed == [{**FAILED, "state": "FAILED"}]
-    code, shown = node.icefloe("tables", "list", "one")
+    code, displayed = node.icefloe("tables", "list", "one")
     assert code == 0
-    assert "db.t  FAILED  2 files with 30 records wait, waits for retry or skip" in shown
-    code, shown = node.icefloe("tables", "skip", "one", "db.t")
+    assert "db.t  FAILED  2 files with 30 records wait, waits for retry or skip" in displayed
+    code, displayed = node.icefloe("tables", "skip", "one", "db.t")
     assert code == 2
-    assert "would be given up" in shown
+    assert "would be given up" in displayed
     assert not [c for c in node.commands("coordinator", "one") if c["op"] == "decide"]
 
 
@@ -60,10 +60,10 @@ def test_a_decision_reaches_the_coordinator_and_its_answer_the_operator(node: Ru
     waiting = {"announcements": 0, "files": 0, "records": 0}
     decided = {"state": "done", "table": "db.t", "skipped": skipped, "waiting": waiting}
     (node.folder / "decided.json").write_text(json.dumps(decided))
-    code, shown = node.icefloe("tables", "skip", "one", "db.t", "--yes")
+    code, displayed = node.icefloe("tables", "skip", "one", "db.t", "--yes")
     assert code == 0
-    assert shown.splitlines()[:2] == ["a.parquet", "b.parquet"]
-    assert "2 files with 30 records given up, 0 files" in shown
+    assert displayed.splitlines()[:2] == ["a.parquet", "b.parquet"]
+    assert "2 files with 30 records given up, 0 files" in displayed
     (asked,) = [c for c in node.commands("coordinator", "one") if c["op"] == "decide"]
     assert (asked["table"], asked["action"]) == ("db.t", "skip")
     (node.folder / "decided.json").write_text(json.dumps({**decided, "state": "busy"}))
@@ -72,6 +72,6 @@ def test_a_decision_reaches_the_coordinator_and_its_answer_the_operator(node: Ru
     assert "being committed" in answer.json()["message"]
     assert node.call("POST", "/icefloe/v1/connectors/two/tables/db.t/retry").status_code == 404
     assert node.call("POST", "/icefloe/v1/connectors/one/tables/db.t/drop").status_code == 404
-    code, shown = node.icefloe("tables", "retry", "two", "db.t")
+    code, displayed = node.icefloe("tables", "retry", "two", "db.t")
     assert code == 1
-    assert "two not found" in shown
+    assert "two not found" in displayed

@@ -65,8 +65,8 @@ def node(
 ) -> Iterator[RunningNode]:
     """A node whose coordinator told of two rounds of the connector ``views``."""
     made = RunningNode(tmp_path_factory.mktemp("views"), kafka_properties["bootstrap.servers"])
-    told = [*ROUNDS, _metrics("views")]
-    (made.folder / "events-coordinator.json").write_text(json.dumps(told))
+    reported = [*ROUNDS, _metrics("views")]
+    (made.folder / "events-coordinator.json").write_text(json.dumps(reported))
     made.start()
     topic, dead = topics.create("views", partitions=2), topics.create("views-dead")
     made.properties.update(topic=topic, dead=dead)

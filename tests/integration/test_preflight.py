@@ -280,8 +280,8 @@ def test_nobody_answers(hasty: Checked, caplog: pytest.LogCaptureFixture) -> Non
     ):
         body = {**hasty.good, **rest, f"{CATALOG}uri": uri}
         answer = hasty.server.json("PUT", VALIDATE, {k: v for k, v in body.items() if v}).json()
-        told = {c["value"]["name"]: c["value"]["errors"] for c in answer["configs"]}
-        (said,) = told[f"{CATALOG}uri"]  # the brokers, too, may be too late for it
+        reported = {c["value"]["name"]: c["value"]["errors"] for c in answer["configs"]}
+        (said,) = reported[f"{CATALOG}uri"]  # the brokers, too, may be too late for it
         assert closed in said
         assert "does not answer" in said
         assert CANARY not in json.dumps([c["value"]["errors"] for c in answer["configs"]])
@@ -300,9 +300,9 @@ def test_nobody_answers(hasty: Checked, caplog: pytest.LogCaptureFixture) -> Non
     }
     config = {**hasty.good, **postgres}
     answer = hasty.server.json("PUT", VALIDATE, config).json()
-    told = {c["value"]["name"]: c["value"]["errors"] for c in answer["configs"]}
-    assert told[f"{CATALOG}uri"]
-    assert CANARY not in json.dumps(told)
+    reported = {c["value"]["name"]: c["value"]["errors"] for c in answer["configs"]}
+    assert reported[f"{CATALOG}uri"]
+    assert CANARY not in json.dumps(reported)
     assert CANARY not in caplog.text
 
 

@@ -223,8 +223,8 @@ def _plain(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
 
 
 def _expected(rows: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
-    shown = [{**r, "u": None if r["u"] is None else str(UUID(bytes=r["u"]))} for r in rows]
-    return _plain([[r[c] for c in COLUMNS] for r in shown])
+    displayed = [{**r, "u": None if r["u"] is None else str(UUID(bytes=r["u"]))} for r in rows]
+    return _plain([[r[c] for c in COLUMNS] for r in displayed])
 
 
 def _of_pyiceberg(table: Table, **scan: Any) -> list[list[Any]]:

@@ -54,7 +54,7 @@ def _round(number: int, **more: Any) -> dict[str, Any]:
     }
 
 
-def _figures(connector: str) -> dict[str, Any]:
+def _measurements(connector: str) -> dict[str, Any]:
     task = {"connector": connector, "task": "0"}
     own = {"connector": connector}
     return {
@@ -68,8 +68,8 @@ def _figures(connector: str) -> dict[str, Any]:
     }
 
 
-def _fail(node: RunningNode, unit: str, **told: Any) -> None:
-    (node.folder / f"fail-{unit}").write_text(json.dumps({"retriable": False, **told}))
+def _fail(node: RunningNode, unit: str, **reported: Any) -> None:
+    (node.folder / f"fail-{unit}").write_text(json.dumps({"retriable": False, **reported}))
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +82,8 @@ def node(
     """A node without users; its connector ``orders`` has rounds, figures and a failed task."""
     del browser  # where there is none, nothing is started
     made = RunningNode(tmp_path_factory.mktemp("page"), kafka_properties["bootstrap.servers"])
-    told = [*(_round(n, partial=n == 5) for n in range(1, 9)), _figures("orders")]
-    (made.folder / "events-coordinator.json").write_text(json.dumps(told))
+    reported = [*(_round(n, partial=n == 5) for n in range(1, 9)), _measurements("orders")]
+    (made.folder / "events-coordinator.json").write_text(json.dumps(reported))
     _fail(made, "orders-1", code="data_lost", trace=TRACE)
     made.start()
     topic = topics.create("page", partitions=2)

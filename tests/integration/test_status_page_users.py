@@ -144,7 +144,7 @@ def test_another_sites_page_cannot_restart_a_connector(
     _Evil.target = f"{guarded.url}/connectors/green-1/restart"
     answers: list[int] = []
     seen.page.on("response", lambda r: "green-1" in r.url and answers.append(r.status))
-    told = len(guarded.commands("coordinator", "green-1"))
+    reported = len(guarded.commands("coordinator", "green-1"))
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Evil)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
@@ -156,6 +156,6 @@ def test_another_sites_page_cannot_restart_a_connector(
         server.server_close()
     assert len(answers) >= 3
     assert set(answers) == {403}
-    assert len(guarded.commands("coordinator", "green-1")) == told
+    assert len(guarded.commands("coordinator", "green-1")) == reported
     assert guarded.call("POST", "/connectors/green-1/restart").status_code == 204
-    guarded.until(lambda: len(guarded.commands("coordinator", "green-1")) > told)
+    guarded.until(lambda: len(guarded.commands("coordinator", "green-1")) > reported)

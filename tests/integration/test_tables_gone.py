@@ -47,19 +47,19 @@ def _serve(bench: Bench, is_so: Any) -> None:
         if is_so():
             return
         bench.answer(bench.start_commit())
-    raise AssertionError(bench.told)
+    raise AssertionError(bench.reported)
 
 
 def _decide(bench: Bench, coordinator: ConnectorCoordinator, action: Any) -> dict[str, Any]:
     request = str(uuid4())
     coordinator.decide(TableDecision(TableReference("", ("db",), "u"), action, request))
-    until(lambda: bench.told.get("decided", {}).get("request") == request)
-    told: dict[str, Any] = bench.told["decided"]
-    return told
+    until(lambda: bench.reported.get("decided", {}).get("request") == request)
+    reported: dict[str, Any] = bench.reported["decided"]
+    return reported
 
 
 def _failed(bench: Bench) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = bench.told.get("failed_tables", {}).get("tables", [])
+    found: list[dict[str, Any]] = bench.reported.get("failed_tables", {}).get("tables", [])
     return found
 
 
@@ -91,10 +91,10 @@ def test_a_dropped_table_is_given_up_by_name(bench: Bench, other: Table) -> None
         bench.answer(bench.start_commit(), 2)
         until(lambda: bench.rows() == [1, 2])
         held_back = _uncommitted(bench)
-        told = _decide(bench, coordinator, "skip")
-        assert told["state"] == "done"
-        assert told["skipped"]["paths"] == [file.file_path]
-        assert told["skipped"]["records"] == 2
+        reported = _decide(bench, coordinator, "skip")
+        assert reported["state"] == "done"
+        assert reported["skipped"]["paths"] == [file.file_path]
+        assert reported["skipped"]["records"] == 2
         _serve(bench, lambda: _uncommitted(bench) < held_back)
         assert _failed(bench) == []
         assert _decide(bench, coordinator, "skip")["state"] == "not_failed"
@@ -110,7 +110,7 @@ def test_a_restored_table_takes_what_waited(bench: Bench, other: Table) -> None:
     properties = {k: v for k, v in bench.properties.items() if k != "type"}
     coordinator = bench.coordinator()
     with Running(coordinator):
-        bench.told.clear()
+        bench.reported.clear()
         _announce(bench, other, 8)
         _serve(bench, lambda: _failed(bench))
         assert _failed(bench)[0]["records"] == 2
@@ -134,7 +134,7 @@ def test_files_never_go_into_another_table_of_the_name(bench: Bench, other: Tabl
         _decide(bench, coordinator, "retry")
         _serve(bench, lambda: [t["files"] for t in _failed(bench)] == [2])
         assert _rows(bench, U) == []
-        told = _decide(bench, coordinator, "skip")
-        assert told["skipped"]["paths"] == [old.file_path]
-        assert told["waiting"]["files"] == 1
+        reported = _decide(bench, coordinator, "skip")
+        assert reported["skipped"]["paths"] == [old.file_path]
+        assert reported["waiting"]["files"] == 1
         _serve(bench, lambda: _rows(bench, U) == [8])

@@ -210,7 +210,7 @@ class Bench:
             self.ask(name)
             time.sleep(1)
 
-    def told(self, name: str) -> list[Payload]:
+    def reported(self, name: str) -> list[Payload]:
         """Everything on the control topic for a connector so far."""
         records = committed_records(self.kafka, TopicPartition(self.control, 0))
         events = [decode(r.value or b"") for r in records]
@@ -219,14 +219,14 @@ class Bench:
     def has_answered(self, name: str, commit_id: UUID) -> bool:
         """Whether everything for this StartCommit is announced."""
         return any(
-            isinstance(p, DataComplete) and p.commit_id == commit_id for p in self.told(name)
+            isinstance(p, DataComplete) and p.commit_id == commit_id for p in self.reported(name)
         )
 
     def written(self, name: str) -> int:
         """Records of all files announced for a connector so far."""
         return sum(
             file.record_count
-            for p in self.told(name)
+            for p in self.reported(name)
             if isinstance(p, DataWritten)
             for file in p.data_files or ()
         )
@@ -311,8 +311,8 @@ def test_what_a_killed_worker_left_is_removed_by_the_next(bench: Bench) -> None:
 
     def folders(worker: Worker) -> set[Path]:
         (java,) = [p for p in worker.children() if "java" in p.name()]
-        told = [o for o in java.cmdline() if o.startswith("-Djava.io.tmpdir=")]
-        scratch = Path(told[-1].partition("=")[2])
+        reported = [o for o in java.cmdline() if o.startswith("-Djava.io.tmpdir=")]
+        scratch = Path(reported[-1].partition("=")[2])
         assert list(scratch.glob("spark-*"))
         return {scratch.parent, *(bench.folder / "state").glob("icefloe-worker-*")}
 

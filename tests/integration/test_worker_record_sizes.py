@@ -40,8 +40,8 @@ def weighing(found: list[dict[str, int]]) -> Each:
     """Adds what ``weighed`` tells of each micro-batch."""
 
     def looks(rows: Any, _: Slice) -> None:
-        told = as_arrow(rows.mapInArrow(weighed, "rows int, size int, nulls int"))
-        found.extend(told.to_pylist())
+        reported = as_arrow(rows.mapInArrow(weighed, "rows int, size int, nulls int"))
+        found.extend(reported.to_pylist())
 
     return looks
 

@@ -139,10 +139,10 @@ def _tell(world: World, name: str, action: str) -> None:
 
 def mend(world: World) -> None:
     """An operator puts a table in order."""
-    _mend(world, _table(world), is_forward=world.pick(2) == 0)
+    _restore(world, _table(world), is_forward=world.pick(2) == 0)
 
 
-def _mend(world: World, table: Table, *, is_forward: bool) -> None:
+def _restore(world: World, table: Table, *, is_forward: bool) -> None:
     if table.is_missing:
         world.count("table back")
         table.is_missing = False
@@ -179,7 +179,7 @@ def mend_all(world: World) -> None:
             world.count("a table stays missing")
             world.left_missing = name
         else:
-            _mend(world, table, is_forward=world.pick(2) == 0)
+            _restore(world, table, is_forward=world.pick(2) == 0)
 
 
 def decide_all(world: World) -> None:

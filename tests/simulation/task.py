@@ -116,8 +116,8 @@ class Task(Actor):
             for partition, position in enumerate(control):
                 if position == len(log.entries[partition]):
                     continue
-                heard, control[partition] = log.read(partition, position, 6)
-                for read in heard:
+                received, control[partition] = log.read(partition, position, 6)
+                for read in received:
                     payload = read.envelope.event.payload
                     if isinstance(payload, StartCommit):
                         if payload.commit_id != self.answered:

@@ -67,10 +67,10 @@ class Visit:
         self.complaints: list[str] = []
         self.page.on("request", lambda r: self.asked.append(f"{r.method} {_path(r.url)}"))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("console", self._heard)
+        self.page.on("console", self._received)
         self.page.set_default_timeout(120_000)
 
-    def _heard(self, message: Any) -> None:
+    def _received(self, message: Any) -> None:
         if message.type in {"error", "warning"}:
             self.complaints.append(message.text)
 

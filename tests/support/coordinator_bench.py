@@ -64,7 +64,7 @@ class Bench:
         self.layout = Layout(config.name, 1, ((self.partition,),))
         self.rounds: list[RoundEnded] = []
         self.events: list[str] = []
-        self.told: dict[str, Any] = {}
+        self.reported: dict[str, Any] = {}
         self.hand = TransactionalProducer(kafka, f"hand-{control}")
         self.hand.init()
         self.reader = LogReader(kafka)
@@ -72,7 +72,7 @@ class Bench:
         self.seen: list[Event] = []
         self.answered: set[UUID] = set()
         self.position = 0
-        self.look_ms = 60_000
+        self.poll_ms = 60_000
         self.age_ms: int | None = None
 
     def be_patient(self) -> None:
@@ -86,13 +86,13 @@ class Bench:
             clock=SystemClock(),
             on_round=self.rounds.append,
             on_event=self._on_event,
-            look_ms=self.look_ms,
+            poll_ms=self.poll_ms,
         )
         return ConnectorCoordinator(self.config, self.layout, wiring)
 
     def _on_event(self, kind: str, where: Any) -> None:
         self.events.append(kind)
-        self.told[kind] = where
+        self.reported[kind] = where
 
     def read(self) -> list[Event]:
         """Everything on the control topic so far."""

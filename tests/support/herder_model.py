@@ -210,8 +210,8 @@ class World:
 
     def to_node(self, child: str, event: Mapping[str, Any]) -> bool:
         """The child's end of the pipe."""
-        shown = {k: v for k, v in event.items() if k not in {"trace", "code", "retriable"}}
-        self._post(f"to node: {shown}", lambda: self._on_event(child, event))
+        displayed = {k: v for k, v in event.items() if k not in {"trace", "code", "retriable"}}
+        self._post(f"to node: {displayed}", lambda: self._on_event(child, event))
         return True
 
     def _post(self, text: str, deliver: Callable[[], None]) -> None:
@@ -272,7 +272,7 @@ class World:
             case "inventory":
                 self.reconciliation.on_inventory(child, event, self.time.ms)
             case "round":
-                self.runs[event["connector"]].heard_round(event, self.time.ms)
+                self.runs[event["connector"]].received_round(event, self.time.ms)
 
     def _each(self, act: Callable[[Run, Unit], None]) -> None:
         for run in self.runs.values():
@@ -305,7 +305,7 @@ class World:
                 self.handover.start(run, run.coordinator, is_again=True)
             case "layout" if run.layout is not None:
                 run.layout = replace(run.layout, number=run.layout.number + 1)
-                self.handover.tell_layout(run)
+                self.handover.send_layout(run)
             case "rest" | "leave" if name not in self._stopping:
                 waiting = self.handover.ask_to_stop(run, [run.coordinator])
                 until_ms = self.time.ms + STOPPED_TIMEOUT_MS
@@ -380,7 +380,9 @@ class World:
         if run.layout is None:
             return [f"{name} runs as {working}, wanted nowhere"] if working else []
         if self.time.ms - self.rounds[name] > 3 * INTERVAL_MS:
-            found.append(f"{name} is {unit.shown} and ended its last round at {self.rounds[name]}")
+            found.append(
+                f"{name} is {unit.displayed} and ended its last round at {self.rounds[name]}"
+            )
         if unit.phase != "RUNNING":
             found.append(f"{name} is {unit.phase}: {unit.trace}")
         if working != [unit.generation]:

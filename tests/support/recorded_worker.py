@@ -40,10 +40,10 @@ class FileSink:
         self._thread.join()
 
     def _tell(self, state: str, trace: str | None = None) -> None:
-        told = {"connector": self.connector, "task": self.task, **self._start}
+        reported = {"connector": self.connector, "task": self.task, **self._start}
         more = {"state": state, "code": trace and "config", "trace": trace, "retriable": False}
         order = {"sequence": next(self._sequence), "ended": state in {"FAILED", "STOPPED"}}
-        self._channel.send({"event": "state", **told, **more, **order})
+        self._channel.send({"event": "state", **reported, **more, **order})
 
     def _run(self) -> None:
         self._tell("STARTING")

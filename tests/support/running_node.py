@@ -118,20 +118,20 @@ class RunningNode:
     def _is_handed_over(self, name: str) -> bool:
         layout, _ = self.layouts(name)
         wanted = {None, *(task for task, partitions in enumerate(layout.tasks) if partitions)}
-        told = {
+        reported = {
             message.get("task"): message["layout"]["layout"]
             for child in ("worker", "coordinator")
             for message in self.commands(child, name)
             if message["op"] in {"start", "layout"}
         }
-        return all(told.get(unit) == layout.number for unit in wanted)
+        return all(reported.get(unit) == layout.number for unit in wanted)
 
     def commands(self, process: str, connector: str | None = None) -> list[dict[str, Any]]:
         """What the child was told, in order."""
         file = self.folder / f"{process}.jsonl"
         whole, _, _ = (file.read_text() if file.exists() else "").rpartition("\n")
-        told = [json.loads(line) for line in whole.splitlines()]
-        return [m for m in told if connector is None or m.get("connector") == connector]
+        reported = [json.loads(line) for line in whole.splitlines()]
+        return [m for m in reported if connector is None or m.get("connector") == connector]
 
     def layouts(self, name: str) -> tuple[Any, int | None]:
         """Layout and ready number as a task reads them."""

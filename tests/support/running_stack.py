@@ -189,13 +189,13 @@ class RunningStack:
     def trace(self, name: str) -> str:
         """Wait until the connector or one of its tasks has failed; its trace."""
 
-        def look() -> str | None:
+        def inspect() -> str | None:
             status = self.status(name)
             parts = [status["connector"], *status["tasks"]]
             failed = [p for p in parts if p["state"] == "FAILED" and p.get("trace")]
             return str(failed[0]["trace"]) if failed else None
 
-        return self.until(look, lambda: f"{name} to fail: {self.status(name)}")
+        return self.until(inspect, lambda: f"{name} to fail: {self.status(name)}")
 
     def counts(self, connector: str) -> Counter[str]:
         """Totals of the node's metrics of a connector, by the metric's name."""
@@ -225,14 +225,14 @@ class RunningStack:
         """Wait until the table has that many rows; the rows."""
         opened = catalog or self.catalog
 
-        def look() -> bool:
+        def inspect() -> bool:
             if not opened.table_exists(name):
                 return False
             snapshot = opened.load_table(name).current_snapshot()
             summary = snapshot.summary if snapshot else None
             return summary is not None and int(summary["total-records"] or 0) >= count
 
-        self.until(look, lambda: f"{count} rows of {name}: {self.status(connector)}")
+        self.until(inspect, lambda: f"{count} rows of {name}: {self.status(connector)}")
         found: list[Json] = opened.load_table(name).scan().to_arrow().to_pylist()
         assert len(found) == count
         return found
@@ -261,12 +261,12 @@ class RunningStack:
         files = [*self.stack.state_dir.glob("*.log"), *self.stack.state_dir.glob("*/*.log*")]
         return {str(file): file.read_text("utf-8", "replace") for file in files}
 
-    def until(self, look: Callable[[], Found | None], what: Callable[[], str]) -> Found:
+    def until(self, inspect: Callable[[], Found | None], what: Callable[[], str]) -> Found:
         """Ask until the answer is true; it."""
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             try:
-                found = look()
+                found = inspect()
             except (httpx.TransportError, KeyError):  # the node is busy, or starts again
                 found = None
             if found:

@@ -26,7 +26,7 @@ sequence = itertools.count(1)
 def state(connector: str, task: int | None, name: str, **more: Any) -> None:
     """Tell the node."""
     generation, layout = running.get((connector, task), (0, 0))
-    told = {"code": None, "trace": None, "retriable": True, **more}
+    reported = {"code": None, "trace": None, "retriable": True, **more}
     channel.send(
         {
             "event": "state",
@@ -37,7 +37,7 @@ def state(connector: str, task: int | None, name: str, **more: Any) -> None:
             "layout": layout,
             "state": name,
             "ended": name in {"FAILED", "STOPPED"},
-            **told,
+            **reported,
         }
     )
 
@@ -49,10 +49,10 @@ def start(message: dict[str, Any]) -> None:
     state(connector, task, "STARTING")
     failure = folder / f"fail-{connector}-{'c' if task is None else task}"
     if failure.exists():
-        told = json.loads(failure.read_text())
+        reported = json.loads(failure.read_text())
         failure.unlink()
-        trace = {"trace": f"Stub: {told['code']}\n\nstack"}
-        state(connector, task, "FAILED", **{**trace, **told})
+        trace = {"trace": f"Stub: {reported['code']}\n\nstack"}
+        state(connector, task, "FAILED", **{**trace, **reported})
         return
     state(connector, task, "RUNNING")
     failed = folder / "failed-tables.json"

@@ -21,7 +21,7 @@ REFUSALS = frozenset({NOT_WRITABLE, "forbidden", "unauthorized"})
 """A table may not be used: the fault of no record, and gone once it is allowed."""
 
 
-def is_told(error: RecordError | RetriableError | ConfigError) -> bool:
+def is_reported(error: RecordError | RetriableError | ConfigError) -> bool:
     """Whether the driver is told of an error; Spark need not try again what would fail again."""
     return (
         isinstance(error, RecordError)
@@ -38,7 +38,7 @@ def error_row(error: RecordError | RetriableError | ConfigError) -> tuple[str, b
     return "failure", _dump([kind, error.message, error.code, error.coordinates])
 
 
-def told(payload: bytes) -> RecordError | RetriableError | ConfigError:
+def reported(payload: bytes) -> RecordError | RetriableError | ConfigError:
     """The error of a payload that ``error_row`` made."""
     item = json.loads(payload)
     return error_from(item) if isinstance(item, dict) else failure_of(*item)

@@ -84,9 +84,9 @@ def numbers(column: pa.Array, fill: float) -> npt.NDArray[Any]:
     return values
 
 
-def some(doubt: Doubt) -> Doubt | None:
+def some(ambiguous: Doubt) -> Doubt | None:
     """The mask, None when no row is doubtful."""
-    return doubt if doubt.any() else None
+    return ambiguous if ambiguous.any() else None
 
 
 def masked(values: npt.NDArray[Any], column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -126,8 +126,8 @@ def _int_to_int(target: Target) -> Conversion:
         values = numbers(column, 0)
         if values.min() >= -(2**31) and values.max() <= 2**31 - 1:
             return column.cast(target.arrow), None
-        doubt = (values < -(2**31)) | (values > 2**31 - 1)
-        return masked(values.astype(np.int32), column, pa.int32()).cast(target.arrow), doubt
+        ambiguous = (values < -(2**31)) | (values > 2**31 - 1)
+        return masked(values.astype(np.int32), column, pa.int32()).cast(target.arrow), ambiguous
 
     return narrow
 
@@ -136,10 +136,10 @@ def _int_to_float(target: Target) -> Conversion:
     def widen(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
         values = numbers(column, 0)
         floats = values.astype(np.float64 if target.arrow == pa.float64() else np.float32)
-        doubt = (np.abs(values) > 2**53) | (values == -(2**63))
+        ambiguous = (np.abs(values) > 2**53) | (values == -(2**63))
         if floats.dtype == np.float32:
-            doubt |= floats.astype(np.float64) != values.astype(np.float64)
-        return masked(floats, column, target.arrow), some(doubt)
+            ambiguous |= floats.astype(np.float64) != values.astype(np.float64)
+        return masked(floats, column, target.arrow), some(ambiguous)
 
     return widen
 
@@ -150,10 +150,10 @@ def _int_to_timestamp(target: Target) -> Conversion:
 
     def scale(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
         values = numbers(column, 0)
-        doubt = (values > limit) | (values < -limit)
+        ambiguous = (values > limit) | (values < -limit)
         with np.errstate(over="ignore"):
             scaled = values * factor
-        return masked(scaled, column, pa.int64()).cast(target.arrow), some(doubt)
+        return masked(scaled, column, pa.int64()).cast(target.arrow), some(ambiguous)
 
     return scale
 
@@ -161,9 +161,9 @@ def _int_to_timestamp(target: Target) -> Conversion:
 def _int_to_time(target: Target) -> Conversion:
     def scale(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
         values = numbers(column, 0)
-        doubt = (values < 0) | (values >= 86_400_000)
-        scaled = np.where(doubt, 0, values) * 1000
-        return masked(scaled, column, pa.int64()).cast(target.arrow), some(doubt)
+        ambiguous = (values < 0) | (values >= 86_400_000)
+        scaled = np.where(ambiguous, 0, values) * 1000
+        return masked(scaled, column, pa.int64()).cast(target.arrow), some(ambiguous)
 
     return scale
 
@@ -172,8 +172,8 @@ def _int_to_date(target: Target) -> Conversion:
     narrow = _int_to_int(Target(IntegerType(), pa.int32()))
 
     def days(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
-        values, doubt = narrow(column)
-        return values.cast(target.arrow), doubt
+        values, ambiguous = narrow(column)
+        return values.cast(target.arrow), ambiguous
 
     return days
 
@@ -181,10 +181,10 @@ def _int_to_date(target: Target) -> Conversion:
 # ------------------------------------------------------------------ from doubles
 
 
-def double_doubt(values: npt.NDArray[np.float64]) -> Doubt:
+def ambiguous_doubles(values: npt.NDArray[np.float64]) -> Doubt:
     """Rows whose text the double does not tell: too large, -0 (an integer or not), NaN."""
-    doubt: Doubt = ~(np.abs(values) < _EXACT_MAX) | ((values == 0.0) & np.signbit(values))
-    return doubt
+    ambiguous: Doubt = ~(np.abs(values) < _EXACT_MAX) | ((values == 0.0) & np.signbit(values))
+    return ambiguous
 
 
 def _is_whole(values: npt.NDArray[np.float64]) -> Doubt:
@@ -196,13 +196,13 @@ def _is_whole(values: npt.NDArray[np.float64]) -> Doubt:
 def _double_to_double(target: Target) -> Conversion:
     def check(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
         values = numbers(column, 1.0)
-        doubt = some(double_doubt(values))
+        ambiguous = some(ambiguous_doubles(values))
         if target.arrow == pa.float64():
-            return column, doubt
+            return column, ambiguous
         with np.errstate(over="ignore"):
             narrow = values.astype(np.float32)
         lost = (narrow != values) & ((narrow == 0.0) | _is_whole(values))
-        return masked(narrow, column, pa.float32()), join(doubt, some(lost))
+        return masked(narrow, column, pa.float32()), join(ambiguous, some(lost))
 
     return check
 
@@ -213,10 +213,10 @@ def _double_to_whole(target: Target) -> Conversion:
 
     def whole(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
         values = numbers(column, 1.0)
-        doubt = double_doubt(values) | ~_is_whole(values)
-        integers = np.where(doubt, 0.0, values).astype(np.int64)
+        ambiguous = ambiguous_doubles(values) | ~_is_whole(values)
+        integers = np.where(ambiguous, 0.0, values).astype(np.int64)
         converted, more = then(masked(integers, column, pa.int64()))
-        return converted, join(some(doubt), more)
+        return converted, join(some(ambiguous), more)
 
     return whole
 
@@ -244,8 +244,8 @@ def _string_to_boolean(target: Target) -> Conversion:
         lowered = pc.ascii_lower(column)
         true = pc.equal(lowered, "true")
         known = pc.or_(true, pc.equal(lowered, "false"))
-        doubt = ~known.fill_null(fill_value=True).to_numpy(zero_copy_only=False)
-        return true.cast(target.arrow), some(doubt)
+        ambiguous = ~known.fill_null(fill_value=True).to_numpy(zero_copy_only=False)
+        return true.cast(target.arrow), some(ambiguous)
 
     return read
 
@@ -255,10 +255,10 @@ def _string_to_whole(target: Target) -> Conversion:
 
     def read(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
         plain = pc.match_substring_regex(column, r"^-?[0-9]{1,18}$")
-        doubt = ~plain.fill_null(fill_value=True).to_numpy(zero_copy_only=False)
-        texts = pc.if_else(plain, column, None) if doubt.any() else column
+        ambiguous = ~plain.fill_null(fill_value=True).to_numpy(zero_copy_only=False)
+        texts = pc.if_else(plain, column, None) if ambiguous.any() else column
         converted, more = then(texts.cast(pa.int64()))
-        return converted, join(some(doubt), more)
+        return converted, join(some(ambiguous), more)
 
     return read
 
@@ -267,9 +267,9 @@ def _string_to_double(target: Target) -> Conversion:
     def read(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
         # at most 15 digits: the double and its shortest text are the same number
         plain = pc.match_substring_regex(column, r"^-?[0-9]{1,8}(\.[0-9]{1,7})?$")
-        doubt = ~plain.fill_null(fill_value=True).to_numpy(zero_copy_only=False)
-        texts = pc.if_else(plain, column, None) if doubt.any() else column
-        return texts.cast(target.arrow), some(doubt)
+        ambiguous = ~plain.fill_null(fill_value=True).to_numpy(zero_copy_only=False)
+        texts = pc.if_else(plain, column, None) if ambiguous.any() else column
+        return texts.cast(target.arrow), some(ambiguous)
 
     return read
 

@@ -72,7 +72,7 @@ def _struct(kind: StructType, target: Target) -> Conversion:
     def rebuild(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
         valid = valid_rows(column) if column.null_count else None
         children: list[pa.Array] = []
-        doubt: Doubt | None = None
+        ambiguous: Doubt | None = None
         for field, inner in fields:
             position = column.type.get_field_index(field.name)
             child = (
@@ -85,10 +85,10 @@ def _struct(kind: StructType, target: Target) -> Conversion:
                 missing = ~valid_rows(values)
                 more = join(more, missing if valid is None else missing & valid)
                 values = filled(values)
-            doubt = join(doubt, more)
+            ambiguous = join(ambiguous, more)
             children.append(values)
         mask = None if valid is None else pa.array(~valid)
-        return pa.StructArray.from_arrays(children, fields=list(target.arrow), mask=mask), doubt
+        return pa.StructArray.from_arrays(children, fields=list(target.arrow), mask=mask), ambiguous
 
     return rebuild
 
@@ -139,12 +139,12 @@ def _list(kind: ListType, target: Target) -> Conversion:
     def rebuild(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
         offsets = column.offsets.to_numpy()
         start, end = int(offsets[0]), int(offsets[-1])
-        values, doubt = convert(column.values.slice(start, end - start), inner)
+        values, ambiguous = convert(column.values.slice(start, end - start), inner)
         if kind.element_required and values.null_count:
-            doubt = join(doubt, ~valid_rows(values))
+            ambiguous = join(ambiguous, ~valid_rows(values))
         rows = None
-        if doubt is not None:
-            before = np.concatenate(([0], np.cumsum(doubt)))
+        if ambiguous is not None:
+            before = np.concatenate(([0], np.cumsum(ambiguous)))
             rows = some(before[offsets[1:] - start] > before[offsets[:-1] - start])
         moved = pa.array(offsets - start, pa.int64())
         mask = pa.array(~valid_rows(column)) if column.null_count else None
@@ -166,16 +166,16 @@ def _map(kind: MapType, target: Target) -> Conversion | None:
         offsets = column.offsets.to_numpy()
         start, end = int(offsets[0]), int(offsets[-1])
         source_keys = column.keys.slice(start, end - start)
-        keys, doubt = convert(source_keys, to_key)
+        keys, ambiguous = convert(source_keys, to_key)
         values, more = convert(column.items.slice(start, end - start), to_value)
-        doubt = join(doubt, more)
+        ambiguous = join(ambiguous, more)
         if kind.value_required and values.null_count:
-            doubt = join(doubt, ~valid_rows(values))
+            ambiguous = join(ambiguous, ~valid_rows(values))
             values = filled(values)
-        doubt = join(doubt, _repeated(source_keys, offsets - start))
+        ambiguous = join(ambiguous, _repeated(source_keys, offsets - start))
         rows = None
-        if doubt is not None:
-            before = np.concatenate(([0], np.cumsum(doubt)))
+        if ambiguous is not None:
+            before = np.concatenate(([0], np.cumsum(ambiguous)))
             rows = some(before[offsets[1:] - start] > before[offsets[:-1] - start])
         moved = pa.array(offsets - start, pa.int32())
         mask = pa.array(~valid_rows(column)) if column.null_count else None
@@ -194,6 +194,6 @@ def _repeated(keys: pa.Array, offsets: Any) -> Doubt | None:
     rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     both = rows * len(encoded.dictionary) + codes
     _, first = np.unique(both, return_index=True)
-    doubt = np.ones(len(keys), np.bool_)
-    doubt[first] = False
-    return some(doubt)
+    ambiguous = np.ones(len(keys), np.bool_)
+    ambiguous[first] = False
+    return some(ambiguous)

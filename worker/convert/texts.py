@@ -109,8 +109,8 @@ def parse_times(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Doubt | 
     shape &= (texts.at(2) == _COLON) & (texts.at(5) == _COLON)
     # Arrow casts no text to a time; the day of the epoch makes it a timestamp of that time
     whole = pc.binary_join_element_wise("1970-01-01T", column, "")
-    micros, doubt = _cast(whole, shape, pa.timestamp("us"))
-    return micros.cast(pa.int64()).cast(kind), doubt
+    micros, ambiguous = _cast(whole, shape, pa.timestamp("us"))
+    return micros.cast(pa.int64()).cast(kind), ambiguous
 
 
 def parse_uuids(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Doubt | None]:
@@ -126,13 +126,13 @@ def parse_uuids(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Doubt | 
         good = (nibbles < 16).all(axis=1) & (rows[:, _UUID_DASHES] == _DASH).all(axis=1)
         out[shape] = (nibbles[:, ::2] << 4) | (nibbles[:, 1::2] & 15)
         shape[shape] = good
-    doubt = valid & ~shape
+    ambiguous = valid & ~shape
     storage = pa.Array.from_buffers(
         pa.binary(16), len(column), [_validity(valid), pa.py_buffer(out.tobytes())]
     )
     if isinstance(kind, pa.BaseExtensionType):
         storage = pa.ExtensionArray.from_storage(kind, storage)
-    return storage, doubt if doubt.any() else None
+    return storage, ambiguous if ambiguous.any() else None
 
 
 def _validity(valid: Doubt) -> pa.Buffer | None:
@@ -145,16 +145,16 @@ def _cast(column: pa.Array, shape: Doubt, kind: pa.DataType) -> tuple[pa.Array, 
     """Cast texts of the right shape; those that Arrow refuses nevertheless are doubtful too."""
     if column.null_count:
         shape = shape | ~column.is_valid().to_numpy(zero_copy_only=False)
-    doubt = ~shape
-    if doubt.any():
+    ambiguous = ~shape
+    if ambiguous.any():
         column = pc.if_else(pa.array(shape), column, pa.scalar(None, column.type))
     try:
-        return column.cast(kind), doubt if doubt.any() else None
+        return column.cast(kind), ambiguous if ambiguous.any() else None
     except pa.ArrowInvalid:
         refused = refused_rows(column, lambda part: part.cast(kind))
-    doubt |= refused
+    ambiguous |= refused
     column = pc.if_else(pa.array(~refused), column, pa.scalar(None, column.type))
-    return column.cast(kind), doubt
+    return column.cast(kind), ambiguous
 
 
 def refused_rows(column: pa.Array, cast: Callable[[pa.Array], Any]) -> Doubt:

@@ -83,17 +83,17 @@ def _counted(unit: str, target: Target) -> Conversion | None:
 
     def convert(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
         values = integers(column.cast(pa.int64()))
-        doubt = np.zeros(len(values), np.bool_)
+        ambiguous = np.zeros(len(values), np.bool_)
         if unit == "ns":
-            doubt |= values % 1000 != 0  # the reference counts the digits that are cut
+            ambiguous |= values % 1000 != 0  # the reference counts the digits that are cut
             values = values // 1000
         elif unit == "ms":
-            doubt |= (values > _INT64_MAX // 1000) | (values < -(_INT64_MAX // 1000))
-            values = np.where(doubt, 0, values) * 1000
+            ambiguous |= (values > _INT64_MAX // 1000) | (values < -(_INT64_MAX // 1000))
+            values = np.where(ambiguous, 0, values) * 1000
         if is_time:
-            doubt |= (values < 0) | (values >= _DAY_US)
-            values = np.where(doubt, 0, values)
-        return masked(values, column, pa.int64()).cast(target.arrow), some(doubt)
+            ambiguous |= (values < 0) | (values >= _DAY_US)
+            values = np.where(ambiguous, 0, values)
+        return masked(values, column, pa.int64()).cast(target.arrow), some(ambiguous)
 
     return convert
 
@@ -101,9 +101,9 @@ def _counted(unit: str, target: Target) -> Conversion | None:
 def _millis_to_micros(target: Target) -> Conversion:
     def convert(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
         values = integers(column.cast(pa.int64()))
-        doubt = (values > _INT64_MAX // 1000) | (values < -(_INT64_MAX // 1000))
-        scaled = np.where(doubt, 0, values) * 1000
-        return masked(scaled, column, pa.int64()).cast(target.arrow), some(doubt)
+        ambiguous = (values > _INT64_MAX // 1000) | (values < -(_INT64_MAX // 1000))
+        scaled = np.where(ambiguous, 0, values) * 1000
+        return masked(scaled, column, pa.int64()).cast(target.arrow), some(ambiguous)
 
     return convert
 
@@ -123,9 +123,9 @@ def _micros_to_days(target: Target) -> Conversion:
 def _to_days(target: Target, day: int) -> Conversion:
     def convert(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
         days = integers(column.cast(pa.int64())) // day
-        doubt = (days < -(2**31)) | (days > 2**31 - 1)
-        days = np.where(doubt, 0, days).astype(np.int32)
-        return masked(days, column, pa.int32()).cast(target.arrow), some(doubt)
+        ambiguous = (days < -(2**31)) | (days > 2**31 - 1)
+        days = np.where(ambiguous, 0, days).astype(np.int32)
+        return masked(days, column, pa.int32()).cast(target.arrow), some(ambiguous)
 
     return convert
 
@@ -133,9 +133,9 @@ def _to_days(target: Target, day: int) -> Conversion:
 def _days_to_micros(target: Target) -> Conversion:
     def convert(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
         days = integers(column.cast(pa.int32()).cast(pa.int64()))
-        doubt = np.abs(days) > _INT64_MAX // _DAY_US
-        scaled = np.where(doubt, 0, days) * _DAY_US
-        return masked(scaled, column, pa.int64()).cast(target.arrow), some(doubt)
+        ambiguous = np.abs(days) > _INT64_MAX // _DAY_US
+        scaled = np.where(ambiguous, 0, days) * _DAY_US
+        return masked(scaled, column, pa.int64()).cast(target.arrow), some(ambiguous)
 
     return convert
 
@@ -155,10 +155,10 @@ def _bytes_to_fixed(target: Target) -> Conversion:
 
     def convert(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
         fits = pc.equal(pc.binary_length(column), size)
-        doubt = some(~fits.fill_null(fill_value=True).to_numpy(zero_copy_only=False))
-        if doubt is not None:
+        ambiguous = some(~fits.fill_null(fill_value=True).to_numpy(zero_copy_only=False))
+        if ambiguous is not None:
             column = pc.if_else(fits, column, pa.scalar(None, column.type))
-        return column.cast(target.arrow), doubt
+        return column.cast(target.arrow), ambiguous
 
     return convert
 
@@ -168,9 +168,9 @@ def _decimal(target: Target) -> Conversion:
         try:
             return column.cast(target.arrow), None
         except pa.ArrowInvalid:
-            doubt = refused_rows(column, lambda part: part.cast(target.arrow))
-        column = pc.if_else(pa.array(doubt), pa.scalar(None, column.type), column)
-        return column.cast(target.arrow), join(some(doubt), None)
+            ambiguous = refused_rows(column, lambda part: part.cast(target.arrow))
+        column = pc.if_else(pa.array(ambiguous), pa.scalar(None, column.type), column)
+        return column.cast(target.arrow), join(some(ambiguous), None)
 
     return convert
 

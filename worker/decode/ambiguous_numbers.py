@@ -49,7 +49,7 @@ def _has_decimal(kind: pa.DataType) -> bool:
     return bool(pa.types.is_decimal(kind)) or any(map(_has_decimal, inner))
 
 
-def zero_doubt(table: pa.Table, texts: pa.Array) -> Mask | None:
+def ambiguous_zeros(table: pa.Table, texts: pa.Array) -> Mask | None:
     """Rows with a zero where the text may have a number too small for a double."""
     zeros: Mask | None = None
     for column in table.columns:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from connect.model.records import ConnectSchema
-from connect.records.conversion.row_converter import told_unit
+from connect.records.conversion.row_converter import declared_unit
 from connect.records.converters.avro_data import DECIMAL_NAME, AvroReader
 from connect.records.converters.avro_schema import AvroType
 from worker.decode.binary_cursor import BinaryCursor, Mask, big_endian
@@ -54,7 +54,7 @@ def _scanner(source: AvroType, schema: ConnectSchema) -> Scanner:
         return partial(_small, *small)
     if source.kind == "bytes" and schema.name == DECIMAL_NAME:
         return partial(_decimal, None, int((schema.parameters or {})["scale"]))
-    unit = told_unit(schema)
+    unit = declared_unit(schema)
     if unit is not None:
         return partial(_long, pa.duration(unit))
     return _LOGICAL.get((source.kind, schema.name)) or _PRIMITIVES[source.kind]

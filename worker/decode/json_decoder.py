@@ -28,11 +28,11 @@ import pyarrow.json as pj
 from worker.convert.texts import refused_rows
 from worker.decode.ambiguous_numbers import (
     Mask,
+    ambiguous_zeros,
     either,
     far_decimals,
     many_names,
     matches,
-    zero_doubt,
 )
 from worker.decode.byte_prefilters import may_hold_digits, raw_bytes
 from worker.decode.json_cursor import Seen
@@ -307,14 +307,14 @@ class JsonDecoder:
         """Take out rows whose numbers Arrow reads as others than Java does."""
         rows, table = piece
         part = texts.slice(int(rows[0]), len(rows))
-        doubt = zero_doubt(table, part)
+        ambiguous = ambiguous_zeros(table, part)
         if self._behavior == "ignore":
-            doubt = either(doubt, matches(part, INEXACT))
+            ambiguous = either(ambiguous, matches(part, INEXACT))
         if self._report and not self._keeps:
             table = self._without_extra(rows, table)
-        if doubt is None:
+        if ambiguous is None:
             return rows, table
-        return rows[~doubt], table.filter(pa.array(~doubt))
+        return rows[~ambiguous], table.filter(pa.array(~ambiguous))
 
 
 def _read(

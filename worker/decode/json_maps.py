@@ -90,13 +90,13 @@ class MapDecoder:
         table = decoded.table
         rows = np.arange(len(values)) if decoded.rows is None else decoded.rows
         columns: list[pa.Array] = []
-        doubt = some(np.isin(rows, decoded.unexpected))
+        ambiguous = some(np.isin(rows, decoded.unexpected))
         for name, kind in self._fields.items():
             column, more = self._folded(one_chunk(table[name]), kind, (name,))
             columns.append(column)
-            doubt = join(doubt, more)
+            ambiguous = join(ambiguous, more)
         texts = values if decoded.rows is None else values.take(pa.array(rows))
-        doubt = join(doubt, self._may_hold_null(texts))
+        ambiguous = join(ambiguous, self._may_hold_null(texts))
         unexpected = np.empty(0, np.int64)
         if table.schema.names != self._asked.names or any(
             _has_more(found.type, asked.type)
@@ -106,10 +106,10 @@ class MapDecoder:
                 unexpected = rows[extra_rows(table, self._asked)]
             else:
                 inexact = pc.match_substring_regex(texts, INEXACT.encode())
-                doubt = join(doubt, some(inexact.to_numpy(zero_copy_only=False)))
+                ambiguous = join(ambiguous, some(inexact.to_numpy(zero_copy_only=False)))
         found = pa.Table.from_arrays(columns, names=list(self._fields))
-        if doubt is not None:
-            rows, found = rows[~doubt], found.filter(pa.array(~doubt)).combine_chunks()
+        if ambiguous is not None:
+            rows, found = rows[~ambiguous], found.filter(pa.array(~ambiguous)).combine_chunks()
             unexpected = unexpected[np.isin(unexpected, rows)]
         refused = np.ones(len(values), np.bool_)
         refused[rows] = False
@@ -175,9 +175,9 @@ class MapDecoder:
             return None
         part = texts.take(pa.array(rows))
         nulls = pc.match_substring_regex(part, self._null.encode())
-        doubt = np.zeros(len(texts), np.bool_)
-        doubt[rows[nulls.to_numpy(zero_copy_only=False)]] = True
-        return some(doubt)
+        ambiguous = np.zeros(len(texts), np.bool_)
+        ambiguous[rows[nulls.to_numpy(zero_copy_only=False)]] = True
+        return some(ambiguous)
 
     # -------------------------------------------------------------- from structs to maps
 
@@ -196,34 +196,34 @@ class MapDecoder:
             offsets = column.offsets.to_numpy()
             start, end = int(offsets[0]), int(offsets[-1])
             items = column.values.slice(start, end - start)
-            values, doubt = self._folded(items, kind.value_type, (*path, _ITEM))
+            values, ambiguous = self._folded(items, kind.value_type, (*path, _ITEM))
             moved = pa.array((offsets - start).astype(np.int32))
-            rows = None if doubt is None else _of_lists(doubt, offsets - start)
+            rows = None if ambiguous is None else _of_lists(ambiguous, offsets - start)
             return pa.ListArray.from_arrays(moved, values, mask=mask), rows
         children: list[pa.Array] = []
-        doubt = None
+        ambiguous = None
         for field in kind:
             child = pc.struct_field(column, [column.type.get_field_index(field.name)])
             values, more = self._folded(child, field.type, (*path, field.name))
             children.append(values)
-            doubt = join(doubt, more)
+            ambiguous = join(ambiguous, more)
         names = [field.name for field in kind]
-        return pa.StructArray.from_arrays(children, names=names, mask=mask), doubt
+        return pa.StructArray.from_arrays(children, names=names, mask=mask), ambiguous
 
     def _map(
         self, column: pa.Array, kind: pa.DataType, path: Path
     ) -> tuple[pa.Array, Doubt | None]:
         keys = self._keys.get(path, [])
         count = len(column)
-        doubt: Doubt | None = None
+        ambiguous: Doubt | None = None
         rows: list[Rows] = []
         values: list[pa.Array] = []
         for key in keys:
             child = pc.struct_field(column, [column.type.get_field_index(key)])
             inner, more = self._folded(child, kind.item_type, (*path, _VALUE))
-            doubt = join(doubt, more)
+            ambiguous = join(ambiguous, more)
             if inner.type != kind.item_type:  # learned from the data: the reference says what it is
-                doubt = join(doubt, some(valid_rows(child)))
+                ambiguous = join(ambiguous, some(valid_rows(child)))
                 inner = pa.nulls(count, kind.item_type)
             places = np.flatnonzero(valid_rows(inner))
             rows.append(places)
@@ -236,7 +236,7 @@ class MapDecoder:
         offsets = pa.array(np.concatenate(([0], bounds)).astype(np.int32))
         items = pa.concat_arrays([*values, pa.array([], kind.item_type)]).take(pa.array(order))
         names = pa.array(keys, pa.string()).take(pa.array(of_keys))
-        return pa.MapArray.from_arrays(offsets, names, items, type=kind, mask=mask), doubt
+        return pa.MapArray.from_arrays(offsets, names, items, type=kind, mask=mask), ambiguous
 
 
 def _is_parsed(found: pa.DataType, kind: pa.DataType) -> bool:
@@ -246,8 +246,8 @@ def _is_parsed(found: pa.DataType, kind: pa.DataType) -> bool:
     return bool(pa.types.is_struct(found))
 
 
-def _of_lists(doubt: Doubt, offsets: Any) -> Doubt | None:
-    before = np.concatenate(([0], np.cumsum(doubt)))
+def _of_lists(ambiguous: Doubt, offsets: Any) -> Doubt | None:
+    before = np.concatenate(([0], np.cumsum(ambiguous)))
     return some(before[offsets[1:]] > before[offsets[:-1]])
 
 

@@ -51,16 +51,16 @@ def _message(descriptor: Any, schema: ConnectSchema, reader: ProtobufReader) -> 
     for field in sorted(descriptor.fields, key=lambda f: f.number):
         oneof = real_oneof(field)
         union = None
-        told = inner
+        reported = inner
         if oneof is not None and not options.flatten_unions:
             union = union_name(oneof, options)
-            told = dict(inner[union].fields)
+            reported = dict(inner[union].fields)
         needs_presence = (
             field.message_type is not None
             or oneof is not None
             or (options.null_when_absent and field.has_presence)
         )
-        scan = _field(field, told[field.name], reader, is_null=needs_presence)
+        scan = _field(field, reported[field.name], reader, is_null=needs_presence)
         steps.append((field.name, union, scan))
     return partial(_scan_message, steps, [name for name, _ in schema.fields], inner)
 

@@ -121,10 +121,10 @@ class RegisteredForm:
 
     def refused(self, values: pa.Array, block: Block, places: Rows) -> Mask:
         """Rows that are not known to be read; for sides whose value nobody asks for."""
-        doubt = np.ones(len(values), np.bool_)
+        ambiguous = np.ones(len(values), np.bool_)
         for decoded in self.decode(values, block, places):
-            doubt[decoded.rows] = False
-        return doubt
+            ambiguous[decoded.rows] = False
+        return ambiguous
 
     # -------------------------------------------------------------- groups
 
@@ -138,14 +138,14 @@ class RegisteredForm:
         if self._converter.registry is None:
             yield Framed(0, 0), np.arange(count)
             return
-        told = self._headers(block, places)
+        reported = self._headers(block, places)
         heads = _heads(values, self._converter.has_indexes)
-        if told is not None:
-            heads = pc.if_else(told.is_valid(), pa.scalar(b"\xff"), heads)
+        if reported is not None:
+            heads = pc.if_else(reported.is_valid(), pa.scalar(b"\xff"), heads)
         encoded = heads.dictionary_encode()
         yield from self._framed(encoded, own=True)
-        if told is not None:
-            yield from self._framed(told.dictionary_encode(), own=False)
+        if reported is not None:
+            yield from self._framed(reported.dictionary_encode(), own=False)
 
     def _framed(self, encoded: pa.Array, *, own: bool) -> Iterator[tuple[Framed, Rows]]:
         """Groups of rows that begin alike (own), or whose header is the same."""
@@ -180,10 +180,10 @@ class RegisteredForm:
         if not pc.any(is_ours).as_py():
             return None
         parents = pc.list_parent_indices(lists).filter(is_ours).to_numpy()
-        told = pc.struct_field(entries, "value").filter(is_ours)
+        reported = pc.struct_field(entries, "value").filter(is_ours)
         index = np.full(len(places), -1, np.int64)
         index[parents] = np.arange(len(parents))  # the last one counts
-        return told.take(pa.array(index, mask=index < 0))
+        return reported.take(pa.array(index, mask=index < 0))
 
     # -------------------------------------------------------------- schemas
 

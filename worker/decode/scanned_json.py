@@ -106,7 +106,7 @@ class ScannedJson:
         self._is_possible = False
         self._has_maps = any(holds_map(kind) for kind in fields.values())
         self._seen = Seen()
-        self._habits = JsonLayouts(passes=self.passes)
+        self._json_layouts = JsonLayouts(passes=self.passes)
         self._inner: dict[str, JsonLayouts] = {}
         self._scan: tuple[Document, int] | None = None
         self._fruitless = 0
@@ -214,28 +214,37 @@ class ScannedJson:
 
     def _learn(self, texts: pa.Array) -> bool:
         """Look at how some documents are written; whether that was not known."""
-        all_habits = (self._habits, *self._inner.values())
-        before = [habits.known() for habits in all_habits]
+        all_json_layouts = (self._json_layouts, *self._inner.values())
+        before = [json_layouts.known() for json_layouts in all_json_layouts]
         places = np.unique(np.linspace(0, len(texts) - 1, _SAMPLE_ROWS).astype(np.int64))
         kind = pa.struct(list(self._asked.items()))
         for text in texts.take(pa.array(places)).to_pylist():
             if len(text) > _SAMPLE_BYTES_MAX:
                 continue
-            for name, value in self._habits.note(text, kind):
+            for name, value in self._json_layouts.note(text, kind):
                 if name in self._inner and type(value) is str:
                     self._inner[name].note(value, self._asked[name])
-        if [habits.known() for habits in all_habits] == before and self._scan is not None:
+        if [
+            json_layouts.known() for json_layouts in all_json_layouts
+        ] == before and self._scan is not None:
             return False
-        if sum(len(keys) for habits in all_habits for keys in habits.keys.values()) > _KEYS_MAX:
+        if (
+            sum(
+                len(keys)
+                for json_layouts in all_json_layouts
+                for keys in json_layouts.keys.values()
+            )
+            > _KEYS_MAX
+        ):
             self._is_possible = False
-        if not self._is_possible or not self._habits.keys:
+        if not self._is_possible or not self._json_layouts.keys:
             self._scan = None
             return False
         inner = {
-            name: JsonLayout(habits.keys, *habits.gaps, ESCAPED_QUOTE)
-            for name, habits in self._inner.items()
+            name: JsonLayout(json_layouts.keys, *json_layouts.gaps, ESCAPED_QUOTE)
+            for name, json_layouts in self._inner.items()
         }
-        layout = JsonLayout(self._habits.keys, *self._habits.gaps, embedded=inner)
+        layout = JsonLayout(self._json_layouts.keys, *self._json_layouts.gaps, embedded=inner)
         self._scan = document_scanner(self._asked, layout)
         return True
 

@@ -21,11 +21,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connect.model.records import ConnectSchema
-from connect.records.conversion.row_converter import told_unit
+from connect.records.conversion.row_converter import declared_unit
 from connect.records.converters.json_converter import JsonConverter
 from connect.records.converters.json_schema_data import ONE_OF
 from worker.batch.blocks import one_chunk
-from worker.convert.scalars import Doubt, double_doubt, integers, join, masked, some, valid_rows
+from worker.convert.scalars import (
+    Doubt,
+    ambiguous_doubles,
+    integers,
+    join,
+    masked,
+    some,
+    valid_rows,
+)
 from worker.decode.column_builders import without_ends
 from worker.decode.scanned_json import json_decoder
 
@@ -89,20 +97,20 @@ class TypedJson:
         for found in self._decoder.decode(documents):
             rows = np.arange(len(documents)) if found.rows is None else found.rows
             if len(rows):
-                yield from self._as_told(found.table, rows)
+                yield from self._as_declared(found.table, rows)
 
-    def _as_told(self, decoded: pa.Table, rows: Rows) -> Iterator[tuple[pa.Table, Rows]]:
+    def _as_declared(self, decoded: pa.Table, rows: Rows) -> Iterator[tuple[pa.Table, Rows]]:
         """What of it is as the schema says."""
         columns: list[pa.Array] = []
-        doubt: Doubt | None = None
+        ambiguous: Doubt | None = None
         for name, inner in self._schema.fields:
             column = one_chunk(decoded[name])
             values, more = _held(column, inner, self._types[name])
             columns.append(values)
-            doubt = join(doubt, more)
+            ambiguous = join(ambiguous, more)
         table = pa.Table.from_arrays(columns, names=list(self._types))
-        if doubt is not None:
-            rows, table = rows[~doubt], table.filter(pa.array(~doubt))
+        if ambiguous is not None:
+            rows, table = rows[~ambiguous], table.filter(pa.array(~ambiguous))
         if len(rows):
             yield table, rows
 
@@ -111,13 +119,13 @@ def _held(
     column: pa.Array, schema: ConnectSchema, expected: pa.DataType
 ) -> tuple[pa.Array, Doubt | None]:
     """Values as their schema has them, and the rows that it may refuse or fill."""
-    doubt: Doubt | None = None
+    ambiguous: Doubt | None = None
     if column.null_count and (schema.default is not None or not schema.optional):
-        doubt = ~valid_rows(column)
+        ambiguous = ~valid_rows(column)
     if not _is_same(column.type, expected):
-        return pa.nulls(len(column)), join(doubt, some(valid_rows(column)))
+        return pa.nulls(len(column)), join(ambiguous, some(valid_rows(column)))
     if pa.types.is_null(expected):
-        return column, doubt
+        return column, ambiguous
     if pa.types.is_struct(expected):
         values, more = _held_struct(column, schema, expected)
     elif pa.types.is_list(expected):
@@ -128,10 +136,10 @@ def _held(
         values, more = _held_integers(column, schema)
     elif pa.types.is_float64(expected):
         filled = column.fill_null(1.0) if column.null_count else column
-        values, more = column, some(double_doubt(filled.to_numpy(zero_copy_only=False)))
+        values, more = column, some(ambiguous_doubles(filled.to_numpy(zero_copy_only=False)))
     else:
         values, more = column, None
-    return values, join(doubt, more)
+    return values, join(ambiguous, more)
 
 
 def _is_same(found: pa.DataType, expected: pa.DataType) -> bool:
@@ -150,18 +158,18 @@ def _held_struct(
 ) -> tuple[pa.Array, Doubt | None]:
     valid = valid_rows(column) if column.null_count else None
     children: list[pa.Array] = []
-    doubt: Doubt | None = None
+    ambiguous: Doubt | None = None
     for i, (_, inner) in enumerate(schema.fields):
         values, more = _held(pc.struct_field(column, [i]), inner, expected.field(i).type)
         children.append(values)
         if more is not None and valid is not None:
             more = some(more & valid)
-        doubt = join(doubt, more)
+        ambiguous = join(ambiguous, more)
     names = [name for name, _ in schema.fields]
     mask = None if valid is None else pa.array(~valid)
     if not children:
-        return column, doubt
-    return pa.StructArray.from_arrays(children, names=names, mask=mask), doubt
+        return column, ambiguous
+    return pa.StructArray.from_arrays(children, names=names, mask=mask), ambiguous
 
 
 def _held_map(
@@ -173,11 +181,11 @@ def _held_map(
         column.offsets, column.items, mask=pa.array(~valid_rows(column))
     )
     of_values = ConnectSchema("array", value_schema=schema.value_schema)
-    held, doubt = _held_list(lists, of_values, pa.list_(expected.item_type))
+    held, ambiguous = _held_list(lists, of_values, pa.list_(expected.item_type))
     offsets = column.offsets.to_numpy()
     keys = column.keys.slice(int(offsets[0]), int(offsets[-1]) - int(offsets[0]))
     mask = pa.array(~valid_rows(column)) if column.null_count else None
-    return pa.MapArray.from_arrays(held.offsets, keys, held.values, mask=mask), doubt
+    return pa.MapArray.from_arrays(held.offsets, keys, held.values, mask=mask), ambiguous
 
 
 def _held_list(
@@ -187,10 +195,10 @@ def _held_list(
     offsets = column.offsets.to_numpy()
     start, end = int(offsets[0]), int(offsets[-1])
     items = column.values.slice(start, end - start)
-    values, doubt = _held(items, schema.value_schema, expected.value_type)
+    values, ambiguous = _held(items, schema.value_schema, expected.value_type)
     rows = None
-    if doubt is not None:
-        before = np.concatenate(([0], np.cumsum(doubt)))
+    if ambiguous is not None:
+        before = np.concatenate(([0], np.cumsum(ambiguous)))
         rows = some(before[offsets[1:] - start] > before[offsets[:-1] - start])
     mask = pa.array(~valid_rows(column)) if column.null_count else None
     moved = pa.array((offsets - start).astype(np.int32))
@@ -198,21 +206,21 @@ def _held_list(
 
 
 def _held_integers(column: pa.Array, schema: ConnectSchema) -> tuple[pa.Array, Doubt | None]:
-    unit = told_unit(schema)
+    unit = declared_unit(schema)
     kind, low, high = _LOGICAL.get(schema.name or "") or (None, *_RANGES[schema.type])
-    doubt = None
+    ambiguous = None
     if low > -(2**63):
         values = integers(column)
-        doubt = some((values < low) | (values > high))
-        if doubt is not None:
-            column = masked(np.where(doubt, 0, values), column, pa.int64())
+        ambiguous = some((values < low) | (values > high))
+        if ambiguous is not None:
+            column = masked(np.where(ambiguous, 0, values), column, pa.int64())
     if unit is not None:
-        return column.cast(pa.duration(unit)), doubt
+        return column.cast(pa.duration(unit)), ambiguous
     if kind is None:
         # steps see what the schema said
-        return (column if schema.type == "int64" else column.cast(pa.int32())), doubt
+        return (column if schema.type == "int64" else column.cast(pa.int32())), ambiguous
     narrow = column.cast(pa.int32()) if kind.bit_width == 32 else column
-    return narrow.view(kind), doubt
+    return narrow.view(kind), ambiguous
 
 
 class Envelopes:

@@ -216,10 +216,10 @@ class ColumnForm:
 
     def _refused_keys(self, block: Block) -> Mask:
         """Rows whose key the converter refuses, or may refuse."""
-        doubt = np.zeros(block.count, np.bool_)
+        ambiguous = np.zeros(block.count, np.bool_)
         keys = block.column("key")
         if keys is None or keys.null_count == len(keys) or is_total(self._key):
-            return doubt
+            return ambiguous
         valid: Mask = keys.is_valid().to_numpy(zero_copy_only=False)
         if self._is_gzip_key:
             return valid
@@ -231,21 +231,21 @@ class ColumnForm:
         places = np.flatnonzero(valid)
         present = keys.take(pa.array(places))
         if self._registered_keys is not None:
-            doubt[places] = self._registered_keys.refused(present, block, places)
-            return doubt
+            ambiguous[places] = self._registered_keys.refused(present, block, places)
+            return ambiguous
         if self._enveloped_keys is not None:
-            doubt[places] = True
+            ambiguous[places] = True
             for _, _, rows in self._enveloped_keys.decode(present):
-                doubt[places[rows]] = False
-            return doubt
+                ambiguous[places[rows]] = False
+            return ambiguous
         if not is_plain_json(self._key):
             return valid
         simple = pc.match_substring_regex(present, _SCALAR).to_numpy(zero_copy_only=False)
         places = places[~simple]
         if len(places):
             decoded = self._key_decoder.decode(present.filter(pa.array(~simple)))
-            doubt[places[decoded.refused]] = True
-        return doubt
+            ambiguous[places[decoded.refused]] = True
+        return ambiguous
 
 
 _SCALAR: Final = rb"^(?:-?[1-9][0-9]{0,17}|0|true|false|null|\"[ !#-\[\]-~]*\")$"
@@ -270,10 +270,10 @@ def whole_values(
         return values, np.arange(len(values))
     if not converter.is_utf8:
         return pa.array([], pa.string()), np.empty(0, np.int64)
-    column, doubt = texts(values)
-    if doubt is None:
+    column, ambiguous = texts(values)
+    if ambiguous is None:
         return column, np.arange(len(values))
-    return column.filter(pa.array(~doubt)), np.flatnonzero(~doubt)
+    return column.filter(pa.array(~ambiguous)), np.flatnonzero(~ambiguous)
 
 
 def _with_names(table: pa.Table, names: tuple[str, ...]) -> pa.Table:

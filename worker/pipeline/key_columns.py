@@ -71,16 +71,16 @@ class KeyReader:
             table = pa.table({})
         else:
             table, rows = self._decoded(values, block, places[present])
-        doubt = np.zeros(len(places), np.bool_)
-        doubt[present] = True
+        ambiguous = np.zeros(len(places), np.bool_)
+        ambiguous[present] = True
         if table is None:
-            return pa.nulls(len(places)), doubt
-        doubt[present[rows]] = False
+            return pa.nulls(len(places)), ambiguous
+        ambiguous[present[rows]] = False
         index = np.full(len(places), -1, np.int64)
         index[present[rows]] = np.arange(len(rows))
         columns = {n: one_chunk(table.column(n)) for n in table.column_names}
         whole = struct_of(columns, len(rows))
-        return whole.take(pa.array(index, mask=index < 0)), doubt
+        return whole.take(pa.array(index, mask=index < 0)), ambiguous
 
     def _decoded(
         self, values: pa.Array, block: Block, places: Positions
@@ -103,6 +103,6 @@ def texts(given: pa.Array) -> tuple[pa.Array, Mask | None]:
     try:
         return given.cast(pa.string()), None
     except pa.ArrowInvalid:
-        doubt = refused_rows(given, lambda part: part.cast(pa.string()))
-    kept = pc.if_else(pa.array(~doubt), given, pa.scalar(None, given.type))
-    return kept.cast(pa.string()), doubt
+        ambiguous = refused_rows(given, lambda part: part.cast(pa.string()))
+    kept = pc.if_else(pa.array(~ambiguous), given, pa.scalar(None, given.type))
+    return kept.cast(pa.string()), ambiguous

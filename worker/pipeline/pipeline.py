@@ -40,7 +40,7 @@ from worker.batch.descriptors import (
     table_request_row,
     to_batch,
 )
-from worker.batch.error_rows import error_row, is_told
+from worker.batch.error_rows import error_row, is_reported
 from worker.batch.pipeline_spec import PipelineLimits, PipelineSpec, TablePlan
 from worker.decode.decoded_rows import Columns
 from worker.pipeline.column_path import ColumnForm
@@ -135,7 +135,7 @@ class PipelineTask:
             rows, letters = list(self.finish()), self.dead_letters
         except (RecordError, RetriableError, ConfigError) as error:
             self.abort()
-            if not is_told(error):
+            if not is_reported(error):
                 raise
             rows, letters = [error_row(error)], []
         except BaseException:
@@ -204,14 +204,14 @@ class PipelineTask:
         elif self._router.uses_topic:
             topics = one_chunk(block.table.column("topic")).take(pa.array(decoded.places))
         routed = self._router.route(decoded.table, topics, decoded.schema_name)
-        doubt = slow[decoded.places]
+        ambiguous = slow[decoded.places]
         codes = routed.codes
         if codes is None:
             codes = np.zeros(decoded.table.num_rows, np.int64)
         used = np.bincount(codes, minlength=len(routed.targets)) > 0
-        targets = self._known_targets(routed.targets, used, codes, doubt, decoded.unfit)
+        targets = self._known_targets(routed.targets, used, codes, ambiguous, decoded.unfit)
         nowhere = np.array([target == () for target in targets])
-        marks = self._marks(block, decoded, targets, codes, doubt)
+        marks = self._marks(block, decoded, targets, codes, ambiguous)
         unit = self._spec.config.timestamp_unit
         parts = [
             Part.of(
@@ -225,17 +225,17 @@ class PipelineTask:
             for tables, members in self._classes(targets)
         ]
         for part in parts:
-            part.add_doubt(doubt)
-        self._spread(decoded.places, doubt)
-        slow[decoded.places[doubt]] = True
-        doubt = slow[decoded.places]  # a record's rows go together
-        outcome[decoded.places[nowhere[codes] & ~doubt]] = DROPPED
+            part.add_ambiguous(ambiguous)
+        self._spread(decoded.places, ambiguous)
+        slow[decoded.places[ambiguous]] = True
+        ambiguous = slow[decoded.places]  # a record's rows go together
+        outcome[decoded.places[nowhere[codes] & ~ambiguous]] = DROPPED
         outcome[decoded.places[~nowhere[codes]]] = WRITTEN
         if not self._records.requests:
             for part in parts:
-                self._write_part(part, targets, codes, doubt, marks)
+                self._write_part(part, targets, codes, ambiguous, marks)
 
-    def _spread(self, places: Rows, doubt: Mask) -> None:
+    def _spread(self, places: Rows, ambiguous: Mask) -> None:
         """Add rows to the doubtful that must go with one of them; here a row is a record."""
 
     def _marks(
@@ -244,7 +244,7 @@ class PipelineTask:
         decoded: Columns,
         targets: list[tuple[str, ...] | None],
         codes: Rows,
-        doubt: Mask,
+        ambiguous: Mask,
     ) -> Marks | None:
         """What the decoded rows do; rows of tables whose key stays unknown are doubtful."""
         if self._changes is None:
@@ -257,10 +257,10 @@ class PipelineTask:
                 try:
                     self._records.learn_key(record, unknown)
                 except RecordError:
-                    doubt |= codes == code  # the reference says why
+                    ambiguous |= codes == code  # the reference says why
         operations, more = self._operations.of(decoded.table)
         if more is not None:
-            doubt |= more
+            ambiguous |= more
         return Marks(operations, self._taken + decoded.places)
 
     def _deleted(self, marks: Marks | None, tables: list[TableWriter]) -> Deleted | None:
@@ -275,7 +275,7 @@ class PipelineTask:
         targets: tuple[tuple[str, ...] | None, ...],
         used: Mask,
         codes: Rows,
-        doubt: Mask,
+        ambiguous: Mask,
         unfit: frozenset[str],
     ) -> list[tuple[str, ...] | None]:
         """Targets all of whose tables take the rows as they are; rows for others are doubtful."""
@@ -286,7 +286,7 @@ class PipelineTask:
             )
             known.append(target if is_known and used[code] else None)
             if not is_known and used[code]:
-                doubt |= codes == code
+                ambiguous |= codes == code
         return known
 
     def _classes(
@@ -310,16 +310,16 @@ class PipelineTask:
         part: Part,
         targets: list[tuple[str, ...] | None],
         codes: Rows,
-        doubt: Mask,
+        ambiguous: Mask,
         marks: Marks | None,
     ) -> None:
         if part.rows is not None:
-            codes, doubt = codes[part.rows], doubt[part.rows]
+            codes, ambiguous = codes[part.rows], ambiguous[part.rows]
             marks = marks and marks.of(part.rows)
         rows = part.converted
-        if doubt.any():
-            rows, codes = rows.filter(pa.array(~doubt)), codes[~doubt]
-            marks = marks and marks.of(~doubt)
+        if ambiguous.any():
+            rows, codes = rows.filter(pa.array(~ambiguous)), codes[~ambiguous]
+            marks = marks and marks.of(~ambiguous)
         if not rows.num_rows:
             return
         order, bounds = split_by_codes(codes, len(targets))

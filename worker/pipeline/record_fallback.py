@@ -232,11 +232,11 @@ class RecordPath:
             return False
         name = table.plan.name
         known = self.requests.schemas.get(name)
-        told = known.changes if known is not None else ()
+        reported = known.changes if known is not None else ()
         text = asked.to_json()
-        if text not in told and len(told) < self._spec.limits.requests_max:
+        if text not in reported and len(reported) < self._spec.limits.requests_max:
             schema_id = table.schema.schema_id
-            self.requests.schemas[name] = SchemaRequest(name, schema_id, (*told, text))
+            self.requests.schemas[name] = SchemaRequest(name, schema_id, (*reported, text))
         return True
 
 

@@ -37,13 +37,13 @@ class Part:
         tables: the tables.
         rows: positions in the decoded table, None for all.
         converted: their values, a column per column of the tables.
-        doubt: rows of these that the reference must take.
+        ambiguous: rows of these that the reference must take.
     """
 
     tables: list[TableWriter]
     rows: Rows | None
     converted: pa.Table
-    doubt: Mask | None
+    ambiguous: Mask | None
 
     @classmethod
     def of(
@@ -67,7 +67,7 @@ class Part:
             written = ~deleted.rows if rows is None else ~deleted.rows[rows]
         deleted_keys = deleted.key_places if deleted is not None else frozenset()
         columns: list[pa.Array] = []
-        doubt: Mask | None = None
+        ambiguous: Mask | None = None
         for i, column in enumerate(table.schema.fields):
             target = Target(column.field_type, table.arrow_schema.field(i).type, unit)
             values, more = convert(one_chunk(source.column(i)), target)
@@ -76,21 +76,21 @@ class Part:
                 values = filled(values)
             if more is not None and written is not None and i not in deleted_keys:
                 more = more & written
-            doubt = join(doubt, more)
+            ambiguous = join(ambiguous, more)
             columns.append(values)
         if written is not None:
-            doubt = join(doubt, _keyless(columns, deleted_keys, written))
+            ambiguous = join(ambiguous, _keyless(columns, deleted_keys, written))
         converted = pa.Table.from_arrays(columns, names=[str(i) for i in range(len(columns))])
-        return cls(tables, rows, converted, doubt)
+        return cls(tables, rows, converted, ambiguous)
 
-    def add_doubt(self, doubt: Mask) -> None:
+    def add_ambiguous(self, ambiguous: Mask) -> None:
         """Mark doubtful rows in a mask over the decoded table."""
-        if self.doubt is None:
+        if self.ambiguous is None:
             return
         if self.rows is None:
-            doubt |= self.doubt
+            ambiguous |= self.ambiguous
         else:
-            doubt[self.rows[self.doubt]] = True
+            ambiguous[self.rows[self.ambiguous]] = True
 
 
 def _keyless(columns: list[pa.Array], keys: frozenset[int], written: Mask) -> Mask:

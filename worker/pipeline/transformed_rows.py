@@ -58,7 +58,7 @@ class ColumnChain:
         self._tables = tables
         self._reference = reference
         self._keys = keys
-        self._told: list[tuple[ConnectSchema, frozenset[str]]] = []
+        self._reported: list[tuple[ConnectSchema, frozenset[str]]] = []
 
     def run(self, block: Block, decoded: Columns, *, is_typed: bool) -> Iterator[Columns]:
         """Run the steps.
@@ -108,7 +108,7 @@ class ColumnChain:
                 unfit = unfit | self._unfit(block, rows)
         table = table.select(list(self._wanted))
         places = rows.origins.places
-        refused = [decoded.unexpected, places[rows.doubt], *rows.refused]
+        refused = [decoded.unexpected, places[rows.ambiguous], *rows.refused]
         unexpected = np.unique(np.concatenate(refused))
         keep = ~rows.dropped
         left = np.zeros(block.count, np.bool_)
@@ -126,7 +126,7 @@ class ColumnChain:
     def _unfit(self, block: Block, rows: Rows) -> frozenset[str]:
         """Tables that what the transformations leave asks to change, told by a sample."""
         everything = frozenset(table.plan.name for table in self._tables)
-        sure = np.flatnonzero(~rows.doubt & ~rows.dropped)
+        sure = np.flatnonzero(~rows.ambiguous & ~rows.dropped)
         if not len(sure):
             return frozenset()
         if not rows.is_typed and any(pa.types.is_nested(c.type) for c in rows.columns.values()):
@@ -148,11 +148,11 @@ class ColumnChain:
         return self._asked_by(made[0].value_schema)
 
     def _asked_by(self, schema: ConnectSchema) -> frozenset[str]:
-        for known, unfit in self._told:
+        for known, unfit in self._reported:
             if known == schema:
                 return unfit
         unfit = unfit_tables(schema, self._config, self._tables)
-        self._told = [(schema, unfit), *self._told[: _SCHEMAS_KEPT - 1]]
+        self._reported = [(schema, unfit), *self._reported[: _SCHEMAS_KEPT - 1]]
         return unfit
 
 

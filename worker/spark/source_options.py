@@ -187,7 +187,7 @@ def _cause(text: str) -> str:
     python = [
         line
         for line in lines
-        if not line.startswith(("at ", "File ", "Caused by: ")) and _looks_like_error(line)
+        if not line.startswith(("at ", "File ", "Caused by: ")) and _is_error_text(line)
     ]
     chosen = python[-1] if python else (causes[-1] if causes else (lines[0] if lines else ""))
     return chosen.removeprefix("Caused by: ")[:500]
@@ -199,6 +199,6 @@ def _classes(text: str) -> str:
     return ", ".join(list(found)[-_CLASSES_MAX:]) or "no class is named"
 
 
-def _looks_like_error(line: str) -> bool:
+def _is_error_text(line: str) -> bool:
     name, separator, _ = line.partition(": ")
     return bool(separator) and name.endswith(("Error", "Exception")) and "(" not in name

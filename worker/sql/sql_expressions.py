@@ -168,7 +168,7 @@ def spark_refusals(part: str = "") -> Iterator[None]:
         if "StackOverflowError" not in str(error.java_exception.getClass().getName()):
             refusal = map_spark_error(error, is_query=True)
         else:
-            refusal = _error(f"{_shown(part)} is nested too deeply")
+            refusal = _error(f"{_displayed(part)} is nested too deeply")
     if refusal is not None:
         raise refusal from None  # traces show no error of Spark's
 
@@ -202,29 +202,29 @@ def _refusal(error: PySparkException, part: str) -> IcefloeError:
         return map_spark_error(error, is_query=True)
     named = _NAMED.get(condition.split(".")[0])
     name = (error.getMessageParameters() or {}).get(named, "") if named else ""
-    place = f" at {_shown(part)}" if part else ""
-    return _error(f"Spark refuses it{place}: {condition}{f' {_shown(name)}' if name else ''}")
+    place = f" at {_displayed(part)}" if part else ""
+    return _error(f"Spark refuses it{place}: {condition}{f' {_displayed(name)}' if name else ''}")
 
 
 def _judge_parsed(parsed: Any, text: str) -> None:
     for expression, depth in _walked(parsed):
         name = str(expression.getClass().getName())
         if depth > _DEPTH_MAX:
-            refuse(f"{_shown(text)} is nested more than {_DEPTH_MAX} deep")
+            refuse(f"{_displayed(text)} is nested more than {_DEPTH_MAX} deep")
         if name not in _PARSED and not _PARSED_ANONYMOUS.fullmatch(name):
-            refuse(f"{_form(name)} is not allowed: {_shown(text)}")
+            refuse(f"{_form(name)} is not allowed: {_displayed(text)}")
         if name.endswith(".UnresolvedFunction"):
             _judge_call(expression)
         elif name.endswith(".UnresolvedAttribute"):
             parts = [str(part) for part in items(expression.nameParts())]
             if any(part.startswith("__") for part in parts):
-                refuse(f"no column is called {_shown('.'.join(parts))}")
+                refuse(f"no column is called {_displayed('.'.join(parts))}")
 
 
 def _judge_call(call: Any) -> None:
     parts = [str(part) for part in items(call.nameParts())]
     if len(parts) != 1:
-        refuse(f"the name of the function {_shown('.'.join(parts))} is qualified")
+        refuse(f"the name of the function {_displayed('.'.join(parts))} is qualified")
     name = parts[0].lower()
     refuse_function(name)
     if call.isDistinct() or call.filter().isDefined() or call.ignoreNulls():
@@ -326,7 +326,7 @@ def simple_name(expression: Any) -> str:
     return str(expression.getClass().getName()).rsplit(".", 1)[-1]
 
 
-def _shown(text: str) -> str:
+def _displayed(text: str) -> str:
     one_line = " ".join(text.split())
     if len(one_line) <= _SHOWN_CHARACTERS_MAX:
         return one_line

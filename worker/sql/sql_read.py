@@ -212,12 +212,12 @@ class _Reading:
             codes = np.zeros(decoded.table.num_rows, np.int64)
             unit = self._config.timestamp_unit
             part = Part.of([self._table], np.ones(1, np.bool_), decoded.table, codes, unit=unit)
-            doubt = slow[decoded.places]
-            part.add_doubt(doubt)
-            slow[decoded.places[doubt]] = True
-            doubt = slow[decoded.places]  # a record's rows go together
-            keep = pa.array(~doubt)
-            places = decoded.places[~doubt]
+            ambiguous = slow[decoded.places]
+            part.add_ambiguous(ambiguous)
+            slow[decoded.places[ambiguous]] = True
+            ambiguous = slow[decoded.places]  # a record's rows go together
+            keep = pa.array(~ambiguous)
+            places = decoded.places[~ambiguous]
             topics = decoded.topics
             topics = _topics(block, places) if topics is None else topics.filter(keep)
             columns = [one_chunk(c) for c in part.converted.filter(keep).columns]
@@ -311,14 +311,16 @@ class _Reading:
         lost = self._reference.losses.sub_micro
         if count:
             losses[0], self._lost = lost - self._lost, lost
-        told = [errors.get(place) for place in places.tolist()] if errors else None
+        reported = [errors.get(place) for place in places.tolist()] if errors else None
         firsts = _Chosen(block, np.where(is_first, places, 0), mask=~is_first)
         rows = _Chosen(block, places)
         kept = ("value", "key", "headers") if self._has_dead_letters else ()
         return {
             "seq": pa.array(self._seq + places),
             "state": pa.array(state[places]),
-            "error": pa.nulls(count, pa.binary()) if told is None else pa.array(told, pa.binary()),
+            "error": pa.nulls(count, pa.binary())
+            if reported is None
+            else pa.array(reported, pa.binary()),
             "current_topic": topics,
             "losses": pa.array(losses),
             "size": rows.of(block.sizes, pa.int64()),

@@ -37,7 +37,7 @@ from connect.records.record_path import ReferencePath
 from connect.records.transforms.transform import DATE, DECIMAL, TIMESTAMP
 from worker.batch.blocks import Block, joined, one_chunk
 from worker.batch.descriptors import losses_row
-from worker.batch.error_rows import told
+from worker.batch.error_rows import reported
 from worker.batch.pipeline_spec import PipelineSpec
 from worker.convert.table_columns import nulls
 from worker.decode.decoded_rows import Columns
@@ -179,12 +179,12 @@ class QueriedBlock(Block):
     def outage(self) -> RecordError | RetriableError | ConfigError | None:
         """Why the half before the query could not go on."""
         places = np.flatnonzero(self.state == OUTAGE)
-        return told(self._errors[int(places[0])].as_py()) if len(places) else None
+        return reported(self._errors[int(places[0])].as_py()) if len(places) else None
 
     def _error(self, rows: range) -> RecordError | None:
         for row in rows:
             if self.state[row] == REFUSED:
-                found = told(self._errors[row].as_py())
+                found = reported(self._errors[row].as_py())
                 assert isinstance(found, RecordError)
                 return found
             if self.state[row] == FAILED:
@@ -279,12 +279,12 @@ class _QueriedTask(PipelineTask):
             yield losses_row(self._losses)
         yield from super().finish()
 
-    def _spread(self, places: Rows, doubt: Mask) -> None:
+    def _spread(self, places: Rows, ambiguous: Mask) -> None:
         """Leave all rows of a record to the reference when it must take one."""
         assert self._block is not None
         records = np.zeros(len(self._block.firsts), np.bool_)
-        records[self._block.of_record[places[doubt]]] = True
-        doubt |= records[self._block.of_record[places]]
+        records[self._block.of_record[places[ambiguous]]] = True
+        ambiguous |= records[self._block.of_record[places]]
 
     def _decoded(self, block: QueriedBlock, rows: Rows) -> Columns:
         taken = None if len(rows) == block.count else pa.array(rows)

@@ -81,10 +81,10 @@ class ControlListener:
         Raises:
             RetriableError: the broker is away.
         """
-        found = (self._heard(record) for record in self.reader.poll(timeout_ms))
-        return [heard for heard in found if heard is not None]
+        found = (self._received(record) for record in self.reader.poll(timeout_ms))
+        return [received for received in found if received is not None]
 
-    def _heard(self, record: KafkaRecord) -> ControlUpdate | None:
+    def _received(self, record: KafkaRecord) -> ControlUpdate | None:
         if any(name == _WORKERS_HEADER for name, _ in record.headers):
             return None
         try:

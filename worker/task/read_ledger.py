@@ -212,10 +212,10 @@ class Ledger:
         for tp, end in batch.slice.ends.items():
             partition = self._partitions[tp]
             partition.position = end
-            counted_here = batch.progress.get(tp)
-            if counted_here is not None:
+            counted_locally = batch.progress.get(tp)
+            if counted_locally is not None:
                 partition.timestamp_max_ms = _later(
-                    partition.timestamp_max_ms, counted_here.timestamp_max_ms
+                    partition.timestamp_max_ms, counted_locally.timestamp_max_ms
                 )
         self.pending.append(batch)
 
@@ -285,7 +285,7 @@ class Backlog:
     rounds_max: int
     silence_ms_max: int
     _open: deque[UUID] = field(default_factory=deque)
-    _heard_ms: int | None = None
+    _received_ms: int | None = None
 
     def announced(self, commit_id: UUID) -> None:
         """We announced data for this round."""
@@ -308,15 +308,15 @@ class Backlog:
         still = dict.fromkeys(waiting)
         self._open = deque([*still, *(later for later in self._open if later not in still)])
 
-    def heard(self, now_ms: int) -> None:
+    def received(self, now_ms: int) -> None:
         """A StartCommit came, or waiting for one began (monotonic clock)."""
-        self._heard_ms = now_ms
+        self._received_ms = now_ms
 
     def is_full(self, now_ms: int, *, has_pending: bool) -> bool:
         """True when the task must not read on."""
         if len(self._open) > self.rounds_max:
             return True
-        silent_ms = 0 if self._heard_ms is None else now_ms - self._heard_ms
+        silent_ms = 0 if self._received_ms is None else now_ms - self._received_ms
         return has_pending and silent_ms > self.silence_ms_max
 
     @property

@@ -25,13 +25,13 @@ class RecordErrors:
         config: whether they are logged (``errors.log.enable``), and with their place
             (``errors.log.include.messages``); nothing of their content is, in either case.
         task: number; named in the log, as Spark's threads do not know it.
-        figures: where they are counted.
+        measurements: where they are counted.
         clock: when.
     """
 
     config: ConnectorConfig
     task: int
-    figures: TaskMetrics
+    measurements: TaskMetrics
     clock: Clock
 
     @contextmanager
@@ -40,7 +40,7 @@ class RecordErrors:
         try:
             yield
         except RecordError as error:
-            self.figures.record_failed(count=1, at_ms=self.clock.now_ms())
+            self.measurements.record_failed(count=1, at_ms=self.clock.now_ms())
             if self.config.errors.log_enable:
                 place = error.coordinates
                 known = {k: place[k] for k in ("topic", "partition", "offset") if k in place}
@@ -51,7 +51,7 @@ class RecordErrors:
         """Count and log a batch's dead letters, those without a topic to go to included."""
         count = sum(counted.dead_lettered for counted in batch.progress.values())
         if count:
-            self.figures.record_failed(count=count, at_ms=self.clock.now_ms())
+            self.measurements.record_failed(count=count, at_ms=self.clock.now_ms())
         if self.config.errors.log_enable:
             for letter in batch.dead_letters:
                 record = letter.record
@@ -65,7 +65,7 @@ class RecordErrors:
                 )
 
     def _log(self, error: RecordError, *, is_tolerated: bool, **place: object) -> None:
-        shown = place if self.config.errors.log_include_messages else {}
+        displayed = place if self.config.errors.log_include_messages else {}
         log.error(
             "record not handled",
             stage=error.stage,
@@ -74,6 +74,6 @@ class RecordErrors:
             tolerated=is_tolerated,
             connector=self.config.name,
             task=self.task,
-            **shown,
+            **displayed,
         )
-        self.figures.record_errors_logged += 1
+        self.measurements.record_errors_logged += 1

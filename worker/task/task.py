@@ -60,7 +60,7 @@ class ConnectorTask:
     config: ConnectorConfig
     assignment: TaskAssignment
     wiring: TaskContext
-    figures: TaskMetrics = field(default_factory=TaskMetrics)
+    measurements: TaskMetrics = field(default_factory=TaskMetrics)
     _stopping: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -94,7 +94,7 @@ class ConnectorTask:
         clock = self.wiring.clock
         failures = since_ms = 0
         while not self._stopping.is_set():
-            announced = self.figures.announcements
+            announced = self.measurements.announcements
             if not failures:
                 since_ms = clock.monotonic_ms()
             try:
@@ -103,11 +103,11 @@ class ConnectorTask:
             except (RetriableError, CommitError) as e:
                 if isinstance(e, CommitRefused):
                     raise
-                if self.figures.announcements > announced:
+                if self.measurements.announcements > announced:
                     failures, since_ms = 0, clock.monotonic_ms()
                 failures += 1
                 is_long = clock.monotonic_ms() - since_ms >= FAILING_MS_MAX
-                self.figures.retries += 1
+                self.measurements.retries += 1
                 doublings = 0 if e.code == GROUP_IN_USE else failures - 1  # that wait was long
                 delay_ms = min(RESTART_MIN_MS * 2**doublings, RESTART_MAX_MS)
                 log.warning(
@@ -127,7 +127,7 @@ class _TaskRun:
         self._config = owner.config
         self._wiring = owner.wiring
         self._clock = owner.wiring.clock
-        self._figures = owner.figures
+        self._measurements = owner.measurements
         self._partitions = owner.assignment.partitions
         self._asked: UUID | None = None
         self._answered: UUID | None = None
@@ -136,8 +136,10 @@ class _TaskRun:
         self._reading_to: Offsets = {}
         self._closing: list[Callable[[], None]] = []
         self._ratio = DeadLetterLimits.of(owner.config.errors)
-        self._errors = RecordErrors(owner.config, owner.assignment.task, self._figures, self._clock)
-        self._figures.begin(len(self._partitions), now_ms=self._clock.monotonic_ms())
+        self._errors = RecordErrors(
+            owner.config, owner.assignment.task, self._measurements, self._clock
+        )
+        self._measurements.begin(len(self._partitions), now_ms=self._clock.monotonic_ms())
 
     def close(self) -> None:
         """Let go of all connections; pending batches are forgotten."""
@@ -149,7 +151,7 @@ class _TaskRun:
         self._open()
         self._wiring.report("RUNNING", None)
         while not self._owner.is_stopping:
-            self._hear(self._listen_ms())
+            self._receive(self._listen_ms())
             if self._asked is not None:
                 self._answer_fully()
             elif self._clock.monotonic_ms() - self._looked_ms >= LOOK_MS:
@@ -205,7 +207,7 @@ class _TaskRun:
             silence_ms_max=config.max_uncommitted_rounds * config.commit_interval_ms
             + config.commit_timeout_ms,
         )
-        self._backlog.heard(self._clock.monotonic_ms())
+        self._backlog.received(self._clock.monotonic_ms())
         self._valid_through_ms: int | None = None
         self._stalls = LsoMonitor(config.lso_stalled_ms, config.name)
         self._drain = Drain(
@@ -278,24 +280,24 @@ class _TaskRun:
             self._stored_ms = now_ms
 
     def _listen_ms(self) -> int:
-        since_look = self._clock.monotonic_ms() - self._looked_ms
-        return max(1, min(LISTEN_MS, LOOK_MS - since_look))
+        since_poll = self._clock.monotonic_ms() - self._looked_ms
+        return max(1, min(LISTEN_MS, LOOK_MS - since_poll))
 
-    def _hear(self, timeout_ms: int) -> None:
-        for heard in self._control.poll(timeout_ms):
-            if heard.kind is ControlUpdate.Kind.START:
-                if heard.commit_id != self._answered:  # it is repeated for those who were late
-                    self._asked = heard.commit_id
-                self._backlog.heard(self._clock.monotonic_ms())
+    def _receive(self, timeout_ms: int) -> None:
+        for received in self._control.poll(timeout_ms):
+            if received.kind is ControlUpdate.Kind.START:
+                if received.commit_id != self._answered:  # it is repeated for those who were late
+                    self._asked = received.commit_id
+                self._backlog.received(self._clock.monotonic_ms())
             else:
-                waiting = heard.waiting_of(self._owner.assignment.task)
-                self._backlog.completed(heard.commit_id, waiting)
-                if heard.valid_through_us is not None:
-                    self._valid_through_ms = heard.valid_through_us // 1000
-                if self._asked == heard.commit_id:
+                waiting = received.waiting_of(self._owner.assignment.task)
+                self._backlog.completed(received.commit_id, waiting)
+                if received.valid_through_us is not None:
+                    self._valid_through_ms = received.valid_through_us // 1000
+                if self._asked == received.commit_id:
                     self._asked = None  # that round is over, the next one takes what we have
-        self._figures.malformed_events = self._control.malformed
-        self._figures.rounds_uncommitted = self._backlog.rounds
+        self._measurements.malformed_events = self._control.malformed
+        self._measurements.rounds_uncommitted = self._backlog.rounds
 
     def _answer_fully(self) -> None:
         """One last read to the log's end, then announce."""
@@ -303,7 +305,7 @@ class _TaskRun:
             asked_at_ms = self._clock.now_ms()
             # records of an open transaction have arrived, though nobody may read them yet
             whole = self._admin.high_watermarks(self._partitions)
-            self._read(self._look(whole))
+            self._read(self._inspect(whole))
             self._ledger.see_ends(whole, asked_at_ms=asked_at_ms)
         if self._asked is not None:
             self._announce(self._asked)
@@ -312,22 +314,22 @@ class _TaskRun:
         if self._is_held_back():
             self._looked_ms = self._clock.monotonic_ms()
             return
-        ends = self._look()
+        ends = self._inspect()
         if self._ledger.unread(ends) >= self._config.drain_records:
             self._read(ends)
 
     def _is_held_back(self) -> bool:
         has_pending = bool(self._ledger.pending)
         held = self._backlog.is_full(self._clock.monotonic_ms(), has_pending=has_pending)
-        if held and not self._figures.is_held_back:
+        if held and not self._measurements.is_held_back:
             log.warning(
                 "reading stops until a round is committed", connector=self._config.name,
                 task=self._owner.assignment.task, rounds=self._backlog.rounds,
             )  # fmt: skip
-        self._figures.is_held_back = held
+        self._measurements.is_held_back = held
         return held
 
-    def _look(self, whole: Offsets | None = None) -> Offsets:
+    def _inspect(self, whole: Offsets | None = None) -> Offsets:
         """How far each log can be read; ``whole``: how far each goes."""
         self._looked_ms = self._clock.monotonic_ms()
         ends = self._admin.ends(self._partitions)
@@ -335,8 +337,8 @@ class _TaskRun:
         if any(end < next_offsets[tp] for tp, end in ends.items()):
             self._verify(next_offsets)
         if whole is not None:
-            self._figures.lso_stalled = self._stalls.look(ends, whole, self._looked_ms)
-        self._figures.lag_records = self._ledger.unread(ends)
+            self._measurements.lso_stalled = self._stalls.inspect(ends, whole, self._looked_ms)
+        self._measurements.lag_records = self._ledger.unread(ends)
         return ends
 
     def _read(self, ends: Offsets) -> None:
@@ -375,9 +377,9 @@ class _TaskRun:
         self._ratio.add(batch)
         self._ledger.add(batch)
         self._drain.sizes.add(batch.progress)
-        self._figures.add(batch, started_ms=started_ms, now_ms=self._clock.monotonic_ms())
-        self._figures.records_pending_partition_max = self._ledger.unannounced_max
-        self._hear(0)
+        self._measurements.add(batch, started_ms=started_ms, now_ms=self._clock.monotonic_ms())
+        self._measurements.records_pending_partition_max = self._ledger.unannounced_max
+        self._receive(0)
         if self._must_announce(part, self._clock.monotonic_ms() - started_ms):
             self._announce(self._asked or self._clock.new_uuid())  # an id of no round: ``_leave``
 
@@ -401,12 +403,12 @@ class _TaskRun:
         letters = self._announcer.announce(commit_id, answer)
         self._ledger.announced(answer)
         self._stored_ms = self._clock.monotonic_ms()
-        self._figures.announced(letters, started_ms, now_ms=self._clock.monotonic_ms())
+        self._measurements.announced(letters, started_ms, now_ms=self._clock.monotonic_ms())
         self._answered = self._asked or self._answered
         self._asked = None
         if answer.batches:
             self._backlog.announced(commit_id)
-        self._figures.rounds_uncommitted = self._backlog.rounds
+        self._measurements.rounds_uncommitted = self._backlog.rounds
 
     def _leave(self) -> None:
         """Announce what is pending, so that the next task need not read it again.

@@ -23,7 +23,7 @@ class Recent:
         """One measurement."""
         self._seen.append((at_ms, value))
 
-    def figures(self, now_ms: int) -> tuple[float, float]:
+    def measurements(self, now_ms: int) -> tuple[float, float]:
         """Average and highest of the last minute; zeros when there was none.
 
         The metrics' thread asks while the task's adds.
@@ -136,21 +136,21 @@ _GAUGES = (
 )
 
 
-def publish(connector: str, task: int, figures: TaskMetrics, now_ms: int) -> None:
+def publish(connector: str, task: int, measurements: TaskMetrics, now_ms: int) -> None:
     """Put a task's figures into the metrics of this process; ``now_ms`` is monotonic."""
     labels = {"connector": connector, "task": task}
     for name in _COUNTERS:
-        process_metrics.counter(name, **labels).set(getattr(figures, name))
-    process_metrics.counter("task_retries", **labels).set(figures.retries)
+        process_metrics.counter(name, **labels).set(getattr(measurements, name))
+    process_metrics.counter("task_retries", **labels).set(measurements.retries)
     for name in _GAUGES:
-        process_metrics.gauge(name, **labels).set(getattr(figures, name))
-    process_metrics.gauge("held_back", **labels).set(figures.is_held_back)
+        process_metrics.gauge(name, **labels).set(getattr(measurements, name))
+    process_metrics.gauge("held_back", **labels).set(measurements.is_held_back)
     for name, unit, recent in (
-        ("batch_duration", "_ms", figures.batch_durations),
-        ("batch_records", "", figures.batch_records),
-        ("announcement_duration", "_ms", figures.announcement_durations),
-        ("records_pending", "", figures.pending),
+        ("batch_duration", "_ms", measurements.batch_durations),
+        ("batch_records", "", measurements.batch_records),
+        ("announcement_duration", "_ms", measurements.announcement_durations),
+        ("records_pending", "", measurements.pending),
     ):
-        average, highest = recent.figures(now_ms)
+        average, highest = recent.measurements(now_ms)
         process_metrics.gauge(f"{name}_avg{unit}", **labels).set(average)
         process_metrics.gauge(f"{name}_max{unit}", **labels).set(highest)

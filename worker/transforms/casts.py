@@ -68,15 +68,15 @@ def _from_text(column: pa.Array, target: str) -> Changed | None:
     pattern = _SHORT_NUMBER if target == "float64" else _WHOLE_TEXT
     fits = pc.fill_null(pc.match_substring_regex(column, pattern), True)  # noqa: FBT003 - Arrow's
     texts = pc.if_else(fits, column, pa.scalar(None, pa.string()))
-    doubt: Mask = ~fits.to_numpy(zero_copy_only=False)
+    ambiguous: Mask = ~fits.to_numpy(zero_copy_only=False)
     if target == "float64":
-        return pc.cast(texts, pa.float64()), doubt
+        return pc.cast(texts, pa.float64()), ambiguous
     whole = pc.cast(pc.utf8_ltrim(texts, "+"), pa.int64())
     bits = _BITS[target]
     if bits < 64:
         numbers = np.asarray(pc.fill_null(whole, 0))
-        doubt |= (numbers < -(2 ** (bits - 1))) | (numbers >= 2 ** (bits - 1))
-    return whole, doubt
+        ambiguous |= (numbers < -(2 ** (bits - 1))) | (numbers >= 2 ** (bits - 1))
+    return whole, ambiguous
 
 
 def _from_boolean(column: pa.Array, target: str) -> Changed:
@@ -109,12 +109,12 @@ def _from_double(column: pa.Array, target: str) -> Changed | None:
     numbers = np.asarray(pc.fill_null(column, 0.0))
     bits = _BITS.get(target, 64)
     limit = _EXACT_MAX if bits == 64 else 2.0**31
-    doubt = ~(np.abs(numbers) < limit)
-    whole = np.trunc(np.where(doubt, 0.0, numbers)).astype(np.int64)
+    ambiguous = ~(np.abs(numbers) < limit)
+    whole = np.trunc(np.where(ambiguous, 0.0, numbers)).astype(np.int64)
     if target == "boolean":
-        return pa.array(whole != 0, mask=~_valid(column)), doubt
+        return pa.array(whole != 0, mask=~_valid(column)), ambiguous
     whole = whole.astype(f"int{bits}").astype(np.int64)
-    return pa.array(whole, mask=~_valid(column)), doubt
+    return pa.array(whole, mask=~_valid(column)), ambiguous
 
 
 def mask_column(column: pa.Array, replacement: str | None) -> Changed:

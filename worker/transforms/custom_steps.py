@@ -41,11 +41,11 @@ class OwnColumns:
             for name, kind in self._apply.writes.items():
                 rows.columns[name] = pa.nulls(rows.count, kind)
             return
-        places = np.flatnonzero(~(rows.doubt | rows.dropped))
+        places = np.flatnonzero(~(rows.ambiguous | rows.dropped))
         made, bad = self._apply.tried(pa.table(read).take(pa.array(places)))
-        doubt = np.zeros(rows.count, np.bool_)
-        doubt[places[bad]] = True
-        rows.suspect(doubt)
+        ambiguous = np.zeros(rows.count, np.bool_)
+        ambiguous[places[bad]] = True
+        rows.suspect(ambiguous)
         index = np.full(rows.count, -1, np.int64)
         index[places] = np.arange(len(places))
         chosen = pa.array(index, mask=index < 0)

@@ -91,11 +91,11 @@ def write_texts(form: DateFormat, millis: Whole, null: Mask) -> tuple[pa.Array, 
         millis: instants; anything where there is none.
         null: rows without one.
     """
-    doubt = ((millis < _YEAR_MIN_MS) | (millis >= _YEAR_MAX_MS)) & ~null
-    millis = np.where(doubt | null, 0, millis)
+    ambiguous = ((millis < _YEAR_MIN_MS) | (millis >= _YEAR_MAX_MS)) & ~null
+    millis = np.where(ambiguous | null, 0, millis)
     if not _is_writable(form):
         texts, more = _written_by_distinct(form, millis, null)
-        return texts, doubt | more
+        return texts, ambiguous | more
     days = millis // _DAY_MS
     clock = (millis - days * _DAY_MS).astype(np.uint32)
     year, month, day = _civil_from_days(days)
@@ -125,7 +125,7 @@ def write_texts(form: DateFormat, millis: Whole, null: Mask) -> tuple[pa.Array, 
     offsets = np.arange(len(millis) + 1, dtype=np.int32) * np.int32(width)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(raw)]
     texts = pa.Array.from_buffers(pa.string(), len(millis), buffers)
-    return _with_nulls(texts, null | doubt), doubt
+    return _with_nulls(texts, null | ambiguous), ambiguous
 
 
 def _with_nulls(texts: pa.Array, null: Mask) -> pa.Array:

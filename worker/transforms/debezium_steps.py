@@ -116,7 +116,7 @@ class _Debezium:
             database = schema if has_schema else child(source, "db")
         else:
             # a source whose schema is there and null is refused
-            silent = ~valid(schema) & ~rows.doubt & ~rows.dropped
+            silent = ~valid(schema) & ~rows.ambiguous & ~rows.dropped
             rows.suspect(rows.origins.with_name("schema", silent))
             database = _either(rows, schema, child(source, "db"))
         rows.suspect(~valid(database) | ~valid(table))

@@ -250,8 +250,8 @@ class Each:
             column = rows.column(name)
             if rows.is_typed:
                 column = _plain(column)
-            rows.columns[name], doubt = self._change(name, column)
-            rows.suspect(doubt)
+            rows.columns[name], ambiguous = self._change(name, column)
+            rows.suspect(ambiguous)
 
 
 def _plain(column: pa.Array) -> pa.Array:

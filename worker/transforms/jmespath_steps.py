@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from connect.records.transforms.date_format import DateFormat
 from connect.records.transforms.value_paths import steps as path_of
-from worker.convert.scalars import double_doubt, integers, numbers
+from worker.convert.scalars import ambiguous_doubles, integers, numbers
 from worker.transforms.date_texts import write_texts
 from worker.transforms.rows import (
     ChainPlan,
@@ -216,9 +216,9 @@ def _of_number(rows: Rows, given: pa.Array, name: str) -> pa.Array:
     scaled = np.where(outside, 0, whole) * factor
     if name not in _TO_ISO:
         return pa.array(scaled, mask=null)
-    texts, doubt = write_texts(_MILLISECONDS, scaled, null)
+    texts, ambiguous = write_texts(_MILLISECONDS, scaled, null)
     short, _ = write_texts(_WHOLE_SECONDS, scaled, null)
-    rows.suspect(doubt)
+    rows.suspect(ambiguous)
     return pc.if_else(pa.array(scaled % 1000 == 0), short, texts)
 
 
@@ -278,7 +278,7 @@ def _compared(name: str, column: pa.Array, literal: Any, rows: Rows) -> Mask:
         or (pa.types.is_int64(kind) and type(literal) is int and abs(literal) <= _INT64_MAX)
     )
     if pa.types.is_float64(kind) and is_number and abs(literal) < 2**53:
-        rows.suspect(double_doubt(numbers(column, 1.0)))
+        rows.suspect(ambiguous_doubles(numbers(column, 1.0)))
         is_same = True
     if not is_same:
         is_other = pa.types.is_string(kind) or pa.types.is_boolean(kind)

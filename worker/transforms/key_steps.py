@@ -98,8 +98,8 @@ def _absent(column: pa.Array) -> Mask | None:
 def keys_of(rows: Rows) -> Rows:
     """The keys as rows of their own, whose doubt is the records'."""
     if rows.key is None:
-        column, doubt = rows.origins.keys()
-        rows.suspect(doubt)
+        column, ambiguous = rows.origins.keys()
+        rows.suspect(ambiguous)
         is_typed = rows.origins.has_typed_keys
         rows.key = _made(rows, is_typed=is_typed, had_schema=is_typed)
         if pa.types.is_struct(column.type):
@@ -107,13 +107,13 @@ def keys_of(rows: Rows) -> Rows:
         else:
             rows.key.whole = column
     keys = rows.key
-    keys.doubt, keys.dropped = rows.doubt, rows.dropped  # they change in place
+    keys.ambiguous, keys.dropped = rows.ambiguous, rows.dropped  # they change in place
     keys.topics, keys.origins = rows.topics, rows.origins
     return keys
 
 
 def _made(rows: Rows, *, is_typed: bool, had_schema: bool) -> Rows:
-    made = Rows({}, rows.count, rows.origins, rows.doubt, rows.dropped)
+    made = Rows({}, rows.count, rows.origins, rows.ambiguous, rows.dropped)
     made.is_typed, made.had_schema = is_typed, had_schema
     return made
 
@@ -121,8 +121,8 @@ def _made(rows: Rows, *, is_typed: bool, had_schema: bool) -> Rows:
 def key_column(rows: Rows) -> pa.Array:
     """The keys, null where there is none."""
     if rows.key is None:
-        column, doubt = rows.origins.keys()
-        rows.suspect(doubt)
+        column, ambiguous = rows.origins.keys()
+        rows.suspect(ambiguous)
         return column
     if rows.key.whole is not None:
         return rows.key.whole

@@ -118,7 +118,7 @@ class _Flatten:
 
     def _nulls_beside(self, rows: Rows, held: Mask, paths: list[tuple[str, ...]]) -> Mask:
         """Rows that may hold a null under another reading of a name that has a value."""
-        hidden = rows.origins.with_null(held & ~rows.doubt)
+        hidden = rows.origins.with_null(held & ~rows.ambiguous)
         if not hidden.any():
             return hidden
         there = []
@@ -191,7 +191,7 @@ class ParseJson:
             return
         is_deep = max(len(self._source), len(self._target)) > 1
         if self._is_read and pa.types.is_struct(column.type):
-            made, doubt = rows.columns.pop(self._source[0]), np.zeros(rows.count, np.bool_)
+            made, ambiguous = rows.columns.pop(self._source[0]), np.zeros(rows.count, np.bool_)
         elif not pa.types.is_string(column.type) or (rows.had_schema and is_deep):
             rows.suspect(held)
             return
@@ -200,11 +200,11 @@ class ParseJson:
             if found is None:
                 rows.suspect(held)
                 return
-            made, doubt = found
+            made, ambiguous = found
         if self._target != self._source:
             own = at_path(rows.columns, self._target, rows.count)
-            doubt |= valid(own) & ~held  # it stays where there is no text
-        rows.suspect(doubt)
+            ambiguous |= valid(own) & ~held  # it stays where there is no text
+        rows.suspect(ambiguous)
         # where there is no text nothing is put, so no struct is made on the way to it
         rows.suspect(put_at(rows.columns, self._target, made, rows.count, makes=is_deep))
         if is_deep:
@@ -217,18 +217,18 @@ class ParseJson:
         is_all = len(places) == len(held)
         texts = (column if is_all else column.take(pa.array(places))).cast(pa.binary())
         table, good, unexpected = together(list(self._decoder.decode(texts)), len(texts))
-        doubt = held.copy()
-        doubt[places[good]] = False
-        doubt[places[unexpected]] = True
+        ambiguous = held.copy()
+        ambiguous[places[good]] = False
+        ambiguous[places[unexpected]] = True
         if not table.num_columns or not len(good):
             return None
         columns = [one_chunk(c) for c in table.columns]
         whole = pa.StructArray.from_arrays(columns, names=table.column_names)
         if is_all and np.array_equal(good, places):
-            return whole, doubt
+            return whole, ambiguous
         index = np.full(len(held), -1, np.int64)
         index[places[good]] = np.arange(len(good))
-        return whole.take(pa.array(index, mask=index < 0)), doubt
+        return whole.take(pa.array(index, mask=index < 0)), ambiguous
 
 
 # ------------------------------------------------------------------ Explode
@@ -281,9 +281,9 @@ class _Explode:
             rows.suspect(valid(column))
         sizes = np.where(valid(column), np.diff(column.offsets.to_numpy()), 0)
         rows.suspect(sizes > RECORDS_MAX)
-        gone = rows.doubt | rows.dropped
+        gone = rows.ambiguous | rows.dropped
         sizes = np.where(gone, 0, sizes).astype(np.int64)
-        rows.refused.append(rows.origins.places[rows.doubt])
+        rows.refused.append(rows.origins.places[rows.ambiguous])
         empty = (sizes == 0) & ~gone if self._keeps_empty else np.zeros(rows.count, np.bool_)
         counts = sizes + empty
         total = int(counts.sum())
@@ -313,7 +313,7 @@ class _Explode:
         repeat_keys(rows, chosen)
         rows.count = len(parents)
         rows.origins = rows.origins.picked(parents)
-        rows.doubt = np.zeros(rows.count, np.bool_)
+        rows.ambiguous = np.zeros(rows.count, np.bool_)
         rows.dropped = np.zeros(rows.count, np.bool_)
         rows.topics = None if rows.topics is None else rows.topics.take(chosen)
         sizes = np.bincount(rows.origins.places)

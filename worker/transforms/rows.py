@@ -147,7 +147,7 @@ class Rows:
         columns: fields by name, one chunk each.
         count: how many rows.
         origins: where they come from.
-        doubt: rows that the reference must take.
+        ambiguous: rows that the reference must take.
         dropped: rows that a filter took out.
         topics: their topics, None until a step changed them.
         is_typed: whether the records have a schema; then every field of it is a column.
@@ -161,7 +161,7 @@ class Rows:
     columns: dict[str, pa.Array]
     count: int
     origins: OriginColumns
-    doubt: Mask
+    ambiguous: Mask
     dropped: Mask
     topics: pa.Array | None = None
     is_typed: bool = False
@@ -189,7 +189,7 @@ class Rows:
     def suspect(self, rows: Mask | None) -> None:
         """Leave rows to the reference, unless they were dropped before."""
         if rows is not None:
-            self.doubt |= rows & ~self.dropped
+            self.ambiguous |= rows & ~self.dropped
 
     def suspect_all(self) -> None:
         """Leave all rows to the reference that were not dropped before."""
@@ -197,7 +197,7 @@ class Rows:
 
     def drop(self, rows: Mask) -> None:
         """Take rows out, unless the reference must take them."""
-        self.dropped |= rows & ~self.doubt
+        self.dropped |= rows & ~self.ambiguous
 
     def lose_schema(self) -> None:
         """The value becomes a map: what its schema said of numbers is gone."""
@@ -340,9 +340,9 @@ def put_at(
     if not pa.types.is_struct(inner.type):
         return valid(inner)
     fields = children(inner)
-    doubt = put_at(fields, rest, new, count, makes=makes)
+    ambiguous = put_at(fields, rest, new, count, makes=makes)
     columns[first] = struct_of(fields, count, None if makes else ~valid(inner))
-    return doubt
+    return ambiguous
 
 
 def is_struct(kind: pa.DataType | None) -> bool:

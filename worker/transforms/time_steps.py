@@ -82,9 +82,9 @@ class _Converter:
             rows.suspect(~null)
             rows.columns[self._field] = pa.nulls(rows.count)
             return
-        millis, doubt = found
-        made, more = self._made(millis, null | doubt, is_typed=rows.is_typed)
-        rows.suspect((doubt | more) & ~null)
+        millis, ambiguous = found
+        made, more = self._made(millis, null | ambiguous, is_typed=rows.is_typed)
+        rows.suspect((ambiguous | more) & ~null)
         rows.columns[self._field] = made
 
     def _millis_of(self, column: pa.Array) -> tuple[Whole, Mask] | None:
@@ -96,9 +96,9 @@ class _Converter:
             return read_texts(self._format, column, strict=False)
         if kinds.is_int64(kind) or kinds.is_duration(kind):
             numbers = _toward_zero(integers(column.cast(pa.int64())), self._per_milli)
-            doubt = np.abs(numbers) > _INT64_MAX // self._millis
-            doubt |= numbers == -(2**63)
-            return np.where(doubt, 0, numbers) * self._millis, doubt
+            ambiguous = np.abs(numbers) > _INT64_MAX // self._millis
+            ambiguous |= numbers == -(2**63)
+            return np.where(ambiguous, 0, numbers) * self._millis, ambiguous
         if kinds.is_date32(kind):
             return integers(column.cast(pa.int32()).cast(pa.int64())) * _DAY_MS, sure
         if kinds.is_time32(kind):
@@ -115,13 +115,13 @@ class _Converter:
             return write_texts(self._format, millis, null)
         if self._target == "unix":
             numbers = _toward_zero(millis, self._millis)
-            doubt = np.abs(numbers) > _INT64_MAX // self._per_milli
-            return pa.array(np.where(doubt, 0, numbers) * self._per_milli, mask=null), doubt
+            ambiguous = np.abs(numbers) > _INT64_MAX // self._per_milli
+            return pa.array(np.where(ambiguous, 0, numbers) * self._per_milli, mask=null), ambiguous
         days = millis // _DAY_MS
         if self._target == "Date" and is_typed:
-            doubt = np.abs(days) >= 2**31
-            small = np.where(doubt, 0, days).astype(np.int32)
-            return pa.array(small, mask=null).cast(pa.date32()), doubt
+            ambiguous = np.abs(days) >= 2**31
+            small = np.where(ambiguous, 0, days).astype(np.int32)
+            return pa.array(small, mask=null).cast(pa.date32()), ambiguous
         clock = millis - days * _DAY_MS
         if self._target == "Time" and is_typed:
             return pa.array(clock.astype(np.int32), mask=null).cast(pa.time32("ms")), sure
@@ -174,8 +174,8 @@ class _Parse:
             if rows.had_schema and len(path) > 1:
                 rows.suspect_all()  # the structs on the way become maps
                 return
-            made, doubt = self._parsed(column)
-            rows.suspect(doubt & valid(column))
+            made, ambiguous = self._parsed(column)
+            rows.suspect(ambiguous & valid(column))
             put_at(rows.columns, path, made, rows.count, makes=False)
 
     def _parsed(self, column: pa.Array) -> tuple[pa.Array, Mask]:
@@ -183,25 +183,25 @@ class _Parse:
         null = ~valid(column)
         if self._is_epoch and (kinds.is_integer(kind) or kinds.is_duration(kind)):
             numbers = integers(column.cast(pa.int64()))
-            doubt = (numbers > _DATETIME_MAX_US // self._unit) | (
+            ambiguous = (numbers > _DATETIME_MAX_US // self._unit) | (
                 numbers < _DATETIME_MIN_US // self._unit
             )
-            return _instants(np.where(doubt, 0, numbers) * self._unit, null, doubt)
+            return _instants(np.where(ambiguous, 0, numbers) * self._unit, null, ambiguous)
         if self._is_epoch or not kinds.is_string(kind):
             return pa.nulls(len(column), DATETIME), ~null
         if self._format is None:
             return self._of_iso(column, null)
-        millis, doubt = read_texts(self._format, column, strict=True)
-        doubt |= np.abs(millis) > _DATETIME_MAX_US // 1000
-        micros = np.where(doubt, 0, millis) * 1000
+        millis, ambiguous = read_texts(self._format, column, strict=True)
+        ambiguous |= np.abs(millis) > _DATETIME_MAX_US // 1000
+        micros = np.where(ambiguous, 0, millis) * 1000
         if self._format.has_zone:
-            return _instants(micros, null, doubt)
-        return self._local(micros, null, doubt)
+            return _instants(micros, null, ambiguous)
+        return self._local(micros, null, ambiguous)
 
     def _of_iso(self, column: pa.Array, null: Mask) -> tuple[pa.Array, Mask]:
         kind = pa.timestamp("us", "UTC")
-        zoned, doubt = parse_timestamps(column, kind, zoned=True)
-        unsure = np.zeros(len(column), np.bool_) if doubt is None else doubt
+        zoned, ambiguous = parse_timestamps(column, kind, zoned=True)
+        unsure = np.zeros(len(column), np.bool_) if ambiguous is None else ambiguous
         if not (unsure & ~null).any():
             return _instants(integers(zoned.cast(pa.int64())), null, unsure)
         plain = pc.if_else(pa.array(unsure), column, pa.scalar(None, pa.string()))
@@ -211,12 +211,12 @@ class _Parse:
         micros = np.where(unsure, integers(here.cast(pa.int64())), integers(zoned.cast(pa.int64())))
         return _instants(micros, null, (unsure & worse) | unknown)
 
-    def _local(self, micros: Whole, null: Mask, doubt: Mask) -> tuple[pa.Array, Mask]:
+    def _local(self, micros: Whole, null: Mask, ambiguous: Mask) -> tuple[pa.Array, Mask]:
         """Instants of local times."""
         if self._zone == "UTC":
-            return _instants(micros, null, doubt)
+            return _instants(micros, null, ambiguous)
         outside = (micros < 0) | (micros >= _ZONES_END_US)
-        local = pa.array(np.where(doubt | outside, 0, micros)).cast(pa.timestamp("us"))
+        local = pa.array(np.where(ambiguous | outside, 0, micros)).cast(pa.timestamp("us"))
         # a time that the clock skips, or shows twice, is the reference's
         early, late = (
             pc.assume_timezone(local, self._zone, ambiguous=which, nonexistent=which)
@@ -224,9 +224,9 @@ class _Parse:
         )
         odd = ~pc.equal(early, late).to_numpy(zero_copy_only=False)
         instants = integers(early.cast(pa.int64()))
-        return _instants(instants, null, doubt | outside | odd)
+        return _instants(instants, null, ambiguous | outside | odd)
 
 
-def _instants(micros: Whole, null: Mask, doubt: Mask) -> tuple[pa.Array, Mask]:
-    doubt = doubt | (micros < _DATETIME_MIN_US) | (micros > _DATETIME_MAX_US)
-    return pa.array(np.where(doubt, 0, micros), mask=null).cast(DATETIME), doubt
+def _instants(micros: Whole, null: Mask, ambiguous: Mask) -> tuple[pa.Array, Mask]:
+    ambiguous = ambiguous | (micros < _DATETIME_MIN_US) | (micros > _DATETIME_MAX_US)
+    return pa.array(np.where(ambiguous, 0, micros), mask=null).cast(DATETIME), ambiguous

@@ -46,5 +46,5 @@ class ColumnOperations:
 
     def _only_nulls(self, column: pa.Array) -> tuple[npt.NDArray[np.int64], Mask | None]:
         """Values whose text only the reference knows."""
-        doubt: Mask = column.is_valid().to_numpy(zero_copy_only=False)
-        return np.full(len(column), int(self._rules.meaning(None)), np.int64), doubt
+        ambiguous: Mask = column.is_valid().to_numpy(zero_copy_only=False)
+        return np.full(len(column), int(self._rules.meaning(None)), np.int64), ambiguous

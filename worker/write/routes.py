@@ -65,19 +65,21 @@ class ColumnRouter:
         if not self.paths and not self.uses_topic:
             return Routed(None, (self._target(None, (), schema),))
         columns: list[pa.Array] = [] if topics is None else [topics]
-        doubt: npt.NDArray[np.bool_] | None = None
+        ambiguous: npt.NDArray[np.bool_] | None = None
         for path in self.paths:
             column, more = _leaf(table, path)
             columns.append(column)
-            doubt = more if doubt is None else doubt if more is None else doubt | more
+            ambiguous = (
+                more if ambiguous is None else ambiguous if more is None else ambiguous | more
+            )
         codes, values = _distinct(columns)
-        targets = [self._target(*self._told(row), schema) for row in values]
-        if doubt is not None and doubt.any():
-            codes = np.where(doubt, len(targets), codes)
+        targets = [self._target(*self._reported(row), schema) for row in values]
+        if ambiguous is not None and ambiguous.any():
+            codes = np.where(ambiguous, len(targets), codes)
             targets.append(DOUBTFUL)
         return _merged(codes, targets)
 
-    def _told(self, row: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    def _reported(self, row: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         return (row[0], row[1:]) if self.uses_topic else (None, row)
 
     def _target(

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from connect.cli.gitops.apply import carry_out, compare, problems, wait_until_running
 from connect.cli.gitops.connector_files import Desired, read
 from connect.cli.gitops.output import Output, emit
-from connect.cli.gitops.plan import Action, ApplyPlan, KeyChange, shown
+from connect.cli.gitops.plan import Action, ApplyPlan, KeyChange, displayed
 from connect.cli.rest_client import DEFAULT_URL, NodeClient, Server, Url
 from connect.cli.terminal import echo, lines
 from connect.clock import SystemClock
@@ -200,7 +200,7 @@ def _lines(action: Action) -> Iterator[tuple[str, str]]:
 def change_lines(changes: Iterable[KeyChange]) -> Iterator[tuple[str, str]]:
     """A styled line for each key that changes, values that may be secrets masked."""
     for change in changes:
-        before, after = shown(change.key, change.before), shown(change.key, change.after)
+        before, after = displayed(change.key, change.before), displayed(change.key, change.after)
         if change.before is None:
             yield f"    + {change.key}: {after}", "green"
         elif change.after is None:

@@ -12,7 +12,7 @@ from connect.cli.gitops.apply import cause
 from connect.cli.gitops.commands import change_lines, node
 from connect.cli.gitops.connector_files import read_keys
 from connect.cli.gitops.output import Output, emit
-from connect.cli.gitops.plan import KeyChange, shown
+from connect.cli.gitops.plan import KeyChange, displayed
 from connect.cli.rest_client import DEFAULT_URL, NodeClient, RefusedError, Url
 from connect.cli.terminal import clear, echo, error, lines, table
 from connect.clock import SystemClock
@@ -47,7 +47,7 @@ def get(
         {
             "name": name,
             "config": {
-                k: v if reveal else shown(k, v) for k, v in sorted(c.items()) if k != "name"
+                k: v if reveal else displayed(k, v) for k, v in sorted(c.items()) if k != "name"
             },
         }
         for name, c in chosen.items()
@@ -252,7 +252,7 @@ def _wanted(
             raise ConfigError(
                 f"{pair!r} is not KEY=VALUE; use --remove to remove a key", code="usage"
             )
-        if shown(key, value) != value:
+        if displayed(key, value) != value:
             raise ConfigError(
                 f"the value of {key} may be a secret, and other users can read arguments: put a "
                 f"reference such as ${{file:/etc/icefloe/secrets.properties:{key}}}, or use -f",

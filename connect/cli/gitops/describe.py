@@ -11,7 +11,7 @@ from connect.cli.gitops.apply import cause
 from connect.cli.gitops.commands import node
 from connect.cli.gitops.connectors import COLORS, cell, instant, lag_partitions
 from connect.cli.gitops.output import Output, emit
-from connect.cli.gitops.plan import shown
+from connect.cli.gitops.plan import displayed
 from connect.cli.rest_client import DEFAULT_URL, NodeClient, RefusedError, Url
 from connect.cli.terminal import echo, table
 from connect.java_compat.iso_time import instant_text
@@ -57,7 +57,7 @@ def _described(client: NodeClient, name: str) -> dict[str, Any]:
         "valid_through_ms": lag["valid_through_ms"] if lag else None,
         "lag": lag and {k: v for k, v in lag.items() if k not in {"connector", "valid_through_ms"}},
         "tables": tables and tables["tables"],
-        "config": {key: shown(key, value) for key, value in sorted(info["config"].items())},
+        "config": {key: displayed(key, value) for key, value in sorted(info["config"].items())},
         "missing": missing,
     }
 

@@ -42,8 +42,8 @@ class KeyChange:
         """With masked values."""
         return {
             "key": self.key,
-            "before": shown(self.key, self.before),
-            "after": shown(self.key, self.after),
+            "before": displayed(self.key, self.before),
+            "after": displayed(self.key, self.after),
         }
 
 
@@ -126,7 +126,7 @@ def config_to_send(action: Action, owner: str) -> dict[str, str]:
     return {**action.desired.config, OWNER: owner}
 
 
-def shown(key: str, value: str | None) -> str | None:
+def displayed(key: str, value: str | None) -> str | None:
     """A value as people may see it: references stay, what may be a secret does not."""
     if value is None or _REFERENCE.fullmatch(value):
         return value

@@ -227,25 +227,25 @@ class SchemaRegistry:
 
     def _attempt(self, url: str, path: str) -> tuple[tuple[Any] | None, str]:
         """One request; the answer in a tuple, or None and what may pass."""
-        shown = without_credentials(url)
+        displayed = without_credentials(url)
         reach().check_host(urlsplit(url).hostname or "")
         try:
             headers = self._token.headers(self._client, self._clock) if self._token else {}
             status, body = self._get(url + path, headers)
         except httpx.HTTPError as error:
-            return None, f"{shown}: {type(error).__name__}"
+            return None, f"{displayed}: {type(error).__name__}"
         except (httpx.InvalidURL, ValueError) as error:
             raise ConfigError(
-                f"schema.registry.url {shown} cannot be asked: {type(error).__name__}",
+                f"schema.registry.url {displayed} cannot be asked: {type(error).__name__}",
                 code="registry_address",
             ) from None
         if status in (408, 429) or status >= 500:
-            return None, f"{shown} answers {status}"
+            return None, f"{displayed} answers {status}"
         if status in (401, 403):
             if self._token:
                 self._token.forget()
             raise ConfigError(
-                f"the schema registry {shown} answers {status}: check basic.auth.user.info or "
+                f"the schema registry {displayed} answers {status}: check basic.auth.user.info or "
                 "bearer.auth.token of the converter, and its rights",
                 code="registry_denied",
             )
@@ -253,7 +253,7 @@ class SchemaRegistry:
             try:
                 return (json.loads(body),), ""
             except (ValueError, RecursionError):
-                raise _no_registry(shown, "its answer is not JSON") from None
+                raise _no_registry(displayed, "its answer is not JSON") from None
         code, said = _refusal(body)
         if status == 404 and code in _NOT_FOUND:
             raise SchemaNotFound(f"{path.partition('?')[0]}: {foreign_words(said)} ({code})")
@@ -261,7 +261,7 @@ class SchemaRegistry:
             raise SchemaNotFound(
                 f"{path.partition('?')[0]} is refused: {foreign_words(said)} ({code})"
             )
-        raise _no_registry(shown, f"{path.partition('?')[0]} answers {status}")
+        raise _no_registry(displayed, f"{path.partition('?')[0]} answers {status}")
 
     def _get(self, url: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
         with self._client.stream("GET", url, headers=dict(headers)) as response:
@@ -273,9 +273,9 @@ class SchemaRegistry:
             return response.status_code, bytes(body)
 
 
-def _no_registry(shown: str, why: str) -> ConfigError:
+def _no_registry(displayed: str, why: str) -> ConfigError:
     return ConfigError(
-        f"schema.registry.url {shown} is no schema registry with Confluent's API: {why}",
+        f"schema.registry.url {displayed} is no schema registry with Confluent's API: {why}",
         code="registry_address",
     )
 
@@ -296,7 +296,7 @@ def _schema(answer: Any, schema_id: int | None = None) -> RegisteredSchema:
             Reference(str(r["name"]), str(r["subject"]), int(r["version"]))
             for r in answer.get("references") or ()
         )
-        text, told, version = answer["schema"], answer.get("id"), answer.get("version")
+        text, reported, version = answer["schema"], answer.get("id"), answer.get("version")
     except (AttributeError, KeyError, TypeError, ValueError):
         text = None
     if type(text) is not str:
@@ -307,7 +307,7 @@ def _schema(answer: Any, schema_id: int | None = None) -> RegisteredSchema:
         kind,
         text,
         references,
-        schema_id if schema_id is not None else (told if type(told) is int else None),
+        schema_id if schema_id is not None else (reported if type(reported) is int else None),
         version if type(version) is int else None,
     )
 

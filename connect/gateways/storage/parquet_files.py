@@ -58,11 +58,11 @@ def parquet_files(properties: Mapping[str, str], location: str) -> ParquetFiles:
     check_storage(properties, location)
     with storage_errors(f"looking at {location}"):
         found = GuardedFileIO(dict(properties)).fs_by_scheme(scheme, host)
-        told = found.get_file_info(path)
-        if told.type == FileType.Directory:
+        reported = found.get_file_info(path)
+        if reported.type == FileType.Directory:
             inside = found.get_file_info(FileSelector(path, recursive=True))
         else:
-            inside = [told]
+            inside = [reported]
     files = tuple(
         (info.path, info.size, info.mtime_ns)
         for info in sorted(inside, key=lambda info: str(info.path))

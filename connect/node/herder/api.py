@@ -100,7 +100,7 @@ class NodeHerder:
         self._statuses = statuses
         self._admin = admin
         self._exposition = exposition
-        exposition.also(ConnectMetrics(exposition.samples, self._shown))
+        exposition.also(ConnectMetrics(exposition.samples, self._displayed))
         self._offsets = offsets
         self._new_request = new_request
         self._ask = ask
@@ -159,15 +159,15 @@ class NodeHerder:
 
     def metrics_text(self) -> str:
         """All metrics of node, worker and coordinator."""
-        shown = self._shown()
-        connectors = Counter(status.state for status in shown)
-        tasks = Counter(task.state for status in shown for task in status.tasks)
+        displayed = self._displayed()
+        connectors = Counter(status.state for status in displayed)
+        tasks = Counter(task.state for status in displayed for task in status.tasks)
         for state in _STATES:
             gauge("connectors", state=state).set(connectors[state])
             gauge("tasks", state=state).set(tasks[state])
         return self._exposition.text()
 
-    def _shown(self) -> list[ReportedStatus]:
+    def _displayed(self) -> list[ReportedStatus]:
         return [self._herder.status(name) for name in self._store.names()]
 
     # ------------------------------------------------------------ reading
@@ -307,7 +307,7 @@ class NodeHerder:
 
     # ------------------------------------------------------------ extensions
 
-    def figures(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+    def measurements(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
         """Sums of these metrics by connector and metric."""
         return self._exposition.sums(metrics)
 

@@ -80,7 +80,7 @@ class Handover:
             else:
                 unit.to("STARTING" if unit.is_handed else "WAITING")
 
-    def tell_layout(self, run: Run) -> None:
+    def send_layout(self, run: Run) -> None:
         """Give the coordinator that runs the layout that is ready now."""
         if run.layout is not None and run.coordinator.is_handed:
             layout = run.layout.to_json()

@@ -49,8 +49,8 @@ class LocalConnector:
     has_worker: bool
 
 
-def shown_status(
-    state: StoredConnector, run: Run | None, told: ReportedConnector, here: LocalConnector
+def displayed_status(
+    state: StoredConnector, run: Run | None, reported: ReportedConnector, here: LocalConnector
 ) -> ReportedStatus:
     """The connector's status.
 
@@ -63,28 +63,28 @@ def shown_status(
         return ReportedStatus(state.name, "STOPPED", own_node)
     count = len(state.layout.tasks) if state.layout and not state.is_stopped else 0
     if state.target == "PAUSED":
-        paused = tuple(_paused(task, state, run, told, here) for task in range(count))
+        paused = tuple(_paused(task, state, run, reported, here) for task in range(count))
         return ReportedStatus(state.name, "PAUSED", own_node, paused)
-    found = (_task(task, state, run, told, here) for task in range(count))
+    found = (_task(task, state, run, reported, here) for task in range(count))
     tasks = tuple(task for task in found if task is not None)
-    own, trace = _own(state, run, told, here)
-    if told.problem is not None:
-        own, trace = "FAILED", told.problem
+    own, trace = _own(state, run, reported, here)
+    if reported.problem is not None:
+        own, trace = "FAILED", reported.problem
     return ReportedStatus(state.name, own, own_node, tasks, trace)
 
 
 def _own(
-    state: StoredConnector, run: Run | None, told: ReportedConnector, here: LocalConnector
+    state: StoredConnector, run: Run | None, reported: ReportedConnector, here: LocalConnector
 ) -> tuple[State, str | None]:
     places = state.places
     if places is not None and places.coordinator != here.worker_id:
-        status = told.connector
+        status = reported.connector
         if status is None or status.worker_id != places.coordinator:
             return "RUNNING", None  # its node is about to say how it is
         return _LIVE.get(status.state, "RUNNING"), status.trace
     if run is None:
         return "UNASSIGNED", None
-    own: State = "RUNNING" if run.coordinator.phase == "WAITING" else run.coordinator.shown
+    own: State = "RUNNING" if run.coordinator.phase == "WAITING" else run.coordinator.displayed
     texts = (run.stall_text, run.retention_text, failed_tables_text(run.failed_tables))
     return own, run.coordinator.trace or "\n".join(text for text in texts if text) or None
 
@@ -93,12 +93,12 @@ def _task(
     task: int,
     state: StoredConnector,
     run: Run | None,
-    told: ReportedConnector,
+    reported: ReportedConnector,
     here: LocalConnector,
 ) -> TaskStatus | None:
     node = _node_of(task, state) or here.worker_id
     if node != here.worker_id:
-        status = told.tasks.get(task)
+        status = reported.tasks.get(task)
         number = state.layout.number if state.layout else 0
         if status is None or status.worker_id != node or status.generation != number:
             return TaskStatus(task, "RUNNING", node) if state.is_ready else None
@@ -106,7 +106,7 @@ def _task(
     unit = run.tasks.get(task) if run is not None else None
     if unit is not None:
         is_waiting = unit.phase == "IDLE" and run is not None and run.retry_at_ms is not None
-        return TaskStatus(task, "UNASSIGNED" if is_waiting else unit.shown, node, unit.trace)
+        return TaskStatus(task, "UNASSIGNED" if is_waiting else unit.displayed, node, unit.trace)
     if not state.is_ready:
         return None
     return TaskStatus(task, "RUNNING" if here.has_worker else "UNASSIGNED", node)
@@ -116,13 +116,13 @@ def _paused(
     task: int,
     state: StoredConnector,
     run: Run | None,
-    told: ReportedConnector,
+    reported: ReportedConnector,
     here: LocalConnector,
 ) -> TaskStatus:
     node = _node_of(task, state) or here.worker_id
     trace: str | None = None
     if node != here.worker_id:
-        status = told.tasks.get(task)
+        status = reported.tasks.get(task)
         has_failed = status is not None and status.state == "FAILED" and status.worker_id == node
         trace = status.trace if status is not None and has_failed else None
     else:

@@ -79,14 +79,14 @@ class Leadership:
         self._is_leading = False
         self._busy: set[str] = set()
         self._at_ms: dict[str, int] = {}
-        self._heard: tuple[Mapping[str, int], tuple[int, bool]] | None = None
+        self._received: tuple[Mapping[str, int], tuple[int, bool]] | None = None
 
     @property
     def is_leading(self) -> bool:
         """Whether this node leads, as far as it knows."""
         return self._is_leading
 
-    def heard(self, is_chosen: bool) -> None:
+    def received(self, is_chosen: bool) -> None:
         """The group has changed; called on the member's thread."""
         if not is_chosen:
             self._store.step_down()
@@ -95,14 +95,16 @@ class Leadership:
     def tick(self, now_ms: int) -> None:
         """Do what is due."""
         if not self._is_taken and not self._is_chosen:
-            self._every("alone", ALONE_LOOK_MS, now_ms, self._look_for_others)
+            self._every("alone", ALONE_LOOK_MS, now_ms, self._check_members)
         if self._is_chosen and not self._is_leading:
             self._every("take-over", RETRY_MS, now_ms, self._take_over)
         if self._is_leading:
-            self._every("look", LOOK_MS, now_ms, self.leading.look)
+            self._every("look", LOOK_MS, now_ms, self.leading.inspect)
             # a task misses a topic that went; another number of nodes may run more or fewer tasks
-            if (heard := (self.leading.misses(), self.leading.nodes_for_layout())) != self._heard:
-                self._heard = heard
+            if (
+                received := (self.leading.misses(), self.leading.nodes_for_layout())
+            ) != self._received:
+                self._received = received
                 self._at_ms.pop("refresh", None)
             self._every("refresh", self._refresh_ms, now_ms, self._refresh)
             self._every("keep-offsets", KEEP_MS, now_ms, self._deployer.keep_offsets)
@@ -155,7 +157,7 @@ class Leadership:
         if lost is not None:
             self.lost(lost)
 
-    def _look_for_others(self) -> None:
+    def _check_members(self) -> None:
         if self.leading.is_alone():
             self._post(lambda: self._changed(is_chosen=True, is_taken=False))
 

@@ -90,7 +90,7 @@ class Herder:
         on_metrics: Callable[[str, Any], None],
     ) -> None:
         self.worker_id = worker_id
-        self._telling = StatusPublisher(
+        self._publisher = StatusPublisher(
             store, statuses, NodeStatus(worker_id, url, version=version)
         )
         self._store = store
@@ -98,10 +98,8 @@ class Herder:
         self._deployer = deployer
         self._children = children
         self._handover = Handover(children, clock, grace_ms)
-        elsewhere = RemoteUnits(
-            store, statuses, worker_id=worker_id, clock=clock, grace_ms=grace_ms
-        )
-        self._local = Local(store, statuses, self._handover, elsewhere, worker_id)
+        remote = RemoteUnits(store, statuses, worker_id=worker_id, clock=clock, grace_ms=grace_ms)
+        self._local = Local(store, statuses, self._handover, remote, worker_id)
         self._grace_ms = grace_ms
         self._clock = clock
         self._policy = policy
@@ -140,7 +138,7 @@ class Herder:
         """Something about the connector was read from the config topic."""
         self._inbox.put(lambda: self._reconcile(name))
 
-    def heard(self, child: str, event: Mapping[str, Any]) -> None:
+    def received(self, child: str, event: Mapping[str, Any]) -> None:
         """A child said something, or has ended."""
         self._inbox.put(lambda: self._on_event(child, event))
 
@@ -158,7 +156,7 @@ class Herder:
 
     def status(self, name: str) -> ReportedStatus:
         """The connector's status as of now."""
-        return self._telling.status(name, self._runs.get(name))
+        return self._publisher.status(name, self._runs.get(name))
 
     def drain(self) -> None:
         """Ask to be given nothing any more, and wait, bounded, until nothing runs here.
@@ -166,7 +164,7 @@ class Herder:
         What runs is ended here before it starts elsewhere. Returns at once when there is no other
         node that takes work.
         """
-        self._inbox.put(lambda: self._telling.node(is_draining=True))
+        self._inbox.put(lambda: self._publisher.node(is_draining=True))
         pause = threading.Event()
         deadline_ms = self._clock.monotonic_ms() + self._grace_ms
         while self._clock.monotonic_ms() < deadline_ms:
@@ -214,7 +212,7 @@ class Herder:
         if now_ms >= self._next_comparison_ms:
             self._next_comparison_ms = now_ms + COMPARE_EVERY_MS
             self._compare()
-        self._telling.node()  # a leader that took us for gone has forgotten it
+        self._publisher.node()  # a leader that took us for gone has forgotten it
         if now_ms >= self._next_trim_ms:
             self._next_trim_ms = now_ms + TRIM_EVERY_MS
             for child in self._children.values():
@@ -326,12 +324,12 @@ class Herder:
         match event.get("event"):
             case "ready":
                 self._handover.ready(child)
-                self._telling.node(self.ready_children(), count=len(self._children))
+                self._publisher.node(self.ready_children(), count=len(self._children))
                 gauge("child_up", process=child).set(1)
                 self._each_unit(child, self._reconciliation.child_is_ready)
             case "exited":
                 self._handover.gone(child)
-                self._telling.node(self.ready_children(), count=len(self._children))
+                self._publisher.node(self.ready_children(), count=len(self._children))
                 gauge("child_up", process=child).set(0)
                 counter("child_restarts", process=child).inc()
                 self._each_unit(child, self._reconciliation.child_is_gone)
@@ -342,7 +340,7 @@ class Herder:
             case "metrics":
                 self._on_metrics(child, event["samples"])
             case "topic_missing":
-                self._telling.missing_topic()
+                self._publisher.missing_topic()
             case "round":
                 self._on_round(event)
             case "retention" if (run := self._runs.get(event["connector"])) is not None:
@@ -364,17 +362,17 @@ class Herder:
         if run is None:
             return
         now_ms = self._clock.now_ms()
-        run.heard_round(event, now_ms)
+        run.received_round(event, now_ms)
         for topic in sorted({*event.get("topics", ())} - self._statuses.topics(run.name)):
             self._statuses.put_topic(run.name, topic, task=0, now_ms=now_ms)
 
     # ------------------------------------------------------------ telling
 
     def _publish(self, run: Run) -> None:
-        self._telling.publish(run, is_leading=self.leadership.is_leading)
+        self._publisher.publish(run, is_leading=self.leadership.is_leading)
 
     def _forget(self, name: str) -> None:
         if self.leadership.is_leading:
             self.leadership.leading.forget(name)
-            self._telling.forget(name)
+            self._publisher.forget(name)
         PROCESS.forget(connector=name)

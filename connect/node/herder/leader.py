@@ -79,9 +79,9 @@ class Leading:
             # how many nodes there were before is not known: nothing shrinks for a while
             self._shrunk_at_ms = self._clock.monotonic_ms()
         counter("rebalances").inc()
-        self.look()
+        self.inspect()
 
-    def look(self) -> None:
+    def inspect(self) -> None:
         """See who is there, and say anew who runs what if that has changed.
 
         Raises:
@@ -136,14 +136,14 @@ class Leading:
             nodes = self._nodes or (self._worker_id,)
             found = place(counts, nodes, self._places, is_even=False)[name]
             self._places[name] = found
-        return None if self._is_said(name, found) else found
+        return None if self._is_reported(name, found) else found
 
     def forget(self, name: str) -> None:
         """The connector is deleted."""
         with self._lock:
             self._places.pop(name, None)
 
-    def _is_said(self, name: str, places: Places) -> bool:
+    def _is_reported(self, name: str, places: Places) -> bool:
         said = self._store.get(name).places
         return said is not None and _without_history(said) == _without_history(places)
 
@@ -160,7 +160,7 @@ class Leading:
                 is_even=is_even,
                 leaving=self._members - set(self._nodes),
             )
-            changed = {name: p for name, p in found.items() if not self._is_said(name, p)}
+            changed = {name: p for name, p in found.items() if not self._is_reported(name, p)}
             self._places |= changed
         if changed:
             counter("rebalances").inc()

@@ -26,7 +26,7 @@ class Local:
         store: what is wanted.
         statuses: where it is told what runs.
         handover: this node's children.
-        elsewhere: what other nodes run.
+        remote: what other nodes run.
         worker_id: this node.
     """
 
@@ -35,13 +35,13 @@ class Local:
         store: ConfigStore,
         statuses: StatusStore,
         handover: Handover,
-        elsewhere: RemoteUnits,
+        remote: RemoteUnits,
         worker_id: str,
     ) -> None:
         self._store = store
         self._statuses = statuses
         self._handover = handover
-        self._elsewhere = elsewhere
+        self._remote = remote
         self._worker_id = worker_id
 
     def end(self, run: Run, *, is_all: bool, members: Collection[str]) -> None:
@@ -53,7 +53,7 @@ class Local:
             members: nodes that are alive.
         """
         self._stop(run, list(run.tasks.values()))
-        self._elsewhere.await_tasks_ended(run.name, members)
+        self._remote.await_tasks_ended(run.name, members)
         if is_all and run.has_coordinator:
             self._stop(run, [run.coordinator])
 
@@ -67,10 +67,10 @@ class Local:
             return  # the coordinator goes on: it hears what the tasks announce at their end
         if run.has_coordinator and not wanted.has_coordinator:
             if wanted.layout is None:
-                self._elsewhere.await_tasks_ended(run.name)
+                self._remote.await_tasks_ended(run.name)
             self._stop(run, [run.coordinator])
         if wanted.layout is not None:
-            self._elsewhere.await_handed_on(
+            self._remote.await_handed_on(
                 run.name,
                 wanted.tasks - run.tasks.keys(),
                 coordinator=wanted.has_coordinator and not run.has_coordinator,
@@ -104,7 +104,7 @@ class Local:
         if run.has_coordinator and (has_new_config or run.coordinator.is_to_start):
             self._handover.start(run, run.coordinator)
         elif has_new_layout:
-            self._handover.tell_layout(run)
+            self._handover.send_layout(run)
 
     def differs(self, run: Run, state: StoredConnector) -> bool:
         """Whether the units that were handed over are not those that the stored state wants."""

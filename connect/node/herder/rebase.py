@@ -98,8 +98,8 @@ class Rebase:
                 self._admin.alter_offsets(config.control_group_id, made.offsets)
             self._store.put_layout(made.layout, state.config or {})
             self._store.put_ready(made.layout)
-        shown = {**made.to_json(), "tables": answer["tables"]}
-        return {"connector": state.name, "applied": is_applied, **shown}
+        displayed = {**made.to_json(), "tables": answer["tables"]}
+        return {"connector": state.name, "applied": is_applied, **displayed}
 
 
 def plan(admin: KafkaAdmin, state: StoredConnector, config: ConnectorConfig) -> RebasePlan:

@@ -142,7 +142,7 @@ class Reconciliation:
             self._handover.stop_again(run, unit)
         elif unit.task is None:
             if run.layout is not None and item["layout"] != run.layout.number:
-                self._handover.tell_layout(run)
+                self._handover.send_layout(run)
             self._restart_if_stalled(run, unit, item, now_ms)
 
     def _miss(self, run: Run, unit: Unit, now_ms: int) -> None:

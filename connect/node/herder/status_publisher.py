@@ -14,7 +14,7 @@ from functools import partial
 from connect.node.herder.connector_status import (
     LocalConnector,
     ReportedConnector,
-    shown_status,
+    displayed_status,
     stored,
 )
 from connect.node.herder.units import Run
@@ -62,13 +62,13 @@ class StatusPublisher:
 
     def status(self, name: str, run: Run | None) -> ReportedStatus:
         """The connector's status as of now."""
-        told = ReportedConnector(
+        reported = ReportedConnector(
             self._statuses.connector(name),
             self._statuses.tasks(name),
             self._statuses.problem(name),
         )
         here = LocalConnector(self._word.worker_id, has_worker="worker" in self._word.children)
-        return shown_status(self._store.get(name), run, told, here)
+        return displayed_status(self._store.get(name), run, reported, here)
 
     def publish(self, run: Run, *, is_leading: bool) -> None:
         """Say how the connector is, as far as that is this node's to say."""
@@ -76,18 +76,18 @@ class StatusPublisher:
         if state.config is None:
             return
         me = self._word.worker_id
-        shown = self.status(name, run)
-        told = partial(
+        displayed = self.status(name, run)
+        reported = partial(
             stored,
             generation=state.layout.number if state.layout is not None else 0,
             version=self._word.version,
         )
-        if shown.worker_id == me and (is_leading or state.places is not None):
-            self._statuses.put_connector(name, told(shown))
-        own = {task.id: told(task) for task in shown.tasks if task.worker_id == me}
+        if displayed.worker_id == me and (is_leading or state.places is not None):
+            self._statuses.put_connector(name, reported(displayed))
+        own = {task.id: reported(task) for task in displayed.tasks if task.worker_id == me}
         self._statuses.put_tasks(name, own)
         if is_leading:
-            self._statuses.forget_tasks(name, above=len(shown.tasks))
+            self._statuses.forget_tasks(name, above=len(displayed.tasks))
 
     def forget(self, name: str) -> None:
         """The connector is deleted; said by the leader."""

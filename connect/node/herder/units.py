@@ -98,7 +98,7 @@ class Unit:
         return self.phase == "FAILED" and self.restart_at_ms is None and not self.is_trying
 
     @property
-    def shown(self) -> State:
+    def displayed(self) -> State:
         """The state as Kafka Connect's API names it.
 
         A unit that was handed to a child that is ready counts as running, as in Kafka, where a
@@ -227,7 +227,7 @@ class Run:
             return None
         return Running(self.layout.number, tasks, coordinator=has_coordinator)
 
-    def heard_round(self, event: Mapping[str, Any], now_ms: int) -> None:
+    def received_round(self, event: Mapping[str, Any], now_ms: int) -> None:
         """Its coordinator told of an ended round; ``now_ms`` is wall clock."""
         ended = {k: v for k, v in event.items() if k not in {"event", "connector"}}
         ended["ended_ms"] = now_ms

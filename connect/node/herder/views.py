@@ -103,7 +103,7 @@ class Views:
         with reachable():
             committed = self._admin.committed(self._group_of(state), partitions)
             marks = self._admin.watermarks(partitions)
-        shown = [
+        displayed = [
             {
                 "topic": tp.topic,
                 "partition": tp.partition,
@@ -117,12 +117,12 @@ class Views:
             "valid_through_timestamp_seconds", connector=state.name
         )
         return {
-            "not_in_files": sum(p["lag"] for p in shown),
+            "not_in_files": sum(p["lag"] for p in displayed),
             "in_files_not_committed": int(
                 self._exposition.total("records_uncommitted", connector=state.name) or 0
             ),
             "valid_through_ms": None if valid_through is None else int(valid_through * 1000),
-            "partitions": shown,
+            "partitions": displayed,
         }
 
     def _orphan_age(self, state: StoredConnector) -> Mapping[str, Any]:
@@ -157,8 +157,8 @@ class Views:
                 return []
             records = self._read(starts, {tp: marks[tp][1] for tp in starts})
         records.sort(key=lambda r: (r.timestamp_ms, r.partition, r.offset), reverse=True)
-        shown = (_shown(record) for record in records)
-        return [s for s in shown if s["connector"] in {None, connector}][:DEAD_LETTERS_SHOWN]
+        displayed = (_displayed(record) for record in records)
+        return [s for s in displayed if s["connector"] in {None, connector}][:DEAD_LETTERS_SHOWN]
 
     def _read(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
@@ -190,23 +190,23 @@ def reachable() -> Iterator[None]:
         raise UnavailableError(e.message, code=e.code) from e
 
 
-def _shown(record: KafkaRecord) -> dict[str, Any]:
+def _displayed(record: KafkaRecord) -> dict[str, Any]:
     """Where the record came from and why it is here, when its headers say so."""
     headers = {name: (value or b"").decode("utf-8", "replace") for name, value in record.headers}
 
-    def told(name: str) -> str | None:
+    def reported(name: str) -> str | None:
         return headers.get(PREFIX + name)
 
-    reason = told("exception.message")
+    reason = reported("exception.message")
     return {
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
-        "connector": told("connector.name"),
-        "source_topic": told("topic"),
-        "source_partition": _number(told("partition")),
-        "source_offset": _number(told("offset")),
-        "stage": told("stage"),
+        "connector": reported("connector.name"),
+        "source_topic": reported("topic"),
+        "source_partition": _number(reported("partition")),
+        "source_offset": _number(reported("offset")),
+        "stage": reported("stage"),
         "reason": None if reason is None else reason[:REASON_CHARS],
         "table": headers.get(TABLE_HEADER),
     }

@@ -292,18 +292,18 @@ class ConnectMetrics(Collector):
 
 
 def _from_statuses(statuses: Sequence[ReportedStatus]) -> dict[str, dict[tuple[str, ...], float]]:
-    shown: dict[tuple[str, ...], float] = {}
+    displayed: dict[tuple[str, ...], float] = {}
     found: dict[str, dict[tuple[str, ...], float]] = {
-        "kafka_connect_connector_status": shown,
+        "kafka_connect_connector_status": displayed,
         "kafka_connect_worker_connector_count": {(): len(statuses)},
         "kafka_connect_worker_task_count": {(): sum(len(s.tasks) for s in statuses)},
     }
     counts = "kafka_connect_worker_connector_{}_task_count"
     for status in statuses:
-        shown[status.name, "", status.state.lower()] = 1
+        displayed[status.name, "", status.state.lower()] = 1
         states = [task.state.lower() for task in status.tasks]
         for task in status.tasks:
-            shown[status.name, str(task.id), task.state.lower()] = 1
+            displayed[status.name, str(task.id), task.state.lower()] = 1
         found.setdefault(counts.format("total"), {})[(status.name,)] = len(states)
         for state in ("running", "paused", "failed", "unassigned", "restarting"):
             found.setdefault(counts.format(state), {})[(status.name,)] = states.count(state)

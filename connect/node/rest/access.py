@@ -125,14 +125,14 @@ def certificate_of(request: Request) -> str | None:
     """
     if "authorization" in request.headers:
         return None
-    shown: str | None = request.scope.get(CERTIFICATE)
+    displayed: str | None = request.scope.get(CERTIFICATE)
     named = request.headers.get(FOR_CERTIFICATE)
     if named is None:
-        return shown
+        return displayed
     nodes: frozenset[str] = request.app.state.node_certificates
-    if shown in nodes:
+    if displayed in nodes:
         return unquote(named)
-    _LOG.warning("a client with the certificate %r wants to speak for another one", shown)
+    _LOG.warning("a client with the certificate %r wants to speak for another one", displayed)
     raise ApiError(403, f"Only nodes of icefloe.rest.node.certificates may send {FOR_CERTIFICATE}")
 
 

@@ -74,8 +74,8 @@ class ClusterMetrics:
     def own(self) -> dict[str, Figures]:
         """This node's figures, by connector; of those with any."""
         names = {**OF_TASKS, **OF_COORDINATOR, **OF_TIME}
-        heard = self._herder.figures(tuple(names.values()))
-        return {connector: _figures(found) for connector, found in heard.items()}
+        received = self._herder.measurements(tuple(names.values()))
+        return {connector: _measurements(found) for connector, found in received.items()}
 
     def of(
         self,
@@ -96,17 +96,17 @@ class ClusterMetrics:
             return CollectedMetrics({s.name: own.get(s.name, _NOTHING) for s in statuses}, {})
         urls = self._herder.nodes()
         wanted = {node for status in statuses for node in _nodes(status)}
-        heard: dict[str, Mapping[str, Figures]] = {
+        received: dict[str, Mapping[str, Figures]] = {
             n: own for n in wanted if urls.get(n, "") is None
         }
         missing: dict[str, str] = {}
-        asked = self._ask(credentials, {n: urls.get(n) for n in wanted if n not in heard})
+        asked = self._ask(credentials, {n: urls.get(n) for n in wanted if n not in received})
         for node, answer in asked.items():
             if isinstance(answer, str):
                 missing[node] = answer
             else:
-                heard[node] = answer
-        by_connector = {status.name: _together(status, heard) for status in statuses}
+                received[node] = answer
+        by_connector = {status.name: _together(status, received) for status in statuses}
         return CollectedMetrics(by_connector, dict(sorted(missing.items())))
 
     def _ask(
@@ -121,7 +121,7 @@ class ClusterMetrics:
             elif self._is_silent(node):
                 found[node] = f"it did not answer, and is asked again after {SILENT_MS // 1000} s"
             else:
-                asked[node] = self._pool.submit(self._figures_of, url, credentials)
+                asked[node] = self._pool.submit(self._measurements_of, url, credentials)
         wait(asked.values(), timeout=ASK_S)
         for node, future in asked.items():
             if not future.done():
@@ -138,7 +138,7 @@ class ClusterMetrics:
                 found[node] = e.message[:REASON_CHARS]
         return found
 
-    def _figures_of(self, url: str, credentials: Credentials) -> Mapping[str, Figures]:
+    def _measurements_of(self, url: str, credentials: Credentials) -> Mapping[str, Figures]:
         url = f"{url}{OVERVIEW}?forward=false"
         answer = self._peers.ask("GET", url, credentials, timeout_s=ASK_S)
         if answer.status_code != 200:
@@ -157,12 +157,12 @@ class ClusterMetrics:
             self._silent_until_ms[node] = self._clock.monotonic_ms() + SILENT_MS
 
 
-def _figures(heard: Mapping[str, float]) -> Figures:
+def _measurements(received: Mapping[str, float]) -> Figures:
     found: dict[str, int | None] = dict(_NOTHING)
     for names, factor in ((OF_TASKS, 1), (OF_COORDINATOR, 1), (OF_TIME, 1000)):
         for field, metric in names.items():
-            if metric in heard:
-                found[field] = int(heard[metric] * factor)
+            if metric in received:
+                found[field] = int(received[metric] * factor)
     return found
 
 
@@ -171,17 +171,19 @@ def _nodes(status: ReportedStatus) -> set[str]:
 
 
 def _together(
-    status: ReportedStatus, heard: Mapping[str, Mapping[str, Figures]]
+    status: ReportedStatus, received: Mapping[str, Mapping[str, Figures]]
 ) -> dict[str, int | None]:
     """A connector's figures from those of the nodes that run its parts."""
 
     def of(node: str) -> Mapping[str, Any]:
-        return heard.get(node, {}).get(status.name, _NOTHING)
+        return received.get(node, {}).get(status.name, _NOTHING)
 
     found: dict[str, int | None] = {f: of(status.worker_id).get(f) for f in _OF_ITS_COORDINATOR}
     nodes = {task.worker_id for task in status.tasks}
     for field in OF_TASKS:
-        found[field] = _sum(of(node).get(field) for node in nodes) if nodes <= set(heard) else None
+        found[field] = (
+            _sum(of(node).get(field) for node in nodes) if nodes <= set(received) else None
+        )
     return found
 
 

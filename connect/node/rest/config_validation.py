@@ -89,10 +89,10 @@ class ConfigValidator:
         """
         class_name = config.get("connector.class")
         if class_name is None:
-            shown = ", ".join(
+            displayed = ", ".join(
                 f"{k}={'null' if v is None else v}" for k, v in sorted(config.items())
             )
-            raise ApiError(400, f"Connector config {{{shown}}} contains no connector type")
+            raise ApiError(400, f"Connector config {{{displayed}}} contains no connector type")
         plugin = self._plugins.connector(class_name)
         if plugin is None:
             known = ", ".join(p.class_name for p in self._plugins.of("sink", "source"))

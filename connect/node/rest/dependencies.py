@@ -32,7 +32,7 @@ class Services:
         plugins: what configurations may name.
         judge: judges configurations.
         log_levels: the process's loggers.
-        figures: of the cluster.
+        measurements: of the cluster.
         is_tracking_topics: whether active topics are kept.
         is_topic_reset_allowed: whether they may be emptied.
     """
@@ -42,7 +42,7 @@ class Services:
     plugins: Plugins
     judge: ConfigValidator
     log_levels: LogLevels
-    figures: ClusterMetrics
+    measurements: ClusterMetrics
     is_tracking_topics: bool = True
     is_topic_reset_allowed: bool = True
 

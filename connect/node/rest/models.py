@@ -311,10 +311,10 @@ def _offset(value: Any) -> dict[str, Any] | None:
 
 def _integer(value: Any, what: str, title: str) -> int:
     if not isinstance(value, str) or not _INTEGER.fullmatch(value):
-        shown = "null" if value is None else value
+        displayed = "null" if value is None else value
         raise broken(
             f"Failed to parse the following Kafka {what} value in the provided offsets: "
-            f"'{shown}'. {title} values for sink connectors need to be integers."
+            f"'{displayed}'. {title} values for sink connectors need to be integers."
         )
     largest = _LARGEST[what]
     if not 0 <= int(value) <= largest:

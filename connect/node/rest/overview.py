@@ -43,7 +43,7 @@ def read_overview(
                 statuses.append(services.herder.status(name))
             except UnknownConnectorError:
                 continue  # deleted meanwhile
-    found = services.figures.of(credentials, statuses, is_alone=forward == "false")
+    found = services.measurements.of(credentials, statuses, is_alone=forward == "false")
     return m.Overview(
         caller=m.OverviewCaller(name=caller.name, node_role=caller.role(None)),
         missing=[m.OverviewMissing(worker_id=n, reason=why) for n, why in found.missing.items()],
@@ -66,12 +66,14 @@ def read_dead_letters(
     with not_found(f"Connector {name} not found"):
         found = services.herder.extension(name, "dead-letters")
         status = services.herder.status(name)
-    gathered = services.figures.of(credentials, [status], is_alone=forward == "false")
+    gathered = services.measurements.of(credentials, [status], is_alone=forward == "false")
     count = gathered.by_connector[name]["dead_letters"]
     return m.DeadLetters.model_validate({**KNOWN.masked(found), "records": count})
 
 
-def _connector(status: ReportedStatus, caller: Caller, figures: Figures) -> m.OverviewConnector:
+def _connector(
+    status: ReportedStatus, caller: Caller, measurements: Figures
+) -> m.OverviewConnector:
     return m.OverviewConnector.model_validate(
         {
             "name": status.name,
@@ -80,7 +82,7 @@ def _connector(status: ReportedStatus, caller: Caller, figures: Figures) -> m.Ov
             "worker_id": status.worker_id,
             "tasks": dict(Counter(task.state for task in status.tasks)),
             "reason": _reason(status),
-            **figures,
+            **measurements,
         }
     )
 

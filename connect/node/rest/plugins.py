@@ -31,8 +31,8 @@ def list_plugins(
 ) -> m.PluginInfos:
     """List the installed plugins; without ``connectorsOnly=false`` connectors alone."""
     is_short = connectors_only.lower() in {"", "true"}
-    shown = services.plugins.of("sink", "source") if is_short else services.plugins.all()
-    return m.PluginInfos([_info(plugin) for plugin in shown])
+    displayed = services.plugins.of("sink", "source") if is_short else services.plugins.all()
+    return m.PluginInfos([_info(plugin) for plugin in displayed])
 
 
 @router.get("/{plugin}/config", dependencies=[rule("read", "any")], responses=errors(404))

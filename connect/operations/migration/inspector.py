@@ -56,7 +56,7 @@ class Inspector:
         self._catalog = catalog
         self._clock = clock
 
-    def look(self, partitions: Iterable[TopicPartition]) -> Report:
+    def inspect(self, partitions: Iterable[TopicPartition]) -> Report:
         """Look at everything.
 
         Args:

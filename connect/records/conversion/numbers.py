@@ -227,13 +227,15 @@ def decimal_converter(precision: int, scale: int) -> Callable[[Any], Decimal]:
     quantize = Decimal.quantize
 
     def to_decimal(value: Any) -> Decimal:
-        number, shown = _as_decimal(value)
+        number, displayed = _as_decimal(value)
         if not number.is_finite():
             raise Unconvertible("not_a_number", "NaN or infinity is no decimal")
         if (number and number.adjusted() > precision - scale) or number.copy_abs() >= limit:
             raise Unconvertible("out_of_range", "the number does not fit the column's precision")
         stored = quantize(number, unit, context=_WIDE)
-        if stored != shown and (shown is number or quantize(shown, unit, context=_WIDE) != shown):
+        if stored != displayed and (
+            displayed is number or quantize(displayed, unit, context=_WIDE) != displayed
+        ):
             raise Unconvertible("lost_fraction", "the number has more digits than the column")
         return stored or stored.copy_abs()  # no minus zero
 

@@ -343,7 +343,7 @@ class _StructPlans:
         return known[1] or usual, fields
 
     def _steps(self, schema: ConnectSchema) -> list[Step] | None:
-        units = {name: unit for name, inner in schema.fields if (unit := told_unit(inner))}
+        units = {name: unit for name, inner in schema.fields if (unit := declared_unit(inner))}
         if not units:
             return None
         return [(c.name, c.required, self._converter(c, units)) for c in self._columns]
@@ -355,7 +355,7 @@ class _StructPlans:
         return column_converter(column.kind, replace(self._options, number_unit=unit))
 
 
-def told_unit(schema: ConnectSchema | None) -> TimestampUnit | None:
+def declared_unit(schema: ConnectSchema | None) -> TimestampUnit | None:
     """What a plain number of this schema, or the items of a list or map, count; None: not told."""
     while schema is not None and schema.type in ("array", "map"):
         schema = schema.value_schema

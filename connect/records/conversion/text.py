@@ -83,8 +83,8 @@ def _java_float(value: float, shortest: str, two_digits: str) -> str:
     exponent += len(digits) - 1  # of the first digit
     if len(text) == 1 and not 1e-3 <= abs(value) < 1e7:
         # Java writes two digits at least and takes the closest two: 4.9E-324
-        mantissa, _, shown = two_digits.lstrip("-").partition("e")
-        text, exponent = mantissa.replace(".", ""), int(shown)
+        mantissa, _, displayed = two_digits.lstrip("-").partition("e")
+        text, exponent = mantissa.replace(".", ""), int(displayed)
         text = text.rstrip("0") or "0"
     lead = "-" if sign else ""
     if 1e-3 <= abs(value) < 1e7:
@@ -223,8 +223,8 @@ def _java_date(millis: int) -> str:
     year, month, day = civil_from_days(days)
     minutes, seconds = divmod(clock // 1_000, 60)
     time = f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
-    shown = f"{_DAYS[(days + 3) % 7]} {_MONTHS[month - 1]} {day:02} {time}"
-    return f"{shown} UTC {year if year > 0 else 1 - year}"
+    displayed = f"{_DAYS[(days + 3) % 7]} {_MONTHS[month - 1]} {day:02} {time}"
+    return f"{displayed} UTC {year if year > 0 else 1 - year}"
 
 
 def java_text(value: Any) -> str:
@@ -242,8 +242,8 @@ def java_text(value: Any) -> str:
     if kind is dict:
         return "{" + ", ".join([f"{java_text(k)}={java_text(v)}" for k, v in value.items()]) + "}"
     if kind is Struct:
-        shown = [f"{k}={java_text(v)}" for k, v in value.values.items() if v is not None]
-        return "Struct{" + ",".join(shown) + "}"
+        displayed = [f"{k}={java_text(v)}" for k, v in value.values.items() if v is not None]
+        return "Struct{" + ",".join(displayed) + "}"
     if kind is Date or kind is Time or kind is Timestamp:
         return _java_date(value.days * _DAY_MS if kind is Date else value.millis)
     return str(value)

@@ -207,8 +207,8 @@ class _AvroCompiler:
 
 def _is_entry(source: AvroType) -> bool:
     """Whether an array's items are the entries of one of Connect's maps."""
-    is_told = (source.properties or {}).get("connect.internal.type") == "MapEntry"
-    return is_told or source.name == f"{NAMESPACE}.MapEntry"
+    is_reported = (source.properties or {}).get("connect.internal.type") == "MapEntry"
+    return is_reported or source.name == f"{NAMESPACE}.MapEntry"
 
 
 _BUILDERS: Final[Mapping[str, Callable[[_AvroCompiler, AvroType], Compiled]]] = {
@@ -243,7 +243,7 @@ def _read_struct(steps: list[tuple[str, Reader]], schema: ConnectSchema, source:
 def _with_properties(schema: ConnectSchema, read: Reader, source: AvroType) -> Compiled:
     """Put ``connect.*`` properties over the schema."""
     properties = source.properties or {}
-    changes = _told(schema, properties)
+    changes = _reported(schema, properties)
     small = properties.get("connect.type")
     if source.kind == "int" and small in _SMALL and source.logical is None:
         changes["type"] = small
@@ -259,7 +259,7 @@ def _with_properties(schema: ConnectSchema, read: Reader, source: AvroType) -> C
     return schema, read
 
 
-def _told(schema: ConnectSchema, properties: Mapping[str, Any]) -> dict[str, Any]:
+def _reported(schema: ConnectSchema, properties: Mapping[str, Any]) -> dict[str, Any]:
     """What the properties say of the schema around its type."""
     found: dict[str, Any] = {}
     doc, given = properties.get("connect.doc"), properties.get("connect.parameters")

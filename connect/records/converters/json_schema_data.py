@@ -104,8 +104,8 @@ class _JsonSchemaCompiler:
         elif kind == "array":
             schema, read = self._array(source, base, depth)
         elif kind in _USUAL:
-            told = source.get("connect.type")
-            schema = ConnectSchema(told if told in _SMALLER[kind] else _USUAL[kind])
+            reported = source.get("connect.type")
+            schema = ConnectSchema(reported if reported in _SMALLER[kind] else _USUAL[kind])
             read = scalar_reader(schema.type)
         else:
             raise BadSchema("a schema without a type that Connect has")

@@ -107,7 +107,7 @@ class RegisteredConverter(ABC, Generic[Compiled]):
             place = self.place(headers, data)
             return self.read(self.compiled(topic, place.schema), data, place)
         except REFUSALS as error:
-            raise refusal(self._role, *told(error)) from None
+            raise refusal(self._role, *reported(error)) from None
 
     def place(self, headers: Headers, data: bytes) -> Framed:
         """Where a message's schema and datum are; see ``framed``."""
@@ -178,7 +178,7 @@ class RegisteredConverter(ABC, Generic[Compiled]):
             raise ConfigError(f"{SCHEMA_FILE} {path}: {error}", code="converter_option") from None
 
 
-def told(error: Exception) -> tuple[str, str]:
+def reported(error: Exception) -> tuple[str, str]:
     """Code and message of a refusal."""
     if isinstance(error, RecursionError):
         return "too_deep", "nested too deeply"

@@ -49,10 +49,10 @@ def framed(role: Role, headers: Headers, data: bytes, *, has_indexes: bool = Fal
         Malformed: ``bad_framing``.
     """
     header = HEADERS.get(role)
-    told = next((value for name, value in reversed(headers) if name == header and value), None)
-    if told is not None:
-        schema, end = _schema(told)
-        return Framed(schema, 0, _indexes(told, end)[0] if has_indexes else ())
+    reported = next((value for name, value in reversed(headers) if name == header and value), None)
+    if reported is not None:
+        schema, end = _schema(reported)
+        return Framed(schema, 0, _indexes(reported, end)[0] if has_indexes else ())
     schema, end = _schema(data)
     if not has_indexes:
         return Framed(schema, end)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from connect.config.key import REQUIRED, Key, Sentence, invalid, shown
+from connect.config.key import REQUIRED, Key, Sentence, displayed, invalid
 from connect.errors import ConfigError
 from connect.java_compat.java_numbers import (
     double_of,
@@ -85,7 +85,7 @@ def parsed_spec(spec: list[str]) -> tuple[dict[str, str], str | None]:
         parts = item.split(":")
         if len(parts) > 2:
             raise ConfigError(
-                invalid("renames", shown(spec), f"Invalid rename mapping: {item}"),
+                invalid("renames", displayed(spec), f"Invalid rename mapping: {item}"),
                 code="transform_option",
             )
         kind = _target(parts[-1].strip())

@@ -286,8 +286,8 @@ def instant_of(found: dict[str, int]) -> int:
     """Milliseconds since 1970 UTC of the parts of a time, any year."""
     year = found.get("y", 1970)
     years, month = divmod(found.get("M", 1) - 1, 12)
-    told = [letter for letters in ("Eu", "dD") for letter in found if letter in letters]
-    last = told[-1] if told else "d"
+    reported = [letter for letters in ("Eu", "dD") for letter in found if letter in letters]
+    last = reported[-1] if reported else "d"
     if last == "D":
         days = day_of(year, 1, found["D"])
     elif last in "Eu":

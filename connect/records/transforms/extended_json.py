@@ -87,8 +87,8 @@ def _special(node: dict[str, Any]) -> Bson | None:
             except (ValueError, TypeError, KeyError, AttributeError, InvalidOperation) as error:
                 if isinstance(error, RecordError):
                     raise
-                shown = ", ".join(sorted(names))
-                raise refused(f"a value of {shown} is malformed", "bad_text") from None
+                displayed = ", ".join(sorted(names))
+                raise refused(f"a value of {displayed} is malformed", "bad_text") from None
     return None
 
 

@@ -54,7 +54,7 @@ class _Unheld(ValueError):  # noqa: N818 - ends the attempt
 def parsed(text: str) -> Typed:
     """A text with the schema and value that Kafka finds in it; itself when it finds nothing."""
     schema, value = _Reader(text).first() if text else (STRING_SCHEMA, text)
-    return schema, _shown(schema, value)
+    return schema, _displayed(schema, value)
 
 
 class _Reader:
@@ -311,14 +311,14 @@ _NUMBERS: Final[dict[str, Callable[[Any], Any]]] = {
 }
 
 
-def _shown(schema: ConnectSchema | None, value: Any) -> Any:
+def _displayed(schema: ConnectSchema | None, value: Any) -> Any:
     """A value as the data model has it: sized numbers only where no schema tells the size."""
     if isinstance(value, list):
         inner = None if schema is None else schema.value_schema
-        return [_shown(inner, item) for item in value]
+        return [_displayed(inner, item) for item in value]
     if isinstance(value, dict):
         key, inner = (None, None) if schema is None else (schema.key_schema, schema.value_schema)
-        return {_shown(key, k): _shown(inner, v) for k, v in value.items()}
+        return {_displayed(key, k): _displayed(inner, v) for k, v in value.items()}
     if schema is None or isinstance(value, Float32):
         return value
     if isinstance(value, Timestamp):

@@ -78,10 +78,10 @@ def _document(value: Struct, name: str) -> Bson | None:
 
 def _updated(value: Struct, before: Bson | None, key: Bson) -> Bson:
     """The document after an update that tells only what it changed."""
-    told = a_struct(_part(value, "updateDescription"), _PURPOSE)
+    reported = a_struct(_part(value, "updateDescription"), _PURPOSE)
     fields = dict(before.value) if before is not None else {}
-    fields.update(document_of(_part(told, "updatedFields")).value)
-    for name in _part(told, "removedFields") or ():
+    fields.update(document_of(_part(reported, "updatedFields")).value)
+    for name in _part(reported, "removedFields") or ():
         fields.pop(name, None)
     fields.setdefault("_id", key)
     return Bson("document", fields)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from connect.config.key import Key, invalid, shown
+from connect.config.key import Key, displayed, invalid
 from connect.errors import ConfigError
 from connect.model.records import ConnectSchema, SinkRecord, Struct
 from connect.records.transforms.transform import (
@@ -38,7 +38,7 @@ def renames_of(value: list[str]) -> dict[str, str]:
         parts = item.split(":")
         if len(parts) != 2:
             raise ConfigError(
-                invalid("renames", shown(value), f"Invalid rename mapping: {item}"),
+                invalid("renames", displayed(value), f"Invalid rename mapping: {item}"),
                 code="transform_option",
             )
         found[parts[0].strip()] = parts[1].strip()

@@ -29,7 +29,7 @@ from connect.gateways.catalog_properties import (
 from connect.records.row_operations import key_columns
 from connect.records.tables.partition_spec import spec_for
 from connect.records.tables.sort_order import sort_order_for
-from connect.validation.preflight.live_checks import Check, Found, told
+from connect.validation.preflight.live_checks import Check, Found, reported
 
 FORMAT_VERSION = 2
 _LIMITS = {
@@ -93,7 +93,7 @@ class CatalogQuestions:
             yield from self._ask(gateway)
         except RetriableError as error:
             if _CATALOG_TABLE not in str(error.__cause__):
-                yield self._key, told(error)
+                yield self._key, reported(error)
             else:  # a database that no catalog was in: its tables are made when it is first opened
                 yield from self._absent(self._tables())
         finally:
@@ -125,7 +125,7 @@ class CatalogQuestions:
                 if error.code == "table_missing":
                     yield from self._absent([each])
                 else:
-                    yield each.key, f"table {each.name}: {told(error)}"
+                    yield each.key, f"table {each.name}: {reported(error)}"
             else:
                 yield from self._present(each, table)
 
@@ -180,7 +180,7 @@ class CatalogQuestions:
                 try:
                     judge()
                 except (ConfigError, RecordError) as error:
-                    yield own, f"table {each.name}: {told(error)}"
+                    yield own, f"table {each.name}: {reported(error)}"
 
     def _keys(self, each: _Wanted, table: Table) -> Found:
         own, common = f"iceberg.table.{each.name}.id-columns", "iceberg.tables.default-id-columns"
@@ -190,7 +190,7 @@ class CatalogQuestions:
             )
         except ConfigError as error:
             given = next((key for key in (own, common) if key in self._config.raw), each.key)
-            yield given, f"table {each.name}: {told(error)}"
+            yield given, f"table {each.name}: {reported(error)}"
         else:
             if not columns:
                 yield from self._keyless(each)

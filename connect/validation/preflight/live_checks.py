@@ -38,7 +38,7 @@ class Check:
     run: Callable[[], Found]
 
 
-def told(error: IcefloeError) -> str:
+def reported(error: IcefloeError) -> str:
     """An error's message in one line of bounded length."""
     return " ".join(KNOWN.mask(error.message).split())[:_MESSAGE_CHARACTERS_MAX]
 
@@ -76,6 +76,6 @@ def _answered(check: Check) -> list[tuple[str, str]]:
     try:
         return [(key, f"{check.asked}: {what}") for key, what in check.run()]
     except IcefloeError as error:
-        return [(check.key, f"{check.asked}: {told(error)}")]
+        return [(check.key, f"{check.asked}: {reported(error)}")]
     except TimeoutError:
         return [(check.key, f"{check.asked}: no answer")]

@@ -43,12 +43,12 @@ def registry_checks(config: ConnectorConfig, *, each_s: float) -> Iterator[Check
         seen.append(options)
         key = f"{side}.{URL}"
         given = config.raw.get(key)  # as sent, not as resolved
-        where = "of the node's properties" if given is None else f"at {_shown(given)}"
+        where = "of the node's properties" if given is None else f"at {_displayed(given)}"
         asked = f"Asked the schema registry {where} (each request within {each_s:g} s)"
         yield Check(key, asked, partial(_ask, options, each_s))
 
 
-def _shown(urls: str) -> str:
+def _displayed(urls: str) -> str:
     return ", ".join(without_credentials(url.strip()) for url in urls.split(","))
 
 

@@ -259,7 +259,7 @@ class FakeHerder:
         """One counter."""
         return "# TYPE icefloe_fake_total counter\nicefloe_fake_total 1.0\n"
 
-    def figures(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+    def measurements(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
         """Sixty of everything, for connectors that run."""
         running = [n for n, c in self._connectors.items() if c.target == "STARTED"]
         return {name: dict.fromkeys(metrics, 60.0) for name in running}
@@ -299,8 +299,8 @@ class FakeHerder:
         """Echo."""
         self._must_be_stopped(name)
         looked = [{"table": table, "code": None} for table in tables]
-        told = {"says": [], "control_offsets": [], "tables": looked}
-        return {"connector": name, "applied": is_applied, **told}
+        reported = {"says": [], "control_offsets": [], "tables": looked}
+        return {"connector": name, "applied": is_applied, **reported}
 
     def reset_valid_through(
         self, name: str, tables: Sequence[str], reason: str, *, is_applied: bool
@@ -308,8 +308,8 @@ class FakeHerder:
         """Echo."""
         self._must_be_stopped(name)
         looked = [{"table": table, "claims": []} for table in tables]
-        told = {"applied": is_applied, "reason": reason, "error": None, "tables": looked}
-        return {"connector": name, **told}
+        reported = {"applied": is_applied, "reason": reason, "error": None, "tables": looked}
+        return {"connector": name, **reported}
 
     def cluster(self) -> Mapping[str, Any]:
         """One node."""

@@ -84,7 +84,7 @@ class MemoryCatalog:
             f"{self.warehouse}/{namespace}/{asked['name']}",
             asked.get("properties") or {},
         )
-        return 200, self._shown(key)
+        return 200, self._displayed(key)
 
     def _table(self, method: str, key: Key, body: bytes) -> Answer:
         if method == "DELETE":
@@ -94,7 +94,7 @@ class MemoryCatalog:
             answer = self._commit([CommitTableRequest.model_validate_json(body)])
             if answer:
                 return answer
-        return 200, self._shown(key)
+        return 200, self._displayed(key)
 
     def _commit(self, requests: list[CommitTableRequest]) -> Answer | None:
         """All of them or none."""
@@ -115,7 +115,7 @@ class MemoryCatalog:
             self.tables.update(new)
         return None
 
-    def _shown(self, key: Key) -> dict[str, Any]:
+    def _displayed(self, key: Key) -> dict[str, Any]:
         metadata = self.tables[key]
         return {
             "metadata-location": f"{metadata.location}/metadata/in-memory.json",

@@ -38,9 +38,9 @@ def test_a_failure_is_told_last(
         ["test_wrong.py", "test_good.py"] if is_first_wrong else ["test_good.py", "test_wrong.py"]
     )
     assert run([Lane(name, [name], []) for name in names]) == 1
-    shown = capfdbinary.readouterr().out.decode()
-    assert shown.index("1 passed in") < shown.index("FAILED test_wrong.py")
-    assert "1 failed in" in shown.splitlines()[-1]
+    displayed = capfdbinary.readouterr().out.decode()
+    assert displayed.index("1 passed in") < displayed.index("FAILED test_wrong.py")
+    assert "1 failed in" in displayed.splitlines()[-1]
 
 
 def test_a_lane_without_chosen_tests_is_no_failure(

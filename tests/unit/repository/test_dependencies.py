@@ -27,8 +27,8 @@ def test_everything_that_is_locked_is_listed() -> None:
     digests = {
         digest for part in ("spark-kafka", "iceberg-spark") for digest in jars[part].values()
     }
-    shown = {one["hashes"][0]["content"] for one in listed if "pkg:generic" in one["purl"]}
-    assert shown == digests
+    displayed = {one["hashes"][0]["content"] for one in listed if "pkg:generic" in one["purl"]}
+    assert displayed == digests
     assert all(one["version"] and one["hashes"] for one in listed)
     assert len({one["bom-ref"] for one in listed}) == len(listed)
 

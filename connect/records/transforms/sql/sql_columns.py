@@ -27,7 +27,7 @@ from pyiceberg.types import (
 )
 
 from connect.errors import ConfigError
-from connect.records.transforms.sql.sql_tokens import Token, refuse, shown, tokens_of
+from connect.records.transforms.sql.sql_tokens import Token, displayed, refuse, tokens_of
 
 _PRIMITIVES: Final[Mapping[str, IcebergType]] = {
     "BOOLEAN": BooleanType(),
@@ -100,10 +100,10 @@ class _Columns:
             if name is None or name.kind not in ("word", "quoted") or self._is_end():
                 refuse(
                     "a column is written as a name and a type, not "
-                    f"{'nothing' if name is None else shown([name])}"
+                    f"{'nothing' if name is None else displayed([name])}"
                 )
             if not _PLAIN_NAME.fullmatch(name.name):
-                refuse(f"the column name {shown([name])} has other characters than letters, "
+                refuse(f"the column name {displayed([name])} has other characters than letters, "
                        "digits and _")  # fmt: skip
             if name.name.lower() in names:
                 refuse(f"two columns are called {name.name}")
@@ -114,7 +114,7 @@ class _Columns:
             if not self._skip(","):
                 break
         if not depth and (rest := self._next()) is not None:
-            refuse(f"{shown([rest])} follows a type where a comma or the end should be")
+            refuse(f"{displayed([rest])} follows a type where a comma or the end should be")
         return found
 
     def _type(self, depth: int) -> IcebergType:

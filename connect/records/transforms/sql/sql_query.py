@@ -18,8 +18,8 @@ from typing import Final, Literal
 from connect.records.transforms.sql.sql_functions import FUNCTIONS
 from connect.records.transforms.sql.sql_tokens import (
     Token,
+    displayed,
     refuse,
-    shown,
     split_at,
     text_of,
     tokens_of,
@@ -215,7 +215,7 @@ def _named(tokens: Sequence[Token]) -> tuple[str, str]:
     """``name [[AS] alias]``."""
     names = [t for t in tokens if t.word != "AS"]
     if not 1 <= len(names) <= 2 or any(t.kind not in ("word", "quoted") for t in names):
-        refuse(f"a relation is written as a name and perhaps an alias, not {shown(tokens)}")
+        refuse(f"a relation is written as a name and perhaps an alias, not {displayed(tokens)}")
     return names[0].name, names[-1].name
 
 
@@ -231,7 +231,7 @@ def _join(kind: Literal["inner", "left"], tokens: list[Token]) -> Join:
         if not is_one or any(t.word in _NO_EQUALITY for t in part):
             refuse(
                 f"the condition of JOIN {table} must be equalities joined by AND, others go into "
-                f"WHERE; it has {shown(part)}"
+                f"WHERE; it has {displayed(part)}"
             )
         left, right = text_of(part[: signs[0]]), text_of(part[signs[0] + 1 :])
         if not left or not right:

@@ -117,7 +117,7 @@ def text_of(tokens: Sequence[Token]) -> str:
     return tokens[0].source[tokens[0].start : tokens[-1].end] if tokens else ""
 
 
-def shown(tokens: Sequence[Token]) -> str:
+def displayed(tokens: Sequence[Token]) -> str:
     """The beginning of tokens, for a message."""
     text = text_of(tokens)
     return text if len(text) <= _SHOWN_CHARACTERS_MAX else f"{text[:_SHOWN_CHARACTERS_MAX]}..."

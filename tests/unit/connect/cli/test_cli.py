@@ -26,7 +26,7 @@ def test_version_is_the_installed_one() -> None:
 
 def test_help_names_every_command() -> None:
     """All commands are listed, the lazily loaded ones too."""
-    shown = icefloe("--help").stdout
+    displayed = icefloe("--help").stdout
     for command in (
         "catalog",
         "node",
@@ -38,7 +38,7 @@ def test_help_names_every_command() -> None:
         "audit",
         "version",
     ):
-        assert command in shown
+        assert command in displayed
 
 
 @pytest.mark.parametrize(

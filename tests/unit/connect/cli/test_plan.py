@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from connect.cli.gitops.connector_files import Desired
-from connect.cli.gitops.plan import MASK, OWNER, make_plan, may_be_secret, shown
+from connect.cli.gitops.plan import MASK, OWNER, displayed, make_plan, may_be_secret
 from connect.errors import ConfigError
 
 
@@ -61,11 +61,11 @@ def test_adoption_and_refusal() -> None:
 def test_secrets_are_masked(key: str) -> None:
     """What may be a secret is not shown; a reference to one is."""
     assert may_be_secret(key)
-    assert shown(key, "hunter2") == MASK
-    assert shown(key, "${file:/etc/secrets:it}") == "${file:/etc/secrets:it}"
-    assert shown(key, "hunter2${file:/etc/secrets:it}") == MASK
-    assert shown("iceberg.tables", "db.t") == "db.t"
-    assert shown("key.converter", "StringConverter") == "StringConverter"
+    assert displayed(key, "hunter2") == MASK
+    assert displayed(key, "${file:/etc/secrets:it}") == "${file:/etc/secrets:it}"
+    assert displayed(key, "hunter2${file:/etc/secrets:it}") == MASK
+    assert displayed("iceberg.tables", "db.t") == "db.t"
+    assert displayed("key.converter", "StringConverter") == "StringConverter"
 
 
 @pytest.mark.parametrize(
@@ -79,4 +79,4 @@ def test_secrets_are_masked(key: str) -> None:
 )
 def test_logins_in_addresses_are_masked(value: str, text: str) -> None:
     """Whatever the key: the password of an address, or what stands alone for it."""
-    assert shown("iceberg.catalog.uri", value) == text
+    assert displayed("iceberg.catalog.uri", value) == text

@@ -23,7 +23,7 @@ OWN_WORDS = {
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "displayed"),
     [
         ("orders", "orders"),
         ("Größe 表 \u00a0", "Größe 表 \u00a0"),
@@ -34,9 +34,9 @@ OWN_WORDS = {
         ("\U000e0041\ud800\u2028", "\\udb40\\udc41\\ud800\\u2028"),
     ],
 )
-def test_what_a_terminal_obeys_is_escaped(text: str, shown: str) -> None:
+def test_what_a_terminal_obeys_is_escaped(text: str, displayed: str) -> None:
     """Control characters, bidirectional marks, tags, halves of surrogate pairs."""
-    assert plain(text) == shown
+    assert plain(text) == displayed
 
 
 @given(st.text())

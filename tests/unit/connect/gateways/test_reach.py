@@ -314,8 +314,8 @@ def test_texts_of_other_systems_stay_in_the_process() -> None:
 
     assert body in trace_of(failed())
     install(GUARDED)
-    shown = trace_of(failed())
-    assert body not in shown
-    assert "OSError" in shown
-    assert "catalog_unavailable" in shown
+    displayed = trace_of(failed())
+    assert body not in displayed
+    assert "OSError" in displayed
+    assert "catalog_unavailable" in displayed
     assert body not in trace_of(OSError(body))

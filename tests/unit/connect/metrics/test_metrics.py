@@ -57,8 +57,8 @@ def test_children_tell_the_node_and_the_node_tells_prometheus() -> None:
     registry.value("counter", "rounds", {"connector": 'c"1'}).inc(2)
     registry.value("gauge", "valid_through_timestamp_seconds", {"connector": "c"}).set(2)
     second = next(received)
-    exposition.heard("coordinator", first["samples"])
-    exposition.heard("coordinator", second["samples"])
+    exposition.received("coordinator", first["samples"])
+    exposition.received("coordinator", second["samples"])
     text = exposition.text()
     assert 'icefloe_rounds_total{connector="c\\"1"} 3.0' in text
     assert 'icefloe_valid_through_age_seconds{connector="c"} 3.0' in text
@@ -98,9 +98,9 @@ def test_gauges_are_of_what_runs_here() -> None:
     exposition = Exposition(
         lambda: 0,
         registry=Registry(),
-        is_here=lambda connector, task: (connector, task) == ("c", "1"),
+        is_local=lambda connector, task: (connector, task) == ("c", "1"),
     )
-    told = [
+    reported = [
         [name, {"connector": "c", **labels}, 1]
         for name, labels in (
             ("lag_records", {"task": "0"}),
@@ -110,7 +110,7 @@ def test_gauges_are_of_what_runs_here() -> None:
             ("rounds", {}),
         )
     ]
-    exposition.heard("worker", told)
+    exposition.received("worker", reported)
     assert exposition.samples() == [
         ("lag_records", {"connector": "c", "task": "1"}, 1.0),
         ("records_read", {"connector": "c", "task": "0"}, 1.0),
@@ -121,7 +121,7 @@ def test_gauges_are_of_what_runs_here() -> None:
 def test_what_a_child_sends_is_checked() -> None:
     """A sample that is not declared is left out, the others count."""
     exposition = Exposition(lambda: 0, registry=Registry())
-    exposition.heard("worker", [["nonsense", {}, 1], ["rounds", {"connector": "c"}, 1]])
+    exposition.received("worker", [["nonsense", {}, 1], ["rounds", {"connector": "c"}, 1]])
     assert exposition.samples() == [("rounds", {"connector": "c"}, 1.0)]
 
 

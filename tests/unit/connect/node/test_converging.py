@@ -28,24 +28,24 @@ class Hand:
     """In place of a child process: keeps what it is told, and says that it has stopped.
 
     Attributes:
-        told: commands in order.
+        reported: commands in order.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._changed = threading.Condition()
-        self.told: list[Mapping[str, Any]] = []
+        self.reported: list[Mapping[str, Any]] = []
         self.herder: Herder
 
     def send(self, message: Mapping[str, Any]) -> bool:
         """Take a command."""
         with self._changed:
-            self.told.append(message)
+            self.reported.append(message)
             self._changed.notify_all()
         if message["op"] == "stop":
             said = {key: message.get(key) for key in ("connector", "task", "generation")}
             last = {"sequence": 1, "state": "STOPPED", "ended": True}
-            self.herder.heard(self._name, {"event": "state", **said, **last})
+            self.herder.received(self._name, {"event": "state", **said, **last})
         return True
 
     def trim_log(self) -> None:
@@ -54,7 +54,7 @@ class Hand:
     def was_told(self, op: str) -> bool:
         """Whether this command has come, or comes in time."""
         with self._changed:
-            return self._changed.wait_for(lambda: any(m["op"] == op for m in self.told), WAIT_S)
+            return self._changed.wait_for(lambda: any(m["op"] == op for m in self.reported), WAIT_S)
 
 
 class Deployer:
@@ -142,7 +142,7 @@ class Node:
             hand.herder = self.herder
         self.herder.start()
         for name in children:
-            self.herder.heard(name, {"event": "ready"})
+            self.herder.received(name, {"event": "ready"})
         assert self.herder.leadership.joined.wait(WAIT_S)
 
     def _changed(self, name: str) -> None:

@@ -85,14 +85,14 @@ def test_work_of_a_lost_node_is_placed_when_the_broker_is_back(cluster: Cluster)
     cluster.log.is_away = True
     for _ in range(2):
         with pytest.raises(RetriableError):
-            cluster.leading.look()
+            cluster.leading.inspect()
         assert "b" in cluster.places("one").tasks
     cluster.log.is_away = False
-    cluster.leading.look()
+    cluster.leading.inspect()
     for name in ("one", "two"):
         assert cluster.places(name) == Places("a", ("a", "a"))
     written = cluster.log.writes
-    cluster.leading.look()
+    cluster.leading.inspect()
     assert cluster.log.writes == written
 
 
@@ -101,11 +101,11 @@ def test_a_node_that_came_meanwhile_gets_its_part(cluster: Cluster) -> None:
     cluster.members.remove("b")
     cluster.log.is_away = True
     with pytest.raises(RetriableError):
-        cluster.leading.look()
+        cluster.leading.inspect()
     cluster.log.is_away = False
     cluster.members.add("d")
     cluster.statuses.put_node(NodeStatus("d", "http://d", is_ready=True))
-    cluster.leading.look()
+    cluster.leading.inspect()
     placed = [node for name in ("one", "two") for node in cluster.places(name).tasks]
     assert sorted(placed) == ["a", "a", "d", "d"]
 

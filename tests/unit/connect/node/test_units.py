@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from connect.model.layout import Layout, TopicPartition
-from connect.node.herder.connector_status import LocalConnector, ReportedConnector, shown_status
+from connect.node.herder.connector_status import LocalConnector, ReportedConnector, displayed_status
 from connect.node.herder.units import Phase, Run, Wanted, signature
 from connect.processes.backoff import BackoffPolicy
 from connect.state.connector_state import Restart, StoredConnector
@@ -28,10 +28,10 @@ def run() -> Run:
     return made
 
 
-def shown(
+def displayed(
     what: StoredConnector, of: Run | None, *, has_worker: bool = True
 ) -> tuple[str, list[str]]:
-    status = shown_status(
+    status = displayed_status(
         what, of, ReportedConnector(), LocalConnector("w:1", has_worker=has_worker)
     )
     return status.state, [task.state for task in status.tasks]
@@ -39,22 +39,22 @@ def shown(
 
 def test_the_wish_shows_before_anything_has_happened() -> None:
     """PAUSED and STOPPED are told at once, whatever still runs."""
-    assert shown(state(target="PAUSED"), run()) == ("PAUSED", ["PAUSED", "PAUSED"])
-    assert shown(state(target="STOPPED"), run()) == ("STOPPED", [])
-    assert shown(state(target="PAUSED", is_stopped=True), run()) == ("PAUSED", [])
+    assert displayed(state(target="PAUSED"), run()) == ("PAUSED", ["PAUSED", "PAUSED"])
+    assert displayed(state(target="STOPPED"), run()) == ("STOPPED", [])
+    assert displayed(state(target="PAUSED", is_stopped=True), run()) == ("PAUSED", [])
 
 
 def test_a_resumed_connector_shows_running_when_a_worker_is_there() -> None:
     """Its tasks are about to be handed over; without a worker they are unassigned."""
     fresh = Run.of("c", POLICY)
-    assert shown(state(), fresh) == ("RUNNING", ["RUNNING", "RUNNING"])
-    assert shown(state(), fresh, has_worker=False) == ("RUNNING", ["UNASSIGNED", "UNASSIGNED"])
+    assert displayed(state(), fresh) == ("RUNNING", ["RUNNING", "RUNNING"])
+    assert displayed(state(), fresh, has_worker=False) == ("RUNNING", ["UNASSIGNED", "UNASSIGNED"])
 
 
 def test_a_new_connector_has_no_tasks_until_its_layout_is_ready() -> None:
     """As in Kafka, where tasks appear when they are configured."""
-    assert shown(state(ready=None), Run.of("c", POLICY)) == ("RUNNING", [])
-    assert shown(state(layout=None, ready=None), None) == ("UNASSIGNED", [])
+    assert displayed(state(ready=None), Run.of("c", POLICY)) == ("RUNNING", [])
+    assert displayed(state(layout=None, ready=None), None) == ("UNASSIGNED", [])
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_phases_have_states_that_clients_know(phase: Phase, expected: str) -> No
     """Only Kafka Connect's own words are shown."""
     made = run()
     made.tasks[1].to(phase)
-    assert shown(state(), made) == ("RUNNING", ["RUNNING", expected])
+    assert displayed(state(), made) == ("RUNNING", ["RUNNING", expected])
 
 
 def test_tasks_wait_visibly_while_the_broker_is_away() -> None:
@@ -80,20 +80,20 @@ def test_tasks_wait_visibly_while_the_broker_is_away() -> None:
     made = run()
     made.retry_at_ms = 5
     made.tasks[0].to("IDLE")
-    assert shown(state(), made) == ("RUNNING", ["UNASSIGNED", "RUNNING"])
+    assert displayed(state(), made) == ("RUNNING", ["UNASSIGNED", "RUNNING"])
 
 
 def test_a_failed_coordinator_is_a_failed_connector() -> None:
     """Its trace is the connector's; a configuration that cannot run comes first."""
     made = run()
     made.coordinator.failed(0, code="control_log_lost", trace="why", is_retriable=False)
-    status = shown_status(
+    status = displayed_status(
         state(), made, ReportedConnector(), LocalConnector("w:1", has_worker=True)
     )
     assert (status.state, status.trace) == ("FAILED", "why")
-    told = ReportedConnector(problem="configuration")
-    shown = shown_status(state(), made, told, LocalConnector("w:1", has_worker=True))
-    assert (shown.state, shown.trace) == ("FAILED", "configuration")
+    reported = ReportedConnector(problem="configuration")
+    displayed = displayed_status(state(), made, reported, LocalConnector("w:1", has_worker=True))
+    assert (displayed.state, displayed.trace) == ("FAILED", "configuration")
 
 
 def test_retriable_failures_are_planned_until_the_limit() -> None:
@@ -123,7 +123,7 @@ def test_a_failure_outlives_a_pause_and_not_a_stop() -> None:
     made.tasks[0].failed(0, code="x", trace="why", is_retriable=False)
     made.tasks[1].failed(0, code="x", trace="again", is_retriable=True)
     made.rest(is_paused=True)
-    assert shown(state(target="PAUSED"), made) == ("PAUSED", ["FAILED", "PAUSED"])
+    assert displayed(state(target="PAUSED"), made) == ("PAUSED", ["FAILED", "PAUSED"])
     made.rest(is_paused=True)
     assert made.rested == LAYOUT
     made.take(WANTED)
@@ -139,7 +139,7 @@ def test_tables_keep_their_last_outcome_when_their_round_is_long_gone() -> None:
     for number in range(200):
         name = "db.seldom" if number == 0 else "db.often"
         tables = [{"table": name, "snapshot_id": number}]
-        made.heard_round({"event": "round", "connector": "c", "tables": tables}, number)
+        made.received_round({"event": "round", "connector": "c", "tables": tables}, number)
     assert [(t["table"], t["ended_ms"]) for t in made.tables()] == [
         ("db.often", 199),
         ("db.seldom", 0),
@@ -165,15 +165,15 @@ def test_what_runs_elsewhere_shows_as_its_node_says() -> None:
     """Of other nodes' units the status topic speaks, unless it speaks of an earlier layout."""
     placed = state(places=Places("w:2", ("w:1", "w:2")))
     failed = Status("FAILED", "why", "w:2", 1)
-    told = ReportedConnector(Status("RUNNING", "tables", "w:2", 1), {1: failed})
-    status = shown_status(placed, run(), told, LocalConnector("w:1", has_worker=True))
+    reported = ReportedConnector(Status("RUNNING", "tables", "w:2", 1), {1: failed})
+    status = displayed_status(placed, run(), reported, LocalConnector("w:1", has_worker=True))
     assert (status.state, status.trace, status.worker_id) == ("RUNNING", "tables", "w:2")
     assert [(t.state, t.worker_id, t.trace) for t in status.tasks] == [
         ("RUNNING", "w:1", None),
         ("FAILED", "w:2", "why"),
     ]
     for stale in (replace(failed, worker_id="w:3"), replace(failed, generation=0)):
-        later = shown_status(
+        later = displayed_status(
             placed,
             run(),
             ReportedConnector(None, {1: stale}),
@@ -181,8 +181,8 @@ def test_what_runs_elsewhere_shows_as_its_node_says() -> None:
         )
         assert [task.state for task in later.tasks] == ["RUNNING", "RUNNING"]
     paused = replace(placed, target="PAUSED")
-    shown = shown_status(paused, run(), told, LocalConnector("w:1", has_worker=True))
-    assert [task.state for task in shown.tasks] == ["PAUSED", "FAILED"]
+    displayed = displayed_status(paused, run(), reported, LocalConnector("w:1", has_worker=True))
+    assert [task.state for task in displayed.tasks] == ["PAUSED", "FAILED"]
 
 
 def test_a_node_runs_what_is_placed_on_it_of_a_layout_that_is_ready() -> None:

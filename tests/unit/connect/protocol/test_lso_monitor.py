@@ -13,24 +13,24 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 def test_an_lso_that_stands_is_a_stall(capsys: pytest.CaptureFixture[str]) -> None:
     """From the given time on, with the partition named; told once."""
     stalls = LsoMonitor(1_000, "c")
-    looks = [stalls.look({A: 5, B: 9}, {A: 8, B: 9}, now) for now in (0, 999, 1_000, 1_500)]
+    looks = [stalls.inspect({A: 5, B: 9}, {A: 8, B: 9}, now) for now in (0, 999, 1_000, 1_500)]
     assert looks == [0, 0, 1, 1]
-    told = capsys.readouterr().out
-    assert told.count("lso_stalled") == 1
-    assert stalls.look({A: 8, B: 9}, {A: 8, B: 9}, 1_600) == 0
+    reported = capsys.readouterr().out
+    assert reported.count("lso_stalled") == 1
+    assert stalls.inspect({A: 8, B: 9}, {A: 8, B: 9}, 1_600) == 0
     assert "no longer held back" in capsys.readouterr().out
 
 
 def test_an_lso_that_moves_is_none() -> None:
     """Transactions one after the other, records behind each: readers follow."""
     stalls = LsoMonitor(1_000, "c")
-    assert [stalls.look({A: n}, {A: n + 3}, 600 * n) for n in range(10)] == [0] * 10
+    assert [stalls.inspect({A: n}, {A: n + 3}, 600 * n) for n in range(10)] == [0] * 10
 
 
 def test_a_new_transaction_starts_a_new_time() -> None:
     """Read to the end in between: what was before does not count."""
     stalls = LsoMonitor(1_000, "c")
-    stalls.look({A: 5}, {A: 6}, 0)
-    stalls.look({A: 6}, {A: 6}, 500)
-    assert stalls.look({A: 6}, {A: 7}, 1_200) == 0
-    assert stalls.look({A: 6}, {A: 7}, 2_200) == 1
+    stalls.inspect({A: 5}, {A: 6}, 0)
+    stalls.inspect({A: 6}, {A: 6}, 500)
+    assert stalls.inspect({A: 6}, {A: 7}, 1_200) == 0
+    assert stalls.inspect({A: 6}, {A: 7}, 2_200) == 1

@@ -88,7 +88,7 @@ print("done")
 """
 
 
-def told(script: str) -> str:
+def reported(script: str) -> str:
     """What a child says; it is ended when it takes too long."""
     done = subprocess.run(
         [sys.executable, "-c", TEXTS + script],
@@ -104,9 +104,9 @@ def told(script: str) -> str:
 
 def test_no_text_or_number_holds_up_the_reference() -> None:
     """Casts, masks, times, literals, columns and lists of options answer or refuse."""
-    assert told(TRANSFORMS) == "done\n"
+    assert reported(TRANSFORMS) == "done\n"
 
 
 def test_no_text_or_number_ends_the_column_path() -> None:
     """Exponents beyond Arrow's tables never reach its decimals, however they are written."""
-    assert told(COLUMNS) == "done\n"
+    assert reported(COLUMNS) == "done\n"

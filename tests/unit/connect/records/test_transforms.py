@@ -69,7 +69,7 @@ def text(value: Any) -> Any:
     return {name: text(inner) for name, inner in value.items()} if type(value) is dict else value
 
 
-def shown(record: SinkRecord, parts: Mapping[str, Any]) -> dict[str, Any]:
+def displayed(record: SinkRecord, parts: Mapping[str, Any]) -> dict[str, Any]:
     """The same parts of a record as an example shows."""
     known = {
         "value": text(plain(record.value)),
@@ -94,7 +94,7 @@ def test_examples(declared: Declaration) -> None:
         assert found == ()
         return
     wanted = [example.after] if isinstance(example.after, Mapping) else list(example.after)
-    assert [shown(record, parts) for record, parts in zip(found, wanted, strict=True)] == wanted
+    assert [displayed(record, parts) for record, parts in zip(found, wanted, strict=True)] == wanted
 
 
 @pytest.mark.parametrize("declared", DECLARATIONS, ids=lambda declared: declared.name)

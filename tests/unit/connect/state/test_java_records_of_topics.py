@@ -41,8 +41,8 @@ def test_keys_of_other_products_are_passed_over() -> None:
     """Session keys, restart requests and log levels of Java workers change nothing."""
     fold = ConfigState()
     others = ("session-key", "restart-connector-", "logger-cluster-")
-    told = [fold.apply(k, v) for k, v in recorded("config") if k.startswith(others)]
-    assert told == [None, None, None]
+    reported = [fold.apply(k, v) for k, v in recorded("config") if k.startswith(others)]
+    assert reported == [None, None, None]
     assert fold.names() == []
 
 
@@ -113,5 +113,5 @@ def _properties(key: str) -> dict[str, str]:
     return found
 
 
-def _text(told: Any) -> list[tuple[str, bytes | None]]:
-    return [(key, topic_records.encode(value)) for key, value in told]
+def _text(reported: Any) -> list[tuple[str, bytes | None]]:
+    return [(key, topic_records.encode(value)) for key, value in reported]

@@ -47,8 +47,8 @@ def refused(node: dict[str, str], overrides: dict[str, str]) -> dict[str, str]:
     raw = {**CONNECTOR, **overrides}
     sink = BUILT_IN.connector("IcebergSink")
     assert sink is not None
-    shown = validate(sink, raw, BUILT_IN, policy=ClientPolicy.of(node))
-    assert {i.name: i.errors for i in shown.configs if i.errors} == {
+    displayed = validate(sink, raw, BUILT_IN, policy=ClientPolicy.of(node))
+    assert {i.name: i.errors for i in displayed.configs if i.errors} == {
         name: (sentence,) for name, sentence in found.items()
     }
     if found:

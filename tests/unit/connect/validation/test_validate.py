@@ -58,9 +58,9 @@ def test_a_resolved_secret_is_nowhere() -> None:
     found = answer(change, resolve=lambda text: text.replace("${env:S}", "hunter2"))
     assert len(found.errors) >= 4
     assert "hunter2" not in json.dumps(found.to_json())
-    shown = {info.name: info.value for info in found.configs}
-    assert shown["tasks.max"] is None  # not of its type
-    assert shown["topics"] == "a,${env:S}"
+    displayed = {info.name: info.value for info in found.configs}
+    assert displayed["tasks.max"] is None  # not of its type
+    assert displayed["topics"] == "a,${env:S}"
 
 
 def test_an_unresolvable_placeholder_is_an_error_at_its_key() -> None:

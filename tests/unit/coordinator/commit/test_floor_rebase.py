@@ -8,7 +8,7 @@ import pytest
 
 from connect.errors import RetriableError
 from connect.validation.parse import parse
-from coordinator.commit.floor_rebase import mend_floors
+from coordinator.commit.floor_rebase import restore_floors
 
 CONFIG = {
     "name": "alice-orders",
@@ -51,7 +51,7 @@ def test_only_own_tables_are_looked_at(
     if more:
         del raw["iceberg.tables"]
     config = parse(raw, node=node)
-    found = mend_floors(
+    found = restore_floors(
         AskedCatalog(),  # type: ignore[arg-type] # it has what is asked of it
         config,
         ["alice.orders", "bob.orders"],

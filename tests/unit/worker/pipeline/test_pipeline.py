@@ -339,10 +339,10 @@ def test_descriptors_come_back_as_they_went() -> None:
     assert result.progress == {TP: PartitionProgress(4, 1, 1, 2, 9)}
     [letter] = result.dead_letters
     assert letter.record == record
-    for told in (letter.error, result.error):
-        assert told is not None
-        assert (told.message, told.stage, told.code) == ("no", "ROUTE", "unmatched")
-        assert told.coordinates == error.coordinates
+    for reported in (letter.error, result.error):
+        assert reported is not None
+        assert (reported.message, reported.stage, reported.code) == ("no", "ROUTE", "unmatched")
+        assert reported.coordinates == error.coordinates
 
 
 def test_first_error_of_all_tasks_wins() -> None:

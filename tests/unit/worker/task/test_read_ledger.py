@@ -209,9 +209,9 @@ def test_backlog_keeps_rounds_that_are_over_and_in_no_table() -> None:
 def test_silent_coordinator_stops_the_reading() -> None:
     """With files pending and no StartCommit for long, nothing further is read."""
     backlog = Backlog(rounds_max=3, silence_ms_max=1_000)
-    backlog.heard(5_000)
+    backlog.received(5_000)
     assert not backlog.is_full(6_000, has_pending=True)
     assert backlog.is_full(6_001, has_pending=True)
     assert not backlog.is_full(9_000, has_pending=False)
-    backlog.heard(9_000)
+    backlog.received(9_000)
     assert not backlog.is_full(9_500, has_pending=True)

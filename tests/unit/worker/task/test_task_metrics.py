@@ -33,30 +33,30 @@ def _batch(read: int, dead: int = 0, start: int = 0) -> WrittenBatch:
 def test_recent_measurements_are_those_of_a_minute() -> None:
     """Average and highest; what is older is forgotten; zeros without any."""
     seen = Recent()
-    assert seen.figures(5) == (0, 0)
+    assert seen.measurements(5) == (0, 0)
     for at_ms, value in ((0, 100), (1_000, 2), (2_000, 4)):
         seen.add(value, at_ms)
-    assert seen.figures(2_000) == (pytest.approx(106 / 3), 100)
-    assert seen.figures(RECENT_MS) == (3, 4)
-    assert seen.figures(RECENT_MS + 2_000) == (0, 0)
+    assert seen.measurements(2_000) == (pytest.approx(106 / 3), 100)
+    assert seen.measurements(RECENT_MS) == (3, 4)
+    assert seen.measurements(RECENT_MS + 2_000) == (0, 0)
 
 
 def test_records_are_pending_until_their_announcement() -> None:
     """Active records, the partition farthest behind, batches and commits of the last minute."""
-    figures, ledger = TaskMetrics(), Ledger({TP: 0, TopicPartition("t", 1): 5}, 0, 0)
+    measurements, ledger = TaskMetrics(), Ledger({TP: 0, TopicPartition("t", 1): 5}, 0, 0)
     for start, now_ms in ((0, 10), (30, 40)):
         batch = _batch(30, start=start)
         ledger.add(batch)
-        figures.add(batch, started_ms=now_ms - 10, now_ms=now_ms)
-    assert ledger.unannounced_max == figures.records_pending == 60
-    assert figures.pending.figures(40) == (45, 60)
-    assert figures.batch_records.figures(40) == (30, 30)
-    assert figures.batch_durations.figures(40) == (10, 10)
+        measurements.add(batch, started_ms=now_ms - 10, now_ms=now_ms)
+    assert ledger.unannounced_max == measurements.records_pending == 60
+    assert measurements.pending.measurements(40) == (45, 60)
+    assert measurements.batch_records.measurements(40) == (30, 30)
+    assert measurements.batch_durations.measurements(40) == (10, 10)
     ledger.announced(ledger.answer())
-    figures.announced(2, 40, now_ms=45)
-    assert ledger.unannounced_max == figures.records_pending == 0
-    assert figures.announcement_durations.figures(45) == (5, 5)
-    assert (figures.announcements, figures.dead_letters_produced) == (1, 2)
+    measurements.announced(2, 40, now_ms=45)
+    assert ledger.unannounced_max == measurements.records_pending == 0
+    assert measurements.announcement_durations.measurements(45) == (5, 5)
+    assert (measurements.announcements, measurements.dead_letters_produced) == (1, 2)
 
 
 def _errors(**settings: bool) -> RecordErrors:
@@ -72,9 +72,9 @@ def test_records_that_cannot_be_handled_are_counted_and_logged_on_request() -> N
             errors.tolerated(_batch(5, dead=2))
             with pytest.raises(RecordError), errors.counted():
                 raise RecordError("too long", code="long", topic="t", partition=0, offset=9)
-        assert errors.figures.record_errors == 3
-        assert errors.figures.last_error_timestamp_ms > 0
-        assert errors.figures.record_errors_logged == len(logged) == (3 if settings else 0)
+        assert errors.measurements.record_errors == 3
+        assert errors.measurements.last_error_timestamp_ms > 0
+        assert errors.measurements.record_errors_logged == len(logged) == (3 if settings else 0)
         assert "canary" not in str(logged)
         for entry in logged:
             place = {key: entry.get(key) for key in ("topic", "partition", "offset")}
@@ -88,5 +88,8 @@ def test_without_an_error_nothing_is_noted() -> None:
     errors = _errors(log_enable=True)
     with capture_logs() as logged, errors.counted():
         errors.tolerated(_batch(5))
-    assert (errors.figures.record_errors, errors.figures.last_error_timestamp_ms) == (0, 0)
+    assert (errors.measurements.record_errors, errors.measurements.last_error_timestamp_ms) == (
+        0,
+        0,
+    )
     assert not logged

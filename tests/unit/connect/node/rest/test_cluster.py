@@ -66,10 +66,10 @@ class Placed(FakeHerder):
         del what, name
         return self.nodes()["b"]
 
-    def figures(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+    def measurements(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
         """Of tasks on each node, of the coordinator on ``a``."""
-        shown = [m for m in metrics if m in TASKS or self.me == "a"]
-        return {name: dict.fromkeys(shown, self.number) for name in ("orders", "secret")}
+        displayed = [m for m in metrics if m in TASKS or self.me == "a"]
+        return {name: dict.fromkeys(displayed, self.number) for name in ("orders", "secret")}
 
 
 class Other:
@@ -111,25 +111,25 @@ def _two(users: Users | None = None) -> Iterator[dict[str, RestServer]]:
         yield servers
 
 
-def _shown(server: RestServer, query: str = "", **headers: str) -> tuple[dict[str, Any], Any]:
+def _displayed(server: RestServer, query: str = "", **headers: str) -> tuple[dict[str, Any], Any]:
     """Connector -> (not in files, in files), and whose figures are missing."""
     reply = server.send("GET", OVERVIEW + query, None, headers)
     assert reply.status == 200, reply.content
     body = reply.json()
-    figures = {
+    measurements = {
         c["name"]: (c["not_in_files"], c["in_files_not_committed"]) for c in body["connectors"]
     }
-    return figures, [node["worker_id"] for node in body["missing"]]
+    return measurements, [node["worker_id"] for node in body["missing"]]
 
 
 def test_every_node_adds_up_what_runs_on_all() -> None:
     """Tasks' figures of both, the coordinator's of its node; alone on request."""
     with _two() as servers:
         for server in servers.values():
-            assert _shown(server) == ({"orders": (11, 10), "secret": (11, 10)}, [])
+            assert _displayed(server) == ({"orders": (11, 10), "secret": (11, 10)}, [])
             letters = server.send("GET", "/icefloe/v1/connectors/orders/dead-letters").json()
             assert letters["records"] == 11
-        assert _shown(servers["b"], "?forward=false")[0]["orders"] == (1, None)
+        assert _displayed(servers["b"], "?forward=false")[0]["orders"] == (1, None)
 
 
 def test_others_are_asked_in_the_callers_name(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_others_are_asked_in_the_callers_name(tmp_path: Path) -> None:
     with _two(Users(file, SystemClock())) as servers:
         for server in servers.values():
             mine = {"authorization": f"Bearer {token}"}
-            assert _shown(server, **mine) == ({"orders": (11, 10)}, [])
+            assert _displayed(server, **mine) == ({"orders": (11, 10)}, [])
             assert server.send("GET", OVERVIEW).status == 401
 
 
@@ -161,9 +161,9 @@ def test_a_node_that_answers_something_else_is_named(answer: Response) -> None:
     with RestServer(other.app()) as running:
         herder = Placed("a", 10, {"b": f"http://127.0.0.1:{running.port}"})
         with _server(herder) as server:
-            figures, missing = _shown(server)
-            assert (figures["orders"], missing) == ((None, 10), ["b"])
-            _shown(server)
+            measurements, missing = _displayed(server)
+            assert (measurements["orders"], missing) == ((None, 10), ["b"])
+            _displayed(server)
     assert other.asked == [f"{OVERVIEW}?forward=false"] * 2
 
 
@@ -173,9 +173,9 @@ def test_a_node_that_is_away_is_left_alone_for_a_while() -> None:
     other.answers.append(JSONResponse({"connectors": []}))
     urls: dict[str, str] = {}
     with RestServer(other.app()) as running, _server(Placed("a", 10, urls)) as server:
-        assert _shown(server)[1] == ["b"]
+        assert _displayed(server)[1] == ["b"]
         urls["b"] = "http://127.0.0.1:1"  # nobody listens
-        assert _shown(server)[1] == ["b"]
+        assert _displayed(server)[1] == ["b"]
         urls["b"] = f"http://127.0.0.1:{running.port}"
         (missing,) = server.send("GET", OVERVIEW).json()["missing"]
         assert "asked again after" in missing["reason"]
@@ -295,10 +295,10 @@ def test_nobody_but_a_node_speaks_for_others(tmp_path: Path) -> None:
         unknown = {FOR_CERTIFICATE: "nobody.example"}
         assert nodes.call("b", "a.example", "PUT", PAUSE, **unknown).status_code == 401
         assert nodes.call("b", "a.example", "PUT", PAUSE).status_code == 401  # a node is no user
-        elsewhere = tmp_path / "elsewhere"
-        elsewhere.mkdir()
-        certificate(elsewhere, "a.example", certificate(elsewhere, "authority"))
-        (elsewhere / "a.example.pem").rename(tmp_path / "forged.pem")
+        remote = tmp_path / "elsewhere"
+        remote.mkdir()
+        certificate(remote, "a.example", certificate(remote, "authority"))
+        (remote / "a.example.pem").rename(tmp_path / "forged.pem")
         with pytest.raises(httpx.TransportError):
             nodes.call("b", "forged", "PUT", PAUSE, **forged)
         assert nodes.states() == {"a": "RUNNING", "b": "RUNNING"}
