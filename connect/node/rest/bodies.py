@@ -61,7 +61,8 @@ def read_model(model: type[M], content: bytes) -> M:
     if not isinstance(value, dict):
         raise ApiError(400, f"{_what(model)} must be a JSON object, not {_kind(value)}")
     if len(value) > KEYS_MAX:
-        raise ApiError(400, f"{_what(model)} has {len(value)} fields, more than {KEYS_MAX}")
+        size = f"it has {len(value)} keys, more than {KEYS_MAX}"
+        raise ApiError(400, f"{_what(model).capitalize()} is too large: {size}")
     try:
         return model.model_validate(value)
     except ValidationError as error:  # all wrong fields are in it: the models bound them
