@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-UI = ROOT / "connect" / "rest" / "ui"
+UI = ROOT / "connect" / "node" / "rest" / "ui"
 
 
 def test_the_status_page_is_in_the_wheel(tmp_path: Path) -> None:

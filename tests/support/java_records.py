@@ -13,7 +13,7 @@ from connect.jvm import jars
 from connect.jvm.java import find_java
 from tests.golden.records_rules import Case
 
-SOURCES = Path(__file__).parents[2] / "java" / "records"
+SOURCES = Path(__file__).parents[1] / "java" / "records"
 GROUPS = ("java-sink", "java-connect", "java-avro")  # of the same classes the sink's count
 MAIN = "org.apache.iceberg.connect.data.RecordOracle"
 TIMEOUT_S = 3600

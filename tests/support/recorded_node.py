@@ -68,7 +68,7 @@ def main() -> None:
     """Run it until SIGTERM."""
     folder = Path(os.environ["STUB_DIR"])
     node.Deployer = RecordedDeployer  # type: ignore[attr-defined, misc]
-    plugins = recorded_plugins(Path(__file__).parents[2] / "golden" / "connect_rest")
+    plugins = recorded_plugins(Path(__file__).parents[1] / "golden" / "connect_rest")
     node.create_app = partial(node.create_app, plugins=plugins)  # type: ignore[attr-defined]
     logs.configure("node")
     commands = {

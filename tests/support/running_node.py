@@ -14,7 +14,7 @@ from tests.support.command_line import icefloe
 from tests.support.node_starter import STARTER, NodeProcess
 
 TIMEOUT_S = 150
-FOLDER = Path(__file__).parents[2]
+FOLDER = Path(__file__).parents[1]
 
 
 class RunningNode:

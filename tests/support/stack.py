@@ -82,7 +82,7 @@ class RestCatalog:
 
     def start(self) -> None:
         """Start it and return when it answers."""
-        source = Path(__file__).parents[2] / "java" / "RestCatalog.java"
+        source = Path(__file__).parents[1] / "java" / "RestCatalog.java"
         command = [
             *(find_java(), "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
             f"-Djava.io.tmpdir={self.state_dir}",
