@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +25,7 @@ from tests.faults import checkers
 from tests.faults.checkers import Log
 from tests.faults.production import DEAD_LETTER, DROPPED, Production
 from tests.faults.readback import join_logs, read_letters, read_log, read_ranges, read_tables
+from tests.support.processes import arguments
 
 NAME = "payments"
 TOPIC = "payments"
@@ -178,7 +178,7 @@ class Field:
             return node
         for child in _children(node, recursive=False):
             try:
-                if child.cmdline()[-2:] == ["-m", victim]:
+                if arguments(child)[-2:] == ["-m", victim]:
                     return child.pid
             except psutil.Error:
                 continue
@@ -293,8 +293,7 @@ class Field:
         texts = {str(file): file.read_bytes() for file in files}
         node = self.node_pid()
         for process in _children(node, recursive=True) if node else []:
-            with contextlib.suppress(psutil.Error):
-                texts[f"arguments of {process.pid}"] = " ".join(process.cmdline()).encode()
+            texts[f"arguments of {process.pid}"] = " ".join(arguments(process)).encode()
         if node:
             for url in (self._url("status"), f"{self.stack.rest_url}/metrics"):
                 texts[url] = httpx.get(url, timeout=60).content

@@ -17,6 +17,7 @@ import pytest
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from tests.faults.checkers import check_level
+from tests.support.processes import arguments
 from tests.support.stack import Topics
 from worker.spark.session import Session
 from worker.spark.source_options import source_options
@@ -107,7 +108,7 @@ def feed(kafka_properties: dict[str, str], topic: str) -> None:
 
 def is_spark(process: psutil.Process) -> bool:
     """Whether it is the JVM of the session, and not the broker."""
-    return any("spark" in argument for argument in process.cmdline())
+    return any("spark" in argument for argument in arguments(process))
 
 
 def connections() -> int:

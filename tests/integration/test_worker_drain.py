@@ -17,6 +17,7 @@ from connect.errors import DataLost, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from tests.support.drain_rig import COLUMNS, Seen, never, produce, take, whole
+from tests.support.processes import arguments
 from tests.support.stack import Topics
 from worker.spark.batch_sizing import ReadSizes
 from worker.spark.session import Session
@@ -244,7 +245,7 @@ def test_many_drains_leave_nothing_behind(
     (jvm,) = (
         p
         for p in psutil.Process().children()
-        if "org.apache.spark.deploy.SparkSubmit" in p.cmdline()
+        if "org.apache.spark.deploy.SparkSubmit" in arguments(p)
     )
     part = whole(admin, topic)
 

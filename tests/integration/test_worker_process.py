@@ -33,6 +33,7 @@ from connect.state.compacted_topic import StorageTopic
 from connect.state.config_store import ConfigStore, StoreSettings
 from control_schemas.codec import decode, encode
 from control_schemas.events import DataComplete, DataWritten, Event, Payload, StartCommit
+from tests.support.processes import arguments
 from tests.support.reading import committed_records
 from tests.support.stack import Topics
 
@@ -296,7 +297,7 @@ def test_life_of_a_worker(bench: Bench, topics: Topics) -> None:
 
     family = [psutil.Process(worker.process.pid), *worker.children()]
     assert any("java" in p.name() for p in family)
-    assert not any(CANARY in " ".join(p.cmdline()) for p in family)
+    assert not any(CANARY in " ".join(arguments(p)) for p in family)
     worker.process.send_signal(signal.SIGTERM)
     assert worker.end() == 0
     assert worker.states("good")[-1] == "STOPPED"
@@ -311,7 +312,7 @@ def test_what_a_killed_worker_left_is_removed_by_the_next(bench: Bench) -> None:
 
     def folders(worker: Worker) -> set[Path]:
         (java,) = [p for p in worker.children() if "java" in p.name()]
-        reported = [o for o in java.cmdline() if o.startswith("-Djava.io.tmpdir=")]
+        reported = [o for o in arguments(java) if o.startswith("-Djava.io.tmpdir=")]
         scratch = Path(reported[-1].partition("=")[2])
         assert list(scratch.glob("spark-*"))
         return {scratch.parent, *(bench.folder / "state").glob("icefloe-worker-*")}

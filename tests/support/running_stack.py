@@ -24,6 +24,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from connect.embedded.stack import Stack
 from connect.state.connector_reader import read_layouts
 from tests.support.command_line import icefloe
+from tests.support.processes import arguments
 from tests.support.stack import unique_name
 
 TIMEOUT_S = 400  # the default commit interval, and more, on a machine with other work
@@ -243,9 +244,9 @@ class RunningStack:
         """The node and everything below it, each with its arguments."""
         file = str(self.stack.state_dir / "node.properties")
         children = psutil.Process().children(recursive=True)
-        (node,) = (process for process in children if file in _arguments(process))
+        (node,) = (process for process in children if file in arguments(process))
         found = [node, *node.children(recursive=True)]
-        return [(process, _arguments(process)) for process in found]
+        return [(process, arguments(process)) for process in found]
 
     def node_cpu_s(self) -> float:
         """Processor time that the node's own process has taken, which holds its API up."""
@@ -296,14 +297,6 @@ def numbered(first: int, count: int) -> list[Json]:
 def pick(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[tuple[Any, ...]]:
     """These columns of rows, sorted."""
     return sorted(tuple(row[column] for column in columns) for row in rows)
-
-
-def _arguments(process: psutil.Process) -> list[str]:
-    try:
-        found: list[str] = process.cmdline()
-    except psutil.Error:  # it has just ended
-        return []
-    return found
 
 
 def _extension(name: str) -> Path:

@@ -1,0 +1,14 @@
+"""Processes that a test looks at while they may end."""
+
+from __future__ import annotations
+
+import psutil
+
+
+def arguments(process: psutil.Process) -> list[str]:
+    """The arguments of a process; none when it has just ended."""
+    try:
+        found: list[str] = process.cmdline()
+    except psutil.Error:
+        return []
+    return found
