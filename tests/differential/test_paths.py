@@ -195,9 +195,9 @@ def _any_shape(column: Any, _shape: Any, kind: Any) -> Any:
 
 
 _PLANTED = {
-    "large and negative zero": ("double", scalars, "double_doubt", _no_doubt),
+    "large and negative zero": ("double", scalars, "ambiguous_doubles", _no_doubt),
     "any shape of timestamp": ("timestamptz", texts, "_cast", _any_shape),
-    "tiny numbers are zero": ("double", json_decoder, "zero_doubt", lambda *_: None),
+    "tiny numbers are zero": ("double", json_decoder, "ambiguous_zeros", lambda *_: None),
     "doubt forgotten": ("wide decimal", scalars, "some", lambda _: None),
     "overflow forgotten": ("int", scalars, "some", lambda _: None),
 }

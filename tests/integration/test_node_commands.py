@@ -156,12 +156,15 @@ def test_cluster_plugins_and_loggers(node: RunningNode, connector: str) -> None:
 def test_watch_prints_each_change(node: RunningNode, connector: str) -> None:
     """Rows that change, until Ctrl-C."""
     command = [sys.executable, "-m", "connect.cli.main", "status", "--watch", "--interval", "0.1"]
+    # a child inherits that SIGINT is ignored, as it is in a shell's background job
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(
         [*command, connector, "--server", node.url],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     ) as watching:
+        signal.signal(signal.SIGINT, before)
         try:
             assert watching.stdout is not None
             lines = watching.stdout
