@@ -26,6 +26,10 @@ pytestmark = [pytest.mark.bench, pytest.mark.java, pytest.mark.timeout(1_800)]
 
 REPORT = Path("build/bench-take-over.json")
 POLL_S = 0.05
+JSON = {  # as the Java sink's worker has it
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter.schemas.enable": "false",
+}
 
 
 def test_take_over(tmp_path: Path, measurements: dict[str, Any]) -> None:
@@ -33,7 +37,7 @@ def test_take_over(tmp_path: Path, measurements: dict[str, Any]) -> None:
     store = RestCatalog(tmp_path / "store")
     store.start()
     try:
-        with Stack(tmp_path / "stack") as stack:
+        with Stack(tmp_path / "stack", node_properties=JSON) as stack:
             running = RunningStack(stack)
             for how in ("stopped", "killed"):
                 java = JavaConnect(tmp_path / how, stack.bootstrap_servers, name=how)
