@@ -207,7 +207,9 @@ class Committer:
         No commit may be under way. The next session writes them again. A store that does not
         delete is not asked for the rest: the session's end must not wait for it.
         """
-        all(memory.new_manifests.discard() for memory in self._memories.values())
+        for memory in self._memories.values():
+            if not memory.new_manifests.discard():
+                break
 
     def _commit(self, commit: TableCommit) -> CommitOutcome:
         for _ in range(_RESTARTS_MAX):

@@ -68,7 +68,7 @@ def test_a_control_topic_is_no_source_of_others(attacked: AttackedStack) -> None
 
 
 def test_announcements_sent_again_add_no_row(attacked: AttackedStack) -> None:
-    """Whoever writes to the control topic neither doubles rows nor reaches a foreign table."""
+    """A writer of the control topic neither doubles rows nor reaches a foreign table."""
     topic, name, table = attacked.topic("alice-events"), "alice-replayed", "alice.replayed"
     attacked.table(table)
     attacked.catalog.create_namespace_if_not_exists("bob")

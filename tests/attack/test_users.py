@@ -66,7 +66,7 @@ def file(attacked: AttackedStack) -> Iterator[UsersFile]:
 
 
 def test_passwords_of_removed_users(file: UsersFile) -> None:
-    """Whoever signs in at the moment of their removal is out once the node has read the file.
+    """A user who signs in at the moment of their removal is out once the node has read the file.
 
     Passwords are checked all the time in which the node reads the file again, so that some are
     being hashed when it does. None of them stays known.
