@@ -6,7 +6,7 @@ Rules of this file:
 - No list holds items that take no byte, so a datum of n bytes holds at most n items. What these
   may take of memory is bounded before anything is read.
 - Beyond the end of a datum fastavro stops. It does not refuse numbers of more than 64 bits,
-  negative branches of unions and ints of more than 32 bits: ``_Branches`` and ``_CheckedSource``
+  negative branches of unions and ints of more than 32 bits: ``_Branches`` and ``CheckedSource``
   refuse the first two, whoever takes the values the third.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 from typing import IO, Any, Protocol, cast
 
 import fastavro
@@ -47,34 +48,44 @@ def source_of(data: bytes, reads_max: int) -> Source:
         data: the datum, perhaps with bytes behind it.
         reads_max: see ``Decoder``.
     """
-    if len(data) <= reads_max and _DOUBTFUL.search(data) is None:
+    if len(data) <= reads_max and not may_hold_long_numbers(data):
         return io.BytesIO(data)
-    return _CheckedSource(data, reads_max)
+    return CheckedSource(data, reads_max)
 
 
-class _CheckedSource:
+def may_hold_long_numbers(data: bytes) -> bool:
+    """Return whether a datum may hold a number of more than 64 bits, or the smallest number."""
+    return _DOUBTFUL.search(data) is not None
+
+
+class CheckedSource:
     """A datum that may hold too long numbers or too many values: both are refused.
 
-    One byte of a text counts as one of the number that follows; in events only counts, branches
-    and keys follow texts, which are short.
+    One byte of a text counts as one of the number that follows, unless the reader calls
+    ``end_content``. Events do not need the call: only counts, branches and keys follow texts in
+    them, which are short.
+
+    Args:
+        data: the datum, perhaps with bytes behind it.
+        reads_max: see ``Decoder``; None for no bound.
     """
 
-    __slots__ = ("_data", "_position", "_reads_left", "_run", "smallest")
+    __slots__ = ("_data", "_reads_left", "_run", "position", "smallest")
 
-    def __init__(self, data: bytes, reads_max: int) -> None:
+    def __init__(self, data: bytes, reads_max: int | None = None) -> None:
         self._data = data
-        self._position = 0
-        self._reads_left = reads_max
+        self.position = 0
+        self._reads_left = sys.maxsize if reads_max is None else reads_max
         self._run = 0  # bytes of the number that is being read
         self.smallest = 0  # how often the smallest number was read
 
     def read(self, size: int, /) -> bytes:
         """The next bytes; numbers are read byte by byte."""
-        start = self._position
+        start = self.position
         end = start + size
         if size < 0 or end > len(self._data):
             raise EOFError
-        self._position = end
+        self.position = end
         found = self._data[start:end]
         if size == 1:
             if self._run == _LAST_BYTE and found > _LAST_BYTE_MAX:
@@ -89,6 +100,10 @@ class _CheckedSource:
         if self._reads_left < 0:
             raise MalformedEvent("datum holds more values than any event")
         return found
+
+    def end_content(self) -> None:
+        """Note that the last byte read was content and no part of a number."""
+        self._run = 0
 
 
 class Decoder:
@@ -105,7 +120,7 @@ class Decoder:
     def __init__(self, node: AvroType) -> None:
         self.reads_max = int(VALUES_MAX / _density(node))
         schema = wire_schema(node)
-        _guard_unions(schema["fields"][0])
+        guard_unions(schema["fields"][0])
         self._schema = schema
 
     def read(self, source: Source) -> Any:
@@ -126,7 +141,7 @@ class Decoder:
         except UnicodeDecodeError:
             raise MalformedEvent("datum: a string is not UTF-8") from None
         smallest = getattr(source, "smallest", 0) - before
-        if smallest and smallest != _count_smallest(value):
+        if smallest and smallest != count_smallest(value):
             raise MalformedEvent("datum holds more values than any event")
         return value
 
@@ -202,19 +217,19 @@ class _Branches(list[Any]):
         return list.__getitem__(self, index)
 
 
-def _guard_unions(holder: dict[str, Any]) -> None:
-    """Put guarded unions into a parsed schema."""
+def guard_unions(holder: dict[str, Any]) -> None:
+    """Replace the unions of a parsed schema by unions that refuse negative branches."""
     for inner in ("type", "items", "values"):
         schema = holder.get(inner)
         if isinstance(schema, list):
             for branch in schema:
                 if isinstance(branch, dict):
-                    _guard_unions(branch)
+                    guard_unions(branch)
             holder[inner] = _Branches(schema)
         elif isinstance(schema, dict):
-            _guard_unions(schema)
+            guard_unions(schema)
     for field in holder.get("fields", ()):
-        _guard_unions(field)
+        guard_unions(field)
 
 
 # ---------------------------------------------------------------- what data may take
@@ -248,9 +263,10 @@ def _density(node: AvroType) -> float:
     return max(1.0, (_values(node.items) + key) / reads, _density(node.items))
 
 
-def _count_smallest(value: Any) -> int:
+def count_smallest(value: Any) -> int:
+    """Return how many values are the smallest number of 64 bits."""
     if isinstance(value, dict):
-        return sum(_count_smallest(item) for item in value.values())
+        return sum(count_smallest(item) for item in value.values())
     if isinstance(value, list):
-        return sum(_count_smallest(item) for item in value)
+        return sum(count_smallest(item) for item in value)
     return int(value == _LONG_MIN and isinstance(value, int))

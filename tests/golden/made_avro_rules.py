@@ -7,10 +7,10 @@ import json
 from typing import Any
 
 from connect.model.records import ConnectSchema
-from connect.records.converters import avro_input
+from connect.records.converters import avro_values
 from connect.records.converters.avro_data import avro_reader
-from connect.records.converters.avro_input import Malformed
 from connect.records.converters.avro_schema import UNION_NAME, BadSchema, parse_avro
+from connect.records.converters.binary_values import Malformed
 from tests.golden import records_model as model
 from tests.golden.records_rules import Case
 from tests.golden.records_suite import same_value
@@ -79,15 +79,15 @@ def _has_own_default(source: Any) -> bool:
 
 def _is_hidden(case: Case) -> bool:
     """Whether the value is Java's when times of any size are read: Java's holds none of those."""
-    source, day = case["input"], avro_input._DAY_MS
+    source, day = case["input"], avro_values._DAY_MS
     reader = avro_reader(parse_avro(json.dumps(source["avro_schema"])), case["config"])
-    avro_input._DAY_MS = range(-(2**31), 2**31)  # Java has no bound
+    avro_values._DAY_MS = range(-(2**31), 2**31)  # Java has no bound
     try:
         schema, value = reader.read(base64.b64decode(source["bytes"]))
     except Malformed:
         return False
     finally:
-        avro_input._DAY_MS = day
+        avro_values._DAY_MS = day
     return same_value(schema, value, case["expected"]["value"])
 
 

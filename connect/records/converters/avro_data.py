@@ -1,10 +1,8 @@
-"""Avro's binary encoding into Connect's data model, as Java's AvroData gives it.
+"""Avro data into Connect's data model, as Java's AvroData gives it.
 
 Rules of this file:
-- No message allocates more than it holds: lengths are checked against the bytes left, and items
-  that take no bytes are counted.
-- Bytes after the datum are refused: they were written with another schema.
-- Micro- and nanoseconds stay plain numbers, as in Java; their unit goes along in the schema.
+- fastavro reads the datum (``avro_datum``); ``avro_values`` converts and checks its values.
+- Micro- and nanoseconds stay plain numbers, as in Java. The schema carries their unit.
 """
 
 from __future__ import annotations
@@ -15,35 +13,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Literal
 
-from connect.model.records import ConnectSchema, Struct
+from connect.model.records import ConnectSchema
 from connect.records.conversion.numbers import INT_MAX
+from connect.records.converters.avro_datum import AvroDatumReader, is_nullable, takes_no_bytes
 from connect.records.converters.avro_defaults import with_default
-from connect.records.converters.avro_input import (
-    Input,
-    Malformed,
-    Reader,
-    read_array,
-    read_boolean,
-    read_bytes,
-    read_date,
-    read_decimal,
-    read_double,
-    read_entries,
-    read_enum,
-    read_fixed,
-    read_fixed_decimal,
-    read_float,
-    read_int,
-    read_long,
-    read_map,
-    read_null,
-    read_small,
-    read_string,
-    read_time,
-    read_timestamp,
-    reader_of_branches,
-    reader_of_union,
-)
 from connect.records.converters.avro_schema import (
     NAMESPACE,
     PRECISION_UNTOLD,
@@ -51,23 +24,44 @@ from connect.records.converters.avro_schema import (
     AvroType,
     BadSchema,
 )
+from connect.records.converters.avro_values import (
+    Convert,
+    to_boolean,
+    to_date,
+    to_decimal,
+    to_empty_items,
+    to_entries,
+    to_float,
+    to_int,
+    to_items,
+    to_map,
+    to_optional,
+    to_small,
+    to_struct,
+    to_symbol,
+    to_time,
+    to_timestamp,
+    to_union,
+)
 
 DECIMAL_NAME: Final = "org.apache.kafka.connect.data.Decimal"
 
 
 @dataclass(frozen=True, slots=True)
 class AvroReader:
-    """Reads data of one writer's schema.
+    """Reads data of one writer's schema, one datum at a time.
 
     Attributes:
         type: the writer's schema.
         schema: the same in Connect's model.
-        read_datum: reads one datum.
+        datum: reads the values.
+        convert: converts the values; None where they are Connect's already.
     """
 
     type: AvroType
     schema: ConnectSchema
-    read_datum: Reader
+    datum: AvroDatumReader
+    convert: Convert | None
 
     def read(self, data: bytes, position: int = 0) -> tuple[ConnectSchema | None, Any]:
         """Read one datum that ends with the bytes.
@@ -77,12 +71,11 @@ class AvroReader:
             position: where the datum begins.
 
         Raises:
-            Malformed: see there.
+            Malformed: the bytes are no datum of the schema.
         """
-        source = Input(data, position)
-        value = self.read_datum(source)
-        if source.position != source.end:
-            raise Malformed("there are bytes after the datum: it was written with another schema")
+        value = self.datum.read(data, position)
+        if self.convert is not None:
+            value = self.convert(value)
         return (None, None) if value is None else (self.schema, value)
 
 
@@ -98,38 +91,54 @@ def avro_reader(source: AvroType, options: Mapping[str, str]) -> AvroReader:
     """
     enhanced = str(options.get("enhanced.avro.schema.support", "false")).strip().lower() == "true"
     compiled = _AvroCompiler(enhanced=enhanced).compile(source)
-    return AvroReader(source, compiled[0], compiled[1])
+    return AvroReader(source, compiled.schema, AvroDatumReader(source), compiled.convert)
 
 
-Compiled = tuple[ConnectSchema, Reader]
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """A type in Connect's model.
+
+    Attributes:
+        schema: Connect's schema.
+        convert: converts values; None where they are Connect's already.
+        steps: of a record, the conversions of its fields.
+    """
+
+    schema: ConnectSchema
+    convert: Convert | None = None
+    steps: tuple[tuple[str, Convert], ...] | None = None
+
+    def with_schema(self, schema: ConnectSchema) -> _Compiled:
+        """Return the type with another schema, which structs carry."""
+        if self.steps is None:
+            return replace(self, schema=schema)
+        return _Compiled(schema, partial(to_struct, self.steps, schema), self.steps)
 
 
 class _AvroCompiler:
     def __init__(self, *, enhanced: bool) -> None:
         self._enhanced = enhanced
-        self._known: dict[int, Compiled] = {}
+        self._known: dict[int, _Compiled] = {}
 
-    def compile(self, source: AvroType) -> Compiled:
-        """Schema and reader of a type; named types once."""
+    def compile(self, source: AvroType) -> _Compiled:
+        """Return schema and conversion of a type; named types are compiled once."""
         known = self._known.get(id(source))
         if known is None:
             build = _BUILDERS.get(source.kind)
-            if build is not None:
-                schema, read = build(self, source)
-            else:
-                schema, read = _primitive(source)
-            known = self._known[id(source)] = _with_properties(schema, read, source)
+            found = build(self, source) if build is not None else _primitive(source)
+            known = self._known[id(source)] = _with_properties(found, source)
         return known
 
-    def record(self, source: AvroType) -> Compiled:
-        steps: list[tuple[str, Reader]] = []
+    def record(self, source: AvroType) -> _Compiled:
+        steps: list[tuple[str, Convert]] = []
         fields: list[tuple[str, ConnectSchema]] = []
         parameters: dict[str, str] = {}
         doc = (source.properties or {}).get("doc")
         if type(doc) is str:
             parameters[f"{NAMESPACE}.record.doc"] = doc
         for field in source.fields:
-            schema, read = self.compile(field.type)
+            compiled = self.compile(field.type)
+            schema = compiled.schema
             if field.doc is not None:
                 parameters[f"{NAMESPACE}.field.doc.{field.name}"] = field.doc
             if field.has_default and field.default is not None and field.type.kind != "union":
@@ -137,25 +146,25 @@ class _AvroCompiler:
                 schema = with_default(field.type, schema, field.default)
                 schema = replace(schema, parameters=marked)
             fields.append((field.name, schema))
-            steps.append((field.name, read))
+            if compiled.convert is not None:
+                steps.append((field.name, compiled.convert))
         schema = ConnectSchema(
             "struct", name=source.name, parameters=parameters or None, fields=tuple(fields)
         )
-        return schema, partial(_no_struct, steps)
+        return _Compiled(schema, steps=tuple(steps))
 
-    def union(self, source: AvroType) -> Compiled:
-        has_null = any(branch.kind == "null" for branch in source.branches)
+    def union(self, source: AvroType) -> _Compiled:
         rest = [branch for branch in source.branches if branch.kind != "null"]
-        if has_null and len(rest) == 1:
-            schema, read = self.compile(rest[0])
-            readers = [read_null if b.kind == "null" else read for b in source.branches]
-            plain = replace(schema, optional=True)
-            return plain, reader_of_branches([_restruct(r, schema, plain) for r in readers])
+        if is_nullable(source):
+            inner = self.compile(rest[0])
+            inner = inner.with_schema(replace(inner.schema, optional=True))
+            if inner.convert is None:
+                return inner
+            return _Compiled(inner.schema, partial(to_optional, inner.convert))
         members: dict[str, ConnectSchema] = {}
-        wrapped: list[tuple[str | None, Reader]] = []
-        for branch in source.branches:
+        branches: dict[str, tuple[str, Convert | None]] = {}
+        for index, branch in enumerate(source.branches):
             if branch.kind == "null":
-                wrapped.append((None, read_null))
                 continue
             name = (branch.name or branch.kind) if self._enhanced else branch.short_name
             if name in members:
@@ -163,46 +172,57 @@ class _AvroCompiler:
                     f"two types of a union are called {name[:200]}; set "
                     "enhanced.avro.schema.support to true"
                 )
-            schema, read = self.compile(branch)
-            members[name] = replace(schema, optional=True)
-            wrapped.append((name, _restruct(read, schema, members[name])))
+            member = self.compile(branch)
+            member = member.with_schema(replace(member.schema, optional=True))
+            members[name] = member.schema
+            branches[str(index)] = (name, member.convert)
+        has_null = len(rest) < len(source.branches)
         union = ConnectSchema(
             "struct", optional=has_null, name=UNION_NAME, fields=tuple(members.items())
         )
-        return union, reader_of_union(wrapped, union)
+        return _Compiled(union, partial(to_union, branches, union))
 
-    def array(self, source: AvroType) -> Compiled:
+    def array(self, source: AvroType) -> _Compiled:
         assert source.items is not None
-        schema, read = self.compile(source.items)
+        items = self.compile(source.items)
+        of_items: Convert | None = None
+        if takes_no_bytes(source.items):
+            of_items = partial(to_empty_items, items.convert)
+        elif items.convert is not None:
+            of_items = partial(to_items, items.convert)
         if _is_entry(source.items):
-            key, value = dict(schema.fields).get("key"), dict(schema.fields).get("value")
-            if key is not None and value is not None:
+            fields = dict(items.schema.fields)
+            key, value = fields.get("key"), fields.get("value")
+            if key is not None and value is not None and of_items is not None:
                 of_map = ConnectSchema("map", key_schema=key, value_schema=value)
-                return of_map, partial(read_entries, read)
-        return ConnectSchema("array", value_schema=schema), partial(read_array, read)
+                structs = of_items
+                return _Compiled(of_map, lambda entries: to_entries(structs(entries)))
+        return _Compiled(ConnectSchema("array", value_schema=items.schema), of_items)
 
-    def map(self, source: AvroType) -> Compiled:
+    def map(self, source: AvroType) -> _Compiled:
         assert source.items is not None
-        schema, read = self.compile(source.items)
-        of_map = ConnectSchema("map", key_schema=ConnectSchema("string"), value_schema=schema)
-        return of_map, partial(read_map, read)
+        values = self.compile(source.items)
+        of_map = ConnectSchema(
+            "map", key_schema=ConnectSchema("string"), value_schema=values.schema
+        )
+        return _Compiled(of_map, partial(to_map, values.convert))
 
-    def enum(self, source: AvroType) -> Compiled:
+    def enum(self, source: AvroType) -> _Compiled:
         properties = source.properties or {}
         parameters = {f"{NAMESPACE}.Enum": source.name or ""}
-        for word in ("doc", "default"):
-            if type(properties.get(word)) is str:
-                parameters[f"{NAMESPACE}.enum.{word}.{source.short_name}"] = properties[word]
+        for key in ("doc", "default"):
+            if type(properties.get(key)) is str:
+                parameters[f"{NAMESPACE}.enum.{key}.{source.short_name}"] = properties[key]
         parameters |= {f"{NAMESPACE}.Enum.{symbol}": symbol for symbol in source.symbols}
         schema = ConnectSchema("string", name=source.name, parameters=parameters)
-        return schema, partial(read_enum, source.symbols)
+        return _Compiled(schema, partial(to_symbol, source.symbols))
 
-    def fixed(self, source: AvroType) -> Compiled:
+    def fixed(self, source: AvroType) -> _Compiled:
         if source.logical == "decimal":
-            return _decimal_schema(source), partial(read_fixed_decimal, source.size, source.scale)
+            return _Compiled(_decimal_schema(source), partial(to_decimal, source.scale))
         parameters = {"connect.fixed.size": str(source.size)}
         schema = ConnectSchema("bytes", name=source.name, parameters=parameters)
-        return schema, partial(read_fixed, source.size)
+        return _Compiled(schema)
 
 
 def _is_entry(source: AvroType) -> bool:
@@ -211,7 +231,7 @@ def _is_entry(source: AvroType) -> bool:
     return is_reported or source.name == f"{NAMESPACE}.MapEntry"
 
 
-_BUILDERS: Final[Mapping[str, Callable[[_AvroCompiler, AvroType], Compiled]]] = {
+_BUILDERS: Final[Mapping[str, Callable[[_AvroCompiler, AvroType], _Compiled]]] = {
     "record": _AvroCompiler.record,
     "union": _AvroCompiler.union,
     "array": _AvroCompiler.array,
@@ -221,42 +241,25 @@ _BUILDERS: Final[Mapping[str, Callable[[_AvroCompiler, AvroType], Compiled]]] = 
 }
 
 
-# ------------------------------------------------------------------ structs know their schema
+# ------------------------------------------------------------------ Connect's properties
 
 
-def _no_struct(steps: list[tuple[str, Reader]], source: Input) -> dict[str, Any]:
-    """A record's values; ``_restruct`` gives them their schema when that is final."""
-    return {name: read(source) for name, read in steps}
-
-
-def _restruct(read: Reader, before: ConnectSchema, after: ConnectSchema) -> Reader:
-    """The same reader for a schema that differs in what is around the fields."""
-    if before.type != "struct" or before.name == UNION_NAME or not isinstance(read, partial):
-        return read
-    return partial(read.func, *read.args[:-1], after) if read.func is _read_struct else read
-
-
-def _read_struct(steps: list[tuple[str, Reader]], schema: ConnectSchema, source: Input) -> Struct:
-    return Struct(schema, {name: read(source) for name, read in steps})
-
-
-def _with_properties(schema: ConnectSchema, read: Reader, source: AvroType) -> Compiled:
+def _with_properties(compiled: _Compiled, source: AvroType) -> _Compiled:
     """Put ``connect.*`` properties over the schema."""
+    schema, convert = compiled.schema, compiled.convert
     properties = source.properties or {}
     changes = _reported(schema, properties)
     small = properties.get("connect.type")
     if source.kind == "int" and small in _SMALL and source.logical is None:
         changes["type"] = small
-        read = partial(read_small, small, *_SMALL[small])
+        convert = partial(to_small, small, *_SMALL[small])
     schema = replace(schema, **changes) if changes else schema
     if schema.type in _SMALL and (source.kind, schema.name) in _NAMED:
         raise BadSchema(f"{schema.name} is no {schema.type}")
     if source.logical is None and schema.name is not None:
-        read = _named_reader(source, schema) or read
+        convert = _named_conversion(source, schema) or convert
     schema = with_default(source, schema, properties.get("connect.default"))
-    if isinstance(read, partial) and read.func is _no_struct:
-        read = partial(_read_struct, read.args[0], schema)
-    return schema, read
+    return replace(compiled, convert=convert).with_schema(schema)
 
 
 def _reported(schema: ConnectSchema, properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -278,13 +281,16 @@ def _reported(schema: ConnectSchema, properties: Mapping[str, Any]) -> dict[str,
     return found
 
 
-def _named_reader(source: AvroType, schema: ConnectSchema) -> Reader | None:
-    """Reader of a logical type that ``connect.name`` alone tells, as old serializers wrote it."""
+def _named_conversion(source: AvroType, schema: ConnectSchema) -> Convert | None:
+    """Return the conversion of a logical type that only ``connect.name`` declares.
+
+    Old serializers write it like this.
+    """
     if source.kind == "bytes" and schema.name == DECIMAL_NAME:
         text = (schema.parameters or {}).get("scale", "")
         if not re.fullmatch(r"-?[0-9]{1,4}", text):
             raise BadSchema("a decimal without a proper scale")
-        return partial(read_decimal, int(text))
+        return partial(to_decimal, int(text))
     return _NAMED.get((source.kind, schema.name))
 
 
@@ -302,37 +308,36 @@ _UNITS: Final[Mapping[str, Literal["us", "ns"]]] = {
     "local-timestamp-nanos": "ns",
 }
 _CONNECT: Final = "org.apache.kafka.connect.data."
-_PRIMITIVES: Final[Mapping[str, tuple[ConnectSchema, Reader]]] = {
-    "null": (ConnectSchema("string", optional=True), read_null),
-    "boolean": (ConnectSchema("boolean"), read_boolean),
-    "int": (ConnectSchema("int32"), read_int),
-    "long": (ConnectSchema("int64"), read_long),
-    "float": (ConnectSchema("float32"), read_float),
-    "double": (ConnectSchema("float64"), read_double),
-    "bytes": (ConnectSchema("bytes"), read_bytes),
-    "string": (ConnectSchema("string"), read_string),
-    "date": (ConnectSchema("int32", name=_CONNECT + "Date", version=1), read_date),
-    "time-millis": (ConnectSchema("int32", name=_CONNECT + "Time", version=1), read_time),
-    "timestamp-millis": (
-        ConnectSchema("int64", name=_CONNECT + "Timestamp", version=1),
-        read_timestamp,
+_PRIMITIVES: Final[Mapping[str, _Compiled]] = {
+    "null": _Compiled(ConnectSchema("string", optional=True)),
+    "boolean": _Compiled(ConnectSchema("boolean"), to_boolean),
+    "int": _Compiled(ConnectSchema("int32"), to_int),
+    "long": _Compiled(ConnectSchema("int64")),
+    "float": _Compiled(ConnectSchema("float32"), to_float),
+    "double": _Compiled(ConnectSchema("float64")),
+    "bytes": _Compiled(ConnectSchema("bytes")),
+    "string": _Compiled(ConnectSchema("string")),
+    "date": _Compiled(ConnectSchema("int32", name=_CONNECT + "Date", version=1), to_date),
+    "time-millis": _Compiled(ConnectSchema("int32", name=_CONNECT + "Time", version=1), to_time),
+    "timestamp-millis": _Compiled(
+        ConnectSchema("int64", name=_CONNECT + "Timestamp", version=1), to_timestamp
     ),
 }
 
 
-_NAMED: Final[Mapping[tuple[str, str | None], Reader]] = {
-    ("int", _CONNECT + "Date"): read_date,
-    ("int", _CONNECT + "Time"): read_time,
-    ("long", _CONNECT + "Timestamp"): read_timestamp,
+_NAMED: Final[Mapping[tuple[str, str | None], Convert]] = {
+    ("int", _CONNECT + "Date"): to_date,
+    ("int", _CONNECT + "Time"): to_time,
+    ("long", _CONNECT + "Timestamp"): to_timestamp,
 }
 
 
-def _primitive(source: AvroType) -> Compiled:
+def _primitive(source: AvroType) -> _Compiled:
     if source.logical == "decimal":
-        return _decimal_schema(source), partial(read_decimal, source.scale)
-    schema, read = _PRIMITIVES.get(source.logical or "") or _PRIMITIVES[source.kind]
+        return _Compiled(_decimal_schema(source), partial(to_decimal, source.scale))
+    found = _PRIMITIVES.get(source.logical or "") or _PRIMITIVES[source.kind]
     unit = _UNITS.get(source.logical or "")
-    return (replace(schema, unit=unit) if unit else schema), read
+    return replace(found, schema=replace(found.schema, unit=unit)) if unit else found
 
 
 def _decimal_schema(source: AvroType) -> ConnectSchema:

@@ -13,8 +13,8 @@ from connect.model.records import ConnectSchema, Float32, Struct
 from connect.records.conversion.numbers import double_to_float32
 from connect.records.converters.avro_data import AvroReader, avro_reader
 from connect.records.converters.avro_defaults import default_of
-from connect.records.converters.avro_input import Input, Malformed
 from connect.records.converters.avro_schema import UNION_NAME, AvroField, AvroType, BadSchema
+from connect.records.converters.binary_values import Malformed
 
 Project = Callable[[Any], Any]
 
@@ -42,10 +42,10 @@ def resolved_reader(writer: AvroType, reader: AvroType, options: Mapping[str, st
     enhanced = str(options.get("enhanced.avro.schema.support", "false")).strip().lower() == "true"
     project = _Resolution(enhanced=enhanced).project(writer, reader, source.schema, target.schema)
 
-    def read(data: Input) -> Any:
-        return project(source.read_datum(data))
+    def convert(value: Any) -> Any:
+        return project(value if source.convert is None else source.convert(value))
 
-    return AvroReader(writer, target.schema, read)
+    return AvroReader(writer, target.schema, source.datum, convert)
 
 
 class _Resolution:

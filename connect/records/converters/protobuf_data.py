@@ -17,8 +17,8 @@ from google.protobuf.descriptor import FieldDescriptor as Kind
 from google.protobuf.message import DecodeError
 
 from connect.model.records import ConnectSchema, Float32, Struct
-from connect.records.converters.avro_input import Malformed
 from connect.records.converters.avro_schema import BadSchema
+from connect.records.converters.binary_values import Malformed
 from connect.records.converters.protobuf_types import (
     MESSAGES,
     decimal_schema,

@@ -17,8 +17,8 @@ from connect.gateways.schema_registry.registry_client import (
 )
 from connect.model.records import ConnectSchema
 from connect.records.conversion.conversion_failure import Unconvertible
-from connect.records.converters.avro_input import Malformed
 from connect.records.converters.avro_schema import BadSchema
+from connect.records.converters.binary_values import Malformed
 from connect.records.converters.converter import Headers, Role, boolean_option, refusal
 from connect.records.converters.json_schema import Misfit
 from connect.records.converters.json_text import NotJson

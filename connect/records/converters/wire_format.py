@@ -11,7 +11,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Final
 
-from connect.records.converters.avro_input import Input, Malformed
+from connect.records.converters.binary_values import Malformed
 from connect.records.converters.converter import Headers, Role
 
 ID_MAGIC, GUID_MAGIC = 0, 1
@@ -73,13 +73,33 @@ def _schema(data: bytes) -> tuple[int | str, int]:
 
 
 def _indexes(data: bytes, start: int) -> tuple[tuple[int, ...], int]:
-    source = Input(data, start)
     try:
-        count = source.varint()
+        count, end = _zigzag(data, start)
         if count == 0:
-            return (0,), source.position
+            return (0,), end
         if 0 < count <= INDEXES_MAX:
-            return tuple(source.varint() for _ in range(count)), source.position
-    except Malformed:
-        pass  # cut short
+            found = []
+            for _ in range(count):
+                index, end = _zigzag(data, end)
+                found.append(index)
+            return tuple(found), end
+    except (IndexError, OverflowError):
+        pass  # cut short, or a number that is too long
     raise Malformed("the place of the message type is malformed", "bad_framing")
+
+
+def _zigzag(data: bytes, position: int) -> tuple[int, int]:
+    """Return a zig-zag number of at most 64 bits and the position behind it."""
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 63:
+            raise OverflowError
+    if value >> 64:
+        raise OverflowError
+    return (value >> 1) ^ -(value & 1), position
