@@ -100,6 +100,10 @@ class RunningStack:
             self._producer.poll(0)
         assert self._producer.flush(60) == 0
 
+    def stack_topics(self) -> set[str]:
+        """Names of the topics that exist."""
+        return set(self._admin.list_topics(timeout=30).topics)
+
     def records(self, topic: str) -> list[Any]:
         """Everything committed that a topic holds, in order of partitions."""
         settings = {"group.id": "reader", "enable.auto.commit": False, "auto.offset.reset": "error"}

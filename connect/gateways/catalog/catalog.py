@@ -94,6 +94,15 @@ class CatalogGateway:
         with _mapped(identifier):
             return self._judged(self._client().load_table(tuple(identifier)))
 
+    def find(self, name: str) -> Table | None:
+        """Return the table ``namespace.table``, None when it does not exist; raises as ``load``."""
+        try:
+            return self.load(name.split("."))
+        except CommitRefused as error:
+            if error.code != "table_missing":
+                raise
+            return None
+
     def exists(self, identifier: Sequence[str]) -> bool:
         """Whether the table is there; raises as ``load``, except that it may be missing."""
         with _mapped(identifier):

@@ -47,6 +47,7 @@ ASKS_NO_NODE = {
     "dlq show",
     "dlq replay",
     "migrate",
+    "preview",
 }
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "get": (),

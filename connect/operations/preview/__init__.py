@@ -1,0 +1,1 @@
+"""What a connector would make of records, without writing anything."""

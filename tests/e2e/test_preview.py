@@ -1,0 +1,235 @@
+"""``icefloe preview`` shows what the running connector then does with the same records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+
+from connect.operations.preview.preview_report import json_value
+from tests.support.command_line import Said, icefloe
+from tests.support.running_stack import RunningStack, duckdb_rows
+from tests.support.stack import unique_name
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+Json = dict[str, Any]
+
+
+class Previewed:
+    """A connector's file and the records of its topic.
+
+    Args:
+        running: the stack.
+        folder: for the file.
+        records: values of the topic, each with a key or without.
+        config: the connector's; ``{topic}`` and ``{table}`` are replaced.
+    """
+
+    def __init__(
+        self, running: RunningStack, folder: Path, records: list[Any], config: Mapping[str, str]
+    ) -> None:
+        self.running = running
+        self.name = unique_name("previewed")
+        self.topic = running.topic("preview", partitions=1)
+        self.table = f"preview.{self.name.replace('-', '_')}"
+        self.letters = unique_name("letters")
+        self.config = {
+            **running.connector(topics=self.topic, iceberg__tables=self.table),
+            "errors.tolerance": "all",
+            "errors.deadletterqueue.topic.name": self.letters,
+            "errors.deadletterqueue.topic.replication.factor": "1",
+            "errors.deadletterqueue.context.headers.enable": "true",
+            **config,
+        }
+        for record in records:
+            key, value = record if isinstance(record, tuple) else (None, record)
+            running.produce(self.topic, value, key=key)
+        self.file = folder / f"{self.name}.json"
+        self.file.write_text(json.dumps({"name": self.name, "config": self.config}))
+
+    def preview(self, *options: str) -> tuple[int, Json]:
+        """Run the command; its status and its JSON."""
+        said = self.command("-o", "json", *options)
+        assert said.stdout, said.stderr
+        return said.status, json.loads(said.stdout)
+
+    def command(self, *options: str) -> Said:
+        """Run the command with the node's properties, which give the converters."""
+        properties = self.running.stack.state_dir / "node.properties"
+        return icefloe("preview", "-f", str(self.file), "-p", str(properties), *options)
+
+    def run(self, rows: int) -> list[Json]:
+        """Create the connector; the rows of its table as the preview spells values."""
+        self.running.create(self.name, self.config)
+        found = self.running.rows(self.table, rows, self.name)
+        return [{name: json_value(value) for name, value in row.items()} for row in found]
+
+    def dead_letters(self, count: int) -> list[Json]:
+        """Wait for the dead letters; offset, stage and message of each."""
+
+        def inspect() -> list[Any] | None:
+            if self.letters not in self.running.stack_topics():
+                return None
+            found = self.running.records(self.letters)
+            return found if len(found) >= count else None
+
+        letters = self.running.until(inspect, lambda: f"{count} dead letters of {self.name}")
+        return [dict(letter.headers()) for letter in letters]
+
+
+def key(row: Mapping[str, Any]) -> str:
+    """Order rows whatever their values are."""
+    return json.dumps(row, sort_keys=True)
+
+
+def test_a_table_that_does_not_exist_is_shown_as_it_is_created(
+    running: RunningStack, tmp_path: Path
+) -> None:
+    """Schema, partitions and rows are those of the table; nothing exists before the connector."""
+    records = [
+        {"id": 1, "at": "2026-01-02T03:04:05Z", "tags": ["a"], "price": 1.5, "who": {"name": "x"}},
+        {"id": 2, "at": "2026-01-02T03:04:05Z", "extra": True, "who": {"name": "y", "age": 3}},
+        {"id": 3, "at": "2026-01-03T00:00:00Z", "tags": [], "price": 2},
+        b"{broken",
+        b'"a text is no record"',
+    ]
+    previewed = Previewed(
+        running,
+        tmp_path,
+        records,
+        {
+            "iceberg.tables.auto-create-enabled": "true",
+            "iceberg.tables.evolve-schema-enabled": "true",
+            "iceberg.tables.default-partition-by": "id",
+        },
+    )
+    status, shown = previewed.preview()
+    assert status == 1
+    assert shown["outcomes"] == {"written": 3, "dead letter": 2}
+    assert not running.catalog.table_exists(previewed.table)
+    assert previewed.letters not in running.stack_topics()
+    (table,) = shown["tables"]
+    assert not table["exists"]
+    assert table["partitioned_by"] == ["identity(id)"]
+
+    rows = previewed.run(3)
+    assert sorted((row["values"] for row in table["rows"]), key=key) == sorted(rows, key=key)
+    made = running.catalog.load_table(previewed.table)
+    assert [c["name"] for c in table["columns"] if "." not in c["name"]] == [
+        field.name for field in made.schema().fields
+    ]
+    letters = previewed.dead_letters(2)
+    assert [(w["offset"], w["stage"]) for w in shown["not_written"]] == [
+        (
+            int(letter["__connect.errors.offset"]),
+            letter["__connect.errors.stage"].decode(),
+        )
+        for letter in letters
+    ]
+    for why, letter in zip(shown["not_written"], letters, strict=True):
+        assert why["message"] in letter["__connect.errors.exception.message"].decode()
+    running.delete(previewed.name)
+
+
+def test_a_table_that_exists_keeps_its_schema_until_the_connector_runs(
+    running: RunningStack, tmp_path: Path
+) -> None:
+    """Added columns are marked; values that the column does not take are dead letters."""
+    previewed = Previewed(
+        running,
+        tmp_path,
+        [{"id": 1, "name": "x"}, {"id": 2, "name": "y", "more": 7}, {"id": "no number"}],
+        {"iceberg.tables.evolve-schema-enabled": "true"},
+    )
+    schema = Schema(
+        NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType())
+    )
+    running.table(previewed.table, schema=schema)
+    status, shown = previewed.preview()
+    assert status == 1
+    (table,) = shown["tables"]
+    assert [(c["name"], c["change"]) for c in table["columns"]] == [
+        ("id", None),
+        ("name", None),
+        ("more", "added"),
+    ]
+    (rejected,) = shown["not_written"]
+    assert (rejected["offset"], rejected["column"], rejected["outcome"]) == (2, "id", "dead letter")
+    assert running.catalog.load_table(previewed.table).schema() == schema
+
+    rows = previewed.run(2)
+    assert sorted((row["values"] for row in table["rows"]), key=key) == sorted(rows, key=key)
+    running.delete(previewed.name)
+
+
+def test_row_level_changes_name_their_operation(running: RunningStack, tmp_path: Path) -> None:
+    """Inserts, updates and deletes, tombstones too, lead to the rows that the table then has."""
+    records: list[Any] = [
+        ("1", {"id": 1, "name": "a", "op": "I"}),
+        ("2", {"id": 2, "name": "b", "op": "I"}),
+        ("1", {"id": 1, "name": "c", "op": "U"}),
+        ("2", {"id": 2, "name": "b", "op": "D"}),
+        ("3", {"id": 3, "name": "d", "op": "I"}),
+    ]
+    previewed = Previewed(
+        running,
+        tmp_path,
+        records,
+        {
+            "iceberg.tables.auto-create-enabled": "true",
+            "iceberg.tables.cdc-field": "op",
+            "iceberg.tables.default-id-columns": "id",
+        },
+    )
+    status, shown = previewed.preview()
+    assert status == 0
+    (table,) = shown["tables"]
+    assert [row["operation"] for row in table["rows"]] == [
+        "insert",
+        "insert",
+        "update",
+        "delete",
+        "insert",
+    ]
+    state: dict[int, Json] = {}
+    for row in table["rows"]:
+        values = row["values"]
+        state.pop(values["id"], None)
+        if row["operation"] != "delete":
+            state[values["id"]] = values
+    running.create(previewed.name, previewed.config)
+
+    def inspect() -> list[tuple[Any, ...]] | None:
+        if not running.catalog.table_exists(previewed.table):
+            return None
+        table = running.catalog.load_table(previewed.table)
+        return duckdb_rows(table, "id", "name", "op") if table.current_snapshot() else None
+
+    rows = running.until(inspect, lambda: f"rows of {previewed.table}")
+    assert sorted(rows) == sorted((row["id"], row["name"], row["op"]) for row in state.values())
+    running.delete(previewed.name)
+
+
+def test_only_as_many_records_as_asked_for_are_read(running: RunningStack, tmp_path: Path) -> None:
+    """``--records`` bounds the sample; ``--from latest`` takes the newest; text names each."""
+    previewed = Previewed(
+        running,
+        tmp_path,
+        [{"id": n} for n in range(10)],
+        {"iceberg.tables.auto-create-enabled": "true"},
+    )
+    _, shown = previewed.preview("--records", "3")
+    assert [row["values"]["id"] for row in shown["tables"][0]["rows"]] == [0, 1, 2]
+    _, shown = previewed.preview("--records", "3", "--from", "latest")
+    assert [row["values"]["id"] for row in shown["tables"][0]["rows"]] == [7, 8, 9]
+    said = previewed.command()
+    assert said.status == 0
+    assert f"table {previewed.table} (would be created)" in said.stdout
+    assert f'{previewed.topic}-0@9  insert  {{"id": 9}}' in said.stdout
+    assert said.stdout.endswith("10 records: 10 written\n")

@@ -1,0 +1,83 @@
+"""Values and columns of a preview as JSON."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import uuid
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from connect.errors import ConfigError
+from connect.model.records import KafkaRecord
+from connect.operations.preview.preview_report import json_value
+from connect.operations.preview.record_preview import preview
+from connect.validation.parse import parse
+
+RECORD = KafkaRecord("t", 0, 0, None, -1, None, b'{"id": 1}')
+
+
+def config(**keys: str) -> Any:
+    """A connector that reads plain JSON; underscores in names stand for dots."""
+    return parse(
+        {
+            "name": "c",
+            "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+            "topics": "t",
+            "iceberg.tables": "db.t",
+            "iceberg.catalog.type": "rest",
+            "iceberg.catalog.uri": "http://127.0.0.1/",
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "value.converter.schemas.enable": "false",
+            **{k.replace("_", "."): v for k, v in keys.items()},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (2**53, '"9007199254740992"'),
+        (-5, "-5"),
+        (Decimal("1.50"), '"1.50"'),
+        (b"\x00\xff", '"AP8="'),
+        (float("nan"), '"nan"'),
+        (dt.datetime(2026, 1, 2, tzinfo=dt.UTC), '"2026-01-02T00:00:00+00:00"'),
+        (uuid.UUID(int=1), '"00000000-0000-0000-0000-000000000001"'),
+        ([{"a": (1, None)}], '[{"a": [1, null]}]'),
+        (True, "true"),
+    ],
+)
+def test_a_value_keeps_its_exact_text(value: object, text: str) -> None:
+    """What JSON cannot hold exactly becomes a text."""
+    assert json.dumps(json_value(value)) == text
+
+
+def test_a_query_of_spark_is_refused() -> None:
+    """``Sql`` runs in Spark only, and the error says what to do."""
+    with pytest.raises(ConfigError, match="remove it from a copy"):
+        preview(
+            config(
+                transforms="q",
+                transforms_q_type="icefloe.transforms.Sql",
+                transforms_q_query="SELECT id FROM records",
+                transforms_q_columns="id bigint",
+            ),
+            [RECORD],
+            lambda _: None,
+        )
+
+
+def test_without_tolerance_a_rejected_record_stops_the_task() -> None:
+    """The outcome follows ``errors.tolerance``; a missing table follows its own setting."""
+    bad = KafkaRecord("t", 0, 1, 0, 0, None, b"{")
+    found = preview(config(), [bad, RECORD], lambda _: None)
+    assert [each.outcome for each in found.records] == ["task fails", "task fails"]
+    assert [each.rejection and each.rejection.stage for each in found.records] == [
+        "VALUE_CONVERTER",
+        "ROUTE",
+    ]
+    found = preview(config(errors_tolerance="all"), [bad], lambda _: None)
+    assert found.records[0].outcome == "dead letter"
