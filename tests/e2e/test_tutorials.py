@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from connect.embedded.stack import Stack
+from connect.errors import RetriableError
+from connect.jvm import jars
+from connect.processes.child_process import free_port
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
@@ -36,7 +41,7 @@ class Step:
 
 
 def steps(page: Path) -> list[Step]:
-    """The blocks of commands of a page, in order, each with the output shown after it."""
+    """Return the blocks of commands of a page, in order, each with the output shown after it."""
     found: list[Step] = []
     for kind, text in _BLOCK.findall(page.read_text("utf-8")):
         if kind == "bash":
@@ -53,16 +58,38 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
         yield running
 
 
+@pytest.fixture
+def background_processes(stack: Stack, tmp_path: Path) -> Iterator[None]:
+    """End what a page starts in the background and a failed step leaves running."""
+    del stack  # the broker outlives its clients
+    yield
+    for file in tmp_path.rglob("worker.pid"):
+        with suppress(ProcessLookupError):
+            os.kill(int(file.read_text("utf-8")), signal.SIGKILL)
+
+
+@pytest.mark.usefixtures("background_processes")
 @pytest.mark.parametrize("page", sorted(TUTORIALS.glob("*.md")), ids=lambda page: page.stem)
 def test_a_tutorial_does_what_it_shows(page: Path, stack: Stack, tmp_path: Path) -> None:
     """Each command succeeds and prints what the page shows, at the latest after a while."""
+    text = page.read_text("utf-8")
+    for group in re.findall(r"jars resolve (.*)", text):
+        try:
+            for name in group.split():
+                jars.resolve(name)
+        except RetriableError as error:
+            pytest.skip(f"the jars of this page cannot be downloaded: {error}")
     environ = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "ICEFLOE_SERVER": stack.rest_url,
+        **{f"GIT_{role}_NAME": "reader" for role in ("AUTHOR", "COMMITTER")},
+        **{f"GIT_{role}_EMAIL": "reader@example.com" for role in ("AUTHOR", "COMMITTER")},
     }
+    java_sink = f"127.0.0.1:{free_port()}"
     for step in steps(page):
         script = step.commands.replace("127.0.0.1:9092", stack.bootstrap_servers)
+        script = script.replace("127.0.0.1:8084", java_sink)
         deadline_s = time.monotonic() + OUTPUT_TIMEOUT_S
         done, missing = run(script, step.output or "", tmp_path, environ)
         while step.output and (done.returncode or missing) and time.monotonic() < deadline_s:
@@ -75,7 +102,7 @@ def test_a_tutorial_does_what_it_shows(page: Path, stack: Stack, tmp_path: Path)
 def run(
     script: str, output: str, folder: Path, environ: Mapping[str, str]
 ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    """Run a script; what it did, and the lines of the output that it did not print."""
+    """Run a script; return its result, and the lines of the output that it did not print."""
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,

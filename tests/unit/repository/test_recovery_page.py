@@ -15,7 +15,7 @@ STOPPING = {
     "DataLost", "Fenced", "IcefloeError", "InvariantViolation", "LayoutSuperseded",
     "RetriableError", "_FloorMoved", "mapped",
 }  # fmt: skip
-ASIDE = (  # what the command line and its helpers raise ends a command, not a connector
+ASIDE = (  # errors of the command line end a command, not a connector
     "connect/cli",
     "connect/embedded",
     "connect/jvm",
@@ -38,7 +38,7 @@ def _sources() -> Iterator[tuple[str, ast.Module]]:
 
 @cache
 def _codes() -> dict[str, str]:
-    """Code -> a file that raises it."""
+    """Return each code with a file that raises it."""
     found: dict[str, str] = {}
     constants: dict[str, str] = {}
     trees = list(_sources())
@@ -81,16 +81,16 @@ def _texts(node: ast.AST, constants: dict[str, str]) -> Iterator[str]:
 
 
 def _page() -> set[str]:
-    """Codes in the first column of the page's tables, and in its last list of kinds."""
+    """Return the codes in the first column of the tables and in the list of kinds."""
     text = PAGE.read_text("utf-8")
     rows = "\n".join(re.findall(r"^\| *(`[^|]*)\|", text, re.MULTILINE))
-    kinds = re.search(r"The kinds themselves \(([^)]*)\)", text)
+    kinds = re.search(r"The kinds of errors \(([^)]*)\)", text)
     assert kinds is not None
     return set(re.findall(r"`([a-z_]+)`", rows + kinds[1]))
 
 
 def test_every_code_that_stops_something_is_on_the_page() -> None:
-    """Whoever meets a code finds what it means and what to do."""
+    """The page says what each code means and what to do."""
     missing = {code: file for code, file in _codes().items() if code not in _page()}
     assert not missing
 
@@ -101,7 +101,7 @@ def test_every_code_on_the_page_is_in_the_code() -> None:
 
 
 def test_links_inside_the_page_lead_somewhere() -> None:
-    """Each way out that a row names is a section of the page."""
+    """Each section that a row links to exists."""
     text = PAGE.read_text("utf-8")
     headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
     anchors = {re.sub(r"[^a-z0-9 -]", "", h.lower()).replace(" ", "-") for h in headings}
