@@ -305,7 +305,7 @@ KINDS: dict[str, tuple[int, int]] = {
     ),
 }
 
-# What holds a promise together with something else: see docs/explanation/guarantees.md.
+# What holds a promise together with something else: see docs/evidence/simulation.md.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("no precondition on the branch",),
     ("moved floor unnoticed",),
