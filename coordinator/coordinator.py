@@ -42,13 +42,12 @@ from coordinator.kernel.effects import (
     CommitTables,
     CompletionSent,
     Effect,
-    EnvelopeRead,
+    Envelope,
     Finish,
     Input,
     LayoutChanged,
     LogEndSeen,
     LogFound,
-    OutcomeKnown,
     RoundEnded,
     SendCompletion,
     SendStartCommit,
@@ -321,18 +320,23 @@ class _CoordinatorRun:
             if not kernel.has_work():  # no round is due, so none is missing
                 self._owner.progressed()
             if has_news:
-                kept = {"records": kernel.records_kept, "bytes": kernel.bytes_kept}
+                kept = {
+                    "records": kernel.announcements.records,
+                    "bytes": kernel.announcements.size_bytes,
+                }
                 self._wiring.on_event("kept", kept)
                 self._note_full(kernel)
             if self._is_news:
                 self._is_news = False
-                self._report_failed(failed_tables(kernel.failed_tables, kernel.kept))
+                self._report_failed(
+                    failed_tables(kernel.failures.by_table, kernel.announcements.by_table)
+                )
 
         try:
             self._finish(kernel, inbox, outbox, fan_out)
         except RetriableError as e:
             log.warning("ended without a last commit", error=str(e), code=e.code)
-        kept = {"records": kernel.records_kept, "bytes": kernel.bytes_kept}
+        kept = {"records": kernel.announcements.records, "bytes": kernel.announcements.size_bytes}
         self._wiring.on_event("kept", kept)
 
     def _read(self, kernel: Kernel, inbox: Inbox, outbox: Outbox, fan_out: FanOut) -> bool:
@@ -346,7 +350,7 @@ class _CoordinatorRun:
         for outcome in fan_out.outcomes():
             _note(outcome)
             self._owner.progressed()
-            self._receive(kernel, OutcomeKnown(outcome), outbox, fan_out)
+            self._receive(kernel, outcome, outbox, fan_out)
         return busy or len(received) > 1  # more was heard than how far the log was read
 
     def _finish(self, kernel: Kernel, inbox: Inbox, outbox: Outbox, fan_out: FanOut) -> None:
@@ -394,8 +398,8 @@ class _CoordinatorRun:
                 "kept-max-bytes: tasks are asked for no more until some are committed"
                 if self._is_full
                 else "tasks are asked for data again",
-                bytes=kernel.bytes_kept,
-                tables=[str(failure.table) for failure in kernel.failed_tables.values()],
+                bytes=kernel.announcements.size_bytes,
+                tables=[str(failure.table) for failure in kernel.failures.by_table.values()],
             )
 
     def _check_control_topic(self, inbox: Inbox, kernel: Kernel) -> None:
@@ -406,7 +410,7 @@ class _CoordinatorRun:
         try:
             self._control.check()
             self._control.check_partitions(inbox.partitions)
-            kept = [envelope for waiting in kernel.kept.values() for envelope in waiting]
+            kept = list(kernel.announcements.kept())
             found = self._control.retention(kept, self._wiring.clock.now_ms())
             self._wiring.on_event("retention", found)
         except RetriableError as e:
@@ -479,7 +483,7 @@ class _CoordinatorRun:
 
 
 def _is_written(given: Input) -> bool:
-    return isinstance(given, EnvelopeRead) and isinstance(given.envelope.event.payload, DataWritten)
+    return isinstance(given, Envelope) and isinstance(given.event.payload, DataWritten)
 
 
 def _note(outcome: CommitOutcome) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 
@@ -45,7 +46,7 @@ class Layout:
     @property
     def partitions(self) -> frozenset[TopicPartition]:
         """Every partition of the layout."""
-        return frozenset(tp for task in self.tasks for tp in task)
+        return frozenset(chain.from_iterable(self.tasks))
 
     def to_json(self) -> dict[str, Any]:
         """The form in which layouts travel between processes."""

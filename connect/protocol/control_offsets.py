@@ -17,7 +17,8 @@ def merged(*floors: Mapping[int, int]) -> dict[int, int]:
     out: dict[int, int] = {}
     for floor in floors:
         for partition, offset in floor.items():
-            out[partition] = max(offset, out.get(partition, offset))
+            if partition not in out or offset > out[partition]:
+                out[partition] = offset
     return out
 
 

@@ -118,7 +118,7 @@ def table_state(metadata: TableMetadata, keys: FloorKeys) -> TableState:
         valid_through_texts=tuple(
             text for text in (vtts, metadata.properties.get(keys.valid_through_mirror)) if text
         ),
-        ancestors=frozenset(s.snapshot_id for s in chain),
+        ancestors=frozenset([s.snapshot_id for s in chain]),
     )
 
 

@@ -14,8 +14,9 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from uuid import UUID
 
 from control_schemas.events import DataComplete, DataWritten
@@ -58,30 +59,26 @@ class Announcements:
     Attributes:
         records: in their data files.
         size_bytes: of their events as they are in the control topic.
+        by_table: everything kept, in control order per control partition.
+        open: answers that are read in part.
     """
 
     def __init__(self) -> None:
         self.records = self.size_bytes = 0
-        self._by_table: dict[Identifier, list[Envelope]] = {}
-        self._open: dict[_Producer, TaskAnswer] = {}
+        self.by_table: dict[Identifier, list[Envelope]] = {}
+        self.open: dict[_Producer, TaskAnswer] = {}
         self._answers: dict[tuple[int, int], TaskAnswer] = {}  # by place of each kept event
         self._newest_layout = 0
 
-    @property
-    def by_table(self) -> Mapping[Identifier, Sequence[Envelope]]:
-        """Everything kept, in control order per partition."""
-        return self._by_table
-
-    @property
-    def is_open(self) -> bool:
-        """Whether an answer is read in part."""
-        return bool(self._open)
+    def kept(self) -> Iterator[Envelope]:
+        """Every kept announcement."""
+        return chain.from_iterable(self.by_table.values())
 
     # ------------------------------------------------------------------ reading
 
     def add(self, envelope: Envelope, identifier: Identifier) -> None:
         """Keep a DataWritten event."""
-        self._by_table.setdefault(identifier, []).append(envelope)
+        self.by_table.setdefault(identifier, []).append(envelope)
         self._count(envelope, 1)
         payload, headers = envelope.event.payload, envelope.headers
         if headers.layout is None or headers.task is None:
@@ -89,9 +86,9 @@ class Announcements:
         assert isinstance(payload, DataWritten)
         producer = (envelope.partition, headers.layout, headers.task)
         self._see_layout(headers.layout, envelope.partition)
-        answer = self._open.get(producer)
+        answer = self.open.get(producer)
         if answer is None or answer.commit_id != payload.commit_id:
-            answer = self._open[producer] = TaskAnswer(
+            answer = self.open[producer] = TaskAnswer(
                 payload.commit_id,
                 headers.layout,
                 headers.task,
@@ -108,24 +105,30 @@ class Announcements:
         headers = envelope.headers
         if headers.layout is not None and headers.task is not None:
             self._see_layout(headers.layout, envelope.partition)
-            self._open.pop((envelope.partition, headers.layout, headers.task), None)
+            self.open.pop((envelope.partition, headers.layout, headers.task), None)
 
-    def see_ends(self, ends: Mapping[int, int]) -> None:
-        """How far the control log went, asked after everything that is kept was read."""
-        for answer in self._open.values():
+    def see_ends(self, ends: Mapping[int, int], positions: Mapping[int, int]) -> None:
+        """Answers end below the end of the log that is seen after their events.
+
+        Args:
+            ends: control partition -> end of the log, asked after everything kept was read.
+            positions: control partition -> next control offset to be read.
+        """
+        for answer in self.open.values():
             if answer.over_at is None:
                 answer.over_at = ends.get(answer.partition)
+        self.advance(positions)
 
     def advance(self, positions: Mapping[int, int]) -> None:
         """The log is read up to these control offsets: answers that end below are whole."""
-        for producer, answer in list(self._open.items()):
+        for producer, answer in list(self.open.items()):
             if answer.over_at is not None and positions.get(answer.partition, 0) >= answer.over_at:
-                del self._open[producer]
+                del self.open[producer]
 
     def _see_layout(self, layout: int, partition: int) -> None:
         self._newest_layout = max(self._newest_layout, layout)
-        for producer in [p for p in self._open if p[0] == partition and p[1] < layout]:
-            del self._open[producer]
+        for producer in [p for p in self.open if p[0] == partition and p[1] < layout]:
+            del self.open[producer]
 
     # ------------------------------------------------------------------ rounds
 
@@ -136,9 +139,9 @@ class Announcements:
             positions: control partition -> next control offset to be read.
         """
         out = dict(positions)
-        for answer in self._open.values():
+        for answer in self.open.values():
             out[answer.partition] = min(out[answer.partition], answer.first_offset)
-        if self._open:
+        if self.open:
             found = sorted(set(self._answers.values()), key=lambda a: a.last_offset, reverse=True)
             for answer in found:
                 if answer.first_offset < out[answer.partition] <= answer.last_offset:
@@ -148,7 +151,7 @@ class Announcements:
     def below(self, closed_at: Mapping[int, int]) -> dict[Identifier, tuple[Envelope, ...]]:
         """Per table what lies below these control offsets."""
         out = {}
-        for identifier, envelopes in self._by_table.items():
+        for identifier, envelopes in self.by_table.items():
             found = tuple(e for e in envelopes if e.offset < closed_at.get(e.partition, 0))
             if found:
                 out[identifier] = found
@@ -156,10 +159,10 @@ class Announcements:
 
     def whole(self, identifier: Identifier) -> tuple[Envelope, ...]:
         """What is kept for a table, of answers that are read whole."""
-        still_open = set(self._open.values())
+        still_open = set(self.open.values())
         return tuple(
             e
-            for e in self._by_table.get(identifier, ())
+            for e in self.by_table.get(identifier, ())
             if self._answers.get((e.partition, e.offset)) not in still_open
         )
 
@@ -172,7 +175,7 @@ class Announcements:
         """
         answers = {
             answer
-            for identifier, envelopes in self._by_table.items()
+            for identifier, envelopes in self.by_table.items()
             if identifier not in failed
             for e in envelopes
             if (answer := self._answers.get((e.partition, e.offset))) is not None
@@ -203,10 +206,8 @@ class Announcements:
             answer = self._answers.pop(place, None)
             if answer is not None:
                 answer.has_landed |= has_landed
-        left = [
-            e for e in self._by_table.get(identifier, ()) if (e.partition, e.offset) not in gone
-        ]
+        left = [e for e in self.by_table.get(identifier, ()) if (e.partition, e.offset) not in gone]
         if left:
-            self._by_table[identifier] = left
+            self.by_table[identifier] = left
         else:
-            self._by_table.pop(identifier, None)
+            self.by_table.pop(identifier, None)

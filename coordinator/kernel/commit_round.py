@@ -1,4 +1,4 @@
-"""One round as the kernel keeps it, and what rounds are configured with."""
+"""One round of commits: its settings, its schedule, and its state."""
 
 from __future__ import annotations
 
@@ -7,23 +7,35 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from connect.model.layout import TopicPartition
-from control_schemas.events import DataComplete, SourceRange
-from coordinator.kernel.effects import TableCommit, TableCommitted, TableFailed
-
-Identifier = tuple[str, ...]
+from control_schemas.events import DataComplete, DataWritten, SourceRange, TableReference
+from coordinator.kernel.announcements import Identifier
+from coordinator.kernel.effects import (
+    CommitOutcome,
+    Envelope,
+    RoundEnded,
+    TableCommit,
+    TableCommitted,
+    TableFailed,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSettings:
-    """What a kernel is configured with; all times in milliseconds.
+    """Configuration of a kernel; all times in milliseconds.
 
-    ``repeat_start_ms``: StartCommit is sent again, with the same id, to tasks that were not
-    listening yet; a task that has answered ignores it. For the first ``new_layout_ms`` of a layout,
-    when all of them begin anew, it is sent every ``repeat_quickly_ms``. ``ranges_from``: control
-    partition -> control offset below which announced ranges are taken as they come.
-    ``kept_bytes_max``: with more announcements kept than that, tasks are asked for no more.
-    ``future_max_ms``: how far ahead of the coordinator's clock a task's timestamp may be; None
-    believes any.
+    Attributes:
+        task_id: ``kafka.connect.task-id`` of the snapshots.
+        commit_interval_ms: between the starts of two rounds.
+        commit_timeout_ms: after that time a round commits what is announced.
+        repeat_start_ms: a round repeats its StartCommit this often, for tasks that started to poll
+            late. A task that has answered ignores the repetition.
+        repeat_quickly_ms: the same while a layout is new and all of its tasks start.
+        new_layout_ms: how long a layout counts as new.
+        ranges_from: control partition -> control offset. Announced source ranges below it are not
+            checked against the ranges before them.
+        future_max_ms: how far a task's timestamp may be ahead of the coordinator's clock; None
+            accepts every timestamp.
+        kept_bytes_max: above this size of kept announcements the tasks get no StartCommit.
     """
 
     task_id: str
@@ -38,18 +50,49 @@ class KernelSettings:
 
 
 @dataclass(slots=True)
+class Answers:
+    """What the tasks answered to one StartCommit.
+
+    Attributes:
+        completions: DataComplete events of the round, in control order.
+        covered: the source partitions of these completions.
+        ranges: the source ranges that their headers announce.
+    """
+
+    completions: list[DataComplete] = field(default_factory=list)
+    covered: set[TopicPartition] = field(default_factory=set)
+    ranges: list[SourceRange] = field(default_factory=list)
+
+    def add(self, completion: DataComplete) -> None:
+        """Take the answer of one task."""
+        self.completions.append(completion)
+        self.covered.update(
+            TopicPartition(a.topic, a.partition) for a in completion.assignments or ()
+        )
+
+
+@dataclass(slots=True)
 class Round:
     """One round from its StartCommit to its completion; times of a monotonic clock.
 
-    ``answered``: the partitions that ``completions`` cover.
+    Attributes:
+        commit_id: of the round.
+        started_ms: when the round started.
+        repeated_ms: when StartCommit was last sent.
+        answers: of the tasks.
+        closed_at: control partition -> next control offset at which the round was closed.
+        is_partial: the round timed out before the answers covered the layout.
+        leaves_tables_out: a table with announcements is not part of the round.
+        valid_through_us: VTTS that the round claims.
+        expected: the source partitions that the VTTS covers.
+        in_flight: tables that are being committed.
+        outcomes: of the tables that are done.
     """
 
     commit_id: UUID
     started_ms: int
     repeated_ms: int
-    completions: list[DataComplete] = field(default_factory=list)
-    answered: set[TopicPartition] = field(default_factory=set)
-    ranges: list[SourceRange] = field(default_factory=list)
+    answers: Answers = field(default_factory=Answers)
     closed_at: Mapping[int, int] = field(default_factory=dict)
     is_partial: bool = False
     leaves_tables_out: bool = False
@@ -58,9 +101,79 @@ class Round:
     in_flight: dict[Identifier, TableCommit] = field(default_factory=dict)
     outcomes: list[TableCommitted | TableFailed] = field(default_factory=list)
 
-    def add(self, completion: DataComplete) -> None:
-        """Take an answer of this round."""
-        self.completions.append(completion)
-        self.answered.update(
-            TopicPartition(a.topic, a.partition) for a in completion.assignments or ()
+    def add(self, identifier: Identifier, envelopes: tuple[Envelope, ...], task_id: str) -> None:
+        """Commit these announcements of a table in this round."""
+        payload = envelopes[-1].event.payload
+        assert isinstance(payload, DataWritten)
+        self.in_flight[identifier] = TableCommit(
+            table=payload.table,
+            commit_id=self.commit_id,
+            announcements=envelopes,
+            control_offsets=self.closed_at,
+            valid_through_us=self.valid_through_us,
+            task_id=task_id,
         )
+
+    def is_in_flight(self, outcome: CommitOutcome) -> bool:
+        """Whether the outcome is of a commit that this round waits for."""
+        return outcome.commit_id == self.commit_id and outcome.table.identifier in self.in_flight
+
+    @property
+    def has_failures(self) -> bool:
+        """Whether a table could not be committed."""
+        return any(isinstance(outcome, TableFailed) for outcome in self.outcomes)
+
+    @property
+    def snapshots(self) -> tuple[tuple[TableReference, int], ...]:
+        """Table and snapshot id of each table that got a snapshot."""
+        return tuple(
+            (outcome.table, outcome.snapshot_id)
+            for outcome in self.outcomes
+            if isinstance(outcome, TableCommitted) and outcome.snapshot_id is not None
+        )
+
+    def ended(self, now_ms: int) -> RoundEnded:
+        """Return the report of the finished round."""
+        return RoundEnded(
+            commit_id=self.commit_id,
+            started_ms=self.started_ms,
+            ended_ms=now_ms,
+            is_partial=self.is_partial,
+            valid_through_us=self.valid_through_us,
+            outcomes=tuple(self.outcomes),
+            ranges=tuple(self.answers.ranges),
+        )
+
+
+class Schedule:
+    """When a round starts and when it repeats its StartCommit."""
+
+    def __init__(self, settings: KernelSettings) -> None:
+        self._settings = settings
+        self._next_start_ms: int | None = None
+        self._quick_until_ms = 0
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether a round may start; the first call starts the intervals."""
+        if self._next_start_ms is None:
+            self._next_start_ms = now_ms
+        return now_ms >= self._next_start_ms
+
+    def started(self, now_ms: int) -> None:
+        """A round started: the next one starts an interval later."""
+        self._next_start_ms = now_ms + self._settings.commit_interval_ms
+
+    def start_at(self, now_ms: int) -> None:
+        """The next round does not wait for the end of the interval."""
+        self._next_start_ms = now_ms
+
+    def layout_changed(self, now_ms: int) -> None:
+        """Tasks of a new layout start: repeat StartCommit quickly for a while."""
+        self._quick_until_ms = now_ms + self._settings.new_layout_ms
+
+    def is_to_repeat(self, current: Round, now_ms: int) -> bool:
+        """Whether the round's StartCommit is due again."""
+        settings = self._settings
+        is_quick = now_ms < self._quick_until_ms
+        pause_ms = settings.repeat_quickly_ms if is_quick else settings.repeat_start_ms
+        return now_ms - current.repeated_ms >= pause_ms

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 from uuid import UUID
 
 from connect.model.layout import Layout
@@ -74,12 +74,6 @@ class TableCommitted:
     duration_ms: int = 0
 
 
-OUTAGES: Final = frozenset(
-    {"catalog_throttled", "catalog_unavailable", "commit_unknown", "storage_unavailable"}
-)
-"""Codes of failures that are not about one table: catalog or store cannot be used."""
-
-
 @dataclass(frozen=True, slots=True)
 class TableFailed:
     """The table could not be committed; its announcements must be kept.
@@ -114,13 +108,6 @@ CommitOutcome: TypeAlias = TableCommitted | TableFailed | CoordinatorFenced
 
 
 # ------------------------------------------------------------------ inputs of the kernel
-
-
-@dataclass(frozen=True, slots=True)
-class EnvelopeRead:
-    """An event of this connector's group was read from the control topic."""
-
-    envelope: Envelope
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +176,6 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
-class OutcomeKnown:
-    """A table's commit ended."""
-
-    outcome: CommitOutcome
-
-
-@dataclass(frozen=True, slots=True)
 class CompletionSent:
     """The completion transaction of the round is committed."""
 
@@ -215,14 +195,14 @@ class TableDecision:
 
 
 Input: TypeAlias = (
-    EnvelopeRead
+    Envelope
     | Advanced
     | LogFound
     | LogEndSeen
     | Tick
     | LayoutChanged
     | Finish
-    | OutcomeKnown
+    | CommitOutcome
     | CompletionSent
     | TableDecision
 )
@@ -240,7 +220,7 @@ class SendStartCommit:
 
 @dataclass(frozen=True, slots=True)
 class CommitTables:
-    """Commit these tables, in parallel; report each with ``OutcomeKnown``."""
+    """Commit these tables, in parallel; report each with its outcome."""
 
     commits: tuple[TableCommit, ...]
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from connect.errors import InvariantViolation
 from connect.model.layout import TopicPartition
-from control_schemas.events import DataWritten, SourceRange
+from control_schemas.events import DataComplete, DataWritten, SourceRange
 from coordinator.kernel.effects import Envelope
 
 
@@ -33,11 +33,6 @@ def group_offsets(closed_at: Mapping[int, int], kept: Iterable[Envelope]) -> dic
     return out
 
 
-def is_read_to(positions: Mapping[int, int], ends: Mapping[int, int]) -> bool:
-    """Whether every control partition is read up to its end."""
-    return all(positions.get(partition, 0) >= end for partition, end in ends.items())
-
-
 def is_for_table(uuid: UUID | None, envelope: Envelope) -> bool:
     """Whether an announcement is for the table of this identity."""
     payload = envelope.event.payload
@@ -46,11 +41,73 @@ def is_for_table(uuid: UUID | None, envelope: Envelope) -> bool:
     )
 
 
-class RangeLedger:
-    """Checks that each announced source range starts where the partition's last one ended."""
+class ControlPositions:
+    """How far each control partition is read.
+
+    Attributes:
+        next_offsets: control partition -> next control offset to be read.
+    """
 
     def __init__(self) -> None:
+        self.next_offsets: dict[int, int] = {}
+        self._found_ends: Mapping[int, int] = {}
+
+    def found(self, ends: Mapping[int, int]) -> None:
+        """Remember where the control log ended when the kernel started."""
+        self._found_ends = ends
+
+    @property
+    def is_past_found_ends(self) -> bool:
+        """Whether everything is read that was in the log when the kernel started."""
+        known = self.next_offsets
+        return all(known.get(partition, 0) >= end for partition, end in self._found_ends.items())
+
+    def read(self, partition: int, offset: int) -> None:
+        """An event was read.
+
+        Raises:
+            InvariantViolation: ``control_order``: it was read before.
+        """
+        if offset < self.next_offsets.get(partition, 0):
+            raise InvariantViolation(
+                "a control event was read twice",
+                code="control_order",
+                control_partition=partition,
+                control_offset=offset,
+            )
+        self.next_offsets[partition] = offset + 1
+
+    def advance(self, positions: Mapping[int, int]) -> None:
+        """The log is read up to these control offsets; lower ones change nothing."""
+        known = self.next_offsets
+        for partition, next_offset in positions.items():
+            if next_offset > known.get(partition, -1):
+                known[partition] = next_offset
+
+
+class RangeLedger:
+    """Checks that each announced source range starts where the partition's last one ended.
+
+    Args:
+        ranges_from: control partition -> control offset; ranges below it are not checked.
+    """
+
+    def __init__(self, ranges_from: Mapping[int, int] | None = None) -> None:
+        self._ranges_from = ranges_from or {}
         self._ends: dict[TopicPartition, int] = {}
+
+    def read(self, completion: DataComplete, envelope: Envelope) -> None:
+        """Take the source ranges in the headers of a DataComplete event.
+
+        Raises:
+            InvariantViolation: as ``add``.
+        """
+        ranges = envelope.headers.ranges
+        if ranges is None or envelope.offset < self._ranges_from.get(envelope.partition, 0):
+            assignments = completion.assignments or ()
+            self.forget(TopicPartition(a.topic, a.partition) for a in assignments)
+        else:
+            self.add(ranges)
 
     def add(self, ranges: Iterable[SourceRange]) -> None:
         """Take the ranges of one announcement.
@@ -73,14 +130,18 @@ class RangeLedger:
                 )
             self._ends[tp] = r.end_offset
 
-    def moved(self, partitions: Iterable[TopicPartition]) -> None:
-        """Partitions that will go on elsewhere, because somebody said so; none means all."""
+    def offsets_changed(self, partitions: Iterable[TopicPartition]) -> None:
+        """Accept any next range of these partitions: an operator changed their source offsets.
+
+        Args:
+            partitions: the changed ones; none means all.
+        """
         chosen = list(partitions)
         if not chosen:
             self._ends.clear()
         self.forget(chosen)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Partitions announced by someone who gives no ranges (the Java sink)."""
+        """Accept any next range of partitions that a task without ranges announced (Java's)."""
         for tp in partitions:
             self._ends.pop(tp, None)

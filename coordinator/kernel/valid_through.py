@@ -1,10 +1,10 @@
 """The valid-through timestamp (VTTS) of a round.
 
 Rules of this file:
-- A VTTS is claimed only when every expected partition gave a timestamp in this very round.
-- It never goes back. A claim made before stays true for the partitions it was made for, so it may
-  be repeated for them; for a partition that came later it may not, and nothing is claimed until
-  that partition has caught up.
+- A VTTS is claimed only when every expected partition gave a timestamp in the same round.
+- A VTTS never goes back. An earlier claim stays true for the partitions that it covers, so a round
+  may repeat it for them. A partition that was added later must catch up first; until then the
+  round claims nothing.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from control_schemas.events import DataComplete
 def timestamps(
     completions: Iterable[DataComplete], *, until_us: int | None = None
 ) -> dict[TopicPartition, int | None]:
-    """Up to when each partition is read, microseconds UTC; the later completion wins.
+    """Return up to when each partition is read, microseconds UTC; the later completion wins.
 
     Args:
         completions: the answers of one round, in control order.
-        until_us: a later timestamp is not believed: its partition gave none.
+        until_us: a later timestamp is ignored, as if the partition gave none.
     """
     return {
         TopicPartition(a.topic, a.partition): a.timestamp_us
@@ -31,6 +31,51 @@ def timestamps(
         for completion in completions
         for a in completion.assignments or ()
     }
+
+
+class Claims:
+    """The last VTTS that was claimed, and what the next round may claim.
+
+    Args:
+        future_max_ms: how far a task's timestamp may be ahead of ``now_us``; None accepts every
+            timestamp.
+
+    Attributes:
+        now_us: wall clock of the last tick, microseconds UTC.
+        last_us: the last claimed VTTS, microseconds UTC.
+        last_partitions: the source partitions that it covers; empty when unknown.
+    """
+
+    def __init__(self, future_max_ms: int | None) -> None:
+        self.now_us = 0
+        self.last_us: int | None = None
+        self.last_partitions: frozenset[TopicPartition] = frozenset()
+        self._future_max_ms = future_max_ms
+
+    def next_us(
+        self, completions: Iterable[DataComplete], expected: Collection[TopicPartition]
+    ) -> int | None:
+        """Return the VTTS that a covered round may claim; see ``valid_through``."""
+        ahead_ms = self._future_max_ms
+        until_us = None if ahead_ms is None else self.now_us + ahead_ms * 1000
+        return valid_through(
+            timestamps(completions, until_us=until_us),
+            expected,
+            last_us=self.last_us,
+            last_expected=self.last_partitions,
+        )
+
+    def claimed(self, valid_through_us: int, partitions: frozenset[TopicPartition]) -> None:
+        """A round claimed this VTTS for these partitions."""
+        self.last_us, self.last_partitions = valid_through_us, partitions
+
+    def read(self, valid_through_us: int) -> None:
+        """An earlier round of the connector claimed this VTTS: never claim less."""
+        self.last_us = max(self.last_us or 0, valid_through_us)
+
+    def reset(self) -> None:
+        """An operator reset the VTTS: earlier claims do not count."""
+        self.last_us, self.last_partitions = None, frozenset()
 
 
 def valid_through(

@@ -130,21 +130,20 @@ class Table:
     @property
     def base(self) -> Base:
         """What a commit is made on, as it is now."""
-        return self.head_id, self.last_sequence_number
+        ref = self.refs.get(self.branch)
+        return None if ref is None else ref.snapshot_id, self.last_sequence_number
 
     @property
     def head(self) -> Snapshot | None:
         """Where the next commit is put: the branch's head, or main's for a branch to be made."""
-        found = self.head_id
-        if found is None:
-            found = self.current_snapshot_id
-        return None if found is None else self.by_id[found]
+        ref = self.refs.get(self.branch) or self.refs.get(MAIN_BRANCH)
+        return None if ref is None else self.by_id[ref.snapshot_id]
 
     @property
     def added(self) -> int:
         """Records that ever came into the branch."""
-        head = None if self.head_id is None else self.by_id[self.head_id]
-        return 0 if head is None else head.added
+        ref = self.refs.get(self.branch)
+        return 0 if ref is None else self.by_id[ref.snapshot_id].added
 
     def require(self, uuid: int, base: Base, snapshot_id: int) -> None:
         """The conditions of a commit.

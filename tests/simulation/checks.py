@@ -78,7 +78,7 @@ def check_waiting(world: World, waiting: Mapping[Any, tuple[int, ...]]) -> None:
         for name, count in world.counts.items()
         if name.startswith("table failed: ") and not name.endswith(CATALOG_AWAY)
     )
-    late = world.sessions + world.counts["round timed out"] + own
+    late = world.sessions + world.counts.get("round timed out", 0) + own
     for number, rounds in Counter(n for tasks in waiting.values() for n in tasks).items():
         bound = (UNCOMMITTED_ROUNDS_MAX + 1) * world.incarnations[number]
         if rounds < bound + late:
@@ -97,7 +97,7 @@ def committed_rounds(world: World) -> set[Any]:
     found = set()
     for partition, entries in enumerate(world.log.entries):
         for offset, (_, read) in enumerate(entries):
-            payload = None if read is None else read.envelope.event.payload
+            payload = None if read is None else read.event.payload
             if not isinstance(payload, DataWritten):
                 continue
             if offset < floors[payload.table.name].get(partition, 0):
@@ -171,7 +171,7 @@ def waiting(world: World) -> dict[str, int]:
             transaction, read = entries[offset]
             if read is None or transaction.state != COMMITTED:
                 continue
-            payload = read.envelope.event.payload
+            payload = read.event.payload
             if isinstance(payload, DataWritten):
                 name = payload.table.name
                 if offset >= floors[name].get(partition, 0):
@@ -183,7 +183,7 @@ def waiting(world: World) -> dict[str, int]:
 def check_end(world: World) -> None:
     """What is announced is in its table, or waits where a new coordinator will find it."""
     if "control_log_reset" in world.happened:
-        if world.is_healing and world.stopped is None and not world.counts[RESET_FAILURE]:
+        if world.is_healing and world.stopped is None and RESET_FAILURE not in world.counts:
             _check_reset(world)
         return
     stored = world.log.groups[GROUP]

@@ -121,9 +121,8 @@ class Committer:
             last = commit.announcements[-1]
             offsets = {**floor, last.partition: last.offset + 1}
             offsets[commit.announcements[0].partition] = commit.announcements[0].offset + 1
-        for envelope in commit.announcements:
-            if envelope.offset >= offsets.get(envelope.partition, 0):
-                world.violation(f"{table.name} gets what lies above its control offsets {offsets}")
+        if [e for e in commit.announcements if e.offset >= offsets.get(e.partition, 0)]:
+            world.violation(f"{table.name} gets what lies above its control offsets {offsets}")
         known: Any = state.valid_through_texts
         last_vtts = max(known, default=None)
         vtts = commit.valid_through_us
@@ -175,10 +174,8 @@ class Committer:
         world = self.world
         if table.is_missing:
             raise CommitRefused("missing", code="table_missing")
-        if "replaced table taken for the old one" not in world.bugs and any(
-            e.event.payload.table.table_uuid != table.uuid  # type: ignore[union-attr] # DataWritten
-            for e in commit.announcements
-        ):
+        uuids = {e.event.payload.table.table_uuid for e in commit.announcements}  # type: ignore[union-attr] # DataWritten
+        if uuids != {table.uuid} and "replaced table taken for the old one" not in world.bugs:
             raise CommitRefused("replaced", code="table_replaced")
         known_topic = table.properties.get(TOPIC_ID)
         if (

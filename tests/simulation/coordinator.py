@@ -8,7 +8,8 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from connect.errors import DataLost
@@ -30,11 +31,11 @@ from coordinator.kernel.effects import (
     LayoutChanged,
     LogEndSeen,
     LogFound,
-    OutcomeKnown,
     RoundEnded,
     SendCompletion,
     SendStartCommit,
     Stop,
+    TableCommit,
     TableDecided,
     TableDecision,
     TableFailed,
@@ -44,13 +45,25 @@ from coordinator.kernel.kernel import Phase
 from tests.simulation import checks, script
 from tests.simulation.committer import Committer
 from tests.simulation.kafka import CONTROL_GROUP, CONTROL_TOPIC, OutOfRangeError
-from tests.simulation.task import FUTURE_MAX_MS, Actor
+from tests.simulation.task import FUTURE_MAX_MS, NO_HEADERS, Actor
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-NO_HEADERS = EventHeaders()
 END_TURNS_MAX = 20
+
+
+@cache
+def _settings(timeout_ms: int, future_max_ms: int | None) -> KernelSettings:
+    return KernelSettings(
+        "c-0",
+        commit_interval_ms=20,
+        commit_timeout_ms=timeout_ms,
+        repeat_start_ms=5,
+        repeat_quickly_ms=2,
+        new_layout_ms=30,
+        future_max_ms=future_max_ms,
+    )
 
 
 class Coordinator(Actor):
@@ -73,15 +86,7 @@ class Coordinator(Actor):
         self.closed: tuple[Any, frozenset[int]] = (None, frozenset())
         is_credulous = "tasks are believed beyond the clock" in world.bugs
         self.kernel = world.kernel_class(
-            KernelSettings(
-                "c-0",
-                commit_interval_ms=20,
-                commit_timeout_ms=world.timeout_ms,
-                repeat_start_ms=5,
-                repeat_quickly_ms=2,
-                new_layout_ms=30,
-                future_max_ms=None if is_credulous else FUTURE_MAX_MS,
-            )
+            _settings(world.timeout_ms, None if is_credulous else FUTURE_MAX_MS)
         )
 
     def _start(self) -> tuple[dict[int, int], bool]:
@@ -116,22 +121,23 @@ class Coordinator(Actor):
         yield False
         ticked_ms = 0
         while True:
-            is_idle = True
+            is_idle, has_received = True, False
             if not commits or world.pick(2):
                 polled = self._poll(positions, committer.topic_id)
                 if polled is not None:
                     is_idle = False
+                    has_received = bool(polled)
                     for item in polled:
                         for effect in kernel.receive(item, world.now_ms):
                             yield from self._act(effect, committer)
                     if polled and world.flags & script.DELAY and not world.pick(20):
                         world.count("slow poll")
                         world.now_ms += world.pick(world.timeout_ms)
-            if kernel.kept and not world.pick(6):
+            if kernel.announcements.by_table and not world.pick(6):
                 is_mistaken = "stable offset taken for an answer's end" in world.bugs
                 given.append(LogEndSeen(self._ends(is_stable=is_mistaken)))
             while given:
-                is_idle = False
+                is_idle, has_received = False, True
                 item = given.pop(0)
                 if isinstance(item, LayoutChanged):
                     self.layout = max(self.layout, item.layout, key=lambda x: x.number)
@@ -145,13 +151,14 @@ class Coordinator(Actor):
                     return
                 is_idle = False
                 continue
-            # a second tick of the same instant, with nothing received in between, says nothing new
-            is_repeated = is_idle and world.now_ms == ticked_ms
-            phase = kernel.phase
-            if not is_repeated and (phase is Phase.COLLECTING or phase is Phase.IDLE):
-                ticked_ms = world.now_ms
-                for effect in kernel.receive(Tick(world.new_id(), ticked_ms * 1000), ticked_ms):  # type: ignore[arg-type] # any identity will do
-                    yield from self._act(effect, committer)
+            # without an input in between, a second tick at one instant changes nothing
+            now_ms = world.now_ms
+            if has_received or now_ms != ticked_ms:
+                phase = kernel.phase
+                if phase is Phase.COLLECTING or phase is Phase.IDLE:
+                    ticked_ms = now_ms
+                    for effect in kernel.receive(Tick(world.new_id(), now_ms * 1000), now_ms):  # type: ignore[arg-type] # any identity will do
+                        yield from self._act(effect, committer)
             yield is_idle
 
     def _finish(
@@ -192,7 +199,10 @@ class Coordinator(Actor):
         if topic_id != log.topic_id:
             raise OutOfRangeError  # the client notices the new topic id
         entries = log.entries
-        unread = [p for p, at in positions.items() if at != len(entries[p])]
+        unread = []
+        for known, at in positions.items():
+            if at != len(entries[known]):
+                unread.append(known)
         if not unread:
             return None
         partition = unread[world.pick(len(unread))] if len(unread) > 1 else unread[0]
@@ -208,32 +218,16 @@ class Coordinator(Actor):
         polled.append(Advanced(dict(positions)))
         return polled
 
-    def _act(self, effect: Any, committer: Committer) -> Iterator[bool]:
+    def _act(self, effect: Any, committer: Committer) -> Iterable[bool]:
+        """Do what an effect asks for; each item of the result is one more step of it."""
         world = self.world
         match effect:
             case SendStartCommit(commit_id):
-                yield from self._send([StartCommit(commit_id)], None)
+                return self._send([StartCommit(commit_id)], None)
             case CommitTables(commits):
-                if "group offset before the table" in world.bugs:
-                    yield from self._send([], dict(commits[0].control_offsets))
-                # partitions that the round's layout did not know yet are not promised
-                covers = self._covers()
-                self.closed = commits[0].commit_id, covers
-                self.commits += [committer.commit(commit, covers) for commit in commits]
-            case SendCompletion(commit_id, committed, vtts, offsets, waiting):
-                checks.check_waiting(world, waiting)
-                events = [CommitToTable(commit_id, t, s, vtts) for t, s in committed]
-                closed_id, covers = self.closed
-                if closed_id != commit_id:  # closed this moment, without a table
-                    covers = self._covers()
-                yield from self._send(
-                    [*events, CommitComplete(commit_id, vtts)],
-                    dict(offsets),
-                    vtts,
-                    covers,
-                    EventHeaders(waiting=tuple(waiting.items())),
-                )
-                self.given.append(CompletionSent(commit_id))
+                return self._begin_commits(commits, committer)
+            case SendCompletion():
+                return self._complete(effect)
             case RoundEnded(is_partial=is_partial):
                 world.rounds += 1
                 if is_partial:
@@ -241,13 +235,39 @@ class Coordinator(Actor):
             case TableDecided(decision, skipped=skipped):
                 world.skip(decision.table.name, skipped)
             case Stop(commit_id):
-                world.count("floor moved")
-                yield from self._send([StartCommit(commit_id)], None)
-                self.is_alive = False  # still the holder of the id: a new session starts over
-                raise StopSessionError
+                return self._end_session(commit_id)
+        return ()
+
+    def _begin_commits(
+        self, commits: tuple[TableCommit, ...], committer: Committer
+    ) -> Iterator[bool]:
+        if "group offset before the table" in self.world.bugs:
+            yield from self._send([], dict(commits[0].control_offsets))
+        # the VTTS does not cover partitions that the round's layout does not have
+        covers = self._covers()
+        self.closed = commits[0].commit_id, covers
+        self.commits += [committer.commit(commit, covers) for commit in commits]
+
+    def _complete(self, effect: SendCompletion) -> Iterator[bool]:
+        commit_id, vtts = effect.commit_id, effect.valid_through_us
+        checks.check_waiting(self.world, effect.waiting)
+        events: list[Any] = [CommitToTable(commit_id, t, s, vtts) for t, s in effect.committed]
+        events.append(CommitComplete(commit_id, vtts))
+        closed_id, covers = self.closed
+        if closed_id != commit_id:  # closed this moment, without a table
+            covers = self._covers()
+        waiting = tuple(effect.waiting.items())
+        headers = EventHeaders(waiting=waiting) if waiting else NO_HEADERS
+        yield from self._send(events, dict(effect.control_offsets), vtts, covers, headers)
+        self.given.append(CompletionSent(commit_id))
+
+    def _end_session(self, commit_id: Any) -> Iterator[bool]:
+        self.world.count("floor moved")
+        yield from self._send([StartCommit(commit_id)], None)
+        raise StopSessionError  # it still holds the id: a new session starts
 
     def _covers(self) -> frozenset[int]:
-        return frozenset(tp.partition for tp in self.layout.partitions)
+        return frozenset([tp.partition for tp in self.layout.partitions])
 
     def _advance_a_commit(self) -> None:
         commit = self.commits[self.world.pick(len(self.commits))]
@@ -256,7 +276,7 @@ class Coordinator(Actor):
             self.commits.remove(commit)
             if isinstance(outcome, TableFailed):
                 self.world.table_failed(outcome.table.name, outcome.code)
-            self.given.append(OutcomeKnown(outcome))
+            self.given.append(outcome)
 
     def _send(
         self,

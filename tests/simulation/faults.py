@@ -99,7 +99,7 @@ def freeze(world: World) -> None:
         busy = [c for c in world.coordinators if c in actors and c.commits]
         victim = busy[0] if busy and world.pick(4) else actors[world.pick(len(actors))]
         world.count("freeze", victim)
-        victim.is_paused = True
+        victim.pause()
         world.supervise()
 
 
@@ -112,10 +112,10 @@ def thaw(world: World) -> None:
     if frozen:
         zombie = frozen[world.pick(len(frozen))]
         world.count("zombie", zombie)
-        zombie.is_paused = False
+        zombie.resume()
         if zombie is world.keeper and world.pick(2):  # and frozen again
             zombie.step(world.pick(3) + 1)
-            zombie.is_paused = True
+            zombie.pause()
 
 
 def restart_task(world: World) -> None:
@@ -178,8 +178,10 @@ def keep_offsets(world: World) -> None:
             task.end()
     world.note_read()
     world.keeper = Keeper(world, layout, number)
-    world.keeper.step((0, 0, 0, 1, 2, 3)[world.pick(6)])
-    world.keeper.is_paused = world.pick(2) == 0  # its node is frozen
+    if effects := (0, 0, 0, 1, 2, 3)[world.pick(6)]:
+        world.keeper.step(effects)
+    if world.pick(2) == 0:  # its node is frozen
+        world.keeper.pause()
     if world.pick(2):
         world.supervise()  # an operator starts the task again
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from connect.model.layout import TopicPartition
 from control_schemas.events import DataComplete, EventHeaders
-from coordinator.kernel.effects import Envelope, EnvelopeRead
+from coordinator.kernel.effects import Envelope
 
 CONTROL_TOPIC = "control"
 GROUP, CONTROL_GROUP = "connect-c", "connect-c-coord"
@@ -52,7 +52,7 @@ class Transaction:
         self.state = OPEN
 
 
-Entry = tuple[Transaction, EnvelopeRead | None]
+Entry = tuple[Transaction, Envelope | None]
 
 
 class Log:
@@ -119,7 +119,7 @@ class Log:
         if where not in transaction.first:
             transaction.first[where] = offset
         envelope = Envelope(FakeEvent(payload), headers, where, offset)  # type: ignore[arg-type] # see FakeEvent
-        log.append((transaction, EnvelopeRead(envelope)))
+        log.append((transaction, envelope))
 
     def commit(
         self,
@@ -162,7 +162,7 @@ class Log:
             end = min(end, transaction.first.get(partition, end))
         return end
 
-    def read(self, partition: int, position: int, limit: int) -> tuple[list[EnvelopeRead], int]:
+    def read(self, partition: int, position: int, limit: int) -> tuple[list[Envelope], int]:
         """Up to ``limit`` committed events from ``position``, and the position after them.
 
         Raises:
@@ -171,7 +171,7 @@ class Log:
         log = self.entries[partition]
         if position < self.starts[partition] or position > len(log):
             raise OutOfRangeError
-        out: list[EnvelopeRead] = []
+        out: list[Envelope] = []
         end = self.stable_end(partition) if self.open else len(log)
         for at in range(position, end):
             transaction, read = log[at]
@@ -181,7 +181,7 @@ class Log:
                     return out, at + 1
         return out, max(position, end)
 
-    def kept_events(self) -> Iterator[EnvelopeRead]:
+    def kept_events(self) -> Iterator[Envelope]:
         """Every committed event that retention has left."""
         for partition, entries in enumerate(self.entries):
             for transaction, read in entries[self.starts[partition] :]:
@@ -193,13 +193,13 @@ class Log:
         return {
             at.partition
             for read in self.kept_events()
-            if isinstance(read.envelope.event.payload, DataComplete)
-            for at in read.envelope.event.payload.assignments or ()
+            if isinstance(read.event.payload, DataComplete)
+            for at in read.event.payload.assignments or ()
         }
 
     def newest_layout(self) -> int:
         """The highest layout number of the announcements that the control topic still has."""
-        return max((r.envelope.headers.layout or 0 for r in self.kept_events()), default=0)
+        return max((r.headers.layout or 0 for r in self.kept_events()), default=0)
 
     # ------------------------------------------------------------------ what start_offsets asks
 

@@ -24,14 +24,16 @@ class ReadyByCount(Kernel):
     """Ready when as many answers came as there are tasks; VTTS over what they happen to cover."""
 
     def _is_covered(self, current: Any) -> bool:
-        return self._layout is not None and len(current.completions) >= len(self._layout.tasks)
+        return self._layout is not None and len(current.answers.completions) >= len(
+            self._layout.tasks
+        )
 
     def _is_current(self, number: int) -> bool:  # noqa: ARG002 - the bug is to ignore it
         return True
 
     def _close(self, current: Any, *, is_partial: bool) -> list[Effect]:
         right = self._expected
-        self._expected = frozenset(timestamps(current.completions))
+        self._expected = frozenset(timestamps(current.answers.completions))
         try:
             return super()._close(current, is_partial=is_partial)
         finally:
@@ -45,17 +47,17 @@ class OtherRoundsCompletions(Kernel):
         out = super()._on_data_complete(completion, envelope)
         current = self._round
         if current is not None and completion.commit_id != current.commit_id:
-            current.add(completion)
+            current.answers.add(completion)
         return out
 
     def _close(self, current: Any, *, is_partial: bool) -> list[Effect]:
-        everything, self._announcements = self._announcements, Announcements()
+        everything, self.announcements = self.announcements, Announcements()
         for identifier, kept in everything.by_table.items():
             for envelope in kept:
                 if envelope.event.payload.commit_id == current.commit_id:  # type: ignore[union-attr] # DataWritten
-                    self._announcements.add(envelope, identifier)
+                    self.announcements.add(envelope, identifier)
         out = super()._close(current, is_partial=is_partial)
-        self._announcements = everything
+        self.announcements = everything
         return out
 
 
@@ -75,13 +77,13 @@ class BufferClearedInFlight(Kernel):
 
     def __init__(self, settings: KernelSettings) -> None:
         super().__init__(settings)
-        self._announcements = _ClearedInFlight()
+        self.announcements = _ClearedInFlight()
 
 
 class _NoAnswers(Announcements):
-    @property
-    def is_open(self) -> bool:
-        return False
+    def add(self, envelope: Envelope, identifier: tuple[str, ...]) -> None:
+        super().add(envelope, identifier)
+        self.open.clear()
 
     def close_at(self, positions: Mapping[int, int]) -> dict[int, int]:
         return dict(positions)
@@ -92,7 +94,7 @@ class AnswersSplit(Kernel):
 
     def __init__(self, settings: KernelSettings) -> None:
         super().__init__(settings)
-        self._announcements = _NoAnswers()
+        self.announcements = _NoAnswers()
 
 
 class _OpenPassed(Announcements):
@@ -109,7 +111,7 @@ class OffsetsPassOpenAnswers(Kernel):
 
     def __init__(self, settings: KernelSettings) -> None:
         super().__init__(settings)
-        self._announcements = _OpenPassed()
+        self.announcements = _OpenPassed()
 
 
 class _OpenAlone(Announcements):
@@ -123,7 +125,7 @@ class CommitsPastItsOffsets(Kernel):
 
     def __init__(self, settings: KernelSettings) -> None:
         super().__init__(settings)
-        self._announcements = _OpenAlone()
+        self.announcements = _OpenAlone()
 
 
 class ExpectedFixedAtStart(Kernel):
@@ -144,11 +146,11 @@ class OffsetsPassFailedTables(Kernel):
     """Stores the close position for the group even when a table still waits."""
 
     def _complete(self, current: Any) -> list[Effect]:
-        kept, self._announcements = self._announcements, Announcements()
+        kept, self.announcements = self.announcements, Announcements()
         try:
             return super()._complete(current)
         finally:
-            self._announcements = kept
+            self.announcements = kept
 
 
 class RetryHidesFailure(Kernel):
@@ -163,7 +165,7 @@ class AlwaysRepeatsClaim(Kernel):
     """Gives the last VTTS again, whatever partitions came since."""
 
     def _close(self, current: Any, *, is_partial: bool) -> list[Effect]:
-        self._last_expected = self._expected
+        self._claims.last_partitions = self._expected
         return super()._close(current, is_partial=is_partial)
 
 
@@ -180,8 +182,7 @@ class ForgetsClaims(Kernel):
 
     def _on_envelope(self, envelope: Envelope) -> list[Effect]:
         if isinstance(envelope.event.payload, CommitComplete):
-            self._advance({envelope.partition: envelope.offset + 1})
-            return []
+            return self._on_advanced({envelope.partition: envelope.offset + 1})
         return super()._on_envelope(envelope)
 
 
@@ -190,7 +191,7 @@ class LastOffsetsPassKept(Kernel):
 
     @property
     def resumes_at(self) -> dict[int, int]:
-        return dict(self._positions)
+        return dict(self._positions.next_offsets)
 
 
 KERNELS: dict[str, type[Kernel]] = {

@@ -1,4 +1,4 @@
-"""Many runs: counts, time, and what a failing one says.
+"""Runs many seeds: totals, time, and the report of a seed that fails.
 
 ``python -m tests.simulation.runs FIRST SEEDS`` prints a line per 10,000 seeds and a summary.
 """
@@ -12,34 +12,36 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 
 from tests.simulation import script
 from tests.simulation.planted import planted_world
 from tests.simulation.world import ViolationError, World
 
-TOLD_EVERY = 10_000
+PRINT_EVERY = 10_000
 CHUNK = 500  # seeds that a process takes at a time
 
 
 class Summary:
-    """What many runs came to."""
+    """The totals of many runs."""
 
     def __init__(self) -> None:
         self.seeds = self.rounds = 0
+        self.cpu_s = 0.0
         self.happened: Counter[str] = Counter()
 
     def add(self, world: World) -> None:
-        """Take a finished run."""
+        """Add a finished run."""
         self.seeds += 1
         self.rounds += world.rounds
         self.happened.update(world.counts)
 
     def merge(self, other: Summary) -> None:
-        """Take what other runs came to."""
+        """Add the totals of other runs."""
         self.seeds += other.seeds
         self.rounds += other.rounds
+        self.cpu_s += other.cpu_s
         self.happened.update(other.happened)
 
     def __str__(self) -> str:
@@ -47,8 +49,16 @@ class Summary:
         return f"{self.seeds} seeds, {self.rounds} rounds; {counts}"
 
 
-def run(first_seed: int, seeds: int, summary: Summary) -> None:
-    """Run seeds, on all cores where there are many.
+def run(
+    first_seed: int, seeds: int, summary: Summary, on_chunk: Callable[[], None] = lambda: None
+) -> None:
+    """Run seeds on all cores that this process may use.
+
+    Args:
+        first_seed: the lowest seed.
+        seeds: their number.
+        summary: takes the totals.
+        on_chunk: called after each chunk of seeds.
 
     Raises:
         ViolationError: of the lowest seed that fails, with its event log and the smallest script
@@ -56,23 +66,24 @@ def run(first_seed: int, seeds: int, summary: Summary) -> None:
     """
     starts = range(first_seed, first_seed + seeds, CHUNK)
     sizes = [min(CHUNK, first_seed + seeds - start) for start in starts]
-    if len(sizes) == 1:
-        summary.merge(_run_chunk(first_seed, seeds))
-        return
-    # not forked: whoever asks may have threads
-    fresh = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(os.cpu_count(), fresh) as pool:
-        try:
-            for part in pool.map(_run_chunk, starts, sizes):
-                summary.merge(part)
-        except ViolationError:
-            pool.shutdown(cancel_futures=True)
-            raise
+    processes = min(len(sizes), len(os.sched_getaffinity(0)))
+    with contextlib.ExitStack() as stack:
+        parts: Iterable[Summary] = map(_run_chunk, starts, sizes)
+        if processes > 1:
+            # one pool for all seeds: each process needs a second for its imports; not forked,
+            # because the caller may have threads
+            fresh = multiprocessing.get_context("spawn")
+            pool = stack.enter_context(ProcessPoolExecutor(processes, fresh))
+            stack.callback(pool.shutdown, wait=False, cancel_futures=True)
+            parts = pool.map(_run_chunk, starts, sizes)
+        for part in parts:
+            summary.merge(part)
+            on_chunk()
 
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-    """A world breaks its circles at its end: the collector finds nothing and costs a tenth."""
+    """Disable the garbage collector: a world breaks its reference cycles at its end."""
     gc.disable()
     try:
         yield
@@ -83,6 +94,7 @@ def _uncollected() -> Iterator[None]:
 def _run_chunk(first_seed: int, seeds: int) -> Summary:
     """Run seeds one after the other."""
     summary = Summary()
+    started_s = time.process_time()
     with _uncollected():
         for seed in range(first_seed, first_seed + seeds):
             world = World(script.script_of(seed))
@@ -91,6 +103,7 @@ def _run_chunk(first_seed: int, seeds: int) -> Summary:
             except ViolationError:
                 raise ViolationError(report(seed)) from None
             summary.add(world)
+    summary.cpu_s = time.process_time() - started_s
     return summary
 
 
@@ -138,18 +151,19 @@ def log_of(moves: script.Script, off: Iterable[str] = ()) -> list[str]:
 def main(first_seed: int, seeds: int) -> None:
     """Run and print."""
     summary = Summary()
-    started_s, cpu_s = time.monotonic(), _cpu_s()
-    for first in range(first_seed, first_seed + seeds, TOLD_EVERY):
-        run(first, min(TOLD_EVERY, first_seed + seeds - first), summary)
-        took_s, used_s = time.monotonic() - started_s, _cpu_s() - cpu_s
-        print(f"{summary.seeds} seeds, {took_s:.0f} s, {used_s:.0f} s of CPU", flush=True)
-    print(summary, flush=True)
+    started_s = time.monotonic()
 
+    def print_progress() -> None:
+        if not summary.seeds % PRINT_EVERY or summary.seeds == seeds:
+            took_s = time.monotonic() - started_s
+            rate = summary.seeds / summary.cpu_s
+            print(f"{summary.seeds} seeds, {took_s:.0f} s, {rate:.0f} seeds/CPU s", flush=True)
 
-def _cpu_s() -> float:
-    """CPU seconds of this process and of its children that have ended."""
+    run(first_seed, seeds, summary, print_progress)
     used = os.times()
-    return used.user + used.system + used.children_user + used.children_system
+    cpu_s = used.user + used.system + used.children_user + used.children_system
+    print(f"CPU: {cpu_s:.0f} s with the start of all processes", flush=True)
+    print(summary, flush=True)
 
 
 if __name__ == "__main__":

@@ -131,7 +131,7 @@ def decide(world: World) -> None:
 
 def _tell(world: World, name: str, action: str) -> None:
     for coordinator in world.coordinators:
-        is_failed = ("db", name) in coordinator.kernel.failed_tables
+        is_failed = ("db", name) in coordinator.kernel.failures.by_table
         if is_failed and coordinator.is_alive and not coordinator.is_paused:
             world.count(f"operator: {action}")
             coordinator.given.append(TableDecision(world.references[name], action))
@@ -185,7 +185,7 @@ def mend_all(world: World) -> None:
 def decide_all(world: World) -> None:
     """An operator answers for every failed table."""
     for coordinator in world.coordinators:
-        for identifier, failure in list(coordinator.kernel.failed_tables.items()):
+        for identifier, failure in list(coordinator.kernel.failures.by_table.items()):
             name = identifier[-1]
             if failure.code == "floor_lost":  # "nothing of ours is in it", or what was, is known
                 mirror = checks.floor_text(world.tables[name])

@@ -10,6 +10,7 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from connect.model.layout import Layout
@@ -34,7 +35,18 @@ TOPIC = "s"
 UNCOMMITTED_ROUNDS_MAX = 1
 FUTURE_MAX_MS = 1
 SILENCE_MS_MAX = 10_000_000
+NO_HEADERS = EventHeaders()
 Files = tuple[TableReference, tuple[Any, ...], tuple[Any, ...]]  # data and delete files, in small
+
+
+@cache
+def _step_headers(layout: int, batch: int, task: int) -> EventHeaders:
+    return EventHeaders(layout=layout, batch=batch, task=task)
+
+
+@cache
+def _headers(layout: int, task: int) -> EventHeaders:
+    return EventHeaders(layout=layout, ranges=(), task=task)
 
 
 class Actor:
@@ -48,6 +60,7 @@ class Actor:
         self.is_alive = True
         self.is_paused = False
         self.program = self._run()
+        world.actors_changed()
 
     def _run(self) -> Generator[bool, None, None]:
         raise NotImplementedError
@@ -56,20 +69,32 @@ class Actor:
         """It is killed, or the run is over; what it held can be freed without a collector."""
         self.is_alive = False
         self.program.close()
+        self.world.actors_changed()
 
-    def step(self, effects: int) -> int:
-        """Do up to ``effects`` things; returns how many were done before it fell idle."""
-        program = self.program
+    def pause(self) -> None:
+        """Freeze it."""
+        self.is_paused = True
+        self.world.actors_changed()
+
+    def resume(self) -> None:
+        """Thaw it; it continues where it was."""
+        self.is_paused = False
+        self.world.actors_changed()
+
+    def step(self, effects: int) -> None:
+        """Do up to ``effects`` things, fewer when it falls idle."""
+        left = effects
         try:
-            for done in range(effects):
-                if next(program):
-                    return done
+            for is_idle in self.program:
+                left -= 1
+                if is_idle or not left:
+                    return
         except (FencedError, LostAnswerError) as e:
             self.world.count("fenced" if isinstance(e, FencedError) else "answer lost", self)
-            self.is_alive = False
-        except (StopIteration, OutOfRangeError):
-            self.is_alive = False
-        return effects
+        except OutOfRangeError:
+            pass
+        self.is_alive = False
+        self.world.actors_changed()
 
 
 class Task(Actor):
@@ -118,13 +143,13 @@ class Task(Actor):
                     continue
                 received, control[partition] = log.read(partition, position, 6)
                 for read in received:
-                    payload = read.envelope.event.payload
+                    payload = read.event.payload
                     if isinstance(payload, StartCommit):
                         if payload.commit_id != self.answered:
                             is_idle = False
                             yield from self._answer(epoch, payload.commit_id)
                     elif isinstance(payload, CommitComplete):
-                        waiting = dict(read.envelope.headers.waiting)
+                        waiting = dict(read.headers.waiting)
                         own = [i for i, tasks in waiting.items() if self.number in tasks]
                         if "every completion counts as a commit" in world.bugs:
                             own = []
@@ -194,16 +219,18 @@ class Task(Actor):
         first = 0 if "batches numbered from nought" in world.bugs else sum(self.announced.values())
         transaction = log.begin(tid, epoch)
         yield False
-        number, headers = self.layout.number, EventHeaders()
+        number, headers = self.layout.number, NO_HEADERS
         for batch, (table, data_files, delete_files) in self.files:
             if headers.batch != first + batch:
-                headers = EventHeaders(layout=number, batch=first + batch, task=self.number)
+                headers = _step_headers(number, first + batch, self.number)
             written = DataWritten(commit_id, table, data_files, delete_files)
             log.produce(tid, epoch, transaction, written, headers)
             if world.flags & script.FOREIGN_GROUP and not world.pick(32) and not world.is_healing:
                 world.hang_transaction(log.home)
             yield False
-        headers = EventHeaders(layout=self.layout.number, ranges=tuple(ranges), task=self.number)
+        headers = _headers(number, self.number)
+        if ranges:
+            headers = EventHeaders(layout=number, ranges=tuple(ranges), task=self.number)
         complete = DataComplete(commit_id, tuple(assignments))
         log.produce(tid, epoch, transaction, complete, headers)
         yield False

@@ -7,7 +7,8 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections import Counter
+import itertools
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -42,7 +43,7 @@ class World:
         has_trace: keep the event log.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - everything that is outside the actors
         self,
         moves: script.Script,
         *,
@@ -55,10 +56,11 @@ class World:
         self.state = flags >> script.KINDS_BITS
         self.bugs = bugs
         self.kernel_class = kernel_class
-        self.counts: Counter[str] = Counter()
+        self.counts: defaultdict[str, int] = defaultdict(int)
         self.trace: list[str] | None = [] if has_trace else None
         self.now_ms = 1_000
-        self.ids = self.rounds = 0
+        self.rounds = 0
+        self.new_id = itertools.count(1).__next__  # a fresh identity
         self.is_healing = False
         self.catalog_back_at_ms = 0
         self.timeout_ms = 200 if flags & script.RESTLESS else 60
@@ -103,6 +105,8 @@ class World:
         self.told_layout = 1
         self.source_floor: set[int] = set()  # partitions that were read, by the config topic
         self.tasks: list[Task] = []
+        self.runnable: list[Actor] | None = None  # None when actors changed, see actors()
+        self.is_supervised = False
         self.coordinators: list[Coordinator] = []
         self.leader: Leader | None = None
         self.keeper: Keeper | None = None
@@ -127,14 +131,9 @@ class World:
         self.state = state = self.state * _A + _C & _MASK
         return (state >> 33) % count
 
-    def new_id(self) -> int:
-        """A fresh identity."""
-        self.ids += 1
-        return self.ids
-
     def produce(self, partition: int) -> None:
         """One source record; it may be a little older than those before it."""
-        at_us = self.now_us - self.pick(self.disorder_us)
+        at_us = self.now_ms * 1000 - self.pick(self.disorder_us)
         if self.flags & script.FUTURE and not self.pick(8):
             self.counts["record of the future"] += 1
             at_us += FUTURE_US
@@ -161,7 +160,7 @@ class World:
             added |= bit
         visible, keys = added, ()
         if self.tables[name].is_upsert:
-            keys = tuple(key for key, known in self.key_bits.items() if known & added)
+            keys = tuple([key for key, known in self.key_bits.items() if known & added])
             visible = 0
             for key in keys:  # the last change of each key
                 visible |= 1 << ((self.key_bits[key] & added).bit_length() - 1)
@@ -312,7 +311,7 @@ class World:
 
     # ------------------------------------------------------------------ schedule
 
-    def run(self) -> None:
+    def run(self) -> None:  # noqa: C901 - a step of an actor is inlined, it is the hot path
         """Chaos, healing, checks.
 
         Raises:
@@ -330,7 +329,14 @@ class World:
                     self.say(f"-- {name}")
                 if name == "step":
                     effects = number >> 16 & (31 if number >> 21 & 3 else 3)
-                    self._step(effects + 1, number >> 24 & 0xFFFF)
+                    actors = self.runnable
+                    if actors is None:
+                        actors = self.actors()
+                    if actors:
+                        actor = actors[(number >> 24 & 0xFFFF) % len(actors)]
+                        actor.step(effects + 1 if actor.is_quick else 1)
+                    else:
+                        self.supervise()
                 else:
                     moves[name](self)
                 if self.stopped is not None:
@@ -355,45 +361,43 @@ class World:
         self.leader = self.keeper = None
         self.tasks, self.coordinators, self.late = [], [], []
 
-    def _step(self, effects: int, who: int) -> None:
-        actors = self.actors()
-        if actors:
-            actor = actors[who % len(actors)]
-            actor.step(effects if actor.is_quick else 1)
-        else:
-            self.supervise()
-
     def actors(self) -> list[Actor]:
-        """Who can do something."""
-        found: list[Actor] = [
-            a for a in (*self.tasks, *self.coordinators) if a.is_alive and not a.is_paused
-        ]
-        if self.leader is not None and self.leader.is_alive:
-            found.append(self.leader)
-        if self.keeper is not None and self.keeper.is_alive and not self.keeper.is_paused:
-            found.append(self.keeper)
-        return found
+        """Return the actors that can do something."""
+        if self.runnable is None:
+            everyone = (*self.tasks, *self.coordinators, self.leader, self.keeper)
+            self.runnable = [
+                a for a in everyone if a is not None and a.is_alive and not a.is_paused
+            ]
+        return self.runnable
+
+    def actors_changed(self) -> None:
+        """An actor was started, ended, paused or resumed."""
+        self.runnable = None
+        self.is_supervised = False
 
     def supervise(self) -> None:
         """Start what should run and does not; what is paused counts as gone."""
         if self.log.topic_id != 1 and "control topic re-created unnoticed" not in self.bugs:
             self.stop("control_log_reset")  # the node remembers the identity it first met
             return
+        if self.is_supervised:  # nothing changed since the last time
+            return
         self.tasks = [t for t in self.tasks if t.is_alive]
         self.coordinators = [c for c in self.coordinators if c.is_alive]
         ready = self.ready
-        running = {
+        running = [
             t.number for t in self.tasks if not t.is_paused and t.layout.number == ready.number
-        }
+        ]
         for number in range(len(ready.tasks)):
             if number not in running:
                 self.tasks.append(Task(self, ready, number))
-        if not any(not c.is_paused for c in self.coordinators):
+        if not [c for c in self.coordinators if not c.is_paused]:
             self.coordinators.append(Coordinator(self, ready))
         if self.told_layout != ready.number:
             self.told_layout = ready.number
             for coordinator in self.coordinators:
                 coordinator.given.append(LayoutChanged(ready))
+        self.is_supervised = True
 
     def _heal(self) -> None:
         self.is_healing = True
@@ -401,9 +405,9 @@ class World:
             table_faults.land_late(self)
         table_faults.mend_all(self)
         for zombie in (*self.tasks, *self.coordinators):
-            zombie.is_paused = False
+            zombie.resume()
         if self.keeper is not None:
-            self.keeper.is_paused = False
+            self.keeper.resume()
         for turn in range(HEAL_TURNS_MAX):
             self.now_ms += 4
             self.state = turn
@@ -423,4 +427,4 @@ class World:
 
     def _is_reset_known(self, turn: int) -> bool:
         """A control topic that was made anew while running is noticed table by table."""
-        return turn > 40 and self.counts["table failed: control_log_reset"] > 0
+        return turn > 40 and "table failed: control_log_reset" in self.counts

@@ -19,9 +19,7 @@ from coordinator.kernel.effects import (
     CompletionSent,
     Effect,
     Envelope,
-    EnvelopeRead,
     LayoutChanged,
-    OutcomeKnown,
     RoundEnded,
     SendStartCommit,
     TableCommitted,
@@ -58,7 +56,7 @@ class Driver:
         event = Event(UUID(int=9), 0, "connect-c", payload)  # type: ignore[arg-type] # any payload
         envelope = Envelope(event, headers or EventHeaders(), 0, self.offset)
         self.offset += 1
-        return self.kernel.receive(EnvelopeRead(envelope), self.now_ms)
+        return self.kernel.receive(envelope, self.now_ms)
 
     def written(
         self, commit: UUID, table: TableReference = T1, *, task: int | None = None, layout: int = 1
@@ -87,7 +85,7 @@ class Driver:
 
     def committed(self, commit: UUID, table: TableReference = T1) -> list[Effect]:
         outcome = TableCommitted(table, commit, snapshot_id=55)
-        return self.kernel.receive(OutcomeKnown(outcome), self.now_ms)
+        return self.kernel.receive(outcome, self.now_ms)
 
     def failed(
         self,
@@ -98,7 +96,7 @@ class Driver:
         code: str = "code",
     ) -> list[Effect]:
         outcome = TableFailed(table, commit, code, "why", is_retriable=retriable)
-        return self.kernel.receive(OutcomeKnown(outcome), self.now_ms)
+        return self.kernel.receive(outcome, self.now_ms)
 
     def sent(self, commit: UUID) -> RoundEnded:
         (effect,) = self.kernel.receive(CompletionSent(commit), self.now_ms)

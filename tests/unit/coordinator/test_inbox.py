@@ -11,7 +11,7 @@ from connect.model.records import KafkaRecord
 from control_schemas.codec import encode
 from control_schemas.events import ContentFile, DataWritten, Event, FileContent, TableReference
 from coordinator.inbox import Inbox
-from coordinator.kernel.effects import EnvelopeRead
+from coordinator.kernel.effects import Envelope
 
 
 class OneRecord:
@@ -41,5 +41,5 @@ def test_an_announcement_has_its_records_and_its_size() -> None:
     record = KafkaRecord("control", 0, 5, None, 0, b"k", value, ())
     reader = cast("LogReader", OneRecord(record))
     read, _ = Inbox(reader, {}, "connect-c", lambda *_: None).poll(0)
-    assert isinstance(read, EnvelopeRead)
-    assert (read.envelope.records, read.envelope.size_bytes) == (14, len(value))
+    assert isinstance(read, Envelope)
+    assert (read.records, read.size_bytes) == (14, len(value))

@@ -13,7 +13,6 @@ from coordinator.kernel.effects import (
     CommitTables,
     Effect,
     Envelope,
-    EnvelopeRead,
     LogEndSeen,
     SendCompletion,
     SendStartCommit,
@@ -247,19 +246,19 @@ def test_above_the_bound_tasks_are_asked_for_no_more() -> None:
     payload = DataWritten(commit, T1, (), ())
     event = Event(UUID(int=9), 0, "connect-c", payload)
     big = Envelope(event, EventHeaders(), 0, 0, records=5, size_bytes=100)
-    driver.kernel.receive(EnvelopeRead(big), driver.now_ms)
+    driver.kernel.receive(big, driver.now_ms)
     driver.offset = 1
     driver.complete(commit, (P0, 1), task=0)
     driver.failed(commit)
     driver.sent(commit)
     assert driver.kernel.is_full
-    assert (driver.kernel.records_kept, driver.kernel.bytes_kept) == (5, 100)
+    assert (driver.kernel.announcements.records, driver.kernel.announcements.size_bytes) == (5, 100)
     effects = driver.tick(10_000)
     assert taken(effects) == {"t1": [0]}
     (again,) = effects
     assert isinstance(again, CommitTables)
     driver.committed(again.commits[0].commit_id)
     assert driver.sent(again.commits[0].commit_id).is_partial
-    assert (driver.kernel.records_kept, driver.kernel.bytes_kept) == (0, 0)
+    assert (driver.kernel.announcements.records, driver.kernel.announcements.size_bytes) == (0, 0)
     (asked,) = driver.tick(10_000)
     assert isinstance(asked, SendStartCommit)

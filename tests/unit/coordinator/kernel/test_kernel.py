@@ -20,7 +20,6 @@ from coordinator.kernel.effects import (
     CompletionSent,
     CoordinatorFenced,
     Finish,
-    OutcomeKnown,
     SendCompletion,
     SendStartCommit,
     Stop,
@@ -63,7 +62,7 @@ def test_whole_round(driver: Driver) -> None:
     assert completion == SendCompletion(commit, ((T1, 55),), 20 * SECOND_US, {0: 3})
     ended = driver.sent(commit)
     assert not ended.is_partial
-    assert driver.kernel.announcements_kept == 0
+    assert len(list(driver.kernel.announcements.kept())) == 0
     assert driver.tick() == []  # start to start: not before the interval has passed
     assert driver.tick(10_000) == [SendStartCommit(UUID(int=driver.ids))]
 
@@ -73,7 +72,7 @@ def test_records_that_wait_for_their_table_are_counted(driver: Driver) -> None:
     file = ContentFile(FileContent.DATA, "p", "PARQUET", 0, (), 7, 100)
     driver.read(DataWritten(UUID(int=1), T1, (file, file), ()))
     driver.read(DataWritten(UUID(int=1), T2, None, None))
-    assert records_in(e for kept in driver.kernel.kept.values() for e in kept) == 14
+    assert records_in(driver.kernel.announcements.kept()) == 14
 
 
 def test_round_without_data_commits_no_table(driver: Driver) -> None:
@@ -161,7 +160,7 @@ def test_what_arrives_during_a_commit_is_the_next_rounds(driver: Driver) -> None
     assert isinstance(completion, SendCompletion)
     assert completion.control_offsets == {0: 3}  # the one read later is at 3: not passed
     driver.sent(commit)
-    assert driver.kernel.announcements_kept == 1
+    assert len(list(driver.kernel.announcements.kept())) == 1
 
 
 def test_failed_table_keeps_its_announcements_and_holds_the_offsets(driver: Driver) -> None:
@@ -175,7 +174,7 @@ def test_failed_table_keeps_its_announcements_and_holds_the_offsets(driver: Driv
     (completion,) = driver.failed(commit, T1)
     assert completion == SendCompletion(commit, ((T2, 55),), None, {0: 0})
     driver.sent(commit)
-    assert set(driver.kernel.failed_tables) == {T1.identifier}
+    assert set(driver.kernel.failures.by_table) == {T1.identifier}
     driver.now_ms += 10_000
     again = driver.start()
     driver.complete(again, (P0, 1_000))
@@ -185,7 +184,7 @@ def test_failed_table_keeps_its_announcements_and_holds_the_offsets(driver: Driv
     (completion,) = driver.committed(again, T1)
     assert isinstance(completion, SendCompletion)
     assert completion.control_offsets == {0: 6}
-    assert driver.kernel.failed_tables == {}
+    assert driver.kernel.failures.by_table == {}
 
 
 def test_table_that_needs_the_operator_is_not_tried_again(driver: Driver) -> None:
@@ -225,7 +224,7 @@ def test_skipped_announcements_are_named(driver: Driver) -> None:
     (effect,) = driver.kernel.receive(TableDecision(T1, "skip"), driver.now_ms)
     assert isinstance(effect, TableDecided)
     assert (effect.state, len(effect.skipped)) == ("done", 1)
-    assert driver.kernel.announcements_kept == 0
+    assert len(list(driver.kernel.announcements.kept())) == 0
     skip = TableDecision(T2, "skip")
     assert driver.kernel.receive(skip, driver.now_ms) == [TableDecided(skip, "not_failed")]
     assert isinstance(driver.tick()[0], SendStartCommit)  # offsets pass without waiting
@@ -242,7 +241,7 @@ def test_files_for_the_table_that_is_there_now_are_not_skipped(driver: Driver) -
     replaced = TableFailed(
         T1, commit, "table_replaced", "", is_retriable=False, present_uuid=present.table_uuid
     )
-    driver.kernel.receive(OutcomeKnown(replaced), driver.now_ms)
+    driver.kernel.receive(replaced, driver.now_ms)
     driver.sent(commit)
     (effect,) = driver.kernel.receive(TableDecision(T1, "skip"), driver.now_ms)
     assert isinstance(effect, TableDecided)
@@ -261,9 +260,7 @@ def test_fenced_by_another_coordinator(driver: Driver) -> None:
     driver.written(commit)
     driver.complete(commit, (P0, 1))
     driver.complete(commit, (P1, 1))
-    (effect,) = driver.kernel.receive(
-        OutcomeKnown(CoordinatorFenced(T1, commit, "floor moved")), driver.now_ms
-    )
+    (effect,) = driver.kernel.receive(CoordinatorFenced(T1, commit, "floor moved"), driver.now_ms)
     assert effect == Stop(commit, "floor moved", {"table": "db.t1"})
     assert driver.tick(60_000) == []
 

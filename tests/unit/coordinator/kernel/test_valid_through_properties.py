@@ -24,7 +24,6 @@ from coordinator.kernel.effects import (
     CompletionSent,
     Effect,
     Envelope,
-    EnvelopeRead,
     LayoutChanged,
     SendCompletion,
     SendStartCommit,
@@ -142,7 +141,7 @@ class Rig:
         event = Event(UUID(int=9), 0, "connect-c", payload)
         envelope = Envelope(event, headers, 0, self.offset)
         self.offset += 1
-        self._take(self.kernel.receive(EnvelopeRead(envelope), self.now_ms))
+        self._take(self.kernel.receive(envelope, self.now_ms))
 
     def _take(self, effects: list[Effect]) -> None:
         for effect in effects:
