@@ -169,7 +169,6 @@ def preview(
         raise ConfigError(
             "the preview cannot run the transformation Sql, which needs Spark; remove it from a "
             "copy of the configuration to see the records that it reads",
-            code="usage",
             connector=config.name,
         )
     return _RecordPreviews(config, load).run(records)
