@@ -1,4 +1,4 @@
-"""The container stack cannot run here, so at least everything in it must fit together."""
+"""The container stack cannot run in these tests; its files must refer to each other correctly."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def stack() -> dict[str, Any]:
     return content
 
 
-def test_services_wait_for_services_that_exist_and_say_when_they_are_well(
+def test_services_wait_for_services_that_exist_and_have_a_health_check(
     stack: dict[str, Any],
 ) -> None:
     """Every dependency is a service; one that is waited for until healthy has a check."""
     services = stack["services"]
     for name, service in services.items():
-        for other, wish in service.get("depends_on", {}).items():
+        for other, dependency in service.get("depends_on", {}).items():
             assert other in services, f"{name} waits for {other}"
-            if wish["condition"] == "service_healthy":
+            if dependency["condition"] == "service_healthy":
                 assert "healthcheck" in services[other], f"{other} has no check"
 
 
@@ -73,7 +73,7 @@ def test_nothing_is_published_to_the_host(stack: dict[str, Any]) -> None:
 
 
 def test_images_have_versions_and_digests(stack: dict[str, Any]) -> None:
-    """No image floats: each is named by tag and digest, and the node is built here."""
+    """No image floats: each is named by tag and digest, and the node is built from the repository."""
     services = stack["services"]
     assert (COMPOSE / services["node"]["build"]["context"] / "Dockerfile").is_file()
     assert ":?" in services["node"]["build"]["args"]["PYTHON_DIGEST"]
@@ -88,7 +88,7 @@ def test_images_have_versions_and_digests(stack: dict[str, Any]) -> None:
 
 
 def test_every_digest_is_asked_for(tmp_path: Path) -> None:
-    """The script prints a line for each, whatever image is added; the registry is a stand-in."""
+    """The script prints a line for each image of the file; the registry is a stand-in."""
     docker = tmp_path / "docker"
     docker.write_text("#!/bin/sh\necho sha256:of-$4\n")
     docker.chmod(0o755)
@@ -123,7 +123,7 @@ def test_connectors_are_good(path: Path) -> None:
 
 
 def test_image_copies_what_the_package_holds() -> None:
-    """The image holds all four packages, whatever is added to the list."""
+    """The image contains all four packages."""
     text = (ROOT / "Dockerfile").read_text()
     for package in ("control_schemas", "connect", "worker", "coordinator"):
         assert f"COPY {package} {package}" in text

@@ -27,14 +27,14 @@ def test_everything_that_is_locked_is_listed() -> None:
     digests = {
         digest for part in ("spark-kafka", "iceberg-spark") for digest in jars[part].values()
     }
-    displayed = {one["hashes"][0]["content"] for one in listed if "pkg:generic" in one["purl"]}
-    assert displayed == digests
+    jar_digests = {one["hashes"][0]["content"] for one in listed if "pkg:generic" in one["purl"]}
+    assert jar_digests == digests
     assert all(one["version"] and one["hashes"] for one in listed)
     assert len({one["bom-ref"] for one in listed}) == len(listed)
 
 
 @pytest.mark.parametrize(
-    ("report", "status", "words"),
+    ("report", "status", "message"),
     [
         (None, 0, "not audited"),
         (
@@ -53,8 +53,8 @@ def test_everything_that_is_locked_is_listed() -> None:
         ),
     ],
 )
-def test_an_audit(tmp_path: Path, report: dict[str, Any] | None, status: int, words: str) -> None:
-    """Vulnerabilities are an error; an index that does not answer is said, and is none."""
+def test_an_audit(tmp_path: Path, report: dict[str, Any] | None, status: int, message: str) -> None:
+    """Vulnerabilities are an error; an index that does not answer is reported and is no error."""
     for folder in (".ci", "requirements", ".venv-audit/bin"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / ".ci" / "dependencies.py").write_text(
@@ -71,4 +71,4 @@ def test_an_audit(tmp_path: Path, report: dict[str, Any] | None, status: int, wo
         text=True,
     )
     assert done.returncode == status, done.stderr
-    assert words in done.stdout
+    assert message in done.stdout
