@@ -73,7 +73,7 @@ def test_nothing_is_published_to_the_host(stack: dict[str, Any]) -> None:
 
 
 def test_images_have_versions_and_digests(stack: dict[str, Any]) -> None:
-    """No image floats: each is named by tag and digest, and the node is built from the repository."""
+    """Each image is named by tag and digest; the node is built from the repository."""
     services = stack["services"]
     assert (COMPOSE / services["node"]["build"]["context"] / "Dockerfile").is_file()
     assert ":?" in services["node"]["build"]["args"]["PYTHON_DIGEST"]
