@@ -1,10 +1,11 @@
 """``python -m worker``: one Spark session and the tasks of many connectors.
 
-Started by a node over a private pipe; see ``connect.processes.ipc`` for the messages.
+A node starts it with a private socket; see ``connect.processes.ipc`` for the messages.
 
 Rules of this file:
-- Spark starts first, and most modules are imported while its JVM does: each takes seconds, of
-  another core. So little is imported before it, see ``tests/unit/worker/test_start.py``.
+- Spark starts first. Its JVM and the imports of Python take seconds each, on different cores, so
+  most modules are imported while the JVM starts. ``tests/unit/worker/test_start.py`` checks that
+  little is imported before.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from worker.spark.opening import Opening
 
 
 def main() -> int:
-    """Serve the node until it says so, goes away, or SIGTERM comes."""
+    """Serve the node until its stop command, its end, or SIGTERM."""
     channel = Channel.from_node()
     opening = None if channel is None else Opening.of(channel.first())
     serving = importlib.import_module("worker.serving")

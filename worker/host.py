@@ -1,9 +1,9 @@
-"""Hosts the tasks of many connectors: a thread each, started and stopped by commands.
+"""Hosts the tasks of many connectors: one thread per task, started and stopped by commands.
 
 Rules of this file:
-- One connector's failure never touches another: every thread ends at its own boundary.
-- No command waits for a task: a task that takes the place of another waits in its own thread.
-- Placeholders are resolved here, in the process that needs them, and go no further.
+- A failure of one connector never affects another: each thread catches its own errors.
+- No command waits for a task: a task that replaces another one waits in its own thread.
+- Placeholders are resolved in this process, which needs their values, and are not passed on.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ log = structlog.get_logger("worker")
 
 
 class TaskHost:
-    """Every task of this process; commands come from one thread.
+    """All tasks of this process; commands come from one thread.
 
     Args:
-        child: the pipe to the node.
+        child: the connection to the node.
         node: the node's configuration.
         providers: resolves placeholders.
-        wiring: what every task is given; ``report`` is filled in for each.
+        context: the context of every task; ``report`` and ``topic_missing`` are set for each task.
     """
 
     def __init__(
-        self, child: Child, node: NodeConfig, providers: Providers, wiring: TaskContext
+        self, child: Child, node: NodeConfig, providers: Providers, context: TaskContext
     ) -> None:
         self._child = child
         self._node = node
         self._providers = providers
-        self._wiring = wiring
-        self.units = HostedUnits(child, wiring.clock, predecessor_wait_ms=PREDECESSOR_WAIT_MS)
+        self._context = context
+        self.units = HostedUnits(child, context.clock, predecessor_wait_ms=PREDECESSOR_WAIT_MS)
 
     @property
     def _clock(self) -> Clock:
-        return self._wiring.clock
+        return self._context.clock
 
     def handle(self, command: Mapping[str, Any]) -> None:
-        """One command of the node."""
+        """Execute a command of the node."""
         match command["op"]:
             case "start":
                 self.units.start(command, lambda unit: self._task(unit, command))
@@ -66,18 +66,18 @@ class TaskHost:
                     "command ignored", op=command["op"], connector=command.get("connector", "")
                 )
 
-    def measure(self) -> None:
-        """Put every task's figures into the metrics of this process."""
+    def publish_metrics(self) -> None:
+        """Copy the values of every task into the metrics of this process."""
         for unit in self.units.living():
             if isinstance(unit.work, ConnectorTask):
                 connector, task = unit.key
-                publish(connector, task or 0, unit.work.measurements, self._clock.monotonic_ms())
+                publish(connector, task or 0, unit.work.metrics, self._clock.monotonic_ms())
 
     def shutdown(self, grace_ms: int) -> bool:
-        """Stop every task; True when all ended within the grace.
+        """Stop every task; return whether all ended within the grace period.
 
-        What a task did not announce by then stays unannounced: it is read again, its files are
-        orphans.
+        A task that did not announce its pending batches by then reads them again after its next
+        start. Their files are orphans.
         """
         return self.units.shutdown(grace_ms)
 
@@ -90,9 +90,9 @@ class TaskHost:
             )
         assignment = TaskAssignment(number, layout.number, layout.tasks[number], layout.topic_ids)
         config = resolve(parse(command["config"]), self._providers, node=self._node.properties)
-        wiring = replace(
-            self._wiring,
+        context = replace(
+            self._context,
             report=lambda state, error: self.units.report(unit, state, error),
             topic_missing=lambda: self._child.topic_missing(connector),
         )
-        return ConnectorTask(config, assignment, wiring)
+        return ConnectorTask(config, assignment, context)

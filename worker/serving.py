@@ -1,4 +1,4 @@
-"""A worker process at work: one Spark session and the tasks of many connectors."""
+"""The main function of a worker process: one Spark session and the tasks of many connectors."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ log = structlog.get_logger("worker")
 
 
 def serve(channel: Channel | None, opening: Opening | None) -> int:
-    """Serve the node until it says so, goes away, or SIGTERM comes; return the exit status.
+    """Serve the node until its stop command, its end, or SIGTERM; return the exit status.
 
     Args:
-        channel: the pipe to the node; None where the process was not started by one.
-        opening: the session that is being opened; None opens it now.
+        channel: the connection to the node; None if no node started the process.
+        opening: the session that is already being opened; None opens it now.
 
     Raises:
-        ConfigError: not started by a node, or as ``open_session``.
+        ConfigError: no node started the process, or as ``open_session``.
         RetriableError: as ``open_session``.
     """
     serving = begin("worker", channel)
@@ -46,7 +46,7 @@ def serve(channel: Channel | None, opening: Opening | None) -> int:
     if opening is None:
         opening = Opening(providers.resolve_all(node.spark_properties), node.state_dir)
     session = opening.result()
-    wiring = TaskContext(
+    context = TaskContext(
         node=providers.resolve_all(node.properties),
         node_group_id=node.group_id,
         config_topic=node.config_topic,
@@ -55,38 +55,38 @@ def serve(channel: Channel | None, opening: Opening | None) -> int:
         runner=make_runner,
         report=lambda _state, _error: None,
     )
-    host = TaskHost(child, node, providers, wiring)
+    host = TaskHost(child, node, providers, context)
     threading.Thread(target=_watch, args=(session, serving.stopping), daemon=True).start()
     process_metrics.start_reporting(child.channel)
-    threading.Thread(target=_measure, args=(host, serving.stopping), daemon=True).start()
+    threading.Thread(target=_publish_metrics, args=(host, serving.stopping), daemon=True).start()
     child.ready()
     threading.Thread(target=_warm_up, args=(session, serving.stopping), daemon=True).start()
     host.units.start_inventory()
     for command in serving.commands:
         host.handle(command)
     if not host.shutdown(node.drain_grace_ms):
-        log.warning("tasks did not end within the grace", grace_ms=node.drain_grace_ms)
+        log.warning("tasks did not end within the grace period", grace_ms=node.drain_grace_ms)
     session.close()
     return 0
 
 
 def _warm_up(session: Session, stopping: threading.Event) -> None:
-    """Do the first batch's work beside the tasks, which open meanwhile."""
+    """Warm up the session while the tasks start, so that their first batches are fast."""
     try:
         warm_up(session.of_rows)
     except (PySparkException, Py4JError) as e:
         if not stopping.is_set():
-            log.warning("warm-up failed, the first batch takes longer", error=str(e))
+            log.warning("warm-up failed, the first batch will take longer", error=str(e))
 
 
 def _watch(session: Session, stopping: threading.Event) -> None:
-    """End the process when Spark's JVM is gone: no task can work, and the node starts us anew."""
+    """End the process when Spark's JVM ends: no task can run, and the node restarts the worker."""
     session.wait_for_jvm()
     if not stopping.is_set():
-        log.error("the JVM of Spark ended")
+        log.error("the JVM of Spark ended, the worker ends as well")
         os._exit(EXIT_SPARK_DIED)
 
 
-def _measure(host: TaskHost, stopping: threading.Event) -> None:
+def _publish_metrics(host: TaskHost, stopping: threading.Event) -> None:
     while not stopping.wait(METRICS_INTERVAL_S):
-        host.measure()
+        host.publish_metrics()

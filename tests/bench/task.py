@@ -108,7 +108,7 @@ def measure(
     thread = threading.Thread(target=task.run)
     before, started, peak = cpu(), time.perf_counter(), {"java": 0, "python": 0}
     thread.start()
-    while task.measurements.records_read < records and thread.is_alive():
+    while task.metrics.batch.records_read < records and thread.is_alive():
         time.sleep(0.05)
         if int(time.perf_counter() * 20) % 10 == 0:
             peak = {k: max(v, peak[k]) for k, v in rss().items()}
@@ -116,12 +116,12 @@ def measure(
     used = {k: (v - before[k]) / records * 1e6 for k, v in cpu().items()}
     task.stop()
     thread.join()
-    measurements = task.measurements
+    batches = task.metrics.batch
     print(
         f"run {run}: {records / wall / 1e3:.0f} k records/s, CPU s per million "
         f"{sum(used.values()):.2f} ({', '.join(f'{k} {v:.2f}' for k, v in used.items())}), "
-        f"batches {measurements.batches}, files {measurements.files_written}, "
-        f"{measurements.bytes_written / 1e6:.0f} MB, "
+        f"batches {batches.batches}, files {batches.files_written}, "
+        f"{batches.bytes_written / 1e6:.0f} MB, "
         f"peak MB {peak}, load {os.getloadavg()[0]:.1f}",
         flush=True,
     )

@@ -1,7 +1,7 @@
-"""Hundreds of drains in one worker's session: threads, handles and memory stay level.
+"""Hundreds of reads in one worker's session: threads, handles and memory stay level.
 
-``FAULT_DRAINS`` sets how many (thousands for a night). Spark's own pools start a thread per use
-until they are full, so the first quarter of the samples does not count, and 160 drains are the
+``FAULT_READS`` sets how many (thousands for a night). Spark's own pools start a thread per use
+until they are full, so the first quarter of the samples does not count, and 160 reads are the
 least that tell anything.
 """
 
@@ -21,7 +21,7 @@ from tests.support.processes import arguments
 from tests.support.stack import Topics
 from worker.spark.session import Session
 from worker.spark.source_options import source_options
-from worker.task.source_reader import Drain
+from worker.task.source_reader import SourceReader
 
 pytestmark = [
     pytest.mark.kafka,
@@ -32,28 +32,28 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
-DRAINS = int(os.environ.get("FAULT_DRAINS", "160"))
+READS = int(os.environ.get("FAULT_READS", "160"))
 SAMPLES = 16
 MEGABYTE = 1024 * 1024
 PYTHON_SLACK_MB = 8
 JVM_SLACK_MB = 64  # the heap swings by collections
 
 
-@pytest.mark.timeout(DRAINS * 5 + 300)
-def test_drains_leave_nothing_behind(
+@pytest.mark.timeout(READS * 5 + 300)
+def test_reads_leave_nothing_behind(
     spark_session: Session,
     topics: Topics,
     kafka_properties: dict[str, str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Each drain is a streaming query with callbacks from the JVM; what it takes it gives back."""
+    """Each read is a streaming query with callbacks from the JVM; what it takes it gives back."""
     topic = topics.create("leaks")
     admin = KafkaAdmin(kafka_properties)
     here, jvm = (
         psutil.Process(),
         next(p for p in psutil.Process().children() if "java" in p.name() and is_spark(p)),
     )
-    drain = Drain(
+    reader = SourceReader(
         spark_session,
         source_options(kafka_properties, {}, task="leaks", has_headers=False),
         ("partition", "offset", "value"),
@@ -63,9 +63,11 @@ def test_drains_leave_nothing_behind(
     start = {TopicPartition(topic, 0): 0}
     counted: list[int] = []
     series: dict[str, list[float]] = {name: [] for name in SLACK}
-    for number in range(1, DRAINS + 1):
-        drain.drain(start, lambda rows, _: counted.append(rows.count()), is_stopping=lambda: False)
-        if number % (DRAINS // SAMPLES) == 0:
+    for number in range(1, READS + 1):
+        reader.read_backlog(
+            start, lambda rows, _: counted.append(rows.count()), is_stopping=lambda: False
+        )
+        if number % (READS // SAMPLES) == 0:
             gc.collect()
             series["threads"].append(threading.active_count())
             series["handles"].append(here.num_fds())
@@ -77,10 +79,10 @@ def test_drains_leave_nothing_behind(
     admin.close()
     wrong = [w for name, seen in series.items() for w in check_level(name, seen, slack=SLACK[name])]
     assert not wrong
-    assert counted == [3] * DRAINS
-    assert not list(spark_session.folder.glob("drain-*"))
+    assert counted == [3] * READS
+    assert not list(spark_session.folder.glob("backlog-*"))
     with capsys.disabled():
-        print(f"\nleaks: {DRAINS} drains; first and last sample of {SAMPLES}")
+        print(f"\nleaks: {READS} reads; first and last sample of {SAMPLES}")
         for name, seen in series.items():
             print(f"  {name}: {seen[0]:.0f}, {seen[-1]:.0f}")
 

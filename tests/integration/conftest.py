@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # most tests need no browser, and no Spark
     from tests.support.browsing import Visit
     from tests.support.sql_rig import Rig
     from worker.spark.session import Session
-    from worker.task.source_reader import Drain
+    from worker.task.source_reader import SourceReader
 
 
 @pytest.fixture
@@ -32,11 +32,11 @@ def admin(kafka_properties: dict[str, str]) -> Iterator[KafkaAdmin]:
 
 
 @pytest.fixture
-def drain(spark_session: Session, kafka_properties: dict[str, str]) -> Drain:
+def reader(spark_session: Session, kafka_properties: dict[str, str]) -> SourceReader:
     """Reads under a task name of their own."""
-    from tests.support.drain_rig import drain_of
+    from tests.support.reader_rig import reader_of
 
-    return drain_of(spark_session, kafka_properties)
+    return reader_of(spark_session, kafka_properties)
 
 
 @pytest.fixture

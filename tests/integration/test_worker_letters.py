@@ -54,7 +54,7 @@ def test_a_batch_that_holds_too_much_is_read_in_smaller_ones(rig: Rig) -> None:
         # an eighth, then a query that goes on in steps of a quarter
         ends = [0, 100, 300, 500, 700, 800]
         assert paths(answer) == [f"0:{a}-{b - 1}" for a, b in itertools.pairwise(ends)]
-        assert task.measurements.retries == 0
+        assert task.metrics.retries == 0
 
 
 def test_a_record_larger_than_thought_is_read_again_in_another_way(rig: Rig) -> None:
@@ -64,7 +64,7 @@ def test_a_record_larger_than_thought_is_read_again_in_another_way(rig: Rig) -> 
     with rig.running() as task:
         _, answer = rig.round()
         assert paths(answer) == ["0:0-2"]
-        assert task.measurements.retries == 0
+        assert task.metrics.retries == 0
 
 
 def test_partitions_with_one_huge_letter_each_take_turns(rig: Rig, topics: Topics) -> None:
@@ -77,7 +77,7 @@ def test_partitions_with_one_huge_letter_each_take_turns(rig: Rig, topics: Topic
         _, answer = rig.round()
         found = sorted(paths(answer))
         assert found == [f"{p}:{n}-{n}" for p in range(3) for n in range(2)]
-        assert task.measurements.retries == 0
+        assert task.metrics.retries == 0
 
 
 def large(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -12,13 +12,13 @@ from confluent_kafka import Producer
 from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
-from tests.support.drain_rig import Seen, never, produce, take, whole
+from tests.support.reader_rig import Seen, never, produce, take, whole
 from tests.support.stack import Topics
 from worker.batch.descriptors import PartitionProgress
 from worker.batch.error_rows import LARGE_RECORD
 from worker.spark.batch_sizing import ReadSizes
-from worker.task.read_ledger import Slice
-from worker.task.source_reader import Drain, Each, as_arrow
+from worker.task.read_ledger import OffsetRanges
+from worker.task.source_reader import OnBatch, SourceReader, as_arrow
 
 pytestmark = [
     pytest.mark.kafka,
@@ -36,10 +36,10 @@ def weighed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([pa.array([n], pa.int32()) for n in row], ["rows", "size", "nulls"])
 
 
-def weighing(found: list[dict[str, int]]) -> Each:
+def weighing(found: list[dict[str, int]]) -> OnBatch:
     """Adds what ``weighed`` tells of each micro-batch."""
 
-    def looks(rows: Any, _: Slice) -> None:
+    def looks(rows: Any, _: OffsetRanges) -> None:
         reported = as_arrow(rows.mapInArrow(weighed, "rows int, size int, nulls int"))
         found.extend(reported.to_pylist())
 
@@ -47,16 +47,18 @@ def weighing(found: list[dict[str, int]]) -> Each:
 
 
 def test_large_records_reach_python_a_few_at_a_time(
-    drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+    reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
     """Arrow batches are bounded in bytes, and no headers are an empty list: see ``_column``."""
     topic = topics.create("large")
     produce(kafka_properties, topic, 30, value=b"x" * 900_000)
     columns = ("value", "headers")
-    large = Drain(drain.session, drain.options | {"includeHeaders": "true"}, columns, "test")
+    large = SourceReader(
+        reader.session, reader.options | {"includeHeaders": "true"}, columns, "test"
+    )
     found: list[dict[str, int]] = []
     looks = weighing(found)
-    large.read(whole(admin, topic), looks)
+    large.read_batch(whole(admin, topic), looks)
     assert sum(each["rows"] for each in found) == 30
     assert max(each["size"] for each in found) < 18 * 2**20
     assert {each["nulls"] for each in found} == {0}
@@ -71,29 +73,39 @@ def small() -> ReadSizes:
     return sizes
 
 
-@pytest.mark.parametrize("how", ["read", "drain"])
+@pytest.mark.parametrize("how", ["batch", "backlog"])
 def test_small_records_reach_python_in_batches_of_rows(
-    how: str, drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+    how: str,
+    reader: SourceReader,
+    admin: KafkaAdmin,
+    topics: Topics,
+    kafka_properties: dict[str, str],
 ) -> None:
     """Where records are known to be small, nobody asks for the bytes of a batch."""
     topic = topics.create("small")
     produce(kafka_properties, topic, 900, value=b"x" * 30_000)
-    options = drain.options | {"includeHeaders": "true"}
+    options = reader.options | {"includeHeaders": "true"}
     found: list[dict[str, int]] = []
     looks = weighing(found)
     columns = ("key", "value", "headers")
-    if how == "read":
-        Drain(drain.session, options, columns, "test", small()).read(whole(admin, topic), looks)
+    if how == "batch":
+        SourceReader(reader.session, options, columns, "test", small()).read_batch(
+            whole(admin, topic), looks
+        )
     else:
-        ordered = Drain(drain.session, options, columns, "test", small(), is_ordered=True)
-        ordered.drain(whole(admin, topic).starts, looks, is_stopping=never)
+        ordered = SourceReader(reader.session, options, columns, "test", small(), is_ordered=True)
+        ordered.read_backlog(whole(admin, topic).starts, looks, is_stopping=never)
     assert [each["rows"] for each in found] == [900]
     assert found[0]["size"] > 16 * 2**20
 
 
 @pytest.mark.parametrize("where", ["key", "value", "headers", "many headers"])
 def test_a_record_that_is_not_small_is_told_and_can_be_read(
-    where: str, drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+    where: str,
+    reader: SourceReader,
+    admin: KafkaAdmin,
+    topics: Topics,
+    kafka_properties: dict[str, str],
 ) -> None:
     """Wherever it is large; what was read so far is not used."""
     topic = topics.create("uneven")
@@ -107,15 +119,15 @@ def test_a_record_that_is_not_small_is_told_and_can_be_read(
     for number in range(100):
         producer.produce(topic, partition=0, **({"value": b"{}"} | (odd if number == 60 else {})))
     assert producer.flush(30) == 0
-    options = drain.options | {"includeHeaders": "true"}
+    options = reader.options | {"includeHeaders": "true"}
     columns = ("partition", "offset", "value", "key", "headers")
-    reads = Drain(drain.session, options, columns, "test", small())
-    for how in ("read", "drain"):
+    reads = SourceReader(reader.session, options, columns, "test", small())
+    for how in ("batch", "backlog"):
         with pytest.raises(RetriableError) as e:
             take(how, reads, whole(admin, topic), Seen())
         assert e.value.code == LARGE_RECORD
-    assert reads.sizes.can_heed(LARGE_RECORD, 100)
-    for how in ("read", "drain"):
+    assert reads.sizes.can_adapt(LARGE_RECORD, 100)
+    for how in ("batch", "backlog"):
         seen = Seen()
         take(how, reads, whole(admin, topic), seen)
         assert sorted(seen.rows) == [(0, n) for n in range(100)]

@@ -93,7 +93,7 @@ def test_round_announces_files_ranges_and_offsets_together(rig: Rig) -> None:
         _, answer = rig.round()
         assert paths(answer) == ["0:10-11"]
         assert [(r.start_offset, r.end_offset) for r in answer[-1][1].ranges or ()] == [(10, 12)]
-        assert task.measurements.records_read == 16
+        assert task.metrics.batch.records_read == 16
     assert rig.states == [("RUNNING", None)]
     assert rig.ended == [None]
 
@@ -150,7 +150,7 @@ def test_enough_unread_records_are_read_before_the_round(rig: Rig) -> None:
     rig.overrides["icefloe.drain.records"] = "60"  # all: it may look when some are in the log
     with rig.running() as task:
         rig.feed(60)
-        until(lambda: task.measurements.records_read == 60)
+        until(lambda: task.metrics.batch.records_read == 60)
         assert rig.committed() == {0: 0, 1: 0}
         rig.feed(1, partition=1)
         _, answer = rig.round()
@@ -163,7 +163,7 @@ def test_stop_announces_what_is_pending(rig: Rig) -> None:
     rig.overrides["icefloe.drain.records"] = "60"  # all: it may look when some are in the log
     with rig.running() as task:
         rig.feed(60)
-        until(lambda: task.measurements.records_read == 60)
+        until(lambda: task.metrics.batch.records_read == 60)
     assert paths(rig.answer(None)) == ["0:0-59"]
     assert rig.committed()[0] == 60
 
@@ -177,7 +177,7 @@ def test_backlog_is_answered_at_the_end_of_a_batch(rig: Rig) -> None:
         _, answer = rig.round()
         assert paths(answer) == ["0:0-999"]
         assert rig.committed()[0] == 1000
-        until(lambda: task.measurements.records_read == 3_000)
+        until(lambda: task.metrics.batch.records_read == 3_000)
         _, answer = rig.round()
         assert paths(answer) == ["0:1000-1999", "0:2000-2999"]
 
@@ -229,7 +229,7 @@ def test_no_commit_complete_stops_the_reading(rig: Rig) -> None:
         rig.feed(1)
         _, answer = rig.round()
         assert paths(answer) == []
-        assert task.measurements.is_held_back
+        assert task.metrics.source.is_held_back
         assert first is not None
         rig.send(CommitComplete(first, None))
         _, answer = rig.round()
@@ -253,7 +253,7 @@ def test_failure_at_any_point_loses_and_repeats_nothing(rig: Rig, point: str) ->
         rig.send(StartCommit(first))
         if point != "W13":
             until(lambda: len(rig.states) == 2)
-        assert task.measurements.retries == 1
+        assert task.metrics.retries == 1
         rig.send(StartCommit(second))
         found = rig.answer(None)
         if found[-1][0].commit_id == first:
@@ -300,7 +300,7 @@ def test_repeated_failures_are_reported_and_gone_over(rig: Rig) -> None:
         until(lambda: [s for s, _ in rig.states] == ["RUNNING", "RUNNING"])
         _, answer = rig.round()
         assert paths(answer) == ["0:0-2"]
-        assert task.measurements.retries == 1
+        assert task.metrics.retries == 1
 
 
 def test_what_is_not_gone_over_soon_is_shown(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from control_schemas.events import (
 )
 from tests.simulation import script
 from tests.simulation.kafka import GROUP, FencedError, LostAnswerError, OutOfRangeError
-from worker.task.read_ledger import Backlog
+from worker.task.task_rounds import TaskRounds
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -116,7 +116,7 @@ class Task(Actor):
         self.answered: Any = None
         is_ahead = world.flags & script.FUTURE and not world.pick(4)
         self.clock_ahead_us = 10**9 if is_ahead else 0  # of its node
-        self.backlog = Backlog(rounds_max=UNCOMMITTED_ROUNDS_MAX, silence_ms_max=SILENCE_MS_MAX)
+        self.rounds = TaskRounds(rounds_max=UNCOMMITTED_ROUNDS_MAX, silence_ms_max=SILENCE_MS_MAX)
 
     def _run(self) -> Generator[bool, None, None]:  # noqa: C901 - one loop, a yield after each effect
         world, log = self.world, self.world.log
@@ -129,12 +129,12 @@ class Task(Actor):
             return
         if not self._take_positions():
             return
-        topic_id, backlog = log.topic_id, self.backlog
+        topic_id, rounds = log.topic_id, self.rounds
         control = [log.stable_end(p) for p in range(len(log.entries))]
         yield False
         while True:
             is_idle = True
-            if not backlog.is_full(0, has_pending=False) and world.pick(2):
+            if not rounds.must_pause(0, has_pending=False) and world.pick(2):
                 is_idle = not self._read(world.pick(3) + 1)
             if topic_id != log.topic_id:
                 raise OutOfRangeError
@@ -153,7 +153,7 @@ class Task(Actor):
                         own = [i for i, tasks in waiting.items() if self.number in tasks]
                         if "every completion counts as a commit" in world.bugs:
                             own = []
-                        self.backlog.completed(payload.commit_id, own)
+                        self.rounds.completed(payload.commit_id, own)
             yield is_idle
 
     def _take_positions(self) -> bool:
@@ -200,7 +200,7 @@ class Task(Actor):
 
     def _answer(self, epoch: int, commit_id: Any) -> Iterator[bool]:
         world, log, tid = self.world, self.world.log, self.transactional_id
-        is_held_back = self.backlog.is_full(0, has_pending=False)
+        is_held_back = self.rounds.must_pause(0, has_pending=False)
         asked_at_us = world.now_us + self.clock_ahead_us
         ends = [len(records) for records in world.source]
         yield False
@@ -236,7 +236,7 @@ class Task(Actor):
         yield False
         world.lossy(lambda: log.commit(tid, epoch, transaction, GROUP, dict(self.position)))
         if self.files:
-            self.backlog.announced(commit_id)
+            self.rounds.announced(commit_id, has_batches=True)
         self.announced = dict(self.position)
         self.files = []
         self.batch = 0

@@ -36,7 +36,7 @@ from control_schemas.headers import decode_headers
 from worker.batch.descriptors import DeadLetter, PartitionProgress
 from worker.batch.error_rows import LETTERS_FULL
 from worker.spark.session import Session
-from worker.task.read_ledger import Slice, WrittenBatch
+from worker.task.read_ledger import OffsetRanges, WrittenBatch
 from worker.task.source_reader import as_arrow
 from worker.task.task import ConnectorTask
 from worker.task.task_context import TaskAssignment, TaskContext
@@ -55,11 +55,11 @@ class Records:
     records_max: int | None = None  # of a batch whose letters can be kept
     is_primed: bool = True
     may_enlarge: bool = False
-    batches: list[Slice] = field(default_factory=list)
+    batches: list[OffsetRanges] = field(default_factory=list)
     valid_through_ms: list[int | None] = field(default_factory=list)
 
     def run(
-        self, rows: DataFrame, part: Slice, valid_through_ms: int | None = None
+        self, rows: DataFrame, ranges: OffsetRanges, valid_through_ms: int | None = None
     ) -> WrittenBatch:
         """Count what is there."""
         self.valid_through_ms.append(valid_through_ms)
@@ -72,8 +72,8 @@ class Records:
             offsets.setdefault(p, []).append(o)
         if self.records_max is not None and table.num_rows > self.records_max:
             raise RetriableError("more than can be kept", code=LETTERS_FULL)
-        self.batches.append(part)
-        topic = next(iter(part.ends)).topic
+        self.batches.append(ranges)
+        topic = next(iter(ranges.ends)).topic
         progress = {
             TopicPartition(topic, p): PartitionProgress(
                 len(o), 0, self.letters, len(o) - self.letters, 5
@@ -92,7 +92,7 @@ class Records:
             )
             for n in range(self.letters)
         )
-        return WrittenBatch(part, progress, (((TABLE, files),),), letters)
+        return WrittenBatch(ranges, progress, (((TABLE, files),),), letters)
 
     def dead_letter(self, letter: DeadLetter) -> ProducerMessage | None:
         """Dead letters are their numbers here."""
@@ -148,7 +148,7 @@ class Rig:
             **self.overrides,
         })  # fmt: skip
         tps = tuple(TopicPartition(self.topic, p) for p in range(self.partitions))
-        wiring = TaskContext(
+        context = TaskContext(
             node=self.kafka,
             node_group_id="node",
             config_topic=None,
@@ -159,7 +159,7 @@ class Rig:
             **self.sizes,
         )
         assignment = TaskAssignment(0, 3, tps, tuple(self.topic_ids.items()))
-        return ConnectorTask(config, assignment, wiring)
+        return ConnectorTask(config, assignment, context)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[ConnectorTask]:

@@ -21,7 +21,7 @@ from connect.model.layout import TopicPartition
 from tests.differential.support import config, source
 from worker.task.batch_runner import PipelineRunner
 from worker.task.dead_letter_table import DeadLetterTable
-from worker.task.read_ledger import Slice, WrittenBatch
+from worker.task.read_ledger import OffsetRanges, WrittenBatch
 from worker.task.task_tables import TaskTables
 
 SCHEMA = Schema(
@@ -99,7 +99,7 @@ class Task:
         """Write a record for each kind."""
         values = values or [json.dumps({"id": i, "kind": k}).encode() for i, k in enumerate(kinds)]
         keys = [b"%d" % i for i in range(len(values))]
-        part = Slice({AT: 0}, {AT: len(values)})
+        part = OffsetRanges({AT: 0}, {AT: len(values)})
         self.runner.refresh()
         batch = source(values, keys=keys).select(list(self.runner.columns))
         return self.runner.run(Rows(batch), part)  # type: ignore[arg-type]

@@ -110,7 +110,7 @@ class ReadSizes:
             grown = self._shrunk * 2
             self._shrunk = grown if grown < self.batch_records else None
 
-    def can_heed(self, code: str, record_count: int) -> bool:
+    def can_adapt(self, code: str, record_count: int) -> bool:
         """Whether what was not kept can be read in another way from now on.
 
         Args:

@@ -1,11 +1,11 @@
-"""Runs the Arrow pipeline on one micro-batch after another, with the tables as they are now.
+"""Runs the Arrow pipeline on each micro-batch, with the current state of the tables.
 
 Rules of this file:
-- A batch is used only when nothing of it asks for a change of tables. What it asks for is done,
-  its files are deleted, and it is run again, a bounded number of times.
-- Tables are looked at in the task's own thread where that is possible: catalog clients are per
-  thread, and a streaming query's callback has a new one each time.
-- Specs hold secrets of the object store: never logged.
+- A batch is complete only if it requests no change of a table. Otherwise the change is made, the
+  files of the batch are deleted, and the batch runs again, a bounded number of times.
+- Tables are loaded in the task's own thread where possible. Catalog clients are per thread, and
+  each callback of a streaming query runs in a new thread.
+- Pipeline specs contain secrets of the object store and are never logged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from worker.sql.sql_batches import SparkQuery, sql_plan
 from worker.sql.sql_expressions import spark_failures
 from worker.sql.static_tables import StaticTables
 from worker.task.dead_letter_table import DeadLetterTable
-from worker.task.read_ledger import Slice, WrittenBatch
+from worker.task.read_ledger import OffsetRanges, WrittenBatch
 from worker.task.source_reader import as_arrow
 from worker.task.task_context import TaskAssignment
 from worker.task.task_tables import TaskTables
@@ -41,14 +41,14 @@ RUNS_MAX = 10
 
 @dataclass(frozen=True, slots=True)
 class PipelineRunner:
-    """The batch runner of one task; see ``worker.task.task.BatchRunner``.
+    """The batch runner of one task; see ``worker.task.task_context.BatchRunner``.
 
     Args:
         config: the connector, placeholders resolved.
         tables: its tables; closed with the runner.
-        letters: where dead letters become rows, when the connector names a table.
+        letters: the dead letter table, if the connector has one.
         task: number of the task, for dead letters.
-        query: the connector's ``Sql`` transformation, when it has one.
+        query: the connector's ``Sql`` transformation, if it has one.
     """
 
     config: ConnectorConfig
@@ -64,27 +64,27 @@ class PipelineRunner:
 
     @property
     def is_primed(self) -> bool:
-        """Whether the tables are known that the first records are likely to go to."""
+        """Whether the tables of the first records are likely to be known."""
         return self.tables.are_known
 
     @property
     def may_enlarge(self) -> bool:
-        """Whether a query makes rows whose size is not known."""
+        """Whether a query may make rows of unknown size."""
         return self.query is not None and self.query.may_enlarge
 
     def run(
-        self, rows: DataFrame, part: Slice, valid_through_ms: int | None = None
+        self, rows: DataFrame, ranges: OffsetRanges, valid_through_ms: int | None = None
     ) -> WrittenBatch:
-        """Write the files of one micro-batch; records up to ``valid_through_ms`` are late.
+        """Write the files of one micro-batch; args as ``BatchRunner.run``.
 
         Raises:
-            RecordError: tolerance none, and a record cannot be handled.
+            RecordError: a record cannot be processed and no tolerance is configured.
             CommitRefused: a table is missing or may not be changed.
             RetriableError: Spark, the store, the catalog or a schema registry failed, or tables
                 keep changing.
-            ConfigError: a schema registry refuses us.
+            ConfigError: a schema registry refuses access.
         """
-        refused: set[str] = set()  # tables whose store refused files; each is loaded again once
+        refused: set[str] = set()  # tables with files that the store refused; reloaded once
         runs = 0
         while runs < RUNS_MAX + 2 * len(refused):
             runs += 1
@@ -96,7 +96,7 @@ class PipelineRunner:
                     result = collect(as_arrow(self.query.run(rows, spec)))
             failpoints.hit("W4")
             if result.is_usable:
-                return self._written(result, part)
+                return self._written(result, ranges)
             self.tables.discard(result)
             if result.error is not None:
                 error = result.error
@@ -108,26 +108,26 @@ class PipelineRunner:
                 raise error.at(connector=self.config.name)
             self.tables.serve(result)
         raise RetriableError(
-            f"tables still had to be changed after {RUNS_MAX} runs of one batch",
+            f"one batch still requested changes of tables after {RUNS_MAX} runs",
             code="tables_keep_changing",
             connector=self.config.name,
         )
 
     def dead_letter(self, letter: DeadLetter) -> ProducerMessage | None:
-        """The message for the dead letter topic; None when there is none."""
+        """Return the message for the dead letter topic; None when there is no topic."""
         return message(letter.record, letter.error, self.config, task_id=self.task)
 
     def refresh(self) -> None:
-        """Look at the tables, and at those that a query joins, again when that is due."""
+        """Load the tables, and those that a query joins, again when they are due."""
         self.tables.refresh()
         if self.query is not None:
             self.query.refresh()
 
     def close(self) -> None:
-        """Let go of the catalog's connections."""
+        """Close the connections to the catalog."""
         self.tables.close()
 
-    def _written(self, result: BatchResult, part: Slice) -> WrittenBatch:
+    def _written(self, result: BatchResult, ranges: OffsetRanges) -> WrittenBatch:
         self._check_rows(result)
         references = {plan.name: plan.reference for plan in self.tables.spec().tables}
         steps = [
@@ -135,12 +135,12 @@ class PipelineRunner:
             for step in result.steps
         ]
         refused = self.letters.write(result.dead_letters)
-        if refused:  # of the last step, so that steps are never more than records
+        if refused:  # added to the last step: there must not be more steps than records
             steps[-1:] = [(*(steps[-1] if steps else ()), *refused)]
-        return WrittenBatch(part, result.progress, tuple(steps), result.dead_letters, result.rows)
+        return WrittenBatch(ranges, result.progress, tuple(steps), result.dead_letters, result.rows)
 
     def _refused(self, error: IcefloeError, refused: set[str]) -> None:
-        """The store does not take a table's files: load it again, then give it up."""
+        """Reload a table after its store refused files; at the second refusal make it unusable."""
         table = str(error.coordinates["table"])
         if table in refused:
             self.tables.give_up(table, error)
@@ -149,7 +149,7 @@ class PipelineRunner:
             self.tables.reload(table)
 
     def _check_rows(self, result: BatchResult) -> None:
-        """Every record counted as written made a row, and each row is where it must be."""
+        """Check that every written record made a row, and that the files contain all kept rows."""
         written = sum(progress.written for progress in result.progress.values())
         rows = sum(
             file.record_count
@@ -160,8 +160,8 @@ class PipelineRunner:
         if result.rows.made < written or rows != result.rows.kept:
             counts = result.rows
             raise InvariantViolation(
-                f"{written} records were counted as written and made {counts.made} rows; the data "
-                f"files hold {rows}, {counts.superseded} were replaced by newer ones and "
+                f"{written} records were counted as written and made {counts.made} rows. The data "
+                f"files contain {rows} rows, {counts.superseded} were replaced by newer rows, and "
                 f"{counts.deleted} only delete",
                 code="records_unaccounted",
                 connector=self.config.name,
@@ -169,26 +169,26 @@ class PipelineRunner:
 
 
 def _advised(error: RecordError) -> RecordError:
-    """The error that ends a task, with the setting that would let the task go on."""
+    """Return the error that ends a task, with the setting that lets the task continue."""
     setting = (
         "iceberg.tables.unmatched to drop or dead-letter"
         if error.code == UNMATCHED
         else "errors.tolerance to all (and errors.deadletterqueue.topic.name)"
     )
-    error.message += f"; set {setting} to go on without such records"
+    error.message += f"; to continue without such records, set {setting}"
     return error
 
 
 def make_runner(
     config: ConnectorConfig, assignment: TaskAssignment, clock: Clock | None = None
 ) -> PipelineRunner:
-    """The runner of a task, with a catalog client of its own.
+    """Return the runner of a task, with a separate catalog client.
 
     Raises:
-        ConfigError: an option of a converter or transformation is not usable; as ``open_catalog``.
+        ConfigError: an option of a converter or transformation is invalid; as ``open_catalog``.
         CommitRefused, RetriableError: as ``open_catalog``.
     """
-    ReferencePath(config)  # an executor's refusal would look like an outage of Spark
+    ReferencePath(config)  # an error of an executor would look like a failure of Spark
     catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
     clock = clock or SystemClock()
     tables = TaskTables(config, catalog, clock)
@@ -196,7 +196,7 @@ def make_runner(
     plan = sql_plan(config)
     query = None
     if plan is not None:
-        session = SparkSession.builder.getOrCreate()  # the worker's one session
+        session = SparkSession.builder.getOrCreate()  # the session of the worker
         query = SparkQuery(session, plan, StaticTables(plan, catalog, clock, config.static_tables))
         try:
             query.refresh()

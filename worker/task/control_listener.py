@@ -1,17 +1,18 @@
-"""What a task hears on the control topic: rounds that start and rounds that are over.
+"""Reads the control topic for one task: rounds that start and rounds that are complete.
 
 Rules of this file:
-- Listening begins at the topic's end: a round that began before is not ours to answer.
-- A frame that cannot be read is counted and passed over; it cannot be ours.
-- Our own DataWritten and DataComplete events are told by their header and never decoded.
+- Reading starts at the end of the topic: a round that started earlier is not this task's to answer.
+- An event that cannot be decoded is counted and skipped: it cannot belong to this connector.
+- DataWritten and DataComplete events of Icefloe have a header and are skipped without decoding.
 """
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass, field
-from uuid import UUID
 
+import structlog
+
+from connect.clock import Clock
 from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader
@@ -21,88 +22,82 @@ from control_schemas.codec import decode
 from control_schemas.errors import MalformedEvent
 from control_schemas.events import CommitComplete, StartCommit
 from control_schemas.headers import decode_headers
+from worker.task.task_rounds import TaskRounds
 
 _WORKERS_HEADER = "icefloe.layout"
 
-
-@dataclass(frozen=True, slots=True)
-class ControlUpdate:
-    """One event that concerns the task; ``valid_through_us`` is what a complete round claims."""
-
-    class Kind(enum.Enum):
-        """What happened to the round."""
-
-        START = "start"
-        COMPLETE = "complete"
-
-    kind: Kind
-    commit_id: UUID
-    valid_through_us: int | None = None
-    waiting: tuple[tuple[UUID, tuple[int, ...]], ...] = ()
-
-    def waiting_of(self, task: int) -> list[UUID]:
-        """Rounds that are over and of which no table holds anything of this task."""
-        return [commit_id for commit_id, tasks in self.waiting if task in tasks]
+log = structlog.get_logger("worker.task")
 
 
 @dataclass(slots=True)
 class ControlListener:
-    """The control topic as one task hears it. Not thread-safe.
+    """Passes the coordinator's events on to the rounds of one task. Not thread-safe.
 
     Args:
-        reader: assigned to nothing yet; not closed here.
-        admin: for the topic's partitions and ends.
+        reader: without an assignment; the caller closes it.
+        rounds: receive the events.
+        clock: for the times of events.
         topic: the control topic.
-        group_id: connect group id; other connectors' events are passed over.
+        group_id: connect group id; events of other groups are skipped.
+        task: number of the task.
     """
 
     reader: LogReader
-    admin: KafkaAdmin
+    rounds: TaskRounds
+    clock: Clock
     topic: str
     group_id: str
+    task: int
     malformed: int = field(default=0, init=False)
 
-    def start_at_end(self) -> None:
-        """Begin to listen.
+    def start_at_end(self, admin: KafkaAdmin) -> None:
+        """Assign all partitions of the control topic, at their ends.
 
         Raises:
-            RetriableError: ``topic_missing`` when there is no control topic.
+            RetriableError: ``topic_missing`` when the control topic does not exist.
         """
-        count = self.admin.topics().get(self.topic)
+        count = admin.topics().get(self.topic)
         if not count:
             raise RetriableError(
                 f"control topic {self.topic} does not exist", code="topic_missing", topic=self.topic
             )
-        self.reader.assign(self.admin.ends([TopicPartition(self.topic, p) for p in range(count)]))
+        self.reader.assign(admin.ends([TopicPartition(self.topic, p) for p in range(count)]))
 
-    def poll(self, timeout_ms: int) -> list[ControlUpdate]:
-        """Events in their order, waiting up to ``timeout_ms`` for the first record.
+    def poll(self, timeout_ms: int) -> None:
+        """Pass on the events that arrived; wait up to ``timeout_ms`` for the first.
 
         Raises:
-            RetriableError: the broker is away.
+            RetriableError: the broker does not answer.
         """
-        found = (self._received(record) for record in self.reader.poll(timeout_ms))
-        return [received for received in found if received is not None]
+        for record in self.reader.poll(timeout_ms):
+            self._receive(record)
 
-    def _received(self, record: KafkaRecord) -> ControlUpdate | None:
+    def _receive(self, record: KafkaRecord) -> None:
         if any(name == _WORKERS_HEADER for name, _ in record.headers):
-            return None
+            return
         try:
             event = decode(record.value or b"")
             headers = decode_headers(record.headers)
-        except MalformedEvent:
-            self.malformed += 1
-            return None
+        except MalformedEvent as error:
+            self._skip(record, error)
+            return
         if event.group_id != self.group_id:
-            return None
+            return
         if isinstance(event.payload, StartCommit):
-            return ControlUpdate(ControlUpdate.Kind.START, event.payload.commit_id)
-        if isinstance(event.payload, CommitComplete):
-            payload = event.payload
-            return ControlUpdate(
-                ControlUpdate.Kind.COMPLETE,
-                payload.commit_id,
-                payload.valid_through_us,
-                headers.waiting,
+            self.rounds.started(event.payload.commit_id, self.clock.monotonic_ms())
+        elif isinstance(event.payload, CommitComplete):
+            # rounds that are over while no table contains the data of the listed tasks
+            waiting = [commit_id for commit_id, tasks in headers.waiting if self.task in tasks]
+            self.rounds.completed(event.payload.commit_id, waiting, event.payload.valid_through_us)
+
+    def _skip(self, record: KafkaRecord, error: MalformedEvent) -> None:
+        self.malformed += 1
+        if self.malformed == 1:  # other clients may write many of them
+            log.warning(
+                "control event cannot be decoded, it is skipped",
+                error=str(error),
+                topic=record.topic,
+                partition=record.partition,
+                offset=record.offset,
+                task=self.task,
             )
-        return None

@@ -183,12 +183,12 @@ class DeadLetterRuns:
                 continue
             before = self._open.pop(tp, None)
             mine = sorted(letters.get(tp, ()), key=lambda each: each.record.offset)
-            runs = _runs(mine, counted.read, batch.slice.starts[tp], before)
+            runs = _runs(mine, counted.read, batch.ranges.starts[tp], before)
             for run in runs:
                 if run.count > self.run_max:
                     raise self._error(tp, run)
             is_all = len(mine) == counted.read
-            if runs and (is_all or mine[-1].record.offset + 1 == batch.slice.ends[tp]):
+            if runs and (is_all or mine[-1].record.offset + 1 == batch.ranges.ends[tp]):
                 self._open[tp] = runs[-1]
 
     def _error(self, tp: TopicPartition, run: _LetterRun) -> RecordError:

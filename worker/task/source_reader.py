@@ -1,13 +1,13 @@
-"""Reading a task's partitions: exact source ranges in, micro-batches out.
+"""Reads a task's partitions with Spark: offset ranges in, micro-batches out.
 
 Rules of this file:
-- Every micro-batch comes with the exact ranges it covers, never min and max of its rows:
-  transaction markers, aborted records and compaction leave holes.
-- A small read is one batch DataFrame between given offsets; a backlog is one streaming query with
-  the ``availableNow`` trigger. Both hand the same DataFrame to the same callback.
-- A streaming query is used once. Its checkpoint is new and is removed after it: positions live in
-  Kafka, the checkpoint only tells the ends of the batch at hand.
-- A stop never interrupts Spark: the callback returns at once for what has not begun.
+- Every micro-batch comes with the exact offset ranges it covers, never with the lowest and highest
+  offset of its rows. Transaction markers, aborted records and compaction leave gaps.
+- A small read is one batch query between two sets of offsets. A backlog is one streaming query
+  with the ``availableNow`` trigger. Both pass a DataFrame to the same callback.
+- A streaming query is used once. Its checkpoint is new and is removed afterwards. Positions are
+  stored in Kafka; the checkpoint only shows where the current batch ends.
+- A stop never interrupts Spark: the callback returns at once for batches that have not started.
 
 Source:
     docs/decisions/0003-reads.md, with the measurements.
@@ -38,18 +38,18 @@ from worker.spark.source_options import (
     offsets_text,
     parse_offsets,
 )
-from worker.task.read_ledger import Offsets, Slice
+from worker.task.read_ledger import OffsetRanges, Offsets
 
-Each: TypeAlias = Callable[[DataFrame, Slice], None]
-"""Gets one micro-batch, already spread over the right number of Spark tasks, and its ranges."""
+OnBatch: TypeAlias = Callable[[DataFrame, OffsetRanges], None]
+"""Takes one micro-batch, already spread over the right number of Spark tasks, and its ranges."""
 
 _HEADERS = "array<struct<key: string, value: binary>>"
-_HEADER_BYTES = 16  # of offsets and the like, for each
+_HEADER_BYTES = 16  # overhead of each header, such as its offsets in Arrow
 _OF_ANY_SIZE = {"key": "binary", "value": "binary", "headers": _HEADERS}
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class SourceReader:
     """Reads for one task.
 
     Args:
@@ -58,7 +58,7 @@ class Drain:
         columns: columns of the source that the pipeline needs.
         pool: FAIR scheduler pool, one per connector.
         sizes: how much is read at once.
-        is_ordered: whether each source partition must go through one Spark task, in its order.
+        is_ordered: whether one Spark task must process each source partition, in its order.
     """
 
     session: Session
@@ -68,67 +68,79 @@ class Drain:
     sizes: ReadSizes = field(default_factory=ReadSizes)
     is_ordered: bool = False
 
-    def read(self, part: Slice, each: Each) -> None:
-        """Read exactly ``part`` as one micro-batch.
+    def read(
+        self, ranges: OffsetRanges, on_batch: OnBatch, *, is_stopping: Callable[[], bool]
+    ) -> None:
+        """Read the ranges: as one batch if they are small, else as a backlog from their starts.
+
+        A backlog starts with small batches until the size of the records is known. A streaming
+        query reads at least one record of each partition. Where the partitions are too many for
+        one batch, this method reads some of them, then others.
+
+        Args:
+            ranges: what to read.
+            on_batch: takes each micro-batch.
+            is_stopping: checked before each micro-batch; once true, no other batch starts.
+
+        Raises:
+            DataLost, RetriableError: as ``read_batch``.
+        """
+        while self._starts_small(ranges):
+            if is_stopping() or not ranges.record_count_max:
+                return
+            head = ranges.head(self.sizes.first_records)
+            self.read_batch(head, on_batch)
+            ranges = ranges.after(head)
+        if self.sizes.is_small(ranges.record_count_max):
+            self.read_batch(ranges, on_batch)
+        else:
+            self.read_backlog(ranges.starts, on_batch, is_stopping=is_stopping)
+
+    def read_batch(self, ranges: OffsetRanges, on_batch: OnBatch) -> None:
+        """Read exactly ``ranges`` as one micro-batch.
 
         Raises:
             DataLost: records of the ranges are gone.
-            RetriableError: Spark or the broker failed; nothing of the batch may be used.
+            RetriableError: Spark or the broker failed; no result of the batch may be used.
         """
-        moved = part.moved()
+        moved = ranges.not_empty()
         if not moved.ends:
             return
         are_small = self.sizes.are_small
+        options = self._options(moved.ends, is_small=self.sizes.is_small(ranges.record_count_max))
         reader = (
             self._spark(are_small=are_small)
             .read.format("kafka")
-            .options(
-                **self._options(moved.ends, is_small=self.sizes.is_small(part.record_count_max))
-            )
+            .options(**options)
             .option("startingOffsets", offsets_text(moved.starts))
             .option("endingOffsets", offsets_text(moved.ends))
         )
         try:
-            self._hand_over(reader.load(), part, each, are_small=are_small)
+            self._hand_over(reader.load(), ranges, on_batch, are_small=are_small)
         except (PySparkException, Py4JError) as e:
             raise map_spark_error(e) from e
 
-    def read_on(self, part: Slice, each: Each, *, is_stopping: Callable[[], bool]) -> None:
-        """``read`` what is small, else ``drain`` from where it starts.
-
-        A query reads a record at least of each partition that moves. Where those may be too many
-        for one batch, some partitions are read, then others. What is large is begun with a batch
-        that tells how large the records are.
-        """
-        while self._begins_small(part):
-            if is_stopping() or not part.record_count_max:
-                return
-            head = part.head(self.sizes.first_records)
-            self.read(head, each)
-            part = part.after(head)
-        if self.sizes.is_small(part.record_count_max):
-            self.read(part, each)
-        else:
-            self.drain(part.starts, each, is_stopping=is_stopping)
-
-    def drain(self, starts: Offsets, each: Each, *, is_stopping: Callable[[], bool]) -> None:
-        """Read from ``starts`` to the log's end as it is now, in bounded micro-batches.
+    def read_backlog(
+        self, starts: Offsets, on_batch: OnBatch, *, is_stopping: Callable[[], bool]
+    ) -> None:
+        """Read from ``starts`` to the current end of the log, in bounded micro-batches.
 
         Args:
             starts: next source offset of every partition of the task.
-            each: called in the query's thread; what it raises ends the drain and is raised here.
-            is_stopping: asked before each micro-batch; once true, no further one begins.
+            on_batch: called in the query's thread. Its exception ends the read and is raised by
+                this method.
+            is_stopping: checked before each micro-batch; once true, no other batch starts.
 
         Raises:
-            DataLost, RetriableError: as ``read``.
+            DataLost, RetriableError: as ``read_batch``.
         """
-        checkpoint = Path(tempfile.mkdtemp(prefix="drain-", dir=self.session.folder))
-        are_small = self.sizes.are_small  # as the query is planned, so all its batches are read
+        checkpoint = Path(tempfile.mkdtemp(prefix="backlog-", dir=self.session.folder))
+        are_small = self.sizes.are_small  # the plan of the query holds for all of its batches
 
-        def hand_over(rows: DataFrame, part: Slice) -> None:
-            self._hand_over(rows, part, each, are_small=are_small)
+        def hand_over(rows: DataFrame, ranges: OffsetRanges) -> None:
+            self._hand_over(rows, ranges, on_batch, are_small=are_small)
 
-        call = _Call(starts, checkpoint, hand_over, is_stopping)
+        callback = _BatchCallback(starts, checkpoint, hand_over, is_stopping)
         stream = (
             self._spark(are_small=are_small)
             .readStream.format("kafka")
@@ -139,7 +151,7 @@ class Drain:
         )
         try:
             query = (
-                stream.writeStream.foreachBatch(call)
+                stream.writeStream.foreachBatch(callback)
                 .option("checkpointLocation", checkpoint.as_uri())
                 .trigger(availableNow=True)
                 .start()
@@ -150,13 +162,13 @@ class Drain:
         finally:
             self.session.release_callbacks()
             shutil.rmtree(checkpoint, ignore_errors=True)
-        if call.failure is not None:
-            raise call.failure
+        if callback.failure is not None:
+            raise callback.failure
 
-    def _begins_small(self, part: Slice) -> bool:
+    def _starts_small(self, ranges: OffsetRanges) -> bool:
         sizes = self.sizes
-        is_known = sizes.are_known or sizes.is_small(part.record_count_max)
-        return not is_known or sizes.records_max < len(part.ends)
+        is_known = sizes.are_known or sizes.is_small(ranges.record_count_max)
+        return not is_known or sizes.records_max < len(ranges.ends)
 
     def _options(self, partitions: Offsets, *, is_small: bool) -> dict[str, str]:
         options = {**self.options, "assign": assignment(partitions)}
@@ -165,39 +177,41 @@ class Drain:
             options[POLL_OPTION] = str(polled)
             options["kafka.group.id"] += f"-{polled}"
         may_split = not is_small and not self.is_ordered
-        if may_split and len(partitions) < self.session.cores:  # else cores would lie idle
+        if may_split and len(partitions) < self.session.cores:  # cores would be idle otherwise
             options["minPartitions"] = str(self.session.cores)
         return options
 
     def _spark(self, *, are_small: bool) -> SparkSession:
         return self.session.of_rows if are_small else self.session.spark
 
-    def _hand_over(self, rows: DataFrame, part: Slice, each: Each, *, are_small: bool) -> None:
-        """Choose pool and number of Spark tasks, then call back."""
+    def _hand_over(
+        self, rows: DataFrame, ranges: OffsetRanges, on_batch: OnBatch, *, are_small: bool
+    ) -> None:
+        """Choose the pool and the number of Spark tasks, then call back."""
         self.session.spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.pool)
         chosen = rows.select(*(_column(name, is_small=are_small) for name in self.columns))
-        if self.sizes.is_small(part.record_count_max):
+        if self.sizes.is_small(ranges.record_count_max):
             chosen = chosen.coalesce(1)
         failpoints.hit("W1")
-        each(chosen, part)
+        on_batch(chosen, ranges)
         failpoints.hit("W12")
 
 
-class _Call:
-    """The callback of one streaming query; its failure is kept and the query let run out.
+class _BatchCallback:
+    """The callback of one streaming query. It keeps its failure and lets the query end.
 
-    An exception out of foreachBatch would reach us as text in a StreamingQueryException, and Spark
-    matches that text against patterns that overflow its stack on long ones.
+    An exception from ``foreachBatch`` would arrive as text in a StreamingQueryException. Spark
+    matches that text against patterns that overflow its stack on long texts.
     """
 
     def __init__(
         self,
         starts: Offsets,
         checkpoint: Path,
-        hand_over: Callable[[DataFrame, Slice], None],
+        hand_over: Callable[[DataFrame, OffsetRanges], None],
         is_stopping: Callable[[], bool],
     ) -> None:
-        self._at = dict(starts)
+        self._next_offsets = dict(starts)
         self._checkpoint = checkpoint
         self._hand_over = hand_over
         self._is_stopping = is_stopping
@@ -208,27 +222,27 @@ class _Call:
             return
         try:
             ends = self._ends(batch_id)
-            part = Slice(dict(self._at), ends)
-            if part.record_count_max:
-                self._hand_over(rows, part)
-            self._at = ends
+            ranges = OffsetRanges(dict(self._next_offsets), ends)
+            if ranges.record_count_max:
+                self._hand_over(rows, ranges)
+            self._next_offsets = ends
         except (PySparkException, Py4JError) as e:
             self.failure = map_spark_error(e)
             self.failure.__cause__ = e
-        except Exception as e:  # a thread of Spark's: kept, raised by ``drain``
+        except Exception as e:  # in a thread of Spark: kept, and raised by ``read_backlog``
             self.failure = e
 
     def _ends(self, batch_id: int) -> dict[TopicPartition, int]:
-        """The ends Spark wrote down before it called: final, whatever happens to the batch."""
+        """Return the ends that Spark wrote before the call; they are final in any case."""
         text = (self._checkpoint / "offsets" / str(batch_id)).read_text()
         return parse_offsets(text.splitlines()[-1])
 
 
 def _column(name: str, *, is_small: bool) -> Column:
-    """A column of the source; headers never null, what is to be small as small as it is to be.
+    """Return a column of the source: headers are never null, the size of small values is checked.
 
-    Where Spark asks for the size of the Arrow vectors after each row, Arrow fills the offsets of a
-    list each time from the last one that is not null: with the square of the rows.
+    Headers must not be null: where Spark reads the size of the Arrow vectors after each row, Arrow
+    fills the list offsets from the last value that is not null. That takes quadratic time.
     """
     column, text = F.col(name), F.col(name)
     if name == "headers":

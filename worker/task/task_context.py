@@ -1,9 +1,10 @@
-"""What a task is given: its part of a layout, the process around it, and who writes its files."""
+"""What a task is made of: configuration, assignment, the worker around it, and its batch runner."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
@@ -14,7 +15,8 @@ from connect.gateways.kafka.kafka_clients import ProducerMessage
 from connect.model.layout import TopicPartition
 from worker.spark.batch_sizing import BATCH_RECORDS, SMALL_RECORDS
 from worker.spark.session import Session
-from worker.task.read_ledger import Slice, WrittenBatch
+from worker.task.read_ledger import OffsetRanges, WrittenBatch
+from worker.task.task_metrics import TaskMetrics
 
 
 class BatchRunner(Protocol):
@@ -22,52 +24,56 @@ class BatchRunner(Protocol):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns of Spark's Kafka source that are needed."""
+        """Columns of Spark's Kafka source that the runner needs."""
         ...
 
     @property
     def is_primed(self) -> bool:
-        """False while a first batch may have to be run twice: keep that one small."""
+        """Whether the tables are known; if not, the first batch may run twice and must be small."""
         ...
 
     @property
     def may_enlarge(self) -> bool:
-        """Whether Spark may hold rows whose size it is not asked for; as of the last refresh."""
+        """Whether a query may make rows of unknown size, as of the last ``refresh``."""
         ...
 
     def run(
-        self, rows: DataFrame, part: Slice, valid_through_ms: int | None = None
+        self, rows: DataFrame, ranges: OffsetRanges, valid_through_ms: int | None = None
     ) -> WrittenBatch:
         """Write the files of one micro-batch.
 
         Args:
             rows: its records.
-            part: their ranges.
-            valid_through_ms: the last VTTS that the task has seen; records up to it are late.
+            ranges: their source offsets.
+            valid_through_ms: the last VTTS that the task received. A record with an equal or
+                lower timestamp is late.
 
         Raises:
-            RecordError: a record cannot be handled and nothing tolerates it.
+            RecordError: a record cannot be processed and no tolerance is configured.
             CommitRefused: a table is missing or may not be written.
-            RetriableError: Spark, the store or the catalog failed.
+            RetriableError: Spark, the object store or the catalog failed.
         """
         ...
 
     def dead_letter(self, letter: Any) -> ProducerMessage | None:
-        """The message for the dead letter topic; None when dead letters are only counted."""
+        """Return the message for the dead letter topic; None when dead letters are only counted."""
         ...
 
     def refresh(self) -> None:
-        """Called before each read in the task's own thread: look at tables when that is due."""
+        """Load the tables again when they are due; called before each read, in the task's thread.
+
+        Catalog clients are per thread, so a batch in Spark's callback thread must not open one.
+        """
         ...
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TaskAssignment:
-    """What the leader gave to a task; ``topic_ids`` as in the layout."""
+    """The part of a layout that the leader assigned to a task; ``topic_ids`` as in the layout."""
 
     task: int
     layout: int
@@ -76,26 +82,28 @@ class TaskAssignment:
 
     @property
     def own_topic_ids(self) -> dict[str, str]:
-        """Of the topics that this task reads: name -> identity."""
+        """Name to topic id, of the topics that this task reads."""
         own = {tp.topic for tp in self.partitions}
         return {name: topic_id for name, topic_id in self.topic_ids if name in own}
 
 
 @dataclass(frozen=True, slots=True)
 class TaskContext:
-    """What a task needs of the process around it.
+    """What a task needs from the worker process.
 
     Attributes:
         node: the node's properties, placeholders resolved.
         node_group_id: ``group.id`` of the node cluster, first part of the transactional id.
-        config_topic: topic of layouts; None leaves the layout check out (tests).
+        config_topic: topic of the layouts; None skips the layout check (tests).
         session: the worker's Spark session.
-        clock: time and identities.
-        runner: makes the task's batch runner; called anew after each retriable error.
-        report: told of each state: RUNNING, or FAILED with a retriable error that goes on.
-        topic_missing: told when a topic that a regex brought in is gone.
-        small_records: up to so many waiting records are one read, see
-        ``worker.spark.batch_sizing``. batch_records: bound of a micro-batch in a backlog.
+        clock: time and ids.
+        runner: makes the task's batch runner; called again after each retriable error.
+        report: receives each state: RUNNING, or FAILED with a retriable error after which the
+            task restarts.
+        topic_missing: called when a topic that matched ``topics.regex`` was deleted.
+        small_records: up to this many waiting records are one read, see
+            ``worker.spark.batch_sizing``.
+        batch_records: upper bound of a micro-batch in a backlog.
     """
 
     node: Mapping[str, str]
@@ -108,3 +116,49 @@ class TaskContext:
     topic_missing: Callable[[], None] = lambda: None
     small_records: int = SMALL_RECORDS
     batch_records: int = BATCH_RECORDS
+
+
+class StopSignal:
+    """A stop request that any thread may make and the task's thread checks."""
+
+    def __init__(self) -> None:
+        self._requested = threading.Event()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether a stop was requested."""
+        return self._requested.is_set()
+
+    def request(self) -> None:
+        """Request the stop."""
+        self._requested.set()
+
+    def pause(self, duration_ms: int) -> None:
+        """Wait; return at once when a stop is requested."""
+        self._requested.wait(duration_ms / 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSetup:
+    """What all parts of one task share, for its whole life."""
+
+    config: ConnectorConfig
+    assignment: TaskAssignment
+    context: TaskContext
+    metrics: TaskMetrics = field(default_factory=TaskMetrics)
+    stop: StopSignal = field(default_factory=StopSignal)
+
+    @property
+    def transactional_id(self) -> str:
+        """``<group.id>-<connector>-<task>``."""
+        return f"{self.context.node_group_id}-{self.config.name}-{self.assignment.task}"
+
+    @property
+    def clock(self) -> Clock:
+        """Time and ids."""
+        return self.context.clock
+
+    @property
+    def log_labels(self) -> dict[str, Any]:
+        """Fields that every log line of the task carries."""
+        return {"connector": self.config.name, "task": self.assignment.task}

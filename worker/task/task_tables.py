@@ -1,16 +1,18 @@
-"""The tables of one task as its driver knows them: loaded, created and widened through the catalog.
+"""The tables of one task, as its driver knows them: loaded, created and changed by the catalog.
 
 Rules of this file:
-- What is known of a table may be old: files for an older schema or spec stay right. A table that
-  was replaced is refused by the coordinator, not here.
-- A table that the configuration names and that was there keeps its place when it is dropped: its
-  files wait with the coordinator, which says so, and the other tables go on.
-- A table that is missing from the start is an error where the configuration names it, and
-  unmatched where a record names it; with auto-create the first record for it makes it.
-- What is wrong with one table stops no other. A known table that cannot be loaded is written as it
-  was known; one that cannot be used is unusable until the next look, and its records are refused.
-- Creating and widening race with other tasks and other writers: the winner's table is taken, and
-  the difference is worked out again from it.
+- What is known of a table may be old. Files for an older schema or partition spec stay valid. The
+  coordinator refuses files of a table that was replaced.
+- A table of the configuration that is dropped later keeps its plan: its files wait with the
+  coordinator, which reports them, and the other tables continue.
+- A table that is missing at the start is an error if the configuration names it. If a record names
+  it, the record is unmatched. With auto-create the first record for it creates it.
+- A failure of one table stops no other table. A known table that cannot be loaded is written as it
+  was known. An unusable table refuses its records until the next refresh; ``errors.tolerance``
+  decides about them.
+- Usability is checked without opening a file. Only a write shows whether a store accepts files.
+- Other tasks and other writers create and change tables at the same time. Their change is loaded,
+  and the difference is computed again.
 """
 
 from __future__ import annotations
@@ -18,19 +20,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 import structlog
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
-from pyiceberg.table.update import (
-    AddSchemaUpdate,
-    AssertCurrentSchemaId,
-    AssertLastAssignedFieldId,
-    AssertTableUUID,
-    SetCurrentSchemaUpdate,
-)
+from pyiceberg.table.name_mapping import parse_mapping_from_json
 
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
@@ -39,6 +33,7 @@ from connect.errors import (
     CommitRefused,
     CommitStateUnknown,
     ConfigError,
+    IcefloeError,
     InvariantViolation,
     RetriableError,
 )
@@ -51,10 +46,26 @@ from connect.records.tables.delete_specs import delete_spec, unpartitioned_spec_
 from connect.records.tables.schema_changes import SchemaChanges, apply_changes, merge
 from worker.batch.descriptors import BatchResult, SchemaRequest, TableRequest
 from worker.batch.pipeline_spec import ChangePlan, PipelineSpec, TablePlan, UnusableTable
-from worker.task.unusable_tables import UNSUITABLE, judge, unusable
+from worker.pipeline.record_fallback import NAME_MAPPING
+from worker.task.table_updates import commit_schema, create_table
+from worker.write.table_writer import TableWriter
 
 REFRESH_MS = 60_000
 COMMITS_MAX = 10
+UNUSABLE: Final = "table_unusable"
+UNSUITABLE: Final = (
+    CommitRefused,
+    ConfigError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    NotImplementedError,
+    OSError,
+    TypeError,
+    ValueError,
+)
+"""Errors that libraries raise for a table's metadata and properties when they plan its files."""
+_MESSAGE_CHARACTERS_MAX: Final = 500
 
 log = structlog.get_logger("worker.tables")
 
@@ -65,8 +76,8 @@ class TaskTables:
 
     Args:
         config: the connector, placeholders resolved.
-        catalog: where its tables are; closed by ``close``.
-        clock: for the age of what is known.
+        catalog: loads and changes the tables; closed by ``close``.
+        clock: for the age of loaded tables.
     """
 
     config: ConnectorConfig
@@ -81,13 +92,12 @@ class TaskTables:
     _spec: PipelineSpec | None = field(default=None, init=False)
 
     def refresh(self) -> None:
-        """Look at the tables again when what is known of them is old.
+        """Load all tables again when the last load is old.
 
         Raises:
-            CommitRefused: a table that the configuration names is missing, or none of those that
-                it names may be read.
-            ConfigError: none of those that it names can be written.
-            RetriableError: the catalog is away.
+            CommitRefused: a table of the configuration is missing, or none of them may be read.
+            ConfigError: no table of the configuration can be written.
+            RetriableError: the catalog does not answer.
         """
         now_ms = self.clock.monotonic_ms()
         if self._loaded_ms is not None and now_ms - self._loaded_ms < REFRESH_MS:
@@ -108,12 +118,12 @@ class TaskTables:
 
     @property
     def are_known(self) -> bool:
-        """Whether every table that the configuration names is known, and one at least."""
+        """Whether every table of the configuration is known, and at least one table is usable."""
         known = self._plans.keys() | self._unusable.keys()
         return bool(self._plans) and all(name in known for name in self.config.tables)
 
     def spec(self) -> PipelineSpec:
-        """What the pipeline is told of the tables now; errors as ``refresh``."""
+        """Return what the pipeline needs to know of the tables; errors as ``refresh``."""
         if self._loaded_ms is None:
             self.refresh()
         if self._spec is None:
@@ -124,38 +134,38 @@ class TaskTables:
         return self._spec
 
     def serve(self, result: BatchResult) -> None:
-        """Do what a batch asked for; a table that this is refused for is unusable.
+        """Create and change tables as a batch requested; a table that refuses becomes unusable.
 
         Raises:
-            RecordError: more new columns than one change may bring.
-            RetriableError: the catalog is away, or others change the schema all the time.
+            RecordError: a change has too many new columns.
+            RetriableError: the catalog does not answer, or other writers keep changing the schema.
         """
         for request in result.table_requests:
-            with self._alone(request.table):
+            with self._isolated(request.table):
                 self._add(request)
         for change in result.schema_requests:
-            with self._alone(change.table):
+            with self._isolated(change.table):
                 self._widen(change)
 
     def reload(self, name: str) -> None:
-        """Load a table again at once: what it lent may open its store."""
+        """Load a table again at once: it may bring new credentials for its store."""
         self._load(name, is_named=name in self.config.tables)
 
     def give_up(self, name: str, error: Exception) -> None:
         """Refuse a table's records until the tables are loaded again."""
         self._plans.pop(name, None)
-        self._unusable[name] = unusable(error)
+        self._unusable[name] = refusal_of(error)
         self._spec = None
         self._warn(name, "table cannot be written", self._unusable[name])
 
     def discard(self, result: BatchResult) -> None:
-        """Delete files that nobody will announce; what stays is an orphan."""
+        """Delete files that will not be announced; those that remain are orphans."""
         for name, files in result.files.items():
             if name in self._tables:
                 delete_files(self._tables[name].io, [f.file_path for f in files])
 
     def close(self) -> None:
-        """Let go of the catalog's connections."""
+        """Close the connections to the catalog."""
         self.catalog.close()
 
     def _plan(self, name: str, table: Table) -> TablePlan:
@@ -174,36 +184,36 @@ class TaskTables:
         spec = delete_spec(table, key_ids)
         if spec is None:
             raise InvariantViolation(
-                "a table of row-level changes was not prepared for them", table=name
+                "a table for row-level changes has no partition spec for deletes", table=name
             )
         return ChangePlan(key_ids, spec.model_dump_json())
 
     def _load(self, name: str, *, is_named: bool) -> None:
         try:
-            with self._alone(name):
+            with self._isolated(name):
                 self._know(name, self.catalog.load(name.split(".")))
-        except CommitRefused as e:  # it is missing
+        except CommitRefused as e:  # only ``table_missing`` arrives
             if is_named and name in self._tables and not self.config.auto_create_enabled:
-                log.warning("table gone; its files wait", connector=self.config.name, table=name)
+                log.warning("table missing, its files wait", connector=self.config.name, table=name)
                 return
             self._tables.pop(name, None)
             self._plans.pop(name, None)
             self._unusable.pop(name, None)
             self._spec = None
             if self.config.auto_create_enabled:
-                return  # the first record for it makes it
+                return  # the first record for it creates it
             if is_named and not self.config.dynamic_enabled:
                 e.message += "; create it, or set iceberg.tables.auto-create-enabled to true"
                 raise e.at(connector=self.config.name) from e
             self._absent.add(name)
 
     @contextlib.contextmanager
-    def _alone(self, name: str) -> Iterator[None]:
-        """Keep what is wrong with a table from stopping the others.
+    def _isolated(self, name: str) -> Iterator[None]:
+        """Keep a failure of one table from the other tables.
 
         Raises:
             CommitRefused: ``table_missing``.
-            RecordError, RetriableError: not about the table alone.
+            RecordError, RetriableError: they concern more than this table.
         """
         try:
             yield
@@ -211,28 +221,30 @@ class TaskTables:
             if isinstance(error, CommitRefused) and error.code == "table_missing":
                 raise
             if isinstance(error, CommitRefused) and name in self._plans:
-                self._warn(name, "table not loaded; it is written as known", unusable(error))
+                self._warn(
+                    name, "table not loaded, its last known state is used", refusal_of(error)
+                )
             else:
                 self.give_up(name, error)
 
-    def _warn(self, name: str, event: str, what: UnusableTable) -> None:
-        if self._warned.get(name) != what:
-            self._warned[name] = what
+    def _warn(self, name: str, event: str, refusal: UnusableTable) -> None:
+        if self._warned.get(name) != refusal:
+            self._warned[name] = refusal
             log.warning(
                 event,
                 connector=self.config.name,
                 table=name,
-                code=what.code,
-                error=what.message,
+                code=refusal.code,
+                error=refusal.message,
             )
 
     def _know(self, name: str, table: Table) -> None:
         table = self._tables[name] = (
             self._prepared(name, table) if self.config.is_row_level else table
         )
-        self._plans.pop(name, None)  # what was known of it does not hold
+        self._plans.pop(name, None)  # the old plan is invalid, also if the next line fails
         plan = self._plan(name, table)
-        judge(plan)
+        check_usable(plan)
         self._plans[name] = plan
         self._unusable.pop(name, None)
         self._spec = None
@@ -244,7 +256,7 @@ class TaskTables:
         self._warned[name] = unused
 
     def _prepared(self, name: str, table: Table) -> Table:
-        """The table with a partition spec that deletes can be written under."""
+        """Return the table with a partition spec that delete files can use."""
         for _ in range(COMMITS_MAX):
             keys = key_columns(table.schema(), self.config.table(name).id_columns, table=name)
             if delete_spec(table, tuple(column.field_id for column in keys)) is not None:
@@ -252,7 +264,7 @@ class TaskTables:
             try:
                 return self.catalog.commit(table, *unpartitioned_spec_added(table))
             except (CommitConflict, CommitStateUnknown) as e:
-                log.info("partition spec tried again", table=name, code=e.code)
+                log.info("partition spec change repeated", table=name, code=e.code)
                 table = self.catalog.load(name.split("."))
         raise self._contended("partition specs", name)
 
@@ -268,43 +280,26 @@ class TaskTables:
         if request.schema_json is None:
             self._load(name, is_named=False)
             return
-        spec = (
-            UNPARTITIONED_PARTITION_SPEC
-            if request.spec_json is None
-            else PartitionSpec.model_validate_json(request.spec_json)
-        )
-        order = (
-            UNSORTED_SORT_ORDER
-            if request.sort_json is None
-            else SortOrder.model_validate_json(request.sort_json)
-        )
-        table = self.catalog.create(
-            name.split("."),
-            Schema.model_validate_json(request.schema_json),
-            spec,
-            request.properties,
-            sort_order=order,
-            location=request.location,
-        )
+        table = create_table(self.catalog, request)
         self._know(name, table)
         log.info("table created", connector=self.config.name, table=name)
 
     def _widen(self, request: SchemaRequest) -> None:
-        """Change a table's schema; who else changed it meanwhile is taken into account.
+        """Change a table's schema; changes by other writers are loaded first.
 
-        After an unknown outcome the table is looked at as well: what is there need not be made.
+        After an unknown outcome the table is loaded again: columns that exist need no change.
         """
-        asked = merge(*map(SchemaChanges.from_json, request.changes), config=self.config)
+        requested = merge(*map(SchemaChanges.from_json, request.changes), config=self.config)
         for _ in range(COMMITS_MAX):
             table = self.catalog.load(request.table.split("."))
             self._know(request.table, table)
-            schema, _last_id = apply_changes(table.schema(), asked, table.metadata.last_column_id)
+            schema, _ = apply_changes(table.schema(), requested, table.metadata.last_column_id)
             if schema.as_struct() == table.schema().as_struct():
                 return
             try:
-                self._know(request.table, self._commit_schema(table, schema))
+                self._know(request.table, commit_schema(self.catalog, table, schema))
             except (CommitConflict, CommitStateUnknown) as e:
-                log.info("schema change tried again", table=request.table, code=e.code)
+                log.info("schema change repeated", table=request.table, code=e.code)
             else:
                 log.info("schema changed", connector=self.config.name, table=request.table)
                 return
@@ -312,25 +307,33 @@ class TaskTables:
 
     def _contended(self, what: str, table: str) -> RetriableError:
         return RetriableError(
-            f"the table's {what} could not be changed in {COMMITS_MAX} tries",
+            f"the table's {what} could not be changed in {COMMITS_MAX} attempts",
             code="schema_contended",
             connector=self.config.name,
             table=table,
         )
 
-    def _commit_schema(self, table: Table, schema: Schema) -> Table:
-        metadata = table.metadata
-        added = Schema(
-            *schema.fields,
-            schema_id=max(known.schema_id for known in metadata.schemas) + 1,
-            identifier_field_ids=list(schema.identifier_field_ids),
-        )
-        requirements = (
-            AssertTableUUID(uuid=metadata.table_uuid),
-            AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
-            AssertLastAssignedFieldId.model_validate(
-                {"last-assigned-field-id": metadata.last_column_id}
-            ),
-        )
-        updates = (AddSchemaUpdate(schema=added), SetCurrentSchemaUpdate())
-        return self.catalog.commit(table, requirements, updates)
+
+def check_usable(plan: TablePlan) -> None:
+    """Do what an executor does with a table before its first record.
+
+    Raises:
+        ConfigError: ``table_property``: the table's name mapping cannot be parsed.
+        Exception: one of ``UNSUITABLE``.
+    """
+    TableWriter(plan, lambda: "")
+    mapping = plan.properties.get(NAME_MAPPING)
+    try:
+        parse_mapping_from_json(mapping) if mapping else None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"table property {NAME_MAPPING} is not a name mapping", code="table_property"
+        ) from error
+
+
+def refusal_of(error: Exception) -> UnusableTable:
+    """Return code and message with which records of an unusable table are refused."""
+    if isinstance(error, IcefloeError):
+        return UnusableTable(error.code, error.message)
+    text = " ".join(str(error).split())[:_MESSAGE_CHARACTERS_MAX]
+    return UnusableTable(UNUSABLE, f"{type(error).__name__}: {text}")

@@ -16,7 +16,7 @@ from tests.differential.support import config, plan, run_batches, source
 from worker.batch.descriptors import BatchResult, DeadLetter, PartitionProgress
 from worker.batch.error_rows import LETTERS_FULL
 from worker.batch.pipeline_spec import PipelineLimits
-from worker.task.read_ledger import Ledger, Slice, WrittenBatch
+from worker.task.read_ledger import Ledger, OffsetRanges, WrittenBatch
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
 TP = TopicPartition("t", 0)
@@ -68,7 +68,7 @@ def test_pending_dead_letters_are_weighed() -> None:
     record = KafkaRecord("t", 0, 0, 5, 0, b"key", b"x" * 7_000, headers)
     letter = DeadLetter(record, RecordError("bad", code="bad"))
     for at in range(2):
-        part = Slice({TP: at}, {TP: at + 1})
+        part = OffsetRanges({TP: at}, {TP: at + 1})
         ledger.add(WrittenBatch(part, {TP: PartitionProgress(1, 0, 1, 0)}, (), (letter,)))
     assert 14_000 + 2 * 13 < ledger.letter_bytes < 20_000
     ledger.announced(ledger.answer())

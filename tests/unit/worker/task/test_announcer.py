@@ -26,7 +26,7 @@ from control_schemas.events import (
 from control_schemas.headers import decode_headers
 from worker.batch.descriptors import DeadLetter, PartitionProgress
 from worker.task.announcer import EVENT_SHARE, Announcer
-from worker.task.read_ledger import Ledger, Slice, TaskAnnouncement, WrittenBatch
+from worker.task.read_ledger import Ledger, OffsetRanges, TaskAnnouncement, WrittenBatch
 
 COMMIT = UUID(int=9)
 TP = TopicPartition("t", 0)
@@ -56,7 +56,7 @@ def test_a_dead_letter_that_does_not_fit_is_named() -> None:
     """It is not cut: the task stops, with the record's place and the setting to raise."""
     record = KafkaRecord("orders", 3, 77, None, -1, None, b"x" * 1_000, ())
     letter = DeadLetter(record, RecordError("bad"))
-    batch = WrittenBatch(Slice({TP: 0}, {TP: 1}), {}, (), (letter,))
+    batch = WrittenBatch(OffsetRanges({TP: 0}, {TP: 1}), {}, (), (letter,))
     made = replace(
         announcer(request_bytes_max=1_400),
         dead_letter=lambda given: ProducerMessage("dead", None, given.record.value),
@@ -85,7 +85,7 @@ def answer(*batches: dict[str, list[ContentFile]]) -> TaskAnnouncement:
             (TableReference("c", ("db",), name, UUID(int=1)), tuple(listed))
             for name, listed in tables.items()
         )
-        part = Slice({TP: number}, {TP: number + 1})
+        part = OffsetRanges({TP: number}, {TP: number + 1})
         ledger.add(WrittenBatch(part, {TP: PartitionProgress(1, 0, 0, 1, 7)}, (files,)))
     return ledger.answer()
 
@@ -124,7 +124,7 @@ def test_a_successors_batches_have_higher_numbers() -> None:
         if start == 4:  # a new incarnation, from the committed offsets
             ledger = Ledger({TP: 4}, out_of_order_ms=0, idle_lag_ms=0)
         for at in (start, start + 1):
-            part = Slice({TP: at}, {TP: at + 1})
+            part = OffsetRanges({TP: at}, {TP: at + 1})
             files = ((table, (data_file(at),)),)
             ledger.add(WrittenBatch(part, {TP: PartitionProgress(1, 0, 0, 1, 7)}, (files,)))
         answered = ledger.answer()

@@ -16,7 +16,7 @@ from worker.task.dead_letter_limits import (
     DeadLetterRatio,
     DeadLetterRuns,
 )
-from worker.task.read_ledger import Slice, WrittenBatch
+from worker.task.read_ledger import OffsetRanges, WrittenBatch
 
 TP = TopicPartition("payments", 3)
 CONTENT = "content-91c4"
@@ -35,7 +35,7 @@ def batch(read: int, *refused: tuple[str, int], first: int = 0) -> WrittenBatch:
             offset += 1
     dead = len(letters)
     progress = {TP: PartitionProgress(read, 0, dead, read - dead)}
-    return WrittenBatch(Slice({TP: first}, {TP: first + read}), progress, (), tuple(letters))
+    return WrittenBatch(OffsetRanges({TP: first}, {TP: first + read}), progress, (), tuple(letters))
 
 
 def test_fewer_records_than_the_window_are_not_judged() -> None:
@@ -123,7 +123,7 @@ def read(
         letters.append(DeadLetter(record, error))
     count = end - start - len(holes)
     progress = {TP: PartitionProgress(count, 0, len(dead), count - len(dead))}
-    return WrittenBatch(Slice({TP: start}, {TP: end}), progress, (), tuple(letters))
+    return WrittenBatch(OffsetRanges({TP: start}, {TP: end}), progress, (), tuple(letters))
 
 
 def test_a_run_of_the_length_itself_is_allowed() -> None:
@@ -153,7 +153,7 @@ def test_partitions_have_runs_of_their_own() -> None:
     runs = DeadLetterRuns(3)
     runs.add(read(0, 2, {0, 1}))
     nothing = WrittenBatch(
-        Slice({TP: 2, other: 0}, {TP: 2, other: 2}), {other: PartitionProgress(2, 0, 0, 2)}
+        OffsetRanges({TP: 2, other: 0}, {TP: 2, other: 2}), {other: PartitionProgress(2, 0, 0, 2)}
     )
     runs.add(nothing)
     with pytest.raises(RecordError):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from connect.errors import InvariantViolation
 from connect.model.layout import TopicPartition
 from worker.batch.descriptors import PartitionProgress
-from worker.task.read_ledger import Backlog, Ledger, Slice, WrittenBatch
+from worker.task.read_ledger import Ledger, OffsetRanges, WrittenBatch
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 IDS = [UUID(int=n) for n in range(20)]
@@ -27,7 +27,9 @@ def batch(
     ranges: dict[TopicPartition, tuple[int, int]], *, written: int = 0, at_ms: int | None = None
 ) -> WrittenBatch:
     """A batch over these ranges; ``written`` records in each partition that moved."""
-    part = Slice({tp: a for tp, (a, _) in ranges.items()}, {tp: b for tp, (_, b) in ranges.items()})
+    part = OffsetRanges(
+        {tp: a for tp, (a, _) in ranges.items()}, {tp: b for tp, (_, b) in ranges.items()}
+    )
     counts = {
         tp: PartitionProgress(written, 0, 0, written, at_ms)
         for tp, (a, b) in ranges.items()
@@ -73,9 +75,9 @@ def test_unannounced_answer_changes_nothing() -> None:
 
 
 def test_hole_between_batches_is_a_bug() -> None:
-    """A batch that starts elsewhere than the last one ended is refused."""
+    """A batch must start where the previous one ended."""
     book = ledger(a=0)
-    with pytest.raises(InvariantViolation, match="reading stands at 0") as e:
+    with pytest.raises(InvariantViolation, match="the next offset is 0") as e:
         book.add(batch({A: (1, 4)}))
     assert e.value.code == "ranges_not_contiguous"
 
@@ -85,7 +87,7 @@ def test_counts_must_add_up() -> None:
     for counted in (PartitionProgress(3, 1, 0, 1, None), PartitionProgress(9, 0, 0, 9, None)):
         book = ledger(a=0)
         with pytest.raises(InvariantViolation) as e:
-            book.add(WrittenBatch(Slice({A: 0}, {A: 5}), {A: counted}))
+            book.add(WrittenBatch(OffsetRanges({A: 0}, {A: 5}), {A: counted}))
         assert e.value.code == "counts_do_not_add_up"
 
 
@@ -93,7 +95,7 @@ def test_partition_read_to_its_end_gets_the_time_of_the_look() -> None:
     """Idle partitions carry the VTTS on: the look's time less the idle lag, when that is later."""
     book = ledger(a=0, b=0)
     book.add(batch({A: (0, 4), B: (0, 0)}, written=4, at_ms=10_000))
-    book.see_ends({A: 4, B: 9}, asked_at_ms=50_000)
+    book.see_ends({A: 4, B: 9}, polled_at_ms=50_000)
     a, b = book.answer().assignments
     assert a.timestamp_us == (50_000 - 100) * 1000
     assert b.timestamp_us is None
@@ -103,16 +105,16 @@ def test_records_of_the_future_are_not_held_back_by_the_look() -> None:
     """The record timestamp counts where it is later than the look."""
     book = ledger(a=0)
     book.add(batch({A: (0, 4)}, written=4, at_ms=90_000))
-    book.see_ends({A: 4}, asked_at_ms=50_000)
+    book.see_ends({A: 4}, polled_at_ms=50_000)
     assert book.answer().assignments[0].timestamp_us == (90_000 - 5) * 1000
 
 
 def test_timestamps_never_go_back() -> None:
     """Late records do not lower what was once given, nor does a clock that was set back."""
     book = ledger(a=0)
-    book.see_ends({A: 0}, asked_at_ms=50_000)
+    book.see_ends({A: 0}, polled_at_ms=50_000)
     book.announced(book.answer())
-    book.see_ends({A: 0}, asked_at_ms=20_000)
+    book.see_ends({A: 0}, polled_at_ms=20_000)
     book.add(batch({A: (0, 4)}, written=4, at_ms=1_000))
     assert book.answer().assignments[0].timestamp_us == (50_000 - 100) * 1000
 
@@ -120,28 +122,28 @@ def test_timestamps_never_go_back() -> None:
 def test_slices_never_go_backwards() -> None:
     """An end below the position (a look from before the read) gives an empty range."""
     book = ledger(a=10, b=0)
-    part = book.slice_to({A: 8, B: 3})
-    assert part == Slice({A: 10, B: 0}, {A: 10, B: 3})
-    assert part.moved() == Slice({B: 0}, {B: 3})
+    part = book.ranges_to({A: 8, B: 3})
+    assert part == OffsetRanges({A: 10, B: 0}, {A: 10, B: 3})
+    assert part.not_empty() == OffsetRanges({B: 0}, {B: 3})
     assert part.record_count_max == book.unread({A: 8, B: 3}) == 3
 
 
 def test_head_of_a_slice_is_shared_by_what_moves() -> None:
     """A first small part takes from every partition that has something."""
-    part = Slice({A: 0, B: 5}, {A: 100, B: 5})
-    assert part.head(10) == Slice({A: 0, B: 5}, {A: 10, B: 5})
-    assert Slice({A: 0, B: 0}, {A: 3, B: 90}).head(10).ends == {A: 3, B: 5}
-    assert Slice({A: 7}, {A: 7}).head(10).ends == {A: 7}
+    part = OffsetRanges({A: 0, B: 5}, {A: 100, B: 5})
+    assert part.head(10) == OffsetRanges({A: 0, B: 5}, {A: 10, B: 5})
+    assert OffsetRanges({A: 0, B: 0}, {A: 3, B: 90}).head(10).ends == {A: 3, B: 5}
+    assert OffsetRanges({A: 7}, {A: 7}).head(10).ends == {A: 7}
 
 
 def test_head_of_fewer_records_than_partitions() -> None:
     """One of each of those with the most to read; then the others' turn comes."""
-    part = Slice({A: 0, B: 5}, {A: 1, B: 7})
+    part = OffsetRanges({A: 0, B: 5}, {A: 1, B: 7})
     seen = []
     while part.record_count_max:
         head = part.head(1)
         assert head.record_count_max == 1
-        seen += list(head.moved().ends.items())
+        seen += list(head.not_empty().ends.items())
         part = part.after(head)
     assert seen == [(B, 6), (A, 1), (B, 7)]
 
@@ -164,54 +166,3 @@ def test_announced_ranges_tile_the_log(steps: list[tuple[int, int, bool]]) -> No
                 covered[tp] = said.end_offset
             book.announced(answer)
             assert covered == at == book.next_offsets
-
-
-def test_backlog_fills_with_rounds_nobody_commits() -> None:
-    """More announced rounds than allowed stop the reading until one is committed."""
-    backlog = Backlog(rounds_max=3, silence_ms_max=1_000)
-    for i in IDS[:3]:
-        backlog.announced(i)
-    assert not backlog.is_full(0, has_pending=False)
-    backlog.announced(IDS[3])
-    assert backlog.is_full(0, has_pending=False)
-    backlog.completed(IDS[0])
-    assert not backlog.is_full(0, has_pending=False)
-    assert backlog.rounds == 3
-
-
-def test_completed_round_takes_all_before_it() -> None:
-    """What was announced under an older id is committed with the newer round."""
-    backlog = Backlog(rounds_max=3, silence_ms_max=1_000)
-    for i in IDS[:4]:
-        backlog.announced(i)
-    backlog.completed(IDS[2])
-    assert backlog.rounds == 1
-    backlog.completed(IDS[9])  # a round that we did not answer in time
-    assert backlog.rounds == 0
-
-
-def test_backlog_keeps_rounds_that_are_over_and_in_no_table() -> None:
-    """A CommitComplete is no proof: rounds that it names as waiting stay, those of before too."""
-    backlog = Backlog(rounds_max=3, silence_ms_max=1_000)
-    for i in IDS[:4]:
-        backlog.announced(i)
-    assert backlog.is_full(0, has_pending=False)
-    backlog.completed(IDS[2], waiting=IDS[:3])
-    assert backlog.rounds == 4
-    backlog.completed(IDS[3], waiting=[IDS[1]])
-    assert backlog.rounds == 1
-    backlog.completed(IDS[9], waiting=[IDS[7], IDS[1]])  # a predecessor's answer waits as well
-    assert backlog.rounds == 2
-    backlog.completed(IDS[9])
-    assert backlog.rounds == 0
-
-
-def test_silent_coordinator_stops_the_reading() -> None:
-    """With files pending and no StartCommit for long, nothing further is read."""
-    backlog = Backlog(rounds_max=3, silence_ms_max=1_000)
-    backlog.received(5_000)
-    assert not backlog.is_full(6_000, has_pending=True)
-    assert backlog.is_full(6_001, has_pending=True)
-    assert not backlog.is_full(9_000, has_pending=False)
-    backlog.received(9_000)
-    assert not backlog.is_full(9_500, has_pending=True)

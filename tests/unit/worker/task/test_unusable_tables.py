@@ -28,7 +28,7 @@ from tests.support.unusable_tables import (
     named,
     rows_of,
 )
-from worker.task.read_ledger import Slice
+from worker.task.read_ledger import OffsetRanges
 from worker.task.task_tables import REFRESH_MS
 
 
@@ -146,7 +146,7 @@ def test_a_delete_for_an_unusable_table_is_not_dropped(catalog: Grants) -> None:
     task = Task(catalog, config(**{**upserts, **LETTERS}))
     task.runner.refresh()
     batch = source([None], keys=[(7).to_bytes(8, "big")]).select(list(task.runner.columns))
-    written = task.runner.run(Rows(batch), Slice({AT: 0}, {AT: 1}))  # type: ignore[arg-type]
+    written = task.runner.run(Rows(batch), OffsetRanges({AT: 0}, {AT: 1}))  # type: ignore[arg-type]
     assert [d.error.code for d in written.dead_letters] == ["forbidden"]
 
 

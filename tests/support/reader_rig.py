@@ -13,8 +13,8 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from worker.spark.session import Session
 from worker.spark.source_options import source_options
-from worker.task.read_ledger import Slice
-from worker.task.source_reader import Drain, as_arrow
+from worker.task.read_ledger import OffsetRanges
+from worker.task.source_reader import SourceReader, as_arrow
 
 COLUMNS = ("partition", "offset", "value")
 _ids = itertools.count()
@@ -25,22 +25,22 @@ def echo(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def drain_of(session: Session, kafka: Mapping[str, str]) -> Drain:
+def reader_of(session: Session, kafka: Mapping[str, str]) -> SourceReader:
     """Reads under a task name of their own."""
     options = source_options(kafka, {}, task=f"test-{next(_ids)}", has_headers=False)
-    return Drain(session, options, COLUMNS, pool="test")
+    return SourceReader(session, options, COLUMNS, pool="test")
 
 
 class Seen:
     """Collects what each micro-batch held; values by partition and offset."""
 
     def __init__(self, on_batch: Callable[[], None] = lambda: None) -> None:
-        self.parts: list[Slice] = []
+        self.parts: list[OffsetRanges] = []
         self.tasks: list[int] = []
         self.rows: list[tuple[int, int]] = []
         self._on_batch = on_batch
 
-    def __call__(self, rows: Any, part: Slice) -> None:
+    def __call__(self, rows: Any, part: OffsetRanges) -> None:
         self.parts.append(part)
         self.tasks.append(rows.rdd.getNumPartitions())
         ddl = "partition int, offset bigint, value binary"
@@ -80,10 +80,12 @@ def produce(
         producer.abort_transaction(30)
 
 
-def whole(admin: KafkaAdmin, topic: str, partitions: int = 1) -> Slice:
+def whole(admin: KafkaAdmin, topic: str, partitions: int = 1) -> OffsetRanges:
     """Everything of a topic."""
     marks = admin.watermarks([TopicPartition(topic, p) for p in range(partitions)])
-    return Slice({tp: a for tp, (a, _) in marks.items()}, {tp: b for tp, (_, b) in marks.items()})
+    return OffsetRanges(
+        {tp: a for tp, (a, _) in marks.items()}, {tp: b for tp, (_, b) in marks.items()}
+    )
 
 
 def never() -> bool:
@@ -91,9 +93,9 @@ def never() -> bool:
     return False
 
 
-def take(how: str, drain: Drain, part: Slice, seen: Seen) -> None:
+def take(how: str, reader: SourceReader, part: OffsetRanges, seen: Seen) -> None:
     """Read by one of the two ways."""
-    if how == "read":
-        drain.read(part, seen)
+    if how == "batch":
+        reader.read_batch(part, seen)
     else:
-        drain.drain(part.starts, seen, is_stopping=never)
+        reader.read_backlog(part.starts, seen, is_stopping=never)

@@ -16,14 +16,14 @@ from confluent_kafka import Producer
 from connect.errors import DataLost, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
-from tests.support.drain_rig import COLUMNS, Seen, never, produce, take, whole
 from tests.support.processes import arguments
+from tests.support.reader_rig import COLUMNS, Seen, never, produce, take, whole
 from tests.support.stack import Topics
 from worker.spark.batch_sizing import ReadSizes
 from worker.spark.session import Session
 from worker.spark.source_options import map_spark_error, source_options
-from worker.task.read_ledger import Slice
-from worker.task.source_reader import Drain, as_arrow
+from worker.task.read_ledger import OffsetRanges
+from worker.task.source_reader import SourceReader, as_arrow
 
 pytestmark = [
     pytest.mark.kafka,
@@ -43,7 +43,7 @@ def settle(admin: KafkaAdmin, topic: str) -> None:
 
 
 def test_read_takes_exactly_the_range(
-    drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+    reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
     """A small read holds the records of its range, all of them and no other, in one Spark task."""
     topic = topics.create("range", partitions=2)
@@ -51,18 +51,18 @@ def test_read_takes_exactly_the_range(
     produce(kafka_properties, topic, 5, partition=1)
     a, b = TopicPartition(topic, 0), TopicPartition(topic, 1)
     seen = Seen()
-    drain.read(Slice({a: 3, b: 5}, {a: 17, b: 5}), seen)
+    reader.read_batch(OffsetRanges({a: 3, b: 5}, {a: 17, b: 5}), seen)
     assert seen.rows == [(0, i) for i in range(3, 17)]
     assert seen.tasks == [1]
-    drain.read(Slice({a: 17, b: 5}, {a: 17, b: 5}), seen)
+    reader.read_batch(OffsetRanges({a: 17, b: 5}, {a: 17, b: 5}), seen)
     assert len(seen.parts) == 1, "an empty range starts nothing"
     assert whole(admin, topic, 2).ends == {a: 20, b: 5}
 
 
-@pytest.mark.parametrize("how", ["read", "drain"])
+@pytest.mark.parametrize("how", ["batch", "backlog"])
 def test_transactions_leave_holes_not_losses(
     how: str,
-    drain: Drain,
+    reader: SourceReader,
     admin: KafkaAdmin,
     topics: Topics,
     kafka_properties: dict[str, str],
@@ -79,18 +79,18 @@ def test_transactions_leave_holes_not_losses(
     left_open.produce(topic, b"{}")
     left_open.flush(30)
     part, seen = whole(admin, topic), Seen()
-    take(how, drain, part, seen)
+    take(how, reader, part, seen)
     left_open.abort_transaction(30)
     tp = TopicPartition(topic, 0)
     assert part.ends == {tp: 31}
-    assert seen.parts == [Slice({tp: 0}, {tp: 31})]
+    assert seen.parts == [OffsetRanges({tp: 0}, {tp: 31})]
     assert [offset for _, offset in seen.rows] == [*range(10), 22, 23, 24]
 
 
-@pytest.mark.parametrize("how", ["read", "drain"])
+@pytest.mark.parametrize("how", ["batch", "backlog"])
 def test_compaction_leaves_holes_not_losses(
     how: str,
-    drain: Drain,
+    reader: SourceReader,
     admin: KafkaAdmin,
     topics: Topics,
     kafka_properties: dict[str, str],
@@ -113,7 +113,7 @@ def test_compaction_leaves_holes_not_losses(
         assert producer.flush(30) == 0
         time.sleep(0.3)
         seen = Seen()
-        take(how, drain, whole(admin, topic), seen)
+        take(how, reader, whole(admin, topic), seen)
     offsets = [offset for _, offset in seen.rows]
     assert offsets == sorted(set(offsets))
     assert set(last.values()) <= set(offsets)
@@ -121,17 +121,17 @@ def test_compaction_leaves_holes_not_losses(
 
 
 def test_drain_reads_a_backlog_in_bounded_batches(
-    drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+    reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
     """Batches join without hole or overlap, hold every record once, and end at the log's end."""
     topic = topics.create("backlog", partitions=2)
     for partition in (0, 1):
         produce(kafka_properties, topic, 3_000, partition=partition)
-    bounded = Drain(
-        drain.session, drain.options, COLUMNS, "test", ReadSizes(500, batch_records=2_000)
+    bounded = SourceReader(
+        reader.session, reader.options, COLUMNS, "test", ReadSizes(500, batch_records=2_000)
     )
     part, seen = whole(admin, topic, 2), Seen()
-    bounded.drain(part.starts, seen, is_stopping=never)
+    bounded.read_backlog(part.starts, seen, is_stopping=never)
     assert len(seen.parts) >= 3
     assert all(p.record_count_max <= 2_002 for p in seen.parts)
     assert seen.parts[0].starts == part.starts
@@ -143,38 +143,42 @@ def test_drain_reads_a_backlog_in_bounded_batches(
 
 
 def test_stop_ends_the_drain_with_the_batch(
-    drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+    reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
     """Once stopped, the batch at hand is finished, none begins, and no exception comes."""
     topic = topics.create("stopped")
     produce(kafka_properties, topic, 2_000)
     stopping = threading.Event()
     seen = Seen(stopping.set)
-    bounded = Drain(drain.session, drain.options, COLUMNS, "test", ReadSizes(batch_records=500))
-    bounded.drain(whole(admin, topic).starts, seen, is_stopping=stopping.is_set)
+    bounded = SourceReader(
+        reader.session, reader.options, COLUMNS, "test", ReadSizes(batch_records=500)
+    )
+    bounded.read_backlog(whole(admin, topic).starts, seen, is_stopping=stopping.is_set)
     assert [offset for _, offset in seen.rows] == list(range(500))
 
 
 def test_error_in_a_batch_ends_the_drain_as_itself(
-    drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+    reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
     """What a batch raises reaches the caller unchanged, and no later batch is begun."""
     topic = topics.create("failing")
     produce(kafka_properties, topic, 2_000)
     calls = []
 
-    def fails(_: Any, part: Slice) -> None:
+    def fails(_: Any, part: OffsetRanges) -> None:
         calls.append(part)
         raise RetriableError("the store is away", code="store_unavailable")
 
-    bounded = Drain(drain.session, drain.options, COLUMNS, "test", ReadSizes(batch_records=500))
+    bounded = SourceReader(
+        reader.session, reader.options, COLUMNS, "test", ReadSizes(batch_records=500)
+    )
     with pytest.raises(RetriableError, match="the store is away"):
-        bounded.drain(whole(admin, topic).starts, fails, is_stopping=never)
+        bounded.read_backlog(whole(admin, topic).starts, fails, is_stopping=never)
     assert len(calls) == 1
 
 
 def test_error_in_a_python_worker_names_its_cause(
-    drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+    reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
     """A batch that fails in Spark is retriable; the message has the cause, not the trace."""
     topic = topics.create("poison")
@@ -184,18 +188,22 @@ def test_error_in_a_python_worker_names_its_cause(
         yield from batches
         raise OSError(28, "No space left on device")
 
-    def each(rows: Any, _: Slice) -> None:
+    def each(rows: Any, _: OffsetRanges) -> None:
         as_arrow(rows.mapInArrow(poison, "partition int, offset bigint, value binary"))
 
     with pytest.raises(RetriableError) as e:
-        drain.read(whole(admin, topic), each)
+        reader.read_batch(whole(admin, topic), each)
     assert e.value.code == "batch_failed"
     assert str(e.value).endswith("OSError: [Errno 28] No space left on device")
 
 
-@pytest.mark.parametrize("how", ["read", "drain"])
+@pytest.mark.parametrize("how", ["batch", "backlog"])
 def test_deleted_records_are_a_loss(
-    how: str, drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+    how: str,
+    reader: SourceReader,
+    admin: KafkaAdmin,
+    topics: Topics,
+    kafka_properties: dict[str, str],
 ) -> None:
     """Records that retention took from under the reader stop it."""
     from confluent_kafka import TopicPartition as ClientPartition
@@ -208,7 +216,7 @@ def test_deleted_records_are_a_loss(
     for future in client.delete_records([ClientPartition(topic, 0, 10)]).values():
         future.result(30)
     with pytest.raises(DataLost) as e:
-        take(how, drain, part, Seen())
+        take(how, reader, part, Seen())
     assert e.value.code == "source_data_lost"
 
 
@@ -221,9 +229,9 @@ def test_drains_of_two_tasks_run_side_by_side(
 
     def one(topic: str) -> None:
         options = source_options(kafka_properties, {}, task=topic, has_headers=False)
-        drain = Drain(spark_session, options, COLUMNS, pool=topic)
+        reader = SourceReader(spark_session, options, COLUMNS, pool=topic)
         seen = results[topic] = Seen(lambda: (meeting.wait(), None)[1])
-        drain.drain(whole(admin, topic).starts, seen, is_stopping=never)
+        reader.read_backlog(whole(admin, topic).starts, seen, is_stopping=never)
 
     names = [topics.create("side") for _ in range(2)]
     for number, topic in enumerate(names):
@@ -237,7 +245,7 @@ def test_drains_of_two_tasks_run_side_by_side(
 
 
 def test_many_drains_leave_nothing_behind(
-    drain: Drain, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
+    reader: SourceReader, admin: KafkaAdmin, topics: Topics, kafka_properties: dict[str, str]
 ) -> None:
     """Threads, handles and folders stay level over many queries (each leaks one without care)."""
     topic = topics.create("many")
@@ -251,8 +259,8 @@ def test_many_drains_leave_nothing_behind(
 
     def run(count: int) -> tuple[int, int, int]:
         for _ in range(count):
-            drain.drain(part.starts, Seen(), is_stopping=never)
-        folders = len(list(drain.session.folder.glob("drain-*")))
+            reader.read_backlog(part.starts, Seen(), is_stopping=never)
+        folders = len(list(reader.session.folder.glob("backlog-*")))
         return threading.active_count(), jvm.num_fds(), folders
 
     threads, handles, folders = run(10)

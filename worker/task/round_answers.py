@@ -1,0 +1,79 @@
+"""Announces what a task has read: the answer of a round, a full backlog, the last pending batches.
+
+Rules of this file:
+- An announcement carries every pending batch and the offsets of every partition, in one
+  transaction.
+- Stored offsets expire (``offsets.retention.minutes``), so they are stored again at intervals
+  while no round asks for an answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from connect.clock import Clock
+from worker.task.announcer import Announcer
+from worker.task.read_ledger import Ledger
+from worker.task.source_log import SourceLog
+from worker.task.task_metrics import TaskMetrics
+from worker.task.task_rounds import TaskRounds
+
+STORE_OFFSETS_INTERVAL_MS = 600_000
+
+
+@dataclass(slots=True)
+class RoundAnswers:
+    """Announcements and stored offsets of one task.
+
+    Args:
+        announcer: sends the transactions.
+        source: checked before each announcement.
+        ledger: the pending batches.
+        rounds: the requested round.
+        metrics: count the announcements.
+        clock: time and ids.
+    """
+
+    announcer: Announcer
+    source: SourceLog
+    ledger: Ledger
+    rounds: TaskRounds
+    metrics: TaskMetrics
+    clock: Clock
+    _stored_ms: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._stored_ms = self.clock.monotonic_ms()
+
+    def announce(self) -> None:
+        """Announce everything that is pending, as the answer of the requested round, if any.
+
+        Without a requested round the announcement has a new id. The coordinator commits all
+        announced data, and no round counts it as the completion of a task.
+
+        Raises:
+            DataLost: a source topic was deleted or created again.
+            ConfigError, Fenced, RetriableError: as ``Announcer.announce``.
+        """
+        commit_id = self.rounds.requested or self.clock.new_uuid()
+        self.source.check_topics(self.ledger.next_offsets)
+        answer = self.ledger.answer()
+        started_ms = self.clock.monotonic_ms()
+        letters = self.announcer.announce(commit_id, answer)
+        self.ledger.announced(answer)
+        self.rounds.announced(commit_id, has_batches=bool(answer.batches))
+        self._stored_ms = self.clock.monotonic_ms()
+        metrics = self.metrics.announcement
+        metrics.add(letters, started_ms=started_ms, now_ms=self._stored_ms)
+        metrics.rounds_uncommitted = self.rounds.uncommitted_count
+
+    def store_offsets(self) -> None:
+        """Store the announced offsets again, when the last transaction was long ago.
+
+        Raises:
+            Fenced, RetriableError: as ``Announcer.announce``.
+        """
+        now_ms = self.clock.monotonic_ms()
+        if now_ms - self._stored_ms >= STORE_OFFSETS_INTERVAL_MS:
+            self.announcer.store_offsets(self.ledger.announced_offsets)
+            self._stored_ms = now_ms

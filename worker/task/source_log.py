@@ -1,0 +1,162 @@
+"""A task's source partitions in Kafka: where reading starts, how far it can go, what is lost.
+
+Rules of this file:
+- A topic that was deleted and created again has the same name and other records. An offset of the
+  old topic means nothing in the new one. Only the topic id tells the two apart.
+- Topic ids are checked before the first read and before each announcement. So a task never
+  announces records that it read from another topic at an old offset.
+- An offset is never guessed. A partition without a committed offset starts from
+  ``auto.offset.reset`` only if it was never read before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from connect.errors import DataLost, RetriableError
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_clients import client_properties
+from connect.model.layout import TopicPartition
+from connect.protocol.java_sink_members import committed_offsets
+from connect.protocol.lso_monitor import LsoMonitor
+from connect.protocol.offset_loss import OffsetLoss
+from connect.protocol.source_floor import SourceFloor
+from worker.spark.source_options import check_positions
+from worker.task.read_ledger import Offsets
+from worker.task.task_context import TaskSetup
+
+CHECK_ATTEMPTS = 5  # a new partition leader may not know at once how far its log is committed
+CHECK_INTERVAL_MS = 1_000
+
+
+@dataclass(slots=True)
+class SourceLog:
+    """The source partitions of one task.
+
+    Args:
+        setup: the task.
+        admin: the cluster; the caller closes it.
+    """
+
+    setup: TaskSetup
+    admin: KafkaAdmin
+    _lso_monitor: LsoMonitor = field(init=False)
+
+    def __post_init__(self) -> None:
+        config = self.setup.config
+        self._lso_monitor = LsoMonitor(config.lso_stalled_ms, config.name)
+
+    @property
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """The partitions that the task reads."""
+        return self.setup.assignment.partitions
+
+    def start_offsets(
+        self, floor: SourceFloor, store: Callable[[Offsets], None]
+    ) -> dict[TopicPartition, int]:
+        """Return the committed source offsets; of new partitions those of ``auto.offset.reset``.
+
+        The latter are stored at once: after a crash before the first announcement, the next start
+        must begin at the same offsets.
+
+        Args:
+            floor: partitions that were read before, by the config topic.
+            store: stores source offsets with the fenced producer.
+
+        Raises:
+            DataLost: a topic is another one, a partition that was read before has no committed
+                offset, or the log does not contain a start offset.
+            RetriableError: the broker does not answer.
+        """
+        self.check_topics({})
+        setup = self.setup
+        committed = committed_offsets(self.admin, setup.config, self.partitions)
+        watermarks = self.admin.watermarks(self.partitions)
+        missing = {tp: watermarks[tp] for tp, offset in committed.items() if offset is None}
+        if missing:
+            kafka = client_properties(
+                setup.context.node, setup.config.kafka_overrides, prefix="consumer."
+            )
+            loss = OffsetLoss(setup.config, kafka, self.admin, setup.clock)
+            loss.refuse_partitions(missing, floor, dict(setup.assignment.topic_ids))
+        is_latest = setup.config.auto_offset_reset == "latest"
+        new = {tp: end if is_latest else start for tp, (start, end) in missing.items()}
+        if new:
+            store(new)
+        starts = {tp: offset for tp, offset in committed.items() if offset is not None} | new
+        self.check_positions(starts)
+        return starts
+
+    def ends(self, next_offsets: Offsets) -> dict[TopicPartition, int]:
+        """Return per partition how far committed records can be read (the last stable offset).
+
+        Raises:
+            DataLost: a log ends before the offset to be read next.
+            RetriableError: the broker does not answer.
+        """
+        ends = self.admin.ends(self.partitions)
+        if any(end < next_offsets[tp] for tp, end in ends.items()):
+            self.check_positions(next_offsets)
+        return ends
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """Return per partition the end of the log, records of open transactions included."""
+        return self.admin.high_watermarks(self.partitions)
+
+    def stalled_count(self, ends: Offsets, high_watermarks: Offsets, now_ms: int) -> int:
+        """Return how many partitions an open transaction blocks (monotonic clock); log new ones."""
+        return self._lso_monitor.inspect(ends, high_watermarks, now_ms)
+
+    def check_positions(self, positions: Offsets) -> None:
+        """Check that each log contains every record from its position on.
+
+        Raises:
+            DataLost: it does not, and repeated checks agree.
+        """
+        self._check(lambda: check_positions(positions, self.admin.watermarks(self.partitions)))
+
+    def check_topics(self, positions: Offsets) -> None:
+        """Check that every topic exists and has the topic id of the layout.
+
+        Args:
+            positions: next offset of each partition, where known; named in the error.
+
+        Raises:
+            DataLost: ``source_topic_recreated``, ``source_topic_deleted``; repeated checks agree.
+            RetriableError: ``topic_missing`` for a topic that matched ``topics.regex``.
+        """
+        self._check(lambda: self._check_topic_ids(positions))
+
+    def _check_topic_ids(self, positions: Offsets) -> None:
+        expected = self.setup.assignment.own_topic_ids
+        found = self.admin.topic_ids(expected)
+        for topic, topic_id in sorted(expected.items()):
+            current = found.get(topic)
+            if current == topic_id:
+                continue
+            if current is None and self.setup.config.topics_regex is not None:
+                self.setup.context.topic_missing()
+                raise RetriableError("the topic was deleted", code="topic_missing", topic=topic)
+            again = "" if current is None else f" and created again with topic id {current}"
+            read = {tp.partition: at for tp, at in sorted(positions.items()) if tp.topic == topic}
+            raise DataLost(
+                f"topic {topic} was deleted{again}; its records that were not yet announced are "
+                "lost",
+                code="source_topic_deleted" if current is None else "source_topic_recreated",
+                topic=topic,
+                topic_id=topic_id,
+                read_up_to=read or None,
+            )
+
+    def _check(self, check: Callable[[], None]) -> None:
+        """Repeat a check that finds a loss: a broker that has just started may not know all yet."""
+        for attempt in range(1, CHECK_ATTEMPTS + 1):
+            try:
+                check()
+            except DataLost as error:
+                if error.code == "source_data_lost" or attempt == CHECK_ATTEMPTS:
+                    raise error.at(connector=self.setup.config.name) from None
+                self.setup.stop.pause(CHECK_INTERVAL_MS)
+            else:
+                return

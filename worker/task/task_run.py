@@ -1,0 +1,206 @@
+"""The run loop of a task, between a successful start and the stop or the first error.
+
+Rules of this file:
+- A round is answered after a read to the end of the log. In a backlog it is answered earlier, with
+  the batches at hand, so that no commit interval passes without data.
+- Nothing is read while too many announced rounds are not committed.
+- After an error the run is of no further use: pending batches are not announced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import structlog
+from pyspark.sql import DataFrame
+
+from connect.errors import DataLost, RetriableError
+from worker.spark.batch_sizing import LETTER_BYTES_MAX
+from worker.task.batch_processor import BatchProcessor
+from worker.task.control_listener import ControlListener
+from worker.task.read_ledger import Ledger, OffsetRanges, Offsets
+from worker.task.round_answers import RoundAnswers
+from worker.task.source_log import SourceLog
+from worker.task.source_reader import SourceReader
+from worker.task.task_context import TaskSetup
+from worker.task.task_rounds import TaskRounds
+
+SOURCE_POLL_MS = 1_000
+CONTROL_POLL_MS = 250
+ANSWER_SHARE = 0.25  # of interval and timeout: how long an answer may wait for the end of a read
+
+log = structlog.get_logger("worker.task")
+
+
+@dataclass(slots=True)
+class TaskRun:
+    """One run of a task.
+
+    ``serve`` is the loop. Each pass calls one or two of these verbs:
+
+    - ``receive`` takes events from the control topic.
+    - ``answer_round`` reads to the end of the log and announces, once a round is requested.
+    - ``read_backlog`` reads without a request, once enough records wait.
+    - ``drain`` announces what is pending, after a stop request.
+
+    Args:
+        setup: the task.
+        source: its partitions in Kafka.
+        control: the coordinator's events.
+        rounds: the rounds of the connector, as far as this task knows them.
+        ledger: what is read and not announced.
+        reader: reads offset ranges with Spark.
+        batches: processes each micro-batch that the reader delivers.
+        answers: announces the pending batches.
+    """
+
+    setup: TaskSetup
+    source: SourceLog
+    control: ControlListener
+    rounds: TaskRounds
+    ledger: Ledger
+    reader: SourceReader
+    batches: BatchProcessor
+    answers: RoundAnswers
+    _polled_ms: int = field(default=0, init=False)
+    _reading_to: Offsets = field(default_factory=dict, init=False)
+
+    def serve(self) -> None:
+        """Serve rounds until a stop is requested, then announce what is pending.
+
+        Raises:
+            IcefloeError: as ``ConnectorTask.run_once``.
+        """
+        while not self.setup.stop.is_stopping:
+            self.receive(self._control_poll_ms())
+            if self.rounds.requested is not None:
+                self.answer_round()
+            elif self._now_ms() - self._polled_ms >= SOURCE_POLL_MS:
+                self.read_backlog()
+                self.answers.store_offsets()
+        self.drain()
+
+    def receive(self, timeout_ms: int) -> None:
+        """Take the coordinator's events; wait up to ``timeout_ms`` for the first one."""
+        self.control.poll(timeout_ms)
+        self.setup.metrics.announcement.rounds_uncommitted = self.rounds.uncommitted_count
+
+    def answer_round(self) -> None:
+        """Read once more to the end of the log, then announce, if the round is still open."""
+        if not self._is_held_back():
+            polled_at_ms = self.setup.clock.now_ms()
+            # the end of the log includes records of open transactions, which cannot be read yet
+            high_watermarks = self.source.high_watermarks()
+            self._read(self._poll_source(high_watermarks))
+            self.ledger.see_ends(high_watermarks, polled_at_ms=polled_at_ms)
+        if self.rounds.requested is not None:
+            self.answers.announce()
+
+    def read_backlog(self) -> None:
+        """Read to the end of the log if enough records wait, so that rounds stay short."""
+        if self._is_held_back():
+            self._polled_ms = self._now_ms()
+            return
+        ends = self._poll_source()
+        if self.ledger.unread(ends) >= self.setup.config.drain_records:
+            self._read(ends)
+
+    def drain(self) -> None:
+        """Announce what is pending, so that the next task does not read it again."""
+        if self.ledger.pending:
+            self.answers.announce()
+
+    # ------------------------------------------------------------------ reading
+
+    def _read(self, ends: Offsets) -> None:
+        """Read to ``ends``; retry with other sizes when the results of a batch do not fit."""
+        self._reading_to = ends
+        sizes, runner = self.reader.sizes, self.batches.runner
+        while (ranges := self.ledger.ranges_to(ends)).record_count_max:
+            runner.refresh()
+            sizes.may_enlarge = runner.may_enlarge
+            try:
+                self._read_ranges(ranges, ends)
+            except RetriableError as error:
+                if not sizes.can_adapt(error.code, ranges.record_count_max):
+                    raise
+            except DataLost as error:
+                if "partition" not in error.coordinates:  # Spark does not name the partition
+                    self.source.check_positions(self.ledger.next_offsets)
+                raise error.at(connector=self.setup.config.name) from error
+            else:
+                return
+
+    def _read_ranges(self, ranges: OffsetRanges, ends: Offsets) -> None:
+        sizes = self.reader.sizes
+        if not self.batches.runner.is_primed:
+            self.reader.read_batch(ranges.head(sizes.first_records), self._process)
+            ranges = self.ledger.ranges_to(ends)
+            # the first large batch of a backlog takes long: answer before it
+            if self.rounds.requested is not None and not sizes.is_small(ranges.record_count_max):
+                self.answers.announce()
+        self.reader.read(
+            ranges,
+            self._process,
+            is_stopping=lambda: self.setup.stop.is_stopping or self._is_held_back(),
+        )
+
+    def _process(self, rows: DataFrame, ranges: OffsetRanges) -> None:
+        """Take one micro-batch of the reader; announce it at once where an answer is urgent."""
+        started_ms = self._now_ms()
+        self.batches.process(rows, ranges, self.rounds.valid_through_ms)
+        self.receive(0)
+        if self._must_announce(ranges, self._now_ms() - started_ms):
+            self.answers.announce()
+
+    def _must_announce(self, ranges: OffsetRanges, batch_ms: int) -> bool:
+        """Return whether to announce now, in the middle of a read.
+
+        In a backlog the answer must not wait for the end of the read. Near the end it does wait:
+        otherwise the last records would miss a commit interval. Dead letters are held in memory,
+        so too many bytes of them are announced without a request.
+        """
+        if self.ledger.letter_bytes > LETTER_BYTES_MAX:
+            return True
+        count = ranges.record_count_max
+        if self.rounds.requested is None or self.reader.sizes.is_small(count):
+            return False
+        config = self.setup.config
+        left_ms = self.ledger.unread(self._reading_to) * batch_ms / count
+        longest_ms = min(config.commit_interval_ms, config.commit_timeout_ms)
+        return left_ms > longest_ms * ANSWER_SHARE
+
+    # ------------------------------------------------------------------ polls
+
+    def _poll_source(self, high_watermarks: Offsets | None = None) -> Offsets:
+        """Return how far each partition can be read, and update the metrics of the source."""
+        self._polled_ms = self._now_ms()
+        ends = self.source.ends(self.ledger.next_offsets)
+        metrics = self.setup.metrics.source
+        if high_watermarks is not None:
+            metrics.lso_stalled = self.source.stalled_count(ends, high_watermarks, self._polled_ms)
+        metrics.lag_records = self.ledger.unread(ends)
+        return ends
+
+    def _is_held_back(self) -> bool:
+        """Return whether back-pressure forbids to read; log when that changes."""
+        has_pending = bool(self.ledger.pending)
+        is_held_back = self.rounds.must_pause(self._now_ms(), has_pending=has_pending)
+        metrics = self.setup.metrics.source
+        if is_held_back and not metrics.is_held_back:
+            log.warning(
+                "reading paused until the coordinator commits a round",
+                uncommitted_rounds=self.rounds.uncommitted_count,
+                **self.setup.log_labels,
+            )
+        elif metrics.is_held_back and not is_held_back:
+            log.info("reading resumed", **self.setup.log_labels)
+        metrics.is_held_back = is_held_back
+        return is_held_back
+
+    def _control_poll_ms(self) -> int:
+        since_poll_ms = self._now_ms() - self._polled_ms
+        return max(1, min(CONTROL_POLL_MS, SOURCE_POLL_MS - since_poll_ms))
+
+    def _now_ms(self) -> int:
+        return self.setup.clock.monotonic_ms()

@@ -1,0 +1,222 @@
+"""Starts a task: takes over its transactional id, checks its layout, finds its start offsets.
+
+Rules of this file:
+- The order is fixed. First the fence: predecessors can announce nothing more. Then the layout
+  check: a newer layout must not exist. Only then the committed source offsets are read.
+- With any other order a predecessor or a newer task could move offsets that this task has read.
+- Each client is closed by the caller's exit stack, also when a later step fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Final
+
+import structlog
+
+from connect import failpoints
+from connect.errors import Fenced
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_clients import LogReader, TransactionalProducer, client_properties
+from connect.protocol.java_sink_members import wait_until_left
+from connect.protocol.source_floor import SourceFloor
+from connect.state.connector_reader import read_connector
+from worker.spark.batch_sizing import ReadSizes
+from worker.spark.source_options import source_options
+from worker.task.announcer import Announcer
+from worker.task.batch_processor import BatchProcessor, RecordErrors
+from worker.task.control_listener import ControlListener
+from worker.task.dead_letter_limits import DeadLetterLimits
+from worker.task.read_ledger import Ledger, Offsets
+from worker.task.round_answers import RoundAnswers
+from worker.task.source_log import SourceLog
+from worker.task.source_reader import SourceReader
+from worker.task.task_context import BatchRunner, TaskSetup
+from worker.task.task_rounds import TaskRounds
+from worker.task.task_run import TaskRun
+
+POSITIONS_LOGGED_MAX: Final = 50
+
+log = structlog.get_logger("worker.task")
+
+
+class LayoutSuperseded(Fenced):
+    """A newer layout is in the config topic: this task must not start."""
+
+    default_code = "layout_superseded"
+
+
+def open_task_run(setup: TaskSetup, clients: contextlib.ExitStack) -> TaskRun:
+    """Start a task from its committed source offsets.
+
+    Args:
+        setup: the task.
+        clients: closes the clients of the run.
+
+    Raises:
+        Fenced: another task has the transactional id, or a newer layout exists.
+        DataLost: source records are gone.
+        ConfigError, CommitRefused: an operator must act.
+        RetriableError: Kafka or the catalog does not answer, or another sink is still running.
+    """
+    config, assignment, clock = setup.config, setup.assignment, setup.clock
+    partition_count = len(assignment.partitions)
+    log.info(
+        "task starting", layout=assignment.layout, partitions=partition_count, **setup.log_labels
+    )
+    setup.metrics.start(partition_count, now_ms=clock.monotonic_ms())
+    producer = _fenced_producer(setup, clients)
+    floor = check_layout(setup)
+    admin = _admin(setup, clients)
+    wait_until_left(admin, config.member_groups, setup.stop, clock)
+    source = SourceLog(setup, admin)
+    runner = setup.context.runner(config, assignment)
+    clients.callback(runner.close)
+    announcer = _announcer(setup, producer, runner)
+    starts = source.start_offsets(floor, announcer.store_offsets)
+    ledger = Ledger(
+        starts,
+        out_of_order_ms=config.vtts_out_of_order_ms,
+        idle_lag_ms=config.vtts_idle_lag_ms,
+    )
+    rounds = _rounds(setup)
+    reader = _source_reader(setup, runner)
+    control = _control_listener(setup, admin, rounds, clients)
+    log.info("task started", positions=_positions_text(starts), **setup.log_labels)
+    return TaskRun(
+        setup,
+        source,
+        control,
+        rounds,
+        ledger,
+        reader,
+        BatchProcessor(
+            runner,
+            RecordErrors(config, assignment.task, setup.metrics, clock),
+            DeadLetterLimits.of(config.errors),
+            ledger,
+            reader.sizes,
+            setup.metrics,
+            clock,
+        ),
+        RoundAnswers(announcer, source, ledger, rounds, setup.metrics, clock),
+    )
+
+
+def check_layout(setup: TaskSetup) -> SourceFloor:
+    """Compare the task's layout with the newest one in the config topic.
+
+    Returns:
+        The source partitions that the connector has read before.
+
+    Raises:
+        LayoutSuperseded: a newer layout exists, or the connector has none.
+        RetriableError: the broker does not answer.
+    """
+    config, assignment, context = setup.config, setup.assignment, setup.context
+    if context.config_topic is None:
+        return SourceFloor()
+    found = read_connector(client_properties(context.node), context.config_topic, config.name)
+    newest = found.layout
+    if newest is None or newest.number > assignment.layout:
+        raise LayoutSuperseded(
+            f"the task belongs to layout {assignment.layout}, but the config topic has "
+            f"{'no layout' if newest is None else f'layout {newest.number}'}",
+            connector=config.name,
+            task=assignment.task,
+        )
+    return found.source_floor
+
+
+def _fenced_producer(setup: TaskSetup, clients: contextlib.ExitStack) -> TransactionalProducer:
+    """Return the task's producer, after every older producer with this id is fenced."""
+    config = setup.config
+    producer = TransactionalProducer(
+        client_properties(
+            setup.context.node,
+            config.producer_overrides,
+            config.kafka_overrides,
+            prefix="producer.",
+        ),
+        setup.transactional_id,
+    )
+    clients.callback(producer.close)
+    failpoints.hit("W13")
+    producer.init()
+    return producer
+
+
+def _admin(setup: TaskSetup, clients: contextlib.ExitStack) -> KafkaAdmin:
+    config = setup.config
+    admin = KafkaAdmin(
+        client_properties(
+            setup.context.node, config.consumer_overrides, config.kafka_overrides, prefix="admin."
+        )
+    )
+    clients.callback(admin.close)
+    return admin
+
+
+def _announcer(setup: TaskSetup, producer: TransactionalProducer, runner: BatchRunner) -> Announcer:
+    return Announcer(
+        producer,
+        control_topic=setup.config.control_topic,
+        connect_group_id=setup.config.connect_group_id,
+        layout=setup.assignment.layout,
+        task=setup.assignment.task,
+        clock=setup.clock,
+        dead_letter=runner.dead_letter,
+    )
+
+
+def _rounds(setup: TaskSetup) -> TaskRounds:
+    config = setup.config
+    rounds = TaskRounds(
+        rounds_max=config.max_uncommitted_rounds,
+        silence_ms_max=config.max_uncommitted_rounds * config.commit_interval_ms
+        + config.commit_timeout_ms,
+    )
+    rounds.wait_since(setup.clock.monotonic_ms())
+    return rounds
+
+
+def _source_reader(setup: TaskSetup, runner: BatchRunner) -> SourceReader:
+    config, context = setup.config, setup.context
+    return SourceReader(
+        context.session,
+        source_options(
+            context.node,
+            config.consumer_overrides,
+            task=setup.transactional_id,
+            has_headers="headers" in runner.columns,
+        ),
+        columns=runner.columns,
+        pool=config.name,
+        sizes=ReadSizes(context.small_records, context.batch_records),
+        is_ordered=config.is_row_level,
+    )
+
+
+def _control_listener(
+    setup: TaskSetup, admin: KafkaAdmin, rounds: TaskRounds, clients: contextlib.ExitStack
+) -> ControlListener:
+    config = setup.config
+    kafka = client_properties(setup.context.node, config.kafka_overrides, prefix="consumer.")
+    reader = LogReader(kafka)
+    clients.callback(reader.close)
+    control = ControlListener(
+        reader,
+        rounds,
+        setup.clock,
+        topic=config.control_topic,
+        group_id=config.connect_group_id,
+        task=setup.assignment.task,
+    )
+    control.start_at_end(admin)
+    return control
+
+
+def _positions_text(starts: Offsets) -> dict[str, int]:
+    """Return the first start offsets by partition, for the log."""
+    shown = sorted(starts.items())[:POSITIONS_LOGGED_MAX]
+    return {f"{tp.topic}-{tp.partition}": offset for tp, offset in shown}
