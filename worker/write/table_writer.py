@@ -39,7 +39,9 @@ _PAGE_BYTES: Final = 2**20
 _DICTIONARY_BYTES: Final = 2 * 2**20
 _DICTIONARY_SAMPLE: Final = 20_000
 _MESSAGE_CHARACTERS_MAX: Final = 500
-_REFUSED: Final = re.compile(r"ACCESS_DENIED|AccessDenied|HTTP status 403|NO_SUCH_BUCKET")
+_REFUSED: Final = re.compile(
+    r"ACCESS_DENIED|AccessDenied|HTTP status 403|NO_SUCH_BUCKET|KeyTooLong|File name too long"
+)
 _ZSTD_LEVEL: Final = 1  # as small as 3 on payments and logs, for a fifth less CPU
 
 

@@ -121,9 +121,10 @@ def test_a_name_mapping_that_is_none_is_named(catalog: Grants) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:No preferred file implementation")
-def test_a_store_that_takes_no_files_of_a_table(catalog: Grants) -> None:
-    """It is tried again; where that is asked for, the second refusal makes dead letters."""
-    set_properties(catalog, "db.bad", {"write.data.path": "nosuch://bucket/data"})
+@pytest.mark.parametrize("path", ["nosuch://bucket/data", 5_000 * "9"], ids=["scheme", "long"])
+def test_a_store_that_accepts_no_files_of_a_table(catalog: Grants, path: str) -> None:
+    """The batch is retried; where configured, the second refusal makes dead letters."""
+    set_properties(catalog, "db.bad", {"write.data.path": path})
     for tolerance in ({}, TOLERANT):
         with pytest.raises(RetriableError) as refused:
             Task(catalog, named(**tolerance)).run("good1", "bad")
@@ -163,12 +164,12 @@ def test_properties_that_tune_files_are_never_an_error(catalog: Grants, value: s
 )
 @given(values=st.dictionaries(st.sampled_from(DECIDING), VALUES, min_size=1))
 def test_no_property_of_one_table_holds_up_another(catalog: Grants, values: dict[str, str]) -> None:
-    """With tolerance every record has an outcome; without, an error names the bad table."""
+    """With dead letters every record has an outcome; without, an error names the bad table."""
     name = f"db.bad{uuid4().hex}"
     catalog.create(name.split("."), SCHEMA)
     kind = name.removeprefix("db.")
     set_properties(catalog, name, values)
-    batch = Task(catalog, connector(**TOLERANT)).run("good1", kind, "good2")
+    batch = Task(catalog, connector(**LETTERS)).run("good1", kind, "good2")
     rows = rows_of(batch)
     assert (rows["good1"], rows["good2"]) == (1, 1)
     assert rows.get(kind, 0) + len(batch.dead_letters) == 1
