@@ -32,7 +32,7 @@ from coordinator.kernel.effects import (
 from coordinator.kernel.kernel import Kernel
 from coordinator.kernel.valid_through import valid_through
 from worker.batch.descriptors import PartitionProgress
-from worker.task.read_ledger import Ledger, Slice, WrittenBatch
+from worker.task.read_ledger import Ledger, OffsetRanges, WrittenBatch
 
 DISORDER_MS = 50
 TIMEOUT_MS = 30
@@ -85,7 +85,7 @@ class Rig:
             times = self.source[tp.partition][starts[tp] : end]
             if times:
                 progress[tp] = PartitionProgress(len(times), 0, 0, len(times), max(times))
-        ledger.add(WrittenBatch(Slice(starts, ends), progress))
+        ledger.add(WrittenBatch(OffsetRanges(starts, ends), progress))
 
     def answer(self, number: int, records: int) -> None:
         """A task answers the round that is open, having read some or all of what is there."""
@@ -94,11 +94,11 @@ class Rig:
         index = number % len(self.tasks)
         ledger = self.tasks[index]
         ends = {tp: len(self.source[tp.partition]) for tp in ledger.next_offsets}
-        asked_at_ms = self.now_ms
+        polled_at_ms = self.now_ms
         self.now_ms += records % 3  # reading takes time, records arrive meanwhile
         self.produce(number, late_ms=0)
         self.read(index, records)
-        ledger.see_ends(ends, asked_at_ms=asked_at_ms)
+        ledger.see_ends(ends, polled_at_ms=polled_at_ms)
         said = ledger.answer()
         ledger.announced(said)
         for item in said.assignments:
@@ -228,10 +228,10 @@ def test_vtts_catches_up_when_everybody_answers(acts: list[tuple[str, int, int]]
     rig.wait(2 * TIMEOUT_MS)  # whatever was open is over
     before = len(rig.claims)
     for _ in range(3):
-        asked_at_ms = rig.now_ms + 10
+        polled_at_ms = rig.now_ms + 10
         act(rig, "everyone answers", 0, 1_000)
     assert len(rig.claims) >= before + 2
-    assert rig.claims[-1] >= (asked_at_ms - DISORDER_MS) * 1000
+    assert rig.claims[-1] >= (polled_at_ms - DISORDER_MS) * 1000
 
 
 MICROSECONDS = st.integers(0, 10**16)
