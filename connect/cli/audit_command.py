@@ -1,62 +1,44 @@
-"""``icefloe audit CONNECTOR``: rows in = tables + dead letters + dropped, or the first range."""
+"""``icefloe audit CONNECTOR``: compares records read with rows in tables and dead letters."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from connect.cli.gitops.connector_files import read_one
+from connect.cli.direct_access import Broker, Connector, DirectFile, Properties, access_by_file
 from connect.cli.gitops.output import Output, emit
 from connect.cli.rest_client import DEFAULT_URL, Url, ask
 from connect.cli.terminal import echo
-from connect.clock import SystemClock
-from connect.errors import ConfigError, ExitStatus
-from connect.operations.audit import auditor
-from connect.operations.connector_clients import opened, read_properties
+from connect.errors import ExitStatus
 
 _SOURCE = ("read", "written", "dropped", "dead_lettered", "unread")
 _TABLE = ("announced", "committed", "waiting", "unproved", "others", "now")
 
 
 def audit(
-    connector: Annotated[str, typer.Argument(help="Name of the connector.")],
+    connector: Connector,
     url: Url = DEFAULT_URL,
     *,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--file", "-f", help="The connector's JSON or YAML: no node, ask broker and catalog."
-        ),
-    ] = None,
-    bootstrap_server: Annotated[
-        str | None, typer.Option("--bootstrap-server", help="With --file: host:port of a broker.")
-    ] = None,
-    properties: Annotated[
-        Path | None, typer.Option("--properties", "-p", help="With --file: node properties.")
-    ] = None,
+    file: DirectFile = None,
+    bootstrap_server: Broker = None,
+    properties: Properties = None,
     output: Output = "table",
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Rows that other writers added or removed are a mismatch."),
     ] = False,
 ) -> None:
-    """Prove that rows in are tables, dead letters and dropped; name the first range where not.
+    """Prove that every record is in a table, a dead letter or dropped; name the first mismatch.
 
     Status 0 when everything adds up, 1 when it does not.
     """
-    if file is None:
-        if bootstrap_server or properties:
-            raise ConfigError("--bootstrap-server and --properties need --file", code="usage")
+    direct = access_by_file(connector, file, properties, bootstrap_server)
+    if direct is None:
         found = ask(url, "GET", connector, "audit")
     else:
-        raw = read_one(file, connector, unnamed=connector).config
-        node = read_properties(properties, bootstrap_server)
-        with opened(raw, node, os.environ) as direct:
-            found = auditor.audit(direct, SystemClock()).as_json()
+        found = direct.operations.audit(direct.config)
 
     def as_table() -> None:
         for line in lines(found):
@@ -68,7 +50,7 @@ def audit(
 
 
 def lines(found: dict[str, Any]) -> Iterator[str]:
-    """An audit as text: the first mismatch comes last but one."""
+    """Return an audit as text, mismatches at the end."""
     yield from _columns(
         ["source", "offsets", *_SOURCE],
         [

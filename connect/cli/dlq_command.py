@@ -3,74 +3,99 @@
 Rules of this file:
 - The content of a record is printed only with ``--content``, and never raw: a terminal would obey
   control characters.
+- A node replays a limited number of offsets per request. The command repeats the request up to
+  the ends that the first answer had; later dead letters are not replayed.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated, Any
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from connect.cli.gitops.connector_files import read_one
+from connect.cli.direct_access import (
+    Broker,
+    Connector,
+    DirectFile,
+    Properties,
+    access_by_file,
+)
 from connect.cli.gitops.output import Output, Yes, confirm, emit
+from connect.cli.rest_client import DEFAULT_URL, Url, ask
 from connect.cli.terminal import echo, plain
-from connect.errors import ConfigError
-from connect.gateways.kafka.kafka_clients import TransactionalProducer
-from connect.operations.connector_clients import ConnectorCluster, opened_cluster, read_properties
-from connect.operations.dead_letter_replay import Choice, DeadLetterTopic
-from connect.operations.dead_letter_views import kinds, one, replay
+from connect.errors import ConfigError, IcefloeError
+
+if TYPE_CHECKING:
+    from connect.operations.dead_letter_replay import ReplayChoice
 
 dlq_app = typer.Typer(
     name="dlq", help="Dead letters: count, show and replay them.", no_args_is_help=True
 )
 
-File = Annotated[Path, typer.Option("--file", "-f", help="The connector's JSON or YAML.")]
-Broker = Annotated[str | None, typer.Option("--bootstrap-server", help="The broker, as host:port.")]
-Properties = Annotated[
-    Path | None,
-    typer.Option("--properties", "-p", help="Node properties: broker, security, providers."),
-]
-
 
 @dlq_app.command("list")
 def list_letters(
-    file: File,
+    connector: Connector,
+    url: Url = DEFAULT_URL,
+    *,
+    file: DirectFile = None,
     bootstrap_server: Broker = None,
     properties: Properties = None,
     output: Output = "table",
 ) -> None:
-    """Count dead letters by stage, exception, table and source topic; the topic may be shared."""
-    with _opened(file, properties, bootstrap_server) as (_, letters):
-        found = kinds(letters)
+    """Count dead letters by stage, exception, table and source topic.
+
+    A node counts the dead letters of this connector; with --file all of the topic are counted.
+    """
+    direct = access_by_file(connector, file, properties, bootstrap_server)
+    if direct is None:
+        found = ask(url, "GET", connector, "dead-letters", "kinds")
+    else:
+        found = direct.operations.dead_letter_kinds(direct.config)
 
     def as_table() -> None:
         echo(f"topic {found['topic']}: {found['records']:,} dead letters")
         for kind in found["kinds"]:
             echo(_line(kind))
+        if found["offsets_not_read"]:
+            echo(
+                f"{found['offsets_not_read']:,} older offsets were not read, they are above the "
+                "limit of a node: --file reads the whole topic",
+                err=True,
+            )
 
     emit(output, found, names=[found["topic"]], as_table=as_table)
 
 
 @dlq_app.command("show")
 def show_letter(
+    connector: Connector,
     place: Annotated[str, typer.Argument(help="PARTITION:OFFSET in the dead letter topic.")],
-    file: File,
+    url: Url = DEFAULT_URL,
+    *,
+    file: DirectFile = None,
     bootstrap_server: Broker = None,
     properties: Properties = None,
-    *,
     output: Output = "table",
     content: Annotated[
-        bool, typer.Option("--content", help="Print key, value and the record's own headers.")
+        bool,
+        typer.Option(
+            "--content", help="Print key, value and the record's own headers; a node needs admin."
+        ),
     ] = False,
 ) -> None:
     """Show one dead letter: its error, its source and its size."""
     partition, offset = _coordinates(place)
-    with _opened(file, properties, bootstrap_server) as (_, letters):
-        found = one(letters, partition, offset, with_content=content)
+    direct = access_by_file(connector, file, properties, bootstrap_server)
+    if direct is None:
+        path = ["dead-letters", str(partition), str(offset), *(["content"] if content else [])]
+        found = ask(url, "GET", connector, *path)
+    else:
+        found = direct.operations.dead_letter(
+            direct.config, partition, offset, with_content=content
+        )
 
     def as_table() -> None:
         for line in _lines(found):
@@ -81,10 +106,12 @@ def show_letter(
 
 @dlq_app.command("replay")
 def replay_letters(
-    file: File,
+    connector: Connector,
+    url: Url = DEFAULT_URL,
+    *,
+    file: DirectFile = None,
     bootstrap_server: Broker = None,
     properties: Properties = None,
-    *,
     codes: Annotated[
         list[str] | None, typer.Option("--code", help="Only dead letters of this code.")
     ] = None,
@@ -92,66 +119,99 @@ def replay_letters(
         list[str] | None, typer.Option("--table", help="Only dead letters for this table.")
     ] = None,
     topic: Annotated[
-        str | None, typer.Option("--topic", help="For dead letters without context headers.")
+        str | None,
+        typer.Option("--topic", help="Source topic of dead letters without context headers."),
     ] = None,
     output: Output = "table",
     yes: Yes = False,
 ) -> None:
-    """Put dead letters back on the topics they came from, each once, however often it is run."""
+    """Produce dead letters to the topics they came from, each once, however often it is run."""
+    direct = access_by_file(connector, file, properties, bootstrap_server)
 
-    def run(*, is_applied: bool) -> None:
-        with _opened(file, properties, bootstrap_server) as (cluster, letters):
-            choice = Choice(
-                cluster.config.name, frozenset(codes or ()), frozenset(tables or ()), topic
-            )
-            producer = TransactionalProducer(cluster.producer_properties, letters.group)
-            try:
-                found = replay(letters, producer, choice, is_applied=is_applied)
-            finally:
-                producer.close()
+    def run(ends: list[dict[str, int]] | None, *, is_applied: bool) -> dict[str, Any]:
+        if direct is None:
+            body = {"apply": is_applied, "codes": codes or [], "tables": tables or []}
+            more = {"topic": topic, "ends": ends or []}
+            return ask(url, "POST", connector, "dead-letters", "replay", json={**body, **more})
+        choice = _choice(codes, tables, topic, ends)
+        return direct.operations.replay(direct.config, choice, is_applied=is_applied)
+
+    def show(found: dict[str, Any]) -> None:
         emit(output, found, names=[found["topic"]], as_table=lambda: _print_replay(found))
 
+    ends = None
     if not yes:
-        run(is_applied=False)
+        plan = run(None, is_applied=False)
+        show(plan)
         confirm("replay these dead letters?", yes=yes)
-    run(is_applied=True)
+        ends = plan["ends"]
+    show(_replayed(run, ends))
+
+
+def _replayed(
+    run: Callable[..., dict[str, Any]], ends: list[dict[str, int]] | None
+) -> dict[str, Any]:
+    """Replay up to the ends, request by request; return the sum of the answers."""
+    found = run(ends, is_applied=True)
+    while found["offsets_left"]:
+        try:
+            found = _sum(found, run(found["ends"], is_applied=True))
+        except IcefloeError:
+            count = sum(found["targets"].values())
+            echo(f"{count:,} dead letters were replayed before the error", err=True)
+            raise
+    return found
+
+
+def _sum(first: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
+    starts = {each["partition"]: each["from_offset"] for each in first["ranges"]}
+    return {
+        **then,
+        "ranges": [{**r, "from_offset": starts[r["partition"]]} for r in then["ranges"]],
+        "gone": first["gone"],
+        "targets": dict(Counter(first["targets"]) + Counter(then["targets"])),
+        "skipped": dict(Counter(first["skipped"]) + Counter(then["skipped"])),
+    }
+
+
+def _choice(
+    codes: list[str] | None,
+    tables: list[str] | None,
+    topic: str | None,
+    ends: list[dict[str, int]] | None,
+) -> ReplayChoice:
+    from connect.operations.dead_letter_replay import ReplayChoice  # noqa: PLC0415 - on use
+
+    planned = None if ends is None else {end["partition"]: end["offset"] for end in ends}
+    return ReplayChoice(frozenset(codes or ()), frozenset(tables or ()), topic, planned)
 
 
 def _print_replay(found: Mapping[str, Any]) -> None:
     topic = found["topic"]
     for gone in found["gone"]:
         echo(
-            f"gone by retention: offsets {gone['from_offset']} to {gone['to_offset'] - 1} of "
+            f"deleted by retention: offsets {gone['from_offset']} to {gone['to_offset'] - 1} of "
             f"{topic}-{gone['partition']}"
         )
     for part in found["ranges"]:
-        echo(f"{topic}-{part['partition']}: from offset {part['from_offset']} to "
-             f"{part['to_offset']}")  # fmt: skip
+        echo(
+            f"{topic}-{part['partition']}: from offset {part['from_offset']} to {part['to_offset']}"
+        )
     is_done = found["applied"]
     for target, count in found["targets"].items():
         echo(f"{count:,} {'were' if is_done else 'would be'} put back on topic {target}")
     for reason, count in found["skipped"].items():
         echo(f"{count:,} {'were' if is_done else 'would be'} skipped for good: {reason}")
-    if not found["targets"] and not found["skipped"]:
+    if found["offsets_left"]:
+        echo(f"{found['offsets_left']:,} more offsets follow in later requests")
+    elif not found["targets"] and not found["skipped"]:
         echo("no dead letter waits for a replay")
-
-
-@contextmanager
-def _opened(
-    file: Path, properties: Path | None, bootstrap_server: str | None
-) -> Iterator[tuple[ConnectorCluster, DeadLetterTopic]]:
-    node = read_properties(properties, bootstrap_server)
-    with opened_cluster(read_one(file).config, node, os.environ) as cluster:
-        yield (
-            cluster,
-            DeadLetterTopic(cluster.config, cluster.admin, cluster.reader, cluster.excluded),
-        )
 
 
 def _coordinates(place: str) -> tuple[int, int]:
     partition, _, offset = place.partition(":")
     if not (_is_number(partition) and _is_number(offset)):
-        raise ConfigError(f"{place!r} is no PARTITION:OFFSET, such as 0:42", code="usage")
+        raise ConfigError(f"{place!r} is not PARTITION:OFFSET, for example 0:42", code="usage")
     return int(partition), int(offset)
 
 
@@ -181,8 +241,8 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     for header in found["errors"]:
         yield f"{header['name']}: {_text(header['text'])}"
     for header in found["headers"]:
-        displayed = _text(header["text"]) if "text" in header else _size(header)
-        yield f"header {plain(header['name'])}: {displayed}"
+        shown = _text(header["text"]) if "text" in header else _size(header)
+        yield f"header {plain(header['name'])}: {shown}"
     for what in ("key", "value"):
         part = found[what]
         yield f"{what}: {_size(part)}"

@@ -184,6 +184,21 @@ def ask(url: str, method: str, connector: str, *path: str, json: object = None) 
     return body
 
 
+def ask_about_file(url: str, connector: str, *path: str, json: object) -> dict[str, Any]:
+    """Send a connector's file to a node, as ``ask``; a file that is wrong is wrong usage.
+
+    Raises:
+        ConfigError: the node finds the configuration wrong (HTTP 400), or as ``ask``.
+        RefusedError, RetriableError: as ``ask``.
+    """
+    try:
+        return ask(url, "POST", connector, *path, json=json)
+    except RefusedError as e:
+        if e.status == httpx.codes.BAD_REQUEST:
+            raise ConfigError(e.message, code="refused") from e
+        raise
+
+
 def _profile(name: str) -> Mapping[str, str]:
     file = Path(os.environ.get("ICEFLOE_PROFILES") or PROFILES).expanduser()
     try:

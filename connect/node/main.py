@@ -54,6 +54,7 @@ from connect.node.rest.connections import GuardedListener
 from connect.node.rest.log_levels import LEVELS, LogLevels
 from connect.node.rest.transport import http_server, tls, trust_of_peers
 from connect.operations.connector_clients import opened
+from connect.operations.connector_operations import NODE_LIMITS, ConnectorOperations
 from connect.processes.backoff import BackoffPolicy
 from connect.processes.child_process import DirLock, writable_dir
 from connect.processes.signals import on_signals
@@ -274,6 +275,9 @@ class Node:
             settings=ApiSettings.of(config),
             users=Users(users, self._clock) if users else None,
             peers=trust_of_peers(config),
+            connector_operations=ConnectorOperations(
+                config.properties, self._environ, self._clock, NODE_LIMITS
+            ),
         )
         return http_server(app, self._listener.connections, tls(config))
 

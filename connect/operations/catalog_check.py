@@ -1,10 +1,10 @@
-"""Whether a catalog's commits are atomic: races on scratch tables, and what is there afterwards.
+"""Tests whether commits of a catalog are atomic, by concurrent commits to scratch tables.
 
 Rules of this file:
-- Nothing a catalog answers is believed; what counts is which snapshots its tables hold.
-- Only tables made here are written to, and they are removed whatever happens.
-- The snapshots are what a sink commits, without files: one empty manifest list per table serves
-  all of them.
+- A catalog's answer is no proof; the snapshots that the tables hold afterwards are.
+- Only scratch tables are written. They are removed at the end, also after an error.
+- A commit adds a snapshot without files; one empty manifest list per table serves all snapshots.
+- The races of a check end at its time limit; the report says how many were run.
 
 Source:
     Iceberg's own ``RESTCatalogAdapter.commitTransaction`` commits table after table and says in a
@@ -46,13 +46,13 @@ _EXAMPLES_MAX = 3
 
 @dataclass(slots=True)
 class RaceFinding:
-    """What a number of races showed.
+    """Result of a number of races.
 
     Attributes:
-        races: how many were run.
+        races: number of races that were run.
         landed: commits that are in their tables.
-        violations: what an atomic catalog does not do, race by race, in words.
-        refusal: the last answer that was no success.
+        violations: sentences, one for each result that an atomic catalog cannot have.
+        refusal: the last answer that was not a success.
     """
 
     races: int = 0
@@ -62,13 +62,13 @@ class RaceFinding:
 
     @property
     def examples(self) -> list[str]:
-        """A few violations."""
+        """The first violations."""
         return self.violations[:_EXAMPLES_MAX]
 
 
 @dataclass(frozen=True, slots=True)
 class _Contender:
-    """A commit to one or more tables, and what came of it."""
+    """A commit to one or more tables."""
 
     name: str
     changes: tuple[TableChange, ...]
@@ -77,20 +77,20 @@ class _Contender:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Tables made for the check, each with its empty manifest list."""
+    """Tables of the check, each with its empty manifest list."""
 
     identifiers: tuple[tuple[str, ...], ...]
     lists: tuple[str, ...]
 
 
 class CatalogCheck:
-    """Races of one catalog.
+    """Concurrent commits to one catalog.
 
     Args:
         catalog: the catalog; used from several threads.
         clock: time and identities.
-        namespace: existing one to put the scratch tables into; None makes and removes one.
-        on_left: told of each scratch table or namespace that could not be removed.
+        namespace: existing namespace for the scratch tables; None creates and removes one.
+        time_ms_max: time limit of all races; None is no limit.
     """
 
     def __init__(
@@ -99,24 +99,26 @@ class CatalogCheck:
         clock: Clock,
         *,
         namespace: tuple[str, ...] | None = None,
-        on_left: Callable[[str], None] = lambda _: None,
+        time_ms_max: int | None = None,
     ) -> None:
         self._catalog = catalog
         self._clock = clock
-        self._on_left = on_left
+        self._until_ms = None if time_ms_max is None else clock.monotonic_ms() + time_ms_max
+        self.not_removed: list[str] = []
         self._name = f"{SCRATCH_PREFIX}{clock.new_uuid().hex[:12]}"
         self._own_namespace = (self._name,) if namespace is None else None
         self._namespace = namespace or (self._name,)
+        self.identifiers = tuple((*self._namespace, f"{self._name}_{n}") for n in range(TABLES))
         self._pool = ThreadPoolExecutor(WRITERS, thread_name_prefix="race")
 
     @contextmanager
     def scratch(self) -> Iterator[Scratch]:
-        """Tables to race on, removed at the end.
+        """Create the scratch tables, and remove them at the end.
 
         Raises:
-            CommitError, RetriableError: they cannot be made.
+            CommitError, RetriableError: they cannot be created.
         """
-        identifiers = tuple((*self._namespace, f"{self._name}_{n}") for n in range(TABLES))
+        identifiers = self.identifiers
         lists: list[str] = []
         tables: list[Table] = []
         try:
@@ -137,14 +139,21 @@ class CatalogCheck:
         try:
             remove()
         except IcefloeError as error:
-            self._on_left(f"{name}: {error}")
+            self.not_removed.append(f"{name}: {error}")
+
+    def _races(self, count: int) -> Iterator[int]:
+        """Number the races that are run before the time limit."""
+        for number in range(count):
+            if self._until_ms is not None and self._clock.monotonic_ms() >= self._until_ms:
+                return
+            yield number
 
     # ------------------------------------------------------------------ one table
 
     def single(self, scratch: Scratch, races: int) -> RaceFinding:
-        """Writers of one table that all start from the same snapshot: one may win."""
+        """Race writers of one table that start from the same snapshot: at most one may succeed."""
         found = RaceFinding()
-        for race in range(races):
+        for race in self._races(races):
             base = self._load(scratch, [race % TABLES])
             contenders = [
                 self._contender(f"writer {n}", scratch, base, [race % TABLES])
@@ -163,12 +172,12 @@ class CatalogCheck:
     # ------------------------------------------------------------------ several tables
 
     def stale(self, scratch: Scratch) -> RaceFinding:
-        """Transactions with one table whose branch has moved: none of the tables may change."""
+        """Send transactions with one stale table: none of the tables may change."""
         found = RaceFinding()
-        for stale in range(TABLES):
+        for stale in self._races(TABLES):
             base = self._load(scratch, range(TABLES))
-            mover = self._contender("another writer", scratch, base, [stale])
-            self._race([mover])
+            other = self._contender("another writer", scratch, base, [stale])
+            self._race([other])
             whole = self._contender("transaction", scratch, base, range(TABLES))
             self._race([whole])
             [landed] = self._landed(scratch, [whole])
@@ -180,19 +189,19 @@ class CatalogCheck:
         return found
 
     def opposite(self, scratch: Scratch, races: int) -> RaceFinding:
-        """Two transactions over the same tables, in opposite order."""
+        """Race two transactions over the same tables, in opposite order."""
         orders = (range(TABLES), range(TABLES - 1, -1, -1))
         return self._against(scratch, races, orders)
 
     def against_single(self, scratch: Scratch, races: int) -> RaceFinding:
-        """A transaction against a commit to its last table alone."""
+        """Race a transaction against a commit to only its last table."""
         return self._against(scratch, races, (range(TABLES), [TABLES - 1]))
 
     def _against(
         self, scratch: Scratch, races: int, orders: Sequence[Sequence[int]]
     ) -> RaceFinding:
         found = RaceFinding()
-        for _ in range(races):
+        for _ in self._races(races):
             base = self._load(scratch, range(TABLES))
             contenders = [
                 self._contender(f"commit {n} of {len(order)} tables", scratch, base, order)
@@ -249,7 +258,7 @@ class CatalogCheck:
         )
 
     def _race(self, contenders: Sequence[_Contender]) -> list[IcefloeError | None]:
-        """Send all at the same moment; what was answered, None for success."""
+        """Send all commits at the same moment; return the errors, None for a success."""
         start = threading.Barrier(len(contenders))
 
         def send(contender: _Contender) -> IcefloeError | None:
@@ -269,7 +278,7 @@ class CatalogCheck:
     def _landed(
         self, scratch: Scratch, contenders: Sequence[_Contender]
     ) -> list[list[tuple[str, ...]]]:
-        """Of each contender the tables that hold its snapshot now."""
+        """Return for each contender the tables that hold its snapshot now."""
         held = {
             identifier: {s.snapshot_id for s in self._catalog.load(identifier).metadata.snapshots}
             for identifier in scratch.identifiers
@@ -287,11 +296,11 @@ def _note_answers(
         if answer is not None:
             found.refusal = str(answer)
         elif not there:
-            found.violations.append(f"{contender.name} was told yes and is nowhere")
+            found.violations.append(f"{contender.name} got a success and is in no table")
 
 
 def _empty_list(table: Table) -> str:
-    """An empty manifest list in the table's folder; its path."""
+    """Write an empty manifest list to the table's folder; return its path."""
     path = table.location_provider().new_metadata_location(f"{SCRATCH_PREFIX}empty.avro")
     with (
         storage_errors("writing an empty manifest list"),

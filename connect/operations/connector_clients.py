@@ -1,4 +1,4 @@
-"""One connector's cluster and catalog, opened by a tool with the properties a node would have."""
+"""Clients of one connector's cluster and catalog, opened with a node's properties."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from connect.validation.providers import Providers, resolve
 
 
 @dataclass(frozen=True, slots=True)
-class Direct:
-    """Clients for one connector.
+class ConnectorClients:
+    """Clients for one connector, its catalog included.
 
     Attributes:
         config: placeholders resolved: it never leaves the process.
         admin: the cluster.
-        reader: assigned to nothing.
-        catalog: the connector's own.
-        partitions: source partitions that it reads.
+        reader: assigned to no partition.
+        catalog: of the connector.
+        partitions: source partitions that the connector reads.
     """
 
     config: ConnectorConfig
@@ -39,11 +39,18 @@ class Direct:
     partitions: tuple[TopicPartition, ...]
 
 
-def read_properties(path: Path | None, bootstrap_servers: str | None) -> dict[str, str]:
-    """Node properties as a tool needs them.
+def read_properties(
+    path: Path | None, bootstrap_servers: str | None, *, has_broker: bool = True
+) -> dict[str, str]:
+    """Read node properties for a command that asks no node.
+
+    Args:
+        path: the file; None for no properties.
+        bootstrap_servers: replaces those of the file.
+        has_broker: whether the command needs a broker.
 
     Raises:
-        ConfigError: the file cannot be read, or nothing names a broker.
+        ConfigError: the file cannot be read, or no broker is named.
     """
     try:
         found = parse_properties(path.read_text("utf-8")) if path is not None else {}
@@ -51,9 +58,9 @@ def read_properties(path: Path | None, bootstrap_servers: str | None) -> dict[st
         raise ConfigError(f"cannot read the properties {path}: {e}", code="properties") from e
     if bootstrap_servers:
         found["bootstrap.servers"] = bootstrap_servers
-    if not found.get("bootstrap.servers"):
+    if has_broker and not found.get("bootstrap.servers"):
         raise ConfigError(
-            "no broker is named: --bootstrap-server, or --properties with bootstrap.servers",
+            "no broker is named: add --bootstrap-server, or --properties with bootstrap.servers",
             code="bootstrap_servers_missing",
         )
     return found
@@ -61,14 +68,14 @@ def read_properties(path: Path | None, bootstrap_servers: str | None) -> dict[st
 
 @dataclass(frozen=True, slots=True)
 class ConnectorCluster:
-    """Clients for one connector's topics alone.
+    """Clients for one connector's topics, without its catalog.
 
     Attributes:
         config: placeholders resolved: it never leaves the process.
         admin: the cluster.
-        reader: assigned to nothing.
+        reader: assigned to no partition.
         producer_properties: for a producer, as the connector's tasks have them.
-        excluded: reserved topics, which no ``topics.regex`` adds.
+        excluded: reserved topics, which ``topics.regex`` does not match.
     """
 
     config: ConnectorConfig
@@ -82,7 +89,7 @@ class ConnectorCluster:
 def opened_cluster(
     raw: Mapping[str, str], node: Mapping[str, str], environ: Mapping[str, str]
 ) -> Iterator[ConnectorCluster]:
-    """Open Kafka clients for a connector, and leave its catalog alone; as ``opened``."""
+    """Open Kafka clients for a connector, but not its catalog; as ``opened``."""
     providers = Providers(node, environ)
     config = resolve(parse(raw, node=node, resolve=providers.resolve), providers, node=node)
     known = providers.resolve_all(node)
@@ -101,8 +108,8 @@ def opened_cluster(
 @contextmanager
 def opened(
     raw: Mapping[str, str], node: Mapping[str, str], environ: Mapping[str, str]
-) -> Iterator[Direct]:
-    """Open clients for a connector; they are closed behind the block.
+) -> Iterator[ConnectorClients]:
+    """Open clients for a connector; they are closed at the end of the block.
 
     Args:
         raw: the connector's configuration, with its name.
@@ -110,12 +117,12 @@ def opened(
         environ: for placeholders, as the properties allow.
 
     Raises:
-        ConfigError: the configuration cannot work.
-        RetriableError: the broker is away.
+        ConfigError: the configuration is wrong.
+        RetriableError: the broker is unavailable.
     """
     with opened_cluster(raw, node, environ) as cluster, ExitStack() as closing:
         config, admin = cluster.config, cluster.admin
         catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
         closing.callback(catalog.close)
         partitions = source_partitions(config, admin.topics(), excluded=cluster.excluded)
-        yield Direct(config, admin, cluster.reader, catalog, tuple(partitions))
+        yield ConnectorClients(config, admin, cluster.reader, catalog, tuple(partitions))

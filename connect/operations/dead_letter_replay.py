@@ -1,239 +1,136 @@
-"""The dead letter topic of a connector: read, counted, and put back on the source topics.
+"""Dead letters of a connector, produced to the source topics that they came from.
 
 Rules of this file:
-- Only what was there at the start is looked at: what is replayed may fail again, and must not be
-  met again by the same run.
-- A replay sends records and moves the offsets of its group in one transaction: killed anywhere and
-  run again, each dead letter is replayed once. Whoever replays last fences those before.
-- What cannot be put back is found before the first record is sent. Headers are believed only so
-  far: records go to no topic but those that the connector reads, or the one the operator names.
+- A replay covers the dead letters that exist when it begins. A record that fails again becomes a
+  new dead letter, which the same replay does not read.
+- A transaction produces records and stores the offsets of the replay's group. A replay that was
+  killed and repeated produces each dead letter once. A new replay fences the earlier ones.
+- All records of a range are checked before the first one is produced. Any producer can write the
+  headers, so records go only to topics that the connector reads.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Literal
 
 from connect import failpoints
-from connect.config.connector import ConnectorConfig
 from connect.config.reserved_topics import WHY
-from connect.errors import ConfigError, DataLost, ExitStatus, RetriableError
-from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from connect.gateways.kafka.kafka_clients import (
-    LogReader,
-    ProducerMessage,
-    Stage,
-    TransactionalProducer,
-)
+from connect.errors import DataLost
+from connect.gateways.kafka.kafka_clients import ProducerMessage, Stage, TransactionalProducer
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
+from connect.operations.dead_letter_topic import DeadLetterError, DeadLetterTopic, Offsets, shares
 from connect.protocol.source_partitions import source_partitions
 from connect.records.dead_letter import Origin, origin
 
-GROUPS_MAX: Final = 10_000
-TRANSACTION_RECORDS: Final = 500
-TRANSACTION_BYTES: Final = 8 * 2**20
-POLL_MS: Final = 250
-QUIET_POLLS_MAX: Final = 120  # 30 s without any progress: the broker is away
-_TOO_MANY: Final = "(others)"
-
-Offsets = Mapping[TopicPartition, int]
 Verdict = Literal["replay", "other connector", "filtered", "unknown origin"]
 
 
-class DeadLetterError(ConfigError):
-    """There is no such topic or record, or a record has no topic to be replayed to."""
-
-    default_code = "dead_letter"
-    exit_status = ExitStatus.NO
-
-
 @dataclass(frozen=True, slots=True)
-class LetterKind:
-    """What dead letters are counted by; empty where a record's headers do not say."""
-
-    stage: str
-    exception: str
-    table: str
-    topic: str
-
-    @classmethod
-    def of(cls, found: Origin) -> LetterKind:
-        """The kind of one dead letter."""
-        return cls(found.stage or "", found.exception or "", found.table or "", found.topic or "")
-
-
-@dataclass(slots=True)
-class Sighting:
-    """How many dead letters of a kind there are, and the first and last of them.
-
-    Coordinates are those in the dead letter topic; times are milliseconds since 1970.
-    """
-
-    count: int = 0
-    first: tuple[int, int, int | None] | None = None
-    last: tuple[int, int, int | None] | None = None
-
-    def add(self, record: KafkaRecord) -> None:
-        """Count one more."""
-        place = record.partition, record.offset, record.timestamp_ms
-        self.count += 1
-        if self.first is None or _order(place) < _order(self.first):
-            self.first = place
-        if self.last is None or _order(place) >= _order(self.last):
-            self.last = place
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Which dead letters a replay takes, and where they go.
+class ReplayChoice:
+    """The dead letters that a replay takes, and the topic of those without headers.
 
     Attributes:
-        connector: others' dead letters in the same topic are left alone.
-        codes: only these, unless empty.
-        tables: only these, unless empty.
+        codes: only these error codes, unless empty.
+        tables: only dead letters for these tables, unless empty.
         topic: for dead letters without context headers; their key chooses the partition.
+        ends: partition -> end offset, as the plan of this replay had it; None: the current ends.
+        offsets_max: oldest offsets that are covered; None: all.
     """
 
-    connector: str
     codes: frozenset[str] = frozenset()
     tables: frozenset[str] = frozenset()
     topic: str | None = None
-
-    def judge(self, found: Origin) -> Verdict:
-        """What happens to one dead letter."""
-        if found.connector not in {None, self.connector}:
-            return "other connector"
-        if self.codes and found.code not in self.codes:
-            return "filtered"
-        if self.tables and found.table not in self.tables:
-            return "filtered"
-        if not found.is_known and self.topic is None:
-            return "unknown origin"
-        return "replay"
+    ends: Mapping[int, int] | None = None
+    offsets_max: int | None = None
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What a replay does or did.
-
-    Attributes:
-        targets: records per source topic.
-        skipped: records per reason.
-    """
+class ReplayCounts:
+    """Records per target topic, and skipped records per reason."""
 
     targets: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
 
-    @property
-    def replayed(self) -> int:
-        """Records put back."""
-        return self.targets.total()
 
-
-@dataclass(frozen=True, slots=True)
-class DeadLetterTopic:
-    """The dead letter topic of one connector.
+class DeadLetterReplay:
+    """A replay of one connector's dead letters.
 
     Args:
-        config: the connector; names the topic.
-        admin: the cluster.
-        reader: assigned to nothing.
-        excluded: reserved topics: no dead letter is replayed to them.
+        letters: the topic.
+        choice: which dead letters.
+        excluded: reserved topics: no record is produced to them.
     """
 
-    config: ConnectorConfig
-    admin: KafkaAdmin
-    reader: LogReader
-    excluded: frozenset[str] = frozenset()
+    def __init__(
+        self, letters: DeadLetterTopic, choice: ReplayChoice, *, excluded: frozenset[str]
+    ) -> None:
+        self._letters = letters
+        self._choice = choice
+        self._excluded = excluded
+        self.group = group_of(letters.config.name)
 
-    @property
-    def topic(self) -> str:
-        """Name of the topic.
+    def run(self, producer: TransactionalProducer, *, is_applied: bool) -> dict[str, Any]:
+        """Plan the replay, or carry it out.
 
-        Raises:
-            DeadLetterError: the connector has none.
-        """
-        topic = self.config.errors.dead_letter_topic
-        if topic is None:
-            raise DeadLetterError(
-                f"connector {self.config.name} has no dead letter topic: set "
-                "errors.deadletterqueue.topic.name (rows of a dead letter table are read as those "
-                "of any table)",
-                code="no_dead_letter_topic",
-            )
-        return topic
-
-    @property
-    def group(self) -> str:
-        """Group of the offsets up to which dead letters were replayed."""
-        return f"icefloe-replay-{self.config.name}"
-
-    def marks(self) -> dict[TopicPartition, tuple[int, int]]:
-        """First offset and end of each partition now.
+        Args:
+            producer: ``group`` is its transactional id; not initialised yet.
+            is_applied: False only plans.
 
         Raises:
-            DeadLetterError: the topic does not exist.
+            DeadLetterError: a record has no topic to replay it to; no record was produced.
+            DataLost: the topic was created again after an earlier replay.
+            Fenced: another replay has begun; it continues where this one ended.
+            RetriableError: the broker is unavailable; repeat the replay.
         """
-        count = self.admin.topics().get(self.topic, 0)
-        if not count:
-            raise DeadLetterError(
-                f"there is no topic {self.topic}: no dead letter was ever written, or this is "
-                "another cluster",
-                code="dead_letter_topic_missing",
-            )
-        return self.admin.watermarks([TopicPartition(self.topic, p) for p in range(count)])
+        marks = self._letters.marks()
+        if is_applied:
+            producer.init()  # fences a replay that still runs, or that was killed
+        starts, gone = self._positions(marks)
+        whole = self._ends(marks, starts)
+        covered = shares(starts, whole, self._choice.offsets_max)
+        ends = {tp: starts[tp] + covered[tp] for tp in starts}
+        counts = self._plan(starts, ends)
+        if is_applied:
+            counts = self._replay(producer, starts, ends)
+        return {
+            "topic": self._letters.topic,
+            "applied": is_applied,
+            "ranges": [_range(tp, at, ends[tp]) for tp, at in sorted(starts.items())],
+            "gone": [_range(tp, at, starts[tp]) for tp, at in sorted(gone.items())],
+            "ends": [{"partition": tp.partition, "offset": at} for tp, at in sorted(whole.items())],
+            "offsets_left": sum(whole[tp] - ends[tp] for tp in ends),
+            "targets": dict(sorted(counts.targets.items())),
+            "skipped": dict(sorted(counts.skipped.items())),
+        }
 
-    def count(self) -> dict[LetterKind, Sighting]:
-        """All dead letters by kind; kinds beyond a bound together as one."""
-        marks = self.marks()
-        found: dict[LetterKind, Sighting] = {}
-        starts, ends = _starts(marks), _ends(marks)
-        for records, _ in self._batches(starts, ends):
-            for record in records:
-                kind = LetterKind.of(origin(record))
-                if kind not in found and len(found) >= GROUPS_MAX:
-                    kind = LetterKind(_TOO_MANY, _TOO_MANY, _TOO_MANY, _TOO_MANY)
-                found.setdefault(kind, Sighting()).add(record)
-        return found
+    def _ends(
+        self, marks: Mapping[TopicPartition, tuple[int, int]], starts: Offsets
+    ) -> dict[TopicPartition, int]:
+        planned = self._choice.ends
+        if planned is None:
+            return {tp: end for tp, (_, end) in marks.items()}
+        return {
+            tp: max(starts[tp], min(end, planned.get(tp.partition, 0)))
+            for tp, (_, end) in marks.items()
+        }
 
-    def one(self, partition: int, offset: int) -> KafkaRecord:
-        """The dead letter at a place.
-
-        Raises:
-            DeadLetterError: there is none.
-        """
-        tp = TopicPartition(self.topic, partition)
-        start, end = self.marks().get(tp, (0, 0))
-        if start <= offset < end:
-            for records, _ in self._batches({tp: offset}, {tp: offset + 1}):
-                for record in records:
-                    if record.offset == offset:
-                        return record
-        raise DeadLetterError(
-            f"topic {self.topic} has no dead letter at partition {partition}, offset {offset}: the "
-            f"partition holds [{start}, {end})",
-            code="no_such_dead_letter",
-        )
-
-    def positions(
+    def _positions(
         self, marks: Mapping[TopicPartition, tuple[int, int]]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Where a replay goes on, and where an earlier one ended though that is gone by now.
-
-        Raises:
-            DataLost: the topic was created anew.
-        """
+        """Return where the replay begins, and positions of an earlier one that retention passed."""
         out: dict[TopicPartition, int] = {}
         gone: dict[TopicPartition, int] = {}
-        for tp, at in self.admin.committed(self.group, list(marks)).items():
+        for tp, at in self._letters.admin.committed(self.group, list(marks)).items():
             start, end = marks[tp]
             if at is not None and at > end:
                 raise DataLost(
-                    f"replays had come to offset {at}, the partition ends at {end}: the topic was "
-                    f"created anew; delete the consumer group {self.group} to begin at its start",
+                    f"an earlier replay reached offset {at}, the partition ends at {end}: the "
+                    f"topic was deleted and created again; delete the consumer group {self.group} "
+                    "to begin at the start of the topic",
                     topic=tp.topic,
                     partition=tp.partition,
                 )
@@ -242,114 +139,90 @@ class DeadLetterTopic:
             out[tp] = start if at is None else max(at, start)
         return out, gone
 
-    def plan(self, choice: Choice, starts: Offsets, ends: Offsets) -> Outcome:
-        """What a replay of this range would do.
+    def _verdict(self, found: Origin) -> Verdict:
+        choice = self._choice
+        if found.connector not in {None, self._letters.config.name}:
+            return "other connector"
+        if choice.codes and found.code not in choice.codes:
+            return "filtered"
+        if choice.tables and found.table not in choice.tables:
+            return "filtered"
+        if not found.is_known and choice.topic is None:
+            return "unknown origin"
+        return "replay"
 
-        Raises:
-            DeadLetterError: a record has nowhere to go.
-        """
-        topics = self.admin.topics()
-        sources = set(source_partitions(self.config, topics, excluded=self.excluded))
-        outcome = Outcome()
-        for records, _ in self._batches(starts, ends):
+    def _plan(self, starts: Offsets, ends: Offsets) -> ReplayCounts:
+        """Check every record of the range and count what a replay would do."""
+        config = self._letters.config
+        topics = self._letters.admin.topics()
+        sources = set(source_partitions(config, topics, excluded=self._excluded))
+        names = {tp.topic for tp in sources}
+        counts = ReplayCounts()
+        for records, _ in self._letters.batches(starts, ends):
             for record in records:
                 found = origin(record)
-                verdict = choice.judge(found)
+                verdict = self._verdict(found)
                 if verdict == "unknown origin":
-                    raise _unplaced(record, "does not say where it came from: name it with --topic")
+                    raise _unplaced(
+                        record, "has no header with its source topic: name the topic with --topic"
+                    )
                 if verdict != "replay":
-                    outcome.skipped[verdict] += 1
+                    counts.skipped[verdict] += 1
                     continue
-                message = _message(record, found, choice)
-                if message.topic in self.excluded | {self.config.control_topic}:
+                message = self._message(record, found)
+                if message.topic in self._excluded | {config.control_topic}:
                     raise _unplaced(record, f"would go to {message.topic}, {WHY}")
-                if message.partition is None:
-                    is_there = message.topic in topics
-                else:  # headers may be forged by whoever wrote the record
-                    is_there = TopicPartition(message.topic, message.partition) in sources
-                if not is_there:
-                    where = "" if message.partition is None else f", partition {message.partition},"
+                partition = message.partition
+                if partition is None:
+                    is_read = message.topic in names
+                else:
+                    is_read = TopicPartition(message.topic, partition) in sources
+                if not is_read:
+                    where = "" if partition is None else f", partition {partition},"
                     raise _unplaced(
                         record,
-                        f"goes to topic {message.topic}{where} which is not there, or which the "
-                        "connector does not read: create it, name it in the file's topics, or "
+                        f"goes to topic {message.topic}{where} which does not exist, or which the "
+                        "connector does not read: create it, add it to the connector's topics, or "
                         "leave the record out by --table or --code",
                     )
-                outcome.targets[message.topic] += 1
-        return outcome
+                counts.targets[message.topic] += 1
+        return counts
 
-    def replay(
-        self, producer: TransactionalProducer, choice: Choice, starts: Offsets, ends: Offsets
-    ) -> Outcome:
-        """Put the dead letters of a range back; the producer is initialised.
-
-        Raises:
-            Fenced: another replay has begun; it goes on where this one ended.
-            RetriableError: broker trouble; run it again, nothing comes twice.
-        """
-        outcome = Outcome()
-        for records, reached in self._batches(starts, ends):
+    def _replay(
+        self, producer: TransactionalProducer, starts: Offsets, ends: Offsets
+    ) -> ReplayCounts:
+        counts = ReplayCounts()
+        for records, reached in self._letters.batches(starts, ends):
             messages = []
             for record in records:
                 found = origin(record)
-                verdict = choice.judge(found)
+                verdict = self._verdict(found)
                 if verdict == "replay":
-                    message = _message(record, found, choice)
+                    message = self._message(record, found)
                     messages.append(message)
-                    outcome.targets[message.topic] += 1
+                    counts.targets[message.topic] += 1
                 else:
-                    outcome.skipped[verdict] += 1
+                    counts.skipped[verdict] += 1
             producer.transact(messages, group_id=self.group, offsets=reached, on_stage=_hit)
             failpoints.hit("R2")
-        return outcome
+        return counts
 
-    def _batches(
-        self, starts: Offsets, ends: Offsets
-    ) -> Iterator[tuple[list[KafkaRecord], dict[TopicPartition, int]]]:
-        """Records of a range, a bounded number at a time, and where each partition then stands.
-
-        The last one may have no record, but stands at the ends.
-        """
-        left = {tp: at for tp, at in starts.items() if at < ends[tp]}
-        self.reader.assign(left)
-        records: list[KafkaRecord] = []
-        size = quiet = 0
-        before = dict(left)
-        while left:
-            found = self.reader.poll(POLL_MS, TRANSACTION_RECORDS)
-            positions = self.reader.positions()
-            quiet = 0 if found or positions != before else quiet + 1
-            before = positions
-            reached = {tp: min(at, ends[tp]) for tp, at in positions.items()}
-            for record in found:
-                if record.offset < ends[TopicPartition(record.topic, record.partition)]:
-                    records.append(record)
-                    size += len(record.key or b"") + len(record.value or b"")
-            is_done = all(reached[tp] >= ends[tp] for tp in left)
-            if is_done or len(records) >= TRANSACTION_RECORDS or size >= TRANSACTION_BYTES:
-                yield records, reached
-                records, size = [], 0
-            if is_done:
-                return
-            if quiet >= QUIET_POLLS_MAX:
-                raise RetriableError(
-                    f"topic {self.topic} gave nothing for {QUIET_POLLS_MAX * POLL_MS // 1000} s; "
-                    "run it again when the broker is there",
-                    code="broker_unavailable",
-                )
+    def _message(self, record: KafkaRecord, found: Origin) -> ProducerMessage:
+        topic = found.topic if found.is_known else self._choice.topic
+        assert topic is not None, "a record without a target topic was chosen"
+        return ProducerMessage(
+            topic,
+            record.key,
+            record.value,
+            found.headers,
+            record.timestamp_ms,
+            found.partition if found.is_known else None,
+        )
 
 
-def _message(record: KafkaRecord, found: Origin, choice: Choice) -> ProducerMessage:
-    topic = found.topic if found.is_known else choice.topic
-    assert topic is not None, "the choice lets nothing pass that has nowhere to go"
-    return ProducerMessage(
-        topic,
-        record.key,
-        record.value,
-        found.headers,
-        record.timestamp_ms,
-        found.partition if found.is_known else None,
-    )
+def group_of(connector: str) -> str:
+    """Return the group of the offsets up to which a connector's dead letters were replayed."""
+    return f"icefloe-replay-{connector}"
 
 
 def _unplaced(record: KafkaRecord, why: str) -> DeadLetterError:
@@ -361,17 +234,8 @@ def _unplaced(record: KafkaRecord, why: str) -> DeadLetterError:
     )
 
 
-def _order(place: tuple[int, int, int | None]) -> tuple[int, int, int]:
-    partition, offset, timestamp_ms = place
-    return (-1 if timestamp_ms is None else timestamp_ms, partition, offset)
-
-
-def _starts(marks: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
-    return {tp: start for tp, (start, _) in marks.items()}
-
-
-def _ends(marks: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
-    return {tp: end for tp, (_, end) in marks.items()}
+def _range(tp: TopicPartition, start: int, end: int) -> dict[str, Any]:
+    return {"partition": tp.partition, "from_offset": start, "to_offset": end}
 
 
 def _hit(stage: Stage) -> None:

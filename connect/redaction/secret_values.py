@@ -72,18 +72,23 @@ class SecretValues:
                 ordered = self._ordered = sorted(found, key=lambda each: -len(each[0]))
         return ordered
 
-    def masked(self, value: Any) -> Any:
-        """A JSON value whose texts have no secret; names of connectors, states and nodes stay."""
+    def masked(self, value: Any, *, kept: frozenset[str] = _KEPT_NAMES) -> Any:
+        """Return a JSON value with secrets masked.
+
+        Args:
+            value: JSON.
+            kept: fields that are not masked: names of connectors, states and nodes.
+        """
         match value:
             case str():
                 return self.mask(value)
             case Mapping():
                 return {
-                    self.mask(str(key)): each if key in _KEPT_NAMES else self.masked(each)
+                    self.mask(str(key)): each if key in kept else self.masked(each, kept=kept)
                     for key, each in value.items()
                 }
             case list() | tuple():
-                return [self.masked(each) for each in value]
+                return [self.masked(each, kept=kept) for each in value]
             case _:
                 return value
 

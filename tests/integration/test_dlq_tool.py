@@ -1,4 +1,4 @@
-"""``icefloe dlq`` on a real broker: counted, shown, put back once whatever is killed."""
+"""``icefloe dlq`` on a real broker, by a node and without one: dead letters are replayed once."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from connect.clock import SystemClock
 from connect.errors import RecordError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import TransactionalProducer
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
+from connect.operations.connector_operations import NODE_LIMITS, ConnectorOperations
+from connect.operations.dead_letter_replay import ReplayChoice
 from connect.records.dead_letter import message
 from connect.validation.parse import parse
 from tests.support.command_line import Said, icefloe
 from tests.support.reading import committed_records
+from tests.support.running_node import RunningNode
 from tests.support.stack import Topics, unique_name
 
 pytestmark = pytest.mark.kafka
@@ -34,12 +39,20 @@ class Letters:
 
     Args:
         kafka: client properties.
-        topics: makes topics.
+        topics: creates topics.
         folder: for the file.
+        node: runs the connector and its commands; None: the commands ask the broker.
     """
 
-    def __init__(self, kafka: dict[str, str], topics: Topics, folder: Path) -> None:
+    def __init__(
+        self,
+        kafka: dict[str, str],
+        topics: Topics,
+        folder: Path,
+        node: RunningNode | None = None,
+    ) -> None:
         self._kafka = kafka
+        self.node = node
         self.name = unique_name("replays")
         self.source = topics.create("source", partitions=2, retention_ms="-1")
         self.topic = topics.create("letters", retention_ms="-1")
@@ -49,7 +62,7 @@ class Letters:
             "topics": self.source,
             "iceberg.tables": "db.t",
             "iceberg.catalog.type": "rest",
-            "iceberg.catalog.uri": "http://127.0.0.1:9/nobody-is-here",
+            "iceberg.catalog.uri": "http://127.0.0.1:9/no-catalog",
             "errors.tolerance": "all",
             "errors.deadletterqueue.topic.name": self.topic,
         }
@@ -58,6 +71,9 @@ class Letters:
         self.producer = TransactionalProducer(kafka, f"writes-{self.name}")
         self.producer.init()
         self.admin = KafkaAdmin(kafka)
+        if node is not None:
+            answer = node.call("PUT", f"/connectors/{self.name}/config", json=self.config)
+            assert answer.status_code == 201, answer.text
 
     def add(
         self, first: int, end: int, *, code: str = "bad_json", context: bool = True, **changes: str
@@ -84,8 +100,11 @@ class Letters:
         return records
 
     def _command(self, *arguments: str) -> list[str]:
+        command, *more = arguments
+        if self.node is not None:
+            return ["dlq", command, self.name, *more, "--server", self.node.url]
         where = ("-f", str(self.file), "--bootstrap-server", self._kafka["bootstrap.servers"])
-        return ["dlq", *arguments, *where]
+        return ["dlq", command, self.name, *more, *where]
 
     def run(self, *arguments: str) -> Said:
         """The command as a user runs it."""
@@ -98,19 +117,45 @@ class Letters:
         done = subprocess.run(command, capture_output=True, timeout=120, check=False, env=armed)
         assert done.returncode == KILLED
 
-    def back(self) -> list[KafkaRecord]:
-        """Committed records of the source topic."""
-        return committed_records(self._kafka, *(TopicPartition(self.source, p) for p in (0, 1)))
+    def back(self, topic: str | None = None, partitions: int = 2) -> list[KafkaRecord]:
+        """Committed records of the source topic, or of another one."""
+        read = [TopicPartition(topic or self.source, p) for p in range(partitions)]
+        return committed_records(self._kafka, *read)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self.producer.close()
         self.admin.close()
 
 
+@pytest.fixture(scope="module")
+def node(
+    kafka_properties: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningNode]:
+    """A node with stub children."""
+    made = RunningNode(tmp_path_factory.mktemp("dlq"), kafka_properties["bootstrap.servers"])
+    made.start()
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["node", "direct"])
+def letters(
+    request: pytest.FixtureRequest,
+    kafka_properties: dict[str, str],
+    topics: Topics,
+    tmp_path: Path,
+    node: RunningNode,
+) -> Iterator[Letters]:
+    """A connector without dead letters; no catalog answers at its address."""
+    made = Letters(kafka_properties, topics, tmp_path, node if request.param == "node" else None)
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def letters(kafka_properties: dict[str, str], topics: Topics, tmp_path: Path) -> Iterator[Letters]:
-    """A connector without dead letters; nobody answers at its catalog."""
+def direct(kafka_properties: dict[str, str], topics: Topics, tmp_path: Path) -> Iterator[Letters]:
+    """A connector that no node runs."""
     made = Letters(kafka_properties, topics, tmp_path)
     yield made
     made.close()
@@ -124,8 +169,9 @@ def content(records: list[KafkaRecord]) -> list[tuple[object, ...]]:
     return sorted(kept, key=lambda row: row[0] or 0)
 
 
-def test_each_dead_letter_is_put_back_once_whatever_is_killed(letters: Letters) -> None:
-    """Killed behind a transaction and inside one: all are back, byte for byte, none twice."""
+def test_a_killed_command_replays_each_dead_letter_once(direct: Letters) -> None:
+    """Killed after a transaction and inside one: all are back, byte for byte, none twice."""
+    letters = direct
     expected = letters.add(0, 700) + letters.add(700, 1_900)
     letters.killed_replay("R2")
     some = len(letters.back())
@@ -141,6 +187,87 @@ def test_each_dead_letter_is_put_back_once_whatever_is_killed(letters: Letters) 
     assert content(letters.back()) == content(expected + more)
     assert "no dead letter waits" in letters.run("replay", "--yes").stdout
     assert CONTENT not in done.stdout + done.stderr + again.stdout + again.stderr
+
+
+def test_a_killed_node_replays_each_dead_letter_once(
+    kafka_properties: dict[str, str], topics: Topics, tmp_path: Path
+) -> None:
+    """Killed inside a transaction; the next node replays all, byte for byte, none twice."""
+    node = RunningNode(tmp_path / "node", kafka_properties["bootstrap.servers"])
+    node.folder.mkdir()
+    node.start("replay")
+    letters = Letters(kafka_properties, topics, tmp_path, node)
+    try:
+        expected = letters.add(0, 900)
+        assert letters.run("replay", "--yes").status == 3
+        assert node.process.wait(60) != 0
+        assert letters.back() == []
+        node.start()
+        node.until(lambda: node.call("GET", f"/connectors/{letters.name}").status_code == 200)
+        done = letters.run("replay", "--yes")
+        assert done.status == 0, done.stderr
+        assert content(letters.back()) == content(expected)
+        assert "no dead letter waits" in letters.run("replay", "--yes").stdout
+    finally:
+        letters.close()
+        node.close()
+
+
+def test_a_node_replays_a_limited_number_of_offsets_per_request(
+    kafka_properties: dict[str, str], topics: Topics, tmp_path: Path
+) -> None:
+    """Requests are repeated up to the first ends; dead letters that came later are left."""
+    letters = Letters(kafka_properties, topics, tmp_path)
+    expected = letters.add(0, 120)
+    limits = replace(NODE_LIMITS, replayed_offsets_max=50, counted_offsets_max=30)
+    operations = ConnectorOperations(kafka_properties, {}, SystemClock(), limits)
+    counted = operations.dead_letter_kinds(letters.config)
+    assert (counted["records"], counted["offsets_not_read"]) == (29, 91)  # and a marker
+    plan = operations.replay(letters.config, ReplayChoice(), is_applied=False)
+    assert (plan["offsets_left"], sum(plan["targets"].values())) == (71, 50)
+    assert letters.back() == []
+    letters.add(120, 130)
+    ends = {end["partition"]: end["offset"] for end in plan["ends"]}
+    left = []
+    while not left or left[-1]:
+        done = operations.replay(letters.config, ReplayChoice(ends=ends), is_applied=True)
+        left.append(done["offsets_left"])
+    assert left == [71, 21, 0]
+    assert content(letters.back()) == content(expected)
+    letters.close()
+
+
+def test_other_connectors_dead_letters_in_a_shared_topic_are_hidden_by_a_node(
+    letters: Letters,
+) -> None:
+    """A node neither counts nor shows them; the direct command reads the whole topic."""
+    letters.add(0, 2)
+    letters.add(2, 5, name="another")
+    is_node = letters.node is not None
+    found = json.loads(letters.run("list", "-o", "json").stdout)
+    assert found["records"] == (2 if is_node else 5)
+    for more in ([], ["--content"]):
+        displayed = letters.run("show", "0:4", *more)  # behind a marker
+        assert displayed.status == (1 if is_node else 0), displayed.stderr
+        assert (CONTENT in displayed.output) == (not is_node and bool(more))
+
+
+def test_no_dead_letter_goes_to_a_topic_that_the_connector_does_not_read(
+    letters: Letters, topics: Topics
+) -> None:
+    """Neither by ``--topic`` nor by a forged header."""
+    other = topics.create("other")
+    letters.add(0, 1, context=False)
+    refused = letters.run("replay", "--yes", "--topic", other)
+    assert refused.status == 1, refused.output
+    assert f"goes to topic {other} which does not exist, or which" in refused.stderr
+    source, letters.source = letters.source, other
+    letters.add(1, 2)
+    letters.source = source
+    refused = letters.run("replay", "--yes", "--topic", source)
+    assert refused.status == 1, refused.output
+    assert f"goes to topic {other}, partition 1, which" in refused.stderr
+    assert letters.back(other, 1) == []
 
 
 def test_a_replay_is_only_said_until_it_is_confirmed(letters: Letters) -> None:
@@ -216,8 +343,8 @@ def test_list_and_show_tell_everything_but_the_content(letters: Letters) -> None
     said = listed.stdout + listed.stderr + json.dumps(found)
     assert CONTENT not in said
     for wrong, status, words in (
-        ("0:99", 1, "no dead letter at"),
-        ("9:0", 1, "no dead letter at"),
+        ("0:99", 1, "has no dead letter of"),
+        ("9:0", 1, "has no dead letter of"),
         ("x", 2, "PARTITION"),
     ):
         failed = letters.run("show", wrong)

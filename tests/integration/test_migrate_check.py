@@ -16,7 +16,7 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition
 from connect.operations.connector_clients import opened
 from connect.operations.migration.inspector import Inspector
-from connect.operations.migration.migration_report import Report
+from connect.operations.migration.migration_report import MigrationReport
 from control_schemas.codec import encode
 from control_schemas.events import DataWritten, Event, TableReference
 from tests.support.frames import FILE, old_frame
@@ -95,14 +95,17 @@ class State:
         """Name of the snapshot property of a group."""
         return f"kafka.connect.offsets.{self.control}.{group}"
 
-    def inspect(self, **changes: str) -> Report:
+    def inspect(self, **changes: str) -> MigrationReport:
         """The report, which can also be put in words."""
         config = {**self.config, **{k.replace("__", "."): v for k, v in changes.items()}}
         with opened(config, self._kafka, {}) as direct:
             report = Inspector(
                 direct.config, direct.admin, direct.reader, direct.catalog, SystemClock()
             ).inspect(direct.partitions)
-        assert list(lines(report))[-1] == ("" if report.is_safe else "not ") + "safe to start"
+        assert (
+            list(lines(report.as_json()))[-1]
+            == ("" if report.is_safe else "not ") + "safe to start"
+        )
         return report
 
 
@@ -114,7 +117,7 @@ def state(
     return State(kafka_properties, topics, sql_catalog_properties)
 
 
-def found(report: Report) -> dict[str, bool]:
+def found(report: MigrationReport) -> dict[str, bool]:
     """Codes, and whether each forbids a start."""
     return {finding.code: finding.is_unsafe for finding in report.findings}
 

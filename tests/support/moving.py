@@ -98,14 +98,14 @@ def engines(catalog: Catalog, table: str) -> list[str]:
 def migrate_check(
     running: RunningStack, folder: Path, name: str, config: dict[str, str]
 ) -> tuple[int, dict[str, Any]]:
-    """``icefloe migrate --check`` of a connector: exit status and report.
+    """``icefloe migrate --check`` of a connector by the node: exit status and report.
 
     Raises:
-        IcefloeError: it could not look.
+        IcefloeError: the node could not check.
     """
     file = folder / f"{name}.json"
     file.write_text(json.dumps({"name": name, "config": config}))
-    where = ["--bootstrap-server", running.stack.bootstrap_servers]
+    where = ["--server", running.stack.rest_url]
     done = CliRunner().invoke(migrate_app, ["--check", "-f", str(file), "-o", "json", *where])
     if isinstance(done.exception, IcefloeError):
         raise done.exception

@@ -1,8 +1,8 @@
-"""A real node with stub children: ``stub_node.py PROPERTIES [put|layout|fence|offsets]``.
+"""A real node with stub children: ``stub_node.py PROPERTIES [put|layout|fence|offsets|replay]``.
 
 The second argument names where the node dies by SIGKILL: after a connector is stored, after its
-layout is, after its tasks are fenced, or after the offsets of its group are forgotten; each before
-the next step.
+layout is, after its tasks are fenced, or after the offsets of its group are deleted; each before
+the next step. ``replay``: inside the first transaction of a replay of dead letters.
 """
 
 import os
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from connect import logs
+from connect import failpoints, logs
 from connect.config.node.node_config import NodeConfig
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.node.herder import deployer
@@ -45,6 +45,8 @@ def main() -> None:
             deployer.take_over = dying_after(deployer.take_over)
         case ["offsets"]:
             KafkaAdmin.delete_group = dying_after(KafkaAdmin.delete_group)  # type: ignore[method-assign]
+        case ["replay"]:
+            failpoints.configure("R1=crash@1")
     logs.configure("node")
     config = NodeConfig.load(Path(sys.argv[1]), os.environ)
     node = Node(config, dict(os.environ), commands=COMMANDS)

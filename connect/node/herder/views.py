@@ -23,7 +23,7 @@ from connect.model.records import KafkaRecord
 from connect.node.herder.units import Run
 from connect.node.herder_api import NotAllowedError, UnavailableError, View
 from connect.operations.audit.auditor import audit
-from connect.operations.connector_clients import Direct
+from connect.operations.connector_clients import ConnectorClients
 from connect.operations.orphan_age import orphan_age
 from connect.records.dead_letter import PREFIX, TABLE_HEADER
 from connect.state.connector_state import StoredConnector
@@ -55,7 +55,7 @@ class Views:
         group_of: Callable[[StoredConnector], str],
         admin: KafkaAdmin,
         reader_properties: Mapping[str, str],
-        opened: Callable[[Mapping[str, str]], AbstractContextManager[Direct]],
+        opened: Callable[[Mapping[str, str]], AbstractContextManager[ConnectorClients]],
         exposition: Exposition,
         clock: Clock,
     ) -> None:

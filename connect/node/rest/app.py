@@ -23,6 +23,7 @@ from connect.node.rest import (
     loggers,
     node_info,
     offsets,
+    operations,
     overview,
     status_page,
 )
@@ -37,6 +38,7 @@ from connect.node.rest.http_middleware import CrossOrigin, HttpMiddleware
 from connect.node.rest.limits import CallerTurns, SignIn
 from connect.node.rest.log_levels import LogLevels
 from connect.node.rest.peers import Peers
+from connect.operations.connector_operations import NODE_LIMITS, ConnectorOperations
 from connect.validation.plugins import BUILT_IN, Plugins
 from connect.validation.preflight.preflight import Preflight
 
@@ -48,6 +50,7 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     node_info.router,
     overview.router,
     control.router,
+    operations.router,
     status_page.router,
 )
 
@@ -142,6 +145,7 @@ def create_app(
     settings: ApiSettings | None = None,
     users: Users | None = None,
     peers: ssl.SSLContext | None = None,
+    connector_operations: ConnectorOperations | None = None,
 ) -> Api:
     """Build the application.
 
@@ -154,6 +158,7 @@ def create_app(
         settings: CORS, topic tracking, admin endpoints.
         users: who may do what; None lets everybody do everything.
         peers: TLS towards other nodes of the cluster.
+        connector_operations: on connectors, without the herder; None: without placeholders.
 
     Returns:
         An ASGI application.
@@ -169,6 +174,8 @@ def create_app(
         judge,
         log_levels,
         ClusterMetrics(herder, others, SystemClock()),
+        connector_operations
+        or ConnectorOperations(chosen.properties, {}, SystemClock(), NODE_LIMITS),
         is_tracking_topics=chosen.is_tracking_topics,
         is_topic_reset_allowed=chosen.is_topic_reset_allowed,
     )

@@ -19,6 +19,7 @@ from connect.node.rest.auth import Caller
 from connect.node.rest.cluster_metrics import ClusterMetrics
 from connect.node.rest.config_validation import ConfigValidator
 from connect.node.rest.log_levels import LogLevels
+from connect.operations.connector_operations import ConnectorOperations
 from connect.validation.plugins import Plugins
 
 
@@ -33,6 +34,7 @@ class Services:
         judge: judges configurations.
         log_levels: the process's loggers.
         measurements: of the cluster.
+        operations: on connectors, without the herder.
         is_tracking_topics: whether active topics are kept.
         is_topic_reset_allowed: whether they may be emptied.
     """
@@ -43,6 +45,7 @@ class Services:
     judge: ConfigValidator
     log_levels: LogLevels
     measurements: ClusterMetrics
+    operations: ConnectorOperations
     is_tracking_topics: bool = True
     is_topic_reset_allowed: bool = True
 

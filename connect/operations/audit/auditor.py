@@ -11,11 +11,11 @@ from connect.model.layout import TopicPartition
 from connect.operations.audit.announced_ranges import AnnouncedSums
 from connect.operations.audit.audit_report import AuditReport
 from connect.operations.audit.table_audit import TableAudit
-from connect.operations.connector_clients import Direct
+from connect.operations.connector_clients import ConnectorClients
 from connect.protocol.control_topic import read_to_end
 
 
-def audit(direct: Direct, clock: Clock) -> AuditReport:
+def audit(direct: ConnectorClients, clock: Clock) -> AuditReport:
     """Prove rows in = tables + dead letters + dropped, for what the control topic still holds.
 
     A connector that runs may go on meanwhile: offsets are read first, the log and the tables

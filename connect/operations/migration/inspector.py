@@ -21,7 +21,7 @@ from connect.gateways.catalog.catalog import CatalogGateway
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader
 from connect.model.layout import TopicPartition
-from connect.operations.migration.migration_report import Report, SinkGroup, TableLeft
+from connect.operations.migration.migration_report import MigrationReport, SinkGroup, TableLeft
 from connect.protocol.control_offsets import merged, parse_offsets
 from connect.protocol.control_topic import ControlRecord, read_to_end
 from connect.protocol.snapshot_ancestry import ancestry, engine, is_cut_off, summary
@@ -56,7 +56,7 @@ class Inspector:
         self._catalog = catalog
         self._clock = clock
 
-    def inspect(self, partitions: Iterable[TopicPartition]) -> Report:
+    def inspect(self, partitions: Iterable[TopicPartition]) -> MigrationReport:
         """Look at everything.
 
         Args:
@@ -65,7 +65,7 @@ class Inspector:
         Raises:
             IcefloeError: broker or catalog cannot be asked.
         """
-        report = Report(self._config.name, self._config.connect_group_id)
+        report = MigrationReport(self._config.name, self._config.connect_group_id)
         source = sorted(partitions)
         topic = self._config.control_topic
         count = self._admin.topics().get(topic, 0)
@@ -108,7 +108,7 @@ class Inspector:
                 (*self._admin.members(name), *self._admin.members(coordinator)),
             )
 
-    def _judge_groups(self, report: Report) -> None:
+    def _judge_groups(self, report: MigrationReport) -> None:
         for group in report.groups:
             if group.members:
                 report.unsafe(
@@ -140,7 +140,7 @@ class Inspector:
 
     # ------------------------------------------------------------ control topic
 
-    def _judge_control_topic(self, report: Report, control: list[TopicPartition]) -> None:
+    def _judge_control_topic(self, report: MigrationReport, control: list[TopicPartition]) -> None:
         own = report.used(report.group)
         topic = self._config.control_topic
         if not control:
@@ -180,7 +180,7 @@ class Inspector:
             )
 
     def _waiting(
-        self, report: Report, marks: Mapping[TopicPartition, tuple[int, int]]
+        self, report: MigrationReport, marks: Mapping[TopicPartition, tuple[int, int]]
     ) -> dict[str, list[ControlRecord]]:
         """Announcements at or above the group's control offsets, by table."""
         own = report.used(report.group)
@@ -223,7 +223,9 @@ class Inspector:
 
     # ------------------------------------------------------------ tables
 
-    def _table(self, report: Report, name: str, waiting: Iterable[ControlRecord]) -> TableLeft:
+    def _table(
+        self, report: MigrationReport, name: str, waiting: Iterable[ControlRecord]
+    ) -> TableLeft:
         try:
             table = self._catalog.load(tuple(name.split(".")))
         except CommitRefused as e:
@@ -266,7 +268,7 @@ class Inspector:
 
     def _judge_table(
         self,
-        report: Report,
+        report: MigrationReport,
         name: str,
         metadata: TableMetadata,
         chain: list[Snapshot],
@@ -296,7 +298,7 @@ class Inspector:
                     "old ones",
                 )
 
-    def _judge_tables(self, report: Report) -> None:
+    def _judge_tables(self, report: MigrationReport) -> None:
         if self._config.dynamic_enabled:
             report.note(
                 "dynamic_tables", "tables are named by records: only those with files are looked at"
@@ -314,7 +316,7 @@ class Inspector:
                     f"for {table.name} and not in it: Icefloe commits them first",
                 )
 
-    def _judge_lost_offsets(self, report: Report) -> None:
+    def _judge_lost_offsets(self, report: MigrationReport) -> None:
         has_offsets = any(g.source_offsets or g.control_offsets for g in report.groups)
         known = [table.name for table in report.tables if report.group in table.floors]
         if known and not has_offsets:
@@ -326,7 +328,7 @@ class Inspector:
 
     # ------------------------------------------------------------ where to start
 
-    def _place(self, report: Report, source: list[TopicPartition]) -> None:
+    def _place(self, report: MigrationReport, source: list[TopicPartition]) -> None:
         marks = self._admin.watermarks(source)
         fallback = self._config.fallback_group_id
         names = [report.group] if fallback is None else [report.group, fallback]

@@ -1,16 +1,17 @@
-"""What was found of a connector's past, and what it means for a start."""
+"""State that another sink left of a connector, and whether Icefloe can start from it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from connect.model.layout import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationFinding:
-    """Something to know before the start; ``is_unsafe``: do not start as it is."""
+    """One finding; ``is_unsafe``: Icefloe must not start in this state."""
 
     code: str
     text: str
@@ -35,7 +36,7 @@ class SinkGroup:
 
     @property
     def is_used(self) -> bool:
-        """Whether anything of it is there."""
+        """Whether the group has offsets or members."""
         return bool(self.source_offsets or self.control_offsets or self.members)
 
 
@@ -45,10 +46,10 @@ class TableLeft:
 
     Attributes:
         name: of the table.
-        exists: False where there is none yet.
+        exists: False if the table does not exist yet.
         floors: group -> control partition -> next control offset that is in the table.
         writer: engine of the newest snapshot of a sink, e.g. ``kafka-connect 4.3.1``.
-        valid_through: as that snapshot has it.
+        valid_through: valid-through time of that snapshot.
         pending_files: announced files that are not in the table.
         pending_records: rows in them.
     """
@@ -63,17 +64,17 @@ class TableLeft:
 
 
 @dataclass(slots=True)
-class Report:
-    """Everything that was found.
+class MigrationReport:
+    """Everything that a migration check found.
 
     Attributes:
         connector: its name.
-        group: the group that Icefloe goes on with.
-        groups: groups that are used.
+        group: the group that Icefloe continues with.
+        groups: groups that have offsets or members.
         control_topic: control partition -> first and next control offset; empty without a topic.
         tables: by name.
-        starts: source partition -> where reading starts, and why there.
-        findings: in the order in which they were made.
+        starts: source partition -> first offset to read, and where that offset comes from.
+        findings: in the order of the checks.
     """
 
     connector: str
@@ -86,17 +87,50 @@ class Report:
 
     @property
     def is_safe(self) -> bool:
-        """Whether Icefloe may start as things are."""
+        """Whether Icefloe may start in this state."""
         return not any(finding.is_unsafe for finding in self.findings)
 
     def used(self, name: str) -> SinkGroup | None:
-        """The group of that name, if anything of it is there."""
+        """Return the group of that name if it has offsets or members."""
         return next((group for group in self.groups if group.name == name), None)
 
     def unsafe(self, code: str, text: str) -> None:
-        """Add what forbids a start."""
+        """Add a finding that forbids a start."""
         self.findings.append(MigrationFinding(code, text, is_unsafe=True))
 
     def note(self, code: str, text: str) -> None:
-        """Add what is only to be known."""
+        """Add a finding for information."""
         self.findings.append(MigrationFinding(code, text, is_unsafe=False))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report as a JSON object."""
+        return {
+            "connector": self.connector,
+            "group": self.group,
+            "safe": self.is_safe,
+            "groups": [
+                {
+                    "name": group.name,
+                    "source_offsets": {
+                        f"{tp.topic}-{tp.partition}": at for tp, at in group.source_offsets.items()
+                    },
+                    "control_offsets": {str(p): at for p, at in group.control_offsets.items()},
+                    "members": list(group.members),
+                }
+                for group in self.groups
+            ],
+            "control_topic": {str(p): list(marks) for p, marks in self.control_topic.items()},
+            "tables": [_table(table) for table in self.tables],
+            "starts": {
+                f"{tp.topic}-{tp.partition}": {"offset": at, "from": why}
+                for tp, (at, why) in self.starts.items()
+            },
+            "findings": [
+                {"code": f.code, "unsafe": f.is_unsafe, "text": f.text} for f in self.findings
+            ],
+        }
+
+
+def _table(table: TableLeft) -> dict[str, Any]:
+    floors = {group: {str(p): at for p, at in at.items()} for group, at in table.floors.items()}
+    return {**asdict(table), "floors": floors}

@@ -22,7 +22,10 @@ ASIDE = (  # errors of the command line end a command, not a connector
     "connect/node/herder/child_requests.py",
     "connect/node/rest",
     "connect/operations/connector_clients.py",
+    "connect/operations/catalog_report.py",
+    "connect/operations/connector_operations.py",
     "connect/operations/dead_letter_replay.py",
+    "connect/operations/dead_letter_topic.py",
     "connect/operations/migration",
     "connect/processes/child_process.py",
 )

@@ -39,16 +39,7 @@ CHANGES_OFFSETS = {
     "dlq replay",
     "tables skip",
 }
-ASKS_NO_NODE = {
-    *PRINTS_NO_DATA,
-    "control decode",
-    "catalog check",
-    "dlq list",
-    "dlq show",
-    "dlq replay",
-    "migrate",
-    "preview",
-}
+ASKS_NO_NODE = {*PRINTS_NO_DATA, "control decode", "preview"}
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "get": (),
     "list": (),
@@ -62,6 +53,11 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "stop": ("c",),
     "restart": ("c",),
     "audit": ("c",),
+    "dlq list": ("c",),
+    "dlq show": ("c", "0:1"),
+    "dlq replay": ("c",),
+    "migrate": ("--check", "-f", "connector.json"),
+    "catalog check": ("-f", "connector.json"),
     "validate": ("-f", "connector.json"),
     "diff": ("-f", "connector.json"),
     "apply": ("-f", "connector.json"),
@@ -199,9 +195,11 @@ def test_a_refusal_is_status_1_and_a_failure_is_status_3(
     answers.status = status
     answers.content = json.dumps({"error_code": status, "message": message}).encode()
     validating = {"diff": ExitStatus.USAGE, "apply": ExitStatus.USAGE, "validate": ExitStatus.NO}
+    checking = {"migrate": ExitStatus.USAGE, "catalog check": ExitStatus.USAGE}
     for name in ASKING:
         done = icefloe(*name.split(), *ARGUMENTS[name], "--server", answers.url)
         wanted = validating.get(name, expected) if status in {400, 404} else expected
+        wanted = checking.get(name, wanted) if status == 400 else wanted
         assert (name, done.status, message in done.stderr) == (name, wanted, True)
 
 
@@ -221,19 +219,20 @@ def test_a_file_that_is_not_there_is_status_2() -> None:
         given = [a for a in ARGUMENTS.get(name, ()) if not a.endswith(".json") and a != "-f"]
         if name == "patch":
             given = ["c"]
-        done = icefloe(*name.split(), *given, *_needed(name), "-f", "gone.json")
+        done = icefloe(*name.split(), *given, "-f", "gone.json")
         assert (name, done.status) == (name, ExitStatus.USAGE)
         assert "gone.json" in done.stderr
 
 
-def _needed(name: str) -> tuple[str, ...]:
-    broker = ("--bootstrap-server", "127.0.0.1:1")
-    return {
-        "dlq list": broker,
-        "dlq show": ("0:1", *broker),
-        "dlq replay": broker,
-        "migrate": ("--check", *broker),
-    }.get(name, ())
+def test_options_of_a_direct_command_need_its_switch() -> None:
+    """A broker or properties without ``--file`` or ``--direct`` would be ignored by the node."""
+    for name, command in COMMANDS.items():
+        if option(command, "--properties") is None or name in ASKS_NO_NODE:
+            continue
+        done = icefloe(*name.split(), *ARGUMENTS[name], "--properties", "node.properties")
+        switch = "--direct" if option(command, "--direct") else "--file"
+        assert (name, done.status) == (name, ExitStatus.USAGE)
+        assert f"need {switch}" in done.stderr
 
 
 def test_every_command_that_prints_data_has_the_same_output_option() -> None:

@@ -20,6 +20,7 @@ from connect.node.rest.app import create_app
 from connect.node.rest.auth import KNOWN_MS, Caller, Grant, Login, Users, hashed_password, new_token
 from connect.node.rest.log_levels import LogLevels
 from tests.support.fakes.herder import FakeHerder
+from tests.support.fakes.operations import FakeOperations
 from tests.support.fakes.rest_server import Reply, RestServer
 
 CONFIG = {
@@ -76,7 +77,13 @@ def server(tmp_path: Path) -> Iterator[RestServer]:
     for name in NAMES:
         herder.create_connector(name, {**CONFIG, "name": name}, initial_state=None)
     users = Users(users_file(tmp_path), SystemClock())
-    app = create_app(herder, NodeInfo("http://n:1", "cluster"), levels, users=users)
+    app = create_app(
+        herder,
+        NodeInfo("http://n:1", "cluster"),
+        levels,
+        users=users,
+        connector_operations=FakeOperations(),
+    )
     with RestServer(app) as running:
         yield running
 

@@ -24,6 +24,7 @@ from connect.node.rest.auth import Users, new_token
 from connect.node.rest.http_middleware import BODY_BYTES_MAX
 from connect.node.rest.log_levels import LogLevels
 from tests.support.fakes.herder import FakeHerder
+from tests.support.fakes.operations import FakeOperations, FencedOperations
 from tests.support.fakes.rest_server import Reply, RestServer
 
 CONFIG = {
@@ -47,6 +48,9 @@ BODIES: Mapping[tuple[str, str], Any] = {
     ("PUT", "/admin/loggers/{logger}"): {"level": "warn"},
     ("POST", "/icefloe/v1/connectors/{name}/control/rebase"): {"apply": True, "tables": ["db.t"]},
     ("POST", "/icefloe/v1/connectors/{name}/control/vtts/reset"): {"reason": "dated 2100"},
+    ("POST", "/icefloe/v1/connectors/{name}/dead-letters/replay"): {"apply": True},
+    ("POST", "/icefloe/v1/connectors/{name}/migration/check"): CONFIG,
+    ("POST", "/icefloe/v1/connectors/{name}/catalog/check"): {"config": CONFIG, "races": 1},
 }
 TOKEN, ENTRY = new_token()
 KNOWN = {
@@ -56,6 +60,8 @@ KNOWN = {
     "logger": "root",
     "table": "a.b",
     "file": "app.js",
+    "partition": "0",
+    "offset": "7",
 }
 UNKNOWN = {**KNOWN, "name": "nobody", "plugin": "Nobody", "logger": "nobody.at.all", "file": "x"}
 
@@ -69,10 +75,24 @@ class Operation(NamedTuple):
     statuses: Mapping[int, Mapping[str, Any]]
 
 
+class Busy(FakeHerder):
+    """A herder whose connectors are still being stopped."""
+
+    def _must_be_stopped(self, name: str) -> None:
+        raise ConflictError("still being stopped", connector=name)
+
+
 def _app(herder: Any, users: Users | None = None, **settings: bool) -> Api:
     node = NodeInfo("http://127.0.0.1:8083", "cluster")
     levels = LogLevels(SystemClock())
-    return create_app(herder, node, levels, settings=ApiSettings(**settings), users=users)
+    return create_app(
+        herder,
+        node,
+        levels,
+        settings=ApiSettings(**settings),
+        users=users,
+        connector_operations=FencedOperations() if isinstance(herder, Busy) else FakeOperations(),
+    )
 
 
 DOCUMENT = _app(FakeHerder(LogLevels(SystemClock()))).openapi()
@@ -112,13 +132,6 @@ class Down:
             raise UnavailableError("starting")
 
         return refuse
-
-
-class Busy(FakeHerder):
-    """A herder whose connectors are still being stopped."""
-
-    def _must_be_stopped(self, name: str) -> None:
-        raise ConflictError("still being stopped", connector=name)
 
 
 class Leaderless(FakeHerder):

@@ -1,0 +1,164 @@
+"""Bodies of ``operations``: dead letters, migration check, catalog check."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import FailFast, Field, StrictBool
+
+from connect.node.rest.models import Body, Growing, JsonString, Keys, View
+
+FILTERS_MAX: Final = 1_000
+PARTITIONS_MAX: Final = 10_000
+PARTITION_MAX: Final = 2**31 - 1
+OFFSET_MAX: Final = 2**63 - 1
+RACES_MAX: Final = 100
+
+Filters = Annotated[list[JsonString], FailFast(), Field(max_length=FILTERS_MAX)]
+
+
+class DeadLetterPlace(Growing):
+    """Place of a dead letter in the dead letter topic; ``time`` is its timestamp."""
+
+    partition: int
+    offset: int
+    time: str | None
+
+
+class DeadLetterKind(Growing):
+    """Number of dead letters with one stage, exception, table and source topic."""
+
+    stage: str | None
+    exception: str | None
+    table: str | None
+    source_topic: str | None
+    records: int
+    first: DeadLetterPlace
+    last: DeadLetterPlace
+
+
+class DeadLetterKinds(View):
+    """Dead letters of the connector by kind, the most frequent kind first."""
+
+    topic: str
+    records: int
+    offsets_not_read: int = Field(description="older offsets, above the limit of one request")
+    kinds: list[DeadLetterKind]
+
+
+class RecordPart(Growing):
+    """Size of a key, value or header; null if it is null."""
+
+    bytes: int | None
+
+
+class DeadLetter(View):
+    """One dead letter: its error headers, and the sizes of key, value and other headers."""
+
+    topic: str
+    partition: int
+    offset: int
+    time: str | None
+    errors: list[dict[str, str | None]]
+    headers: list[dict[str, Any]]
+    key: RecordPart
+    value: RecordPart
+
+
+class RecordPartContent(RecordPart):
+    """A key or value as text; bytes that are not UTF-8 are escaped, and long texts are cut."""
+
+    text: str | None
+
+
+class DeadLetterContent(DeadLetter):
+    """One dead letter with key, value and other headers as text."""
+
+    key: RecordPartContent
+    value: RecordPartContent
+
+
+class ReplayEnd(Body):
+    """The offset of one partition of the dead letter topic at which a replay ends."""
+
+    partition: Annotated[int, Field(ge=0, le=PARTITION_MAX)]
+    offset: Annotated[int, Field(ge=0, le=OFFSET_MAX)]
+
+
+class AskReplay(Body):
+    """Which dead letters to replay; ``apply`` false, or absent, only plans."""
+
+    apply: StrictBool = False
+    codes: Filters = Field(default_factory=list, description="only these error codes")
+    tables: Filters = Field(default_factory=list, description="only dead letters of these tables")
+    topic: JsonString | None = Field(
+        None, description="a topic of the connector, for dead letters without context headers"
+    )
+    ends: Annotated[list[ReplayEnd], FailFast(), Field(max_length=PARTITIONS_MAX)] = Field(
+        default_factory=list, description="as the plan had them; absent: the current ends"
+    )
+
+
+class ReplayRange(Growing):
+    """Offsets of one partition of the dead letter topic."""
+
+    partition: int
+    from_offset: int
+    to_offset: int
+
+
+class Replayed(View):
+    """What a replay does, or did; repeat it while ``offsets_left`` is not zero."""
+
+    topic: str
+    applied: bool
+    ranges: list[ReplayRange]
+    gone: list[ReplayRange] = Field(description="offsets that retention deleted since the last")
+    ends: list[ReplayEnd]
+    offsets_left: int = Field(description="above the limit of one request")
+    targets: dict[str, int] = Field(description="records by source topic")
+    skipped: dict[str, int] = Field(description="records by reason")
+
+
+class Finding(Growing):
+    """One finding; ``unsafe``: the connector must not start in this state."""
+
+    code: str
+    unsafe: bool
+    text: str
+
+
+class MigrationChecked(View):
+    """State that another sink left of a connector, and whether a start is safe."""
+
+    group: str
+    safe: bool
+    groups: list[dict[str, Any]] = Field(description="consumer groups with offsets or members")
+    control_topic: dict[str, list[int]] = Field(description="first and end offset by partition")
+    tables: list[dict[str, Any]]
+    starts: dict[str, dict[str, int | str]] = Field(description="first offset to read, and why")
+    findings: list[Finding]
+
+
+class AskCatalogCheck(Body):
+    """A configuration, and how to race commits on its catalog."""
+
+    config: Keys
+    races: Annotated[int, Field(ge=1, le=RACES_MAX)] = 40
+    namespace: JsonString | None = Field(
+        None, description="existing namespace for the scratch tables; absent: one is created"
+    )
+
+
+class CatalogChecked(View):
+    """Whether commits are atomic; null: not known, or not offered for several tables."""
+
+    catalog: str
+    kind: str
+    scratch_table: str
+    one_table_atomic: bool | None
+    several_tables_atomic: bool | None
+    several_tables_offered: bool
+    refusal: str | None
+    not_removed: list[str] = Field(description="scratch tables and namespaces that still exist")
+    checks: list[dict[str, Any]]

@@ -1,0 +1,317 @@
+"""The dead letter topic of a connector: dead letters counted, and one of them read.
+
+Rules of this file:
+- An operation reads the records that exist when it begins.
+- The content of a record is part of an answer only when the caller asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from connect.config.connector import ConnectorConfig
+from connect.errors import ConfigError, ExitStatus, RetriableError
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_clients import LogReader
+from connect.java_compat.iso_time import instant_text
+from connect.model.layout import TopicPartition
+from connect.model.records import KafkaRecord
+from connect.records.dead_letter import Origin, origin
+
+KINDS_MAX: Final = 10_000
+BATCH_RECORDS: Final = 500
+BATCH_BYTES: Final = 8 * 2**20
+POLL_MS: Final = 250
+QUIET_POLLS_MAX: Final = 120
+"""30 s without progress: the broker is unavailable."""
+_TOO_MANY: Final = "(others)"
+
+Offsets = Mapping[TopicPartition, int]
+
+
+class DeadLetterError(ConfigError):
+    """A topic or record does not exist, or a record has no topic to replay it to."""
+
+    default_code = "dead_letter"
+    exit_status = ExitStatus.NO
+
+
+class NoDeadLetterError(DeadLetterError):
+    """The connector has no dead letter topic, the topic does not exist, or the record does not."""
+
+    default_code = "no_such_dead_letter"
+
+
+@dataclass(frozen=True, slots=True)
+class LetterKind:
+    """The properties that dead letters are counted by; empty where the headers lack one."""
+
+    stage: str
+    exception: str
+    table: str
+    topic: str
+
+    @classmethod
+    def of(cls, found: Origin) -> LetterKind:
+        """Return the kind of one dead letter."""
+        return cls(found.stage or "", found.exception or "", found.table or "", found.topic or "")
+
+
+@dataclass(slots=True)
+class LetterCount:
+    """Number of dead letters of one kind, and the first and last of them.
+
+    Coordinates are those in the dead letter topic; times are milliseconds since 1970.
+    """
+
+    count: int = 0
+    first: tuple[int, int, int | None] | None = None
+    last: tuple[int, int, int | None] | None = None
+
+    def add(self, record: KafkaRecord) -> None:
+        """Count one more."""
+        place = record.partition, record.offset, record.timestamp_ms
+        self.count += 1
+        if self.first is None or _order(place) < _order(self.first):
+            self.first = place
+        if self.last is None or _order(place) >= _order(self.last):
+            self.last = place
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterTopic:
+    """The dead letter topic of one connector.
+
+    Args:
+        config: the connector; names the topic.
+        admin: the cluster.
+        reader: assigned to no partition.
+        is_own_only: exclude dead letters whose headers name another connector.
+    """
+
+    config: ConnectorConfig
+    admin: KafkaAdmin
+    reader: LogReader
+    is_own_only: bool = False
+
+    @property
+    def topic(self) -> str:
+        """Name of the topic.
+
+        Raises:
+            NoDeadLetterError: the connector has none.
+        """
+        topic = self.config.errors.dead_letter_topic
+        if topic is None:
+            raise NoDeadLetterError(
+                f"connector {self.config.name} has no dead letter topic: set "
+                "errors.deadletterqueue.topic.name (rows of a dead letter table are read as those "
+                "of any table)",
+                code="no_dead_letter_topic",
+            )
+        return topic
+
+    def marks(self) -> dict[TopicPartition, tuple[int, int]]:
+        """Return first offset and end offset of each partition now.
+
+        Raises:
+            NoDeadLetterError: the topic does not exist.
+        """
+        count = self.admin.topics().get(self.topic, 0)
+        if not count:
+            raise NoDeadLetterError(
+                f"topic {self.topic} does not exist: no dead letter was written yet, or this is "
+                "another cluster",
+                code="dead_letter_topic_missing",
+            )
+        return self.admin.watermarks([TopicPartition(self.topic, p) for p in range(count)])
+
+    def kinds(self, offsets_max: int | None = None) -> dict[str, Any]:
+        """Return counts by stage, exception, table and source topic, with first and last of each.
+
+        Args:
+            offsets_max: newest offsets to read; None reads the whole topic.
+        """
+        marks = self.marks()
+        ends = {tp: end for tp, (_, end) in marks.items()}
+        oldest = {tp: start for tp, (start, _) in marks.items()}
+        starts = {tp: ends[tp] - kept for tp, kept in shares(oldest, ends, offsets_max).items()}
+        found = self._count(starts, ends)
+        ordered = sorted(found.items(), key=lambda item: -item[1].count)
+        return {
+            "topic": self.topic,
+            "records": sum(each.count for each in found.values()),
+            "offsets_not_read": sum(starts[tp] - oldest[tp] for tp in starts),
+            "kinds": [_kind(kind, each) for kind, each in ordered],
+        }
+
+    def _count(self, starts: Offsets, ends: Offsets) -> dict[LetterKind, LetterCount]:
+        """Return counts by kind; kinds above a limit are counted together."""
+        found: dict[LetterKind, LetterCount] = {}
+        for records, _ in self.batches(starts, ends):
+            for record in records:
+                source = origin(record)
+                if not self._is_covered(source):
+                    continue
+                kind = LetterKind.of(source)
+                if kind not in found and len(found) >= KINDS_MAX:
+                    kind = LetterKind(_TOO_MANY, _TOO_MANY, _TOO_MANY, _TOO_MANY)
+                found.setdefault(kind, LetterCount()).add(record)
+        return found
+
+    def one(
+        self,
+        partition: int,
+        offset: int,
+        *,
+        with_content: bool = False,
+        characters_max: int | None = None,
+    ) -> dict[str, Any]:
+        """Return one dead letter: error headers, and sizes of key, value and other headers.
+
+        Args:
+            partition: of the topic.
+            offset: in the partition.
+            with_content: add key, value and other headers as text.
+            characters_max: longest text; a longer one is cut.
+
+        Raises:
+            NoDeadLetterError: no dead letter exists at the place.
+        """
+        record = self._read(partition, offset)
+
+        def text(value: bytes | None) -> str | None:
+            found = None if value is None else value.decode("utf-8", "backslashreplace")
+            return found if found is None else found[:characters_max]
+
+        def sized(value: bytes | None) -> dict[str, Any]:
+            found: dict[str, Any] = {"bytes": None if value is None else len(value)}
+            return {**found, "text": text(value)} if with_content else found
+
+        source_headers = origin(record).headers
+        left = list(source_headers)
+        errors = []
+        for header in record.headers:
+            if left and header is left[0]:
+                del left[0]
+            else:
+                errors.append(header)
+        return {
+            **_coordinates(record),
+            "errors": [{"name": name, "text": text(value)} for name, value in errors],
+            "headers": [{"name": name, **sized(value)} for name, value in source_headers],
+            "key": sized(record.key),
+            "value": sized(record.value),
+        }
+
+    def _read(self, partition: int, offset: int) -> KafkaRecord:
+        tp = TopicPartition(self.topic, partition)
+        start, end = self.marks().get(tp, (0, 0))
+        if start <= offset < end:
+            for records, _ in self.batches({tp: offset}, {tp: offset + 1}):
+                for record in records:
+                    if record.offset == offset and self._is_covered(origin(record)):
+                        return record
+        raise NoDeadLetterError(
+            f"topic {self.topic} has no dead letter of connector {self.config.name} at partition "
+            f"{partition}, offset {offset}: the partition holds [{start}, {end})"
+        )
+
+    def _is_covered(self, source: Origin) -> bool:
+        return not self.is_own_only or source.connector in {None, self.config.name}
+
+    def batches(
+        self, starts: Offsets, ends: Offsets
+    ) -> Iterator[tuple[list[KafkaRecord], dict[TopicPartition, int]]]:
+        """Yield the records of a range in batches, with the positions after each batch.
+
+        The last batch may have no record; its positions are the ends.
+
+        Raises:
+            RetriableError: the broker is unavailable.
+        """
+        left = {tp: at for tp, at in starts.items() if at < ends[tp]}
+        self.reader.assign(left)
+        records: list[KafkaRecord] = []
+        size = 0
+        quiet = 0
+        before = dict(left)
+        while left:
+            found = self.reader.poll(POLL_MS, BATCH_RECORDS)
+            positions = self.reader.positions()
+            quiet = 0 if found or positions != before else quiet + 1
+            before = positions
+            reached = {tp: min(at, ends[tp]) for tp, at in positions.items()}
+            for record in found:
+                if record.offset < ends[TopicPartition(record.topic, record.partition)]:
+                    records.append(record)
+                    size += len(record.key or b"") + len(record.value or b"")
+            is_done = all(reached[tp] >= ends[tp] for tp in left)
+            if is_done or len(records) >= BATCH_RECORDS or size >= BATCH_BYTES:
+                yield records, reached
+                records, size = [], 0
+            if is_done:
+                return
+            if quiet >= QUIET_POLLS_MAX:
+                raise RetriableError(
+                    f"no record of topic {self.topic} arrived for "
+                    f"{QUIET_POLLS_MAX * POLL_MS // 1000} s; try again later",
+                    code="broker_unavailable",
+                )
+
+
+def shares(starts: Offsets, ends: Offsets, offsets_max: int | None) -> dict[TopicPartition, int]:
+    """Return how many offsets of each partition fit into a limit; each partition gets a share.
+
+    Args:
+        starts: first offsets.
+        ends: end offsets.
+        offsets_max: limit over all partitions; None is no limit.
+    """
+    sizes = {tp: max(0, ends[tp] - start) for tp, start in starts.items()}
+    if offsets_max is None:
+        return sizes
+    found: dict[TopicPartition, int] = {}
+    left = offsets_max
+    for number, tp in enumerate(sorted(sizes, key=lambda tp: (sizes[tp], tp))):
+        found[tp] = min(sizes[tp], left // (len(sizes) - number))
+        left -= found[tp]
+    return found
+
+
+def _kind(kind: LetterKind, counted: LetterCount) -> dict[str, Any]:
+    return {
+        "stage": kind.stage or None,
+        "exception": kind.exception or None,
+        "table": kind.table or None,
+        "source_topic": kind.topic or None,
+        "records": counted.count,
+        "first": _place(counted.first),
+        "last": _place(counted.last),
+    }
+
+
+def _place(at: tuple[int, int, int | None] | None) -> Mapping[str, Any] | None:
+    if at is None:
+        return None
+    return {"partition": at[0], "offset": at[1], "time": _instant(at[2])}
+
+
+def _coordinates(record: KafkaRecord) -> dict[str, Any]:
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "time": _instant(record.timestamp_ms),
+    }
+
+
+def _instant(timestamp_ms: int | None) -> str | None:
+    return None if timestamp_ms is None else instant_text(timestamp_ms * 1_000_000)
+
+
+def _order(place: tuple[int, int, int | None]) -> tuple[int, int, int]:
+    partition, offset, timestamp_ms = place
+    return (-1 if timestamp_ms is None else timestamp_ms, partition, offset)
