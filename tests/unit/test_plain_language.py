@@ -74,7 +74,6 @@ NOT_YET: tuple[str, ...] = (
     "connect/validation/",
     "control_schemas/",
     "coordinator/",
-    "docs/evidence/performance.md",
     "docs/reference/configuration.md",
     "docs/reference/metrics.md",
     "docs/reference/records-differences.md",
