@@ -1,0 +1,1 @@
+"""Maintenance that the coordinator does along with its commits."""

@@ -1,0 +1,149 @@
+"""Which snapshots are due, by Iceberg's rules and by what sinks need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil, new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.types import LongType, NestedField
+
+from coordinator.maintenance.snapshot_expiry import ExpiryPolicy, due
+
+NOW_MS = 1_000_000
+SINK = "kafka.connect.offsets.control.connect-a"
+
+
+def metadata(snapshots: list[dict[str, Any]], refs: dict[str, dict[str, Any]]) -> TableMetadata:
+    """A table with these snapshots; each is an id, a parent, a time and perhaps a summary."""
+    empty = new_table_metadata(
+        Schema(NestedField(1, "id", LongType(), required=False)),
+        UNPARTITIONED_PARTITION_SPEC,
+        UNSORTED_SORT_ORDER,
+        "file:///nowhere",
+    )
+    content = empty.model_dump(mode="json", by_alias=True)
+    content["last-sequence-number"] = len(snapshots)
+    content["snapshots"] = [
+        {
+            "snapshot-id": one["id"],
+            "parent-snapshot-id": one["parent"],
+            "sequence-number": number,
+            "timestamp-ms": one["ms"],
+            "manifest-list": f"file:///nowhere/{one['id']}.avro",
+            "summary": {"operation": "append", **one.get("summary", {})},
+        }
+        for number, one in enumerate(snapshots, start=1)
+    ]
+    content["refs"] = refs
+    content["current-snapshot-id"] = refs.get("main", {}).get("snapshot-id")
+    return TableMetadataUtil.parse_obj(content)
+
+
+def line(count: int, step_ms: int = 100, **more: Any) -> list[dict[str, Any]]:
+    """Snapshots 1 to ``count``, each the parent of the next, the newest now."""
+    return [
+        {
+            "id": n,
+            "parent": n - 1 or None,
+            "ms": NOW_MS - (count - n) * step_ms,
+            **more,
+        }
+        for n in range(1, count + 1)
+    ]
+
+
+def branch(snapshot_id: int, **more: Any) -> dict[str, Any]:
+    """A branch."""
+    return {"snapshot-id": snapshot_id, "type": "branch", **more}
+
+
+def tag(snapshot_id: int) -> dict[str, Any]:
+    """A tag."""
+    return {"snapshot-id": snapshot_id, "type": "tag"}
+
+
+def ids(found: TableMetadata, policy: ExpiryPolicy, **more: Any) -> tuple[int, ...]:
+    """What a commit to main may remove now."""
+    return due(found, policy, **{"branch": "main", "now_ms": NOW_MS, **more})
+
+
+@pytest.mark.parametrize(
+    ("policy", "removed"),
+    [
+        (ExpiryPolicy(max_age_ms=250), (1, 2, 3, 4, 5, 6, 7)),
+        (ExpiryPolicy(max_age_ms=250, min_kept=6), (1, 2, 3, 4, 5)),
+        (ExpiryPolicy(max_age_ms=10_000), ()),
+        (ExpiryPolicy(max_age_ms=0, min_kept=1), (1, 2, 3, 4, 5, 6, 7, 8, 9)),
+        (ExpiryPolicy(max_age_ms=250, batch=7), (1, 2, 3, 4, 5, 6, 7)),
+        (ExpiryPolicy(max_age_ms=250, batch=8), ()),
+    ],
+)
+def test_a_branch_keeps_snapshots_by_age_and_count(
+    policy: ExpiryPolicy, removed: tuple[int, ...]
+) -> None:
+    """The snapshot that is being added counts; fewer than a batch wait for the next commit."""
+    assert ids(metadata(line(10), {"main": branch(10)}), policy) == removed
+
+
+def test_a_branch_s_own_retention_replaces_the_policy() -> None:
+    """``min-snapshots-to-keep`` and ``max-snapshot-age-ms`` of the reference decide."""
+    policy = ExpiryPolicy(max_age_ms=0)
+    kept = branch(10, **{"min-snapshots-to-keep": 5})
+    assert ids(metadata(line(10), {"main": kept}), policy) == (1, 2, 3, 4, 5, 6)
+    kept = branch(10, **{"max-snapshot-age-ms": 10_000})
+    assert ids(metadata(line(10), {"main": kept}), policy) == ()
+
+
+def test_references_keep_their_snapshots() -> None:
+    """A tag keeps one snapshot, another branch what it leads to; a tag that moves keeps none."""
+    policy = ExpiryPolicy(max_age_ms=0)
+    found = metadata(line(10), {"main": branch(10), "t": tag(3), "mine": tag(9)})
+    assert ids(found, policy) == (1, 2, 4, 5, 6, 7, 8)
+    assert ids(found, policy, moved_tag="mine") == (1, 2, 4, 5, 6, 7, 8, 9)
+    other = metadata(line(10), {"main": branch(10), "b": branch(4, **{"min-snapshots-to-keep": 2})})
+    assert ids(other, policy) == (1, 2, 5, 6, 7, 8, 9)
+
+
+def test_the_newest_offsets_of_each_sink_are_kept() -> None:
+    """The Java sink has no tag: its floor is in the newest snapshot that carries its offsets."""
+    snapshots = line(10)
+    for place in (2, 4):
+        snapshots[place]["summary"] = {SINK: '{"0":5}'}
+    snapshots[6]["summary"] = {SINK + "b": '{"0":9}'}
+    found = metadata(snapshots, {"main": branch(10)})
+    assert ids(found, ExpiryPolicy(max_age_ms=0)) == (1, 2, 3, 4, 6, 8, 9)
+
+
+def test_an_abandoned_snapshot_is_kept_until_it_is_old() -> None:
+    """After a rollback the snapshots that no reference leads to wait for their age."""
+    found = metadata(line(10), {"main": branch(5)})
+    assert ids(found, ExpiryPolicy(max_age_ms=250, min_kept=10)) == (6, 7)
+
+
+def test_snapshots_that_may_have_to_be_recognized_are_kept() -> None:
+    """An attempt of unknown outcome is found by its id."""
+    found = metadata(line(5), {"main": branch(5)})
+    assert ids(found, ExpiryPolicy(max_age_ms=0), kept={2, 99}) == (1, 3, 4)
+    assert ids(found, ExpiryPolicy(max_age_ms=0), kept_since_ms=NOW_MS - 200) == (1, 2)
+
+
+def test_a_branch_that_the_commit_creates_keeps_what_main_needs() -> None:
+    """Main keeps its newest snapshot although nothing is added to it."""
+    found = metadata(line(5), {"main": branch(5)})
+    assert ids(found, ExpiryPolicy(max_age_ms=0), branch="new") == (1, 2, 3, 4)
+
+
+def test_a_circle_ends() -> None:
+    """Parents that lead in a circle are followed once."""
+    snapshots = line(3)
+    snapshots[0]["parent"] = 3
+    assert ids(metadata(snapshots, {"main": branch(3)}), ExpiryPolicy(max_age_ms=0)) == (1, 2)
+
+
+def test_an_empty_table_has_nothing_to_remove() -> None:
+    """The first commit of a table removes nothing."""
+    assert ids(metadata([], {}), ExpiryPolicy(max_age_ms=0)) == ()
