@@ -222,7 +222,7 @@ class Committer:
                 else:
                     return snapshot_id
                 yield None
-                if snapshot_id in table.by_id and "no look after an error" not in world.bugs:
+                if snapshot_id in table.by_id and "no read after an error" not in world.bugs:
                     return snapshot_id
                 state = self._checked(table, commit, memory)
                 if self._floor(state, memory) != content.floor and not (

@@ -249,7 +249,7 @@ PLANTED: dict[str, tuple[str, ...]] = {
         "layout numbers of the config topic alone",
         "lost source offsets start from the policy",
         "a floor makes announcements count no more",
-        "offset keeper does not look at the layout",
+        "offset keeper ignores the layout",
         "kept offsets are read before the fence",
         "tasks are believed beyond the clock",
     )
@@ -270,7 +270,7 @@ KINDS: dict[str, tuple[int, int]] = {
     ),
     "lost source offsets start from the policy": (script.SOURCE_OFFSETS, 0),
     "a floor makes announcements count no more": (script.SOURCE_OFFSETS | script.JAVA, 0),
-    "offset keeper does not look at the layout": (
+    "offset keeper ignores the layout": (
         script.KEEPER | script.LAYOUT | script.FREEZE | script.HEAL,
         script.MISSING | script.CRASH | script.CONFIG_LOST,
     ),
@@ -291,7 +291,7 @@ KINDS: dict[str, tuple[int, int]] = {
     "retry hides a failed table": (script.OPERATOR | script.MISSING, 0),
     "round commits past its offsets": (script.DELAY | script.FREEZE | script.CRASH, 0),
     "stable offset taken for an answer's end": (script.DELAY | script.FOREIGN_GROUP, 0),
-    "task does not look at the layout": (
+    "task ignores the layout": (
         script.LAYOUT | script.FREEZE,
         script.MISSING | script.UNKNOWN | script.TRANSACTIONS | script.RARE | script.APART,
     ),
@@ -313,7 +313,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("no mirror of the floor",),
     ("no tag", "no mirror of the floor"),
     ("no floor in snapshots", "no mirror of the floor"),
-    ("task does not look at the layout",),
+    ("task ignores the layout",),
     ("layout change fences no task", "no source ledger"),
 )
 

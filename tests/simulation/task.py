@@ -122,7 +122,7 @@ class Task(Actor):
         world, log = self.world, self.world.log
         epoch = log.init(self.transactional_id)
         yield False
-        if "task does not look at the layout" not in world.bugs and (
+        if "task ignores the layout" not in world.bugs and (
             world.config_log[-1].number != self.layout.number
             or world.ready.number != self.layout.number
         ):
@@ -305,7 +305,7 @@ class Keeper(Actor):
             yield False
         epoch = log.init(tid)
         yield False
-        if "offset keeper does not look at the layout" not in world.bugs and (
+        if "offset keeper ignores the layout" not in world.bugs and (
             world.config_log[-1] is not self.layout or world.ready is not self.layout
         ):
             return
