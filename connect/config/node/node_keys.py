@@ -4,18 +4,118 @@ from __future__ import annotations
 
 from connect.config.key import REQUIRED, Key, at_least, between
 from connect.config.keys.framework_keys import HEADER_CONVERTER, JSON_CONVERTER
-from connect.config.node.cluster_keys import CLUSTER_KEYS
-from connect.config.node.security_keys import SECURITY_KEYS
+from connect.config.local_paths import LOCAL_KEY
 from connect.config.reserved_topics import NODE_KEY
 
+_KAFKA = "Kafka cluster"
+_REACH = "What connectors may reach"
 _REST = "REST API"
 _STORAGE = "Storage topics"
 _DEFAULTS = "Defaults of connectors"
 _OWN = "Icefloe"
 
 NODE_KEYS: tuple[Key, ...] = (
-    *CLUSTER_KEYS,
-    *SECURITY_KEYS,
+    Key("bootstrap.servers", "LIST", "Brokers of the cluster.", REQUIRED, "HIGH", _KAFKA),
+    Key(
+        "group.id",
+        "STRING",
+        "Name of the cluster of nodes, and of Kafka's group in which they find each other.",
+        REQUIRED,
+        "HIGH",
+        _KAFKA,
+    ),
+    Key(
+        "session.timeout.ms",
+        "INT",
+        "A node that gives no sign of life for so long counts as dead: others take its work over.",
+        "10000",
+        "HIGH",
+        _KAFKA,
+        unit="ms",
+        check=between(1_000, 1_800_000),
+    ),
+    Key(
+        "heartbeat.interval.ms",
+        "INT",
+        "How often a node gives a sign of life, and how soon it learns that another came or left.",
+        "3000",
+        "HIGH",
+        _KAFKA,
+        unit="ms",
+        check=between(100, 600_000),
+    ),
+    Key(
+        "rebalance.timeout.ms",
+        "INT",
+        "How long nodes may take to join again when one comes or goes.",
+        None,
+        "HIGH",
+        _KAFKA,
+        java_only="a node has nothing to finish before it joins again",
+    ),
+    Key(
+        "scheduled.rebalance.max.delay.ms",
+        "INT",
+        "For so long after a node has gone a connector keeps its number of tasks, so that a node "
+        "that comes back finds the layout it left; its work is taken over at once all the same.",
+        "300000",
+        "LOW",
+        _KAFKA,
+        unit="ms",
+        check=between(0, 2_147_483_647),
+    ),
+    Key(
+        "connector.client.config.override.policy",
+        "STRING",
+        "Which client properties connectors may override, as in Kafka Connect: All (without "
+        "classes, files and logins), None, or Principal. Where the API has users, servers, "
+        "protocol, login and TLS are overridable only when this is set.",
+        "All",
+        "MEDIUM",
+        _REACH,
+        choices=("All", "None", "Principal"),
+    ),
+    Key(
+        "icefloe.kafka.servers.allowed",
+        "LIST",
+        "Brokers (`host:port`) that connectors may name besides the node's own; `*` is every one. "
+        "Without it: every one, but none where the API has users. No other broker gets the "
+        "node's login.",
+        None,
+        "MEDIUM",
+        _REACH,
+    ),
+    Key(
+        "icefloe.hosts.allowed",
+        "LIST",
+        "Hosts of catalogs, schema registries, token endpoints and object stores that connectors "
+        "may reach: names, `*.` before a domain, addresses, networks (`10.0.0.0/8`), or `*`. "
+        "Without it: every one; where the API has users, no loopback, link-local or metadata "
+        "address.",
+        None,
+        "MEDIUM",
+        _REACH,
+    ),
+    Key(
+        LOCAL_KEY,
+        "LIST",
+        "Folders of the node's machines below which connectors may keep tables, warehouses, "
+        "SQLite catalogs and certificates. Without it: every folder, but none where the API has "
+        "users.",
+        None,
+        "MEDIUM",
+        _REACH,
+    ),
+    Key(
+        "icefloe.ambient.credentials.allowed",
+        "BOOLEAN",
+        "Let connectors' clients use what the node's machine and environment offer: cloud "
+        "credentials, profiles and roles, logins of `.netrc` and libpq's files, proxies. Without "
+        "it: true; false where the API has users.",
+        None,
+        "MEDIUM",
+        _REACH,
+    ),
     Key(
         "listeners",
         "LIST",

@@ -14,7 +14,8 @@ from typing import Final
 from connect.records.converters.binary_values import Malformed
 from connect.records.converters.converter import Headers, Role
 
-ID_MAGIC, GUID_MAGIC = 0, 1
+ID_MAGIC: Final = 0
+GUID_MAGIC: Final = 1
 ID_BYTES: Final = 5
 GUID_BYTES: Final = 17
 INDEXES_MAX: Final = 100

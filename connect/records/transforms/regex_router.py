@@ -6,8 +6,7 @@ import dataclasses
 from typing import Any, Final
 
 from connect.config.key import REQUIRED, Key
-from connect.java_compat.java_regex import compile_java_regex, fault
-from connect.java_compat.java_replacement import replacement
+from connect.java_compat.java_regex import compile_java_regex, fault, replacement
 from connect.model.records import SinkRecord
 from connect.records.transforms.transform import (
     KAFKA,

@@ -103,8 +103,10 @@ class _Columns:
                     f"{'nothing' if name is None else displayed([name])}"
                 )
             if not _PLAIN_NAME.fullmatch(name.name):
-                refuse(f"the column name {displayed([name])} has other characters than letters, "
-                       "digits and _")  # fmt: skip
+                refuse(
+                    f"the column name {displayed([name])} has other characters than letters, "
+                    "digits and _"
+                )
             if name.name.lower() in names:
                 refuse(f"two columns are called {name.name}")
             names.add(name.name.lower())

@@ -13,8 +13,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from connect.errors import ConfigError
-from connect.java_compat.java_regex import BACKTRACKING_LENGTH_MAX, LENGTH_MAX, compile_java_regex
-from connect.java_compat.java_replacement import replacement
+from connect.java_compat.java_regex import (
+    BACKTRACKING_LENGTH_MAX,
+    LENGTH_MAX,
+    compile_java_regex,
+    replacement,
+)
 
 GENEROUS_S = 5.0  # of processor time: what others on the machine do does not count
 ATOMS = st.sampled_from(["a", "b", "A", r"\d", r"\w", r"\s", r"\S", "[ab]", "[^a]", ".", r"\.", ""])

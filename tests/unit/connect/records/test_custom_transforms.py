@@ -133,8 +133,12 @@ def test_columns_that_are_not_what_was_declared(monkeypatch: pytest.MonkeyPatch)
         none=lambda _: ColumnFunction({}, {}, lambda t: t),
         wide=lambda _: ColumnFunction(text, {"b": pa.list_(pa.int8())}, lambda t: t),
     )
-    for name, said in (("rows", "number of rows"), ("kind", "return b as int64"),
-                       ("name", "return b as int64"), ("value", "no table")):  # fmt: skip
+    for name, said in (
+        ("rows", "number of rows"),
+        ("kind", "return b as int64"),
+        ("name", "return b as int64"),
+        ("value", "no table"),
+    ):
         with pytest.raises(RecordError, match=said) as refused:
             made(f"own_transforms:{name}")(record({"a": "secret"}))
         assert "secret" not in str(refused.value)

@@ -130,13 +130,22 @@ def test_the_origin_of_a_dead_letter_is_read_back(
 
 def test_a_dead_letter_of_kafka_connect_has_no_code() -> None:
     """Its coordinates are read, its stack trace names no code of ours; bad numbers are unknown."""
-    record = KafkaRecord("dlq", 0, 9, 5, 0, b"k", b"v", (
-        ("own", b"x"),
-        ("__connect.errors.topic", b"t"),
-        ("__connect.errors.partition", b"3"),
-        ("__connect.errors.offset", b"\xd9\xa3"),
-        ("__connect.errors.exception.stacktrace", b"a.B: no\n\tat x.y(Z.java:1)\n"),
-    ))  # fmt: skip
+    record = KafkaRecord(
+        "dlq",
+        0,
+        9,
+        5,
+        0,
+        b"k",
+        b"v",
+        (
+            ("own", b"x"),
+            ("__connect.errors.topic", b"t"),
+            ("__connect.errors.partition", b"3"),
+            ("__connect.errors.offset", b"\xd9\xa3"),
+            ("__connect.errors.exception.stacktrace", b"a.B: no\n\tat x.y(Z.java:1)\n"),
+        ),
+    )
     found = origin(record)
     assert (found.topic, found.partition, found.offset, found.code) == ("t", 3, None, None)
     assert found.headers == (("own", b"x"),)

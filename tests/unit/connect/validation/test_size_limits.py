@@ -66,9 +66,13 @@ def judged(raw: dict[str, str]) -> int:
     resolve = Providers(NODE, {}).resolve
     try:
         found = validate(
-            sink, raw, BUILT_IN, resolve=resolve,
-            policy=ClientPolicy.of(NODE), reach=Reach.of(NODE),
-        )  # fmt: skip
+            sink,
+            raw,
+            BUILT_IN,
+            resolve=resolve,
+            policy=ClientPolicy.of(NODE),
+            reach=Reach.of(NODE),
+        )
     except ConfigError:
         return 0
     return len(json.dumps(found.to_json()))
