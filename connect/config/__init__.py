@@ -1,1 +1,1 @@
-"""What a configuration may say: keys, typed configuration, policies of the operator."""
+"""Configuration: declared keys, typed configuration, and policies of the operator."""

@@ -1,9 +1,8 @@
-"""Which Kafka client properties a connector may set, and of what type they are.
+"""Kafka client properties that a connector may override.
 
 Rules of this file:
-- Which names a connector may set is said in ``client_names``, and only those reach a client.
-- Names no client knows pass, as in Kafka, where clients only warn about them, unless they look
-  like what is refused.
+- ``client_names`` lists the properties that a connector may set. Only these reach a client.
+- As in Kafka, unknown names only cause a warning, unless they are similar to forbidden names.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ _LOOKS_REFUSED = re.compile(
 )
 
 _REFUSAL = (
-    "{name} may not be set by a connector: names of classes, files, libraries, logins, commands "
-    "and services belong to the node's properties."
+    "A connector cannot set {name}: set names of classes, files, libraries, logins, commands "
+    "and services in the node's properties."
 )
 
 
 def split(raw: Mapping[str, str | None], prefix: str) -> dict[str, str]:
-    """The properties below a prefix, prefix removed, nulls left out."""
+    """Return the properties with a prefix, without the prefix and without nulls."""
     return {
         name.removeprefix(prefix): value
         for name, value in raw.items()
@@ -39,17 +38,17 @@ def split(raw: Mapping[str, str | None], prefix: str) -> dict[str, str]:
 
 
 def is_refused(name: str) -> bool:
-    """Whether no connector may set a client property, whatever its value."""
+    """Return whether connectors cannot set a client property."""
     return name in REFUSED or (name not in ALLOWED and bool(_LOOKS_REFUSED.fullmatch(name)))
 
 
-def handed_on(raw: Mapping[str, str | None], prefix: str) -> dict[str, str]:
-    """The overrides below a prefix that reach a client."""
+def allowed_overrides(raw: Mapping[str, str | None], prefix: str) -> dict[str, str]:
+    """Return the overrides with a prefix that are passed to a client."""
     return {name: value for name, value in split(raw, prefix).items() if name in ALLOWED}
 
 
 def override_errors(raw: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
-    """Sentences about client properties in a connector's configuration, with their keys."""
+    """Yield key and error message for each invalid client property of a connector."""
     for prefix in PREFIXES:
         for name, value in split(raw, prefix).items():
             full = prefix + name

@@ -1,10 +1,10 @@
 """A connector's configuration, parsed and typed.
 
 Rules of this file:
-- Only types and derived names live here; keys, defaults and checks are declared in
-  ``declarations`` and turned into this form by ``parse``.
-- Values hold ``${provider:path:key}`` placeholders until the process that needs them resolves
-  them; a resolved configuration never leaves that process.
+- This module contains types and derived names only. Keys, defaults and checks are declared in
+  ``config/keys``; ``validation/parse`` builds the typed configuration.
+- Values contain ``${provider:path:key}`` placeholders until the process that needs the values
+  resolves them. A resolved configuration never leaves that process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Refused = Literal["wait", "dead-letter"]
 
 @dataclass(frozen=True, slots=True)
 class ConverterConfig:
-    """One converter: its class as the user wrote it and its options without prefix."""
+    """A converter: its class as configured, and its options without prefix."""
 
     class_name: str
     options: Mapping[str, str] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class ConverterConfig:
 
 @dataclass(frozen=True, slots=True)
 class PredicateConfig:
-    """``predicates.<alias>.*``: its class as the user wrote it and its options without prefix."""
+    """``predicates.<alias>.*``: the class as configured, and the options without prefix."""
 
     alias: str
     class_name: str
@@ -40,7 +40,7 @@ class PredicateConfig:
 
 @dataclass(frozen=True, slots=True)
 class TransformConfig:
-    """``transforms.<alias>.*``: class and options, and the predicate it depends on."""
+    """``transforms.<alias>.*``: class, options and predicate."""
 
     alias: str
     class_name: str
@@ -51,7 +51,7 @@ class TransformConfig:
 
 @dataclass(frozen=True, slots=True)
 class ErrorsConfig:
-    """``errors.*``: what happens to records that cannot be handled."""
+    """``errors.*``: handling of records with errors."""
 
     tolerance_all: bool = False
     log_enable: bool = False
@@ -66,10 +66,10 @@ class ErrorsConfig:
 
 @dataclass(frozen=True, slots=True)
 class TableConfig:
-    """``iceberg.table.<name>.*`` over the connector's defaults.
+    """``iceberg.table.<name>.*`` with the connector's defaults.
 
-    ``partition_by`` and ``sort_by`` hold terms as written, e.g. ``day(ts)``, ``id desc``;
-    ``location`` is a template, None leaves it to the catalog; ``commit_branch`` None is main.
+    ``partition_by`` and ``sort_by`` contain terms as configured, e.g. ``day(ts)``, ``id desc``.
+    ``location`` is a template; None lets the catalog choose. ``commit_branch`` None is main.
     """
 
     name: str
@@ -82,13 +82,13 @@ class TableConfig:
 
     @property
     def identifier(self) -> tuple[str, ...]:
-        """Namespace levels and name."""
+        """Return the namespace levels and the name."""
         return tuple(self.name.split("."))
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectorConfig:
-    """Everything a connector's JSON says; ``raw`` is the JSON itself, as sent."""
+    """The typed configuration of a connector. ``raw`` is the JSON as sent."""
 
     name: str
     raw: Mapping[str, str]
@@ -150,68 +150,68 @@ class ConnectorConfig:
 
     @property
     def is_row_level(self) -> bool:
-        """Whether records replace and delete rows by key instead of only adding rows."""
+        """Return whether records replace or delete rows by key."""
         return self.upsert_enabled or self.cdc_field is not None
 
     @property
     def has_refused_letters(self) -> bool:
-        """Whether records of a table that may not be used are dead letters, or wait."""
+        """Return whether records of an inaccessible table become dead letters."""
         return self.errors.tolerance_all and self.refused == "dead-letter"
 
     @property
     def names_tables_by_record(self) -> bool:
-        """Whether records name their tables: dynamic, by topic or by template."""
+        """Return whether the table depends on the record: dynamic, by topic or by template."""
         return bool(self.dynamic_enabled or self.topic_tables or self.name_template)
 
     def qualified(self, name: str) -> str:
-        """A table's name with its namespace."""
+        """Return a table name with its namespace."""
         if "." in name or not self.default_namespace:
             return name
         return f"{self.default_namespace}.{name}"
 
     @property
     def connect_group_id(self) -> str:
-        """Consumer group of the source offsets; also the ``group_id`` of control events."""
+        """Return the consumer group of the source offsets, the ``group_id`` of control events."""
         return self.connect_group_id_override or f"connect-{self.name}"
 
     @property
     def is_tabular(self) -> bool:
-        """Whether it is the JSON of the older sink, which keeps its offsets in another group."""
+        """Return whether the JSON is for the older sink, which uses another consumer group."""
         return self.connector_class.strip().startswith("io.tabular.")
 
     @property
     def fallback_group_id(self) -> str | None:
-        """Group whose source offsets count where ``connect_group_id`` has none."""
+        """Return the group for source offsets that ``connect_group_id`` lacks."""
         return self.framework_group_id if self.is_tabular else None
 
     @property
     def member_groups(self) -> tuple[str, ...]:
-        """Groups that tasks of the Java sink are members of while they run."""
+        """Return the consumer groups of running tasks of the Java sink."""
         other = self.fallback_group_id
         return (self.connect_group_id,) if other is None else (self.connect_group_id, other)
 
     @property
     def control_group_id(self) -> str:
-        """Consumer group of the control offsets."""
+        """Return the consumer group of the control offsets."""
         return f"{self.connect_group_id}-coord"
 
     @property
     def offsets_property(self) -> str:
-        """Snapshot summary key that holds the control offsets of a table."""
+        """Return the snapshot summary key of a table's control offsets."""
         return f"kafka.connect.offsets.{self.control_topic}.{self.connect_group_id}"
 
     @property
     def offsets_mirror_property(self) -> str:
-        """Table property that mirrors the newest control offsets."""
+        """Return the table property that mirrors the latest control offsets."""
         return f"icefloe.offsets.{self.control_topic}.{self.connect_group_id}"
 
     @property
     def valid_through_mirror_property(self) -> str:
-        """Table property that mirrors the newest VTTS."""
+        """Return the table property that mirrors the latest VTTS."""
         return f"icefloe.valid-through.{self.control_topic}.{self.connect_group_id}"
 
     def may_write(self, name: str) -> bool:
-        """Whether a table is one that this connector writes to, as it is configured."""
+        """Return whether the configuration allows this connector to write to a table."""
         if self.granted_tables is not None:
             granted = compile_java_regex(self.granted_tables)
             if not granted.fullmatch(name):
@@ -221,7 +221,7 @@ class ConnectorConfig:
         return is_open or name in {self.qualified(table) for table in listed if table}
 
     def table(self, name: str) -> TableConfig:
-        """The table's own settings over the connector's defaults."""
+        """Return the settings of a table with the connector's defaults."""
         found = self.table_configs.get(name)
         if found is not None:
             return found

@@ -1,4 +1,4 @@
-"""The error of a configuration that lists everything that is wrong with it, key by key."""
+"""The error of an invalid configuration, with all errors by key."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from connect.errors import ConfigError
 
 
 class InvalidConfigError(ConfigError):
-    """A configuration with everything that is wrong with it.
+    """A configuration has errors.
 
     Attributes:
-        errors: sentences per key.
+        errors: error messages by key.
     """
 
     def __init__(self, connector: str | None, errors: Mapping[str, list[str]]) -> None:

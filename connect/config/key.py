@@ -1,7 +1,6 @@
-"""What one configuration key is, and how its text becomes a value.
+"""Declaration of configuration keys, and conversion of their texts to values.
 
-Types and error sentences are those of Kafka's ``ConfigDef``, because clients show them to people
-and some parse them.
+Types and error messages are those of Kafka's ``ConfigDef``, because clients display and parse them.
 """
 
 from __future__ import annotations
@@ -12,30 +11,30 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 _JAVA_BLANKS: Final = "".join(map(chr, range(33)))
-"""What Java's ``trim`` takes away: control characters too, no-break spaces not."""
+"""Characters that Java's ``trim`` removes: includes control characters, not no-break spaces."""
 _BLANKS: Final = " \t\n\r\f\v"
 
 Raw = Mapping[str, "str | None"]
-"""A configuration as sent: text, or null, by key."""
+"""A configuration as sent: text or null by key."""
 KeyType = Literal[
     "STRING", "INT", "LONG", "SHORT", "DOUBLE", "BOOLEAN", "LIST", "CLASS", "PASSWORD"
 ]
 Importance = Literal["HIGH", "MEDIUM", "LOW"]
 Width = Literal["NONE", "SHORT", "MEDIUM", "LONG"]
 Check = Callable[[Any], "str | None"]
-"""Gets the typed value, returns what is wrong with it or None."""
+"""Checks a typed value; returns an error message or None."""
 
 _RANGES = {
     "SHORT": (-(2**15), 2**15 - 1),
     "INT": (-(2**31), 2**31 - 1),
     "LONG": (-(2**63), 2**63 - 1),
 }
-_INTEGER = re.compile(r"[+-]?\d+")  # of any script, as in Java
+_INTEGER = re.compile(r"[+-]?\d+")  # digits of any script, as in Java
 _DIGITS_MAX = 1_000
 
 
 class _Absent:
-    """A default that says: the key must be given."""
+    """Marks a key without default, which is required."""
 
     def __repr__(self) -> str:
         return "required"
@@ -46,23 +45,23 @@ REQUIRED = _Absent()
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key, declared once.
+    """The declaration of a configuration key.
 
     Attributes:
-        name: full name, or the name behind the prefix for keys of plugins.
+        name: full name; for keys of plugins, the name without prefix.
         type: Kafka's type name.
-        doc: one line; ends up in the REST answers and in docs/reference/configuration.md.
-        default: as text; None is Kafka's null; ``REQUIRED`` when there is none.
-        importance: Kafka's word.
-        group: heading in user interfaces; None for none.
-        order: place within the group, Kafka's numbering; -1 for none.
+        doc: one line for the REST answers and docs/reference/configuration.md.
+        default: default as text; None is Kafka's null; ``REQUIRED`` for a required key.
+        importance: Kafka's importance.
+        group: heading in user interfaces, or None.
+        order: position within the group, as in Kafka; -1 for none.
         width: input width in user interfaces.
-        label: display name; the key's name when None.
-        unit: ms, bytes, records ... or None.
-        check: one or more checks of the typed value.
-        choices: offered values; also enforced unless ``is_open``.
-        is_secret: the value is never shown, logged or put in an error.
-        java_only: why the key is accepted without effect; None when it has effect.
+        label: display name; None for the key's name.
+        unit: ms, bytes, records and so on, or None.
+        check: check of the typed value.
+        choices: recommended values; other values are errors unless ``is_open``.
+        is_secret: whether the value must not be displayed, logged or part of an error.
+        java_only: the reason why the key has no effect; None if it has an effect.
     """
 
     name: str
@@ -83,18 +82,18 @@ class Key:
 
     @property
     def is_required(self) -> bool:
-        """True when there is no default."""
+        """Return whether the key has no default."""
         return isinstance(self.default, _Absent)
 
     @property
     def default_text(self) -> str | None:
-        """The default as REST answers show it."""
+        """Return the default as displayed in REST answers."""
         return None if isinstance(self.default, _Absent) else self.default
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """A family of keys whose ends are free, such as ``iceberg.catalog.``."""
+    """A prefix of keys with free suffixes, such as ``iceberg.catalog.``."""
 
     name: str
     doc: str
@@ -105,24 +104,24 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """A typed value, or the sentences that say why there is none."""
+    """A typed value, or the error messages."""
 
     value: Any = None
     errors: tuple[str, ...] = field(default=())
 
 
 def invalid(name: str, value: object, why: str) -> str:
-    """Kafka's sentence about a bad value."""
+    """Return Kafka's error message for an invalid value."""
     return f"Invalid value {displayed(value)} for configuration {name}: {why}"
 
 
 def missing(name: str) -> str:
-    """Kafka's sentence about a required key that is not there."""
+    """Return Kafka's error message for a missing required key."""
     return f'Missing required configuration "{name}" which has no default value.'
 
 
 def displayed(value: object) -> str:
-    """A value as Java prints it in error messages."""
+    """Format a value as Java does in error messages."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -133,22 +132,22 @@ def displayed(value: object) -> str:
 
 
 class Sentence(str):
-    """What a check returns that says all by itself, and not only what is wrong with a value."""
+    """A complete error message of a check; other messages are a reason only."""
 
     __slots__ = ()
 
 
 def typed(key: Key, text: str | None, *, name: str | None = None) -> Typed:
-    """Turn text into the key's type and check it.
+    """Convert text to the type of a key and check the value.
 
     Args:
-        key: the declaration.
-        text: the text as given, or None for null; not the default.
-        name: what a text that cannot be read is said to be of; the key's name when None.
+        key: the declaration of the key.
+        text: the text as sent, or None for null; not the default.
+        name: the name in errors of texts that cannot be parsed; None for the key's name.
 
     Returns:
-        The value, and the sentences about it as Kafka would write them: a text that cannot be
-        read at all also fails the check as null, when the key has a check.
+        The value or Kafka's error messages. As in Kafka, a text that cannot be parsed also fails
+        the key's check as null.
     """
     try:
         value = _convert(key.type, text)
@@ -199,17 +198,17 @@ def _convert(kind: KeyType, text: str | None) -> Any:
 
 
 def list_of(text: str) -> list[str]:
-    """Split at commas with the blanks around them; empty text is the empty list."""
+    """Split a text at commas and trim the parts. An empty text is the empty list."""
     first, *rest = text.split(",")
     if not rest:
         return [first] if first else []
-    # no pattern of blanks around a comma: each blank of a long row would look for it
+    # a pattern of blanks around a comma would take quadratic time for many blanks
     *inner, last = rest
     return [first.rstrip(_BLANKS), *(part.strip(_BLANKS) for part in inner), last.lstrip(_BLANKS)]
 
 
 def one_of(choices: Sequence[str]) -> Check:
-    """The value is one of these."""
+    """Return a check that the value is one of the choices."""
 
     def check(value: Any) -> str | None:
         if value in choices:
@@ -220,7 +219,7 @@ def one_of(choices: Sequence[str]) -> Check:
 
 
 def at_least(low: int) -> Check:
-    """The number is not null and not less."""
+    """Return a check that the number is not null and at least the limit."""
 
     def check(value: Any) -> str | None:
         if value is None:
@@ -231,7 +230,7 @@ def at_least(low: int) -> Check:
 
 
 def between(low: float, high: float) -> Check:
-    """The number is not null and in the closed range."""
+    """Return a check that the number is not null and in the closed range."""
 
     def check(value: Any) -> str | None:
         if value is None:
@@ -244,7 +243,7 @@ def between(low: float, high: float) -> Check:
 
 
 def any_case(*choices: str) -> Check:
-    """The text is one of these, in upper or lower case."""
+    """Return a check that the text is one of the choices in any case."""
 
     def check(value: Any) -> str | None:
         if value is not None and value.upper() in choices:
@@ -255,31 +254,31 @@ def any_case(*choices: str) -> Check:
 
 
 def where_read(check: Check) -> Check:
-    """A limit of ours, not of Kafka's: of what cannot be read it says nothing more."""
+    """Return a check for parsed values only: unlike Kafka's checks, it ignores unparsable texts."""
     return lambda value: None if value is None else check(value)
 
 
 def not_empty(value: Any) -> str | None:
-    """The text is not empty."""
+    """Check that the text is not empty."""
     return "String may not be empty" if value == "" else None
 
 
 def not_null(value: Any) -> str | None:
-    """There is a value."""
+    """Check that the value is not null."""
     return "entry must be non null" if value is None else None
 
 
 @dataclass(frozen=True, slots=True)
 class Distinct:
-    """The list of the key ``name`` has entries, none of them empty or there twice.
+    """Checks that the list of the key ``name`` has entries, and no empty or duplicate entries.
 
-    Kafka leaves doubles out where a configuration is used, and refuses them where one is judged.
+    Kafka removes duplicates when it uses a configuration, but rejects them in validation.
     """
 
     name: str
 
     def __call__(self, value: Any) -> str | None:
-        """What is wrong with the list."""
+        """Return the error message of a list, or None."""
         why = None
         if value is None:
             why = "values must not be null."
@@ -293,7 +292,7 @@ class Distinct:
 
 
 def all_of(*checks: Check) -> Check:
-    """The first complaint counts."""
+    """Return a check that returns the first error of several checks."""
 
     def check(value: Any) -> str | None:
         return next((why for each in checks if (why := each(value)) is not None), None)

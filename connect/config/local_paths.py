@@ -1,13 +1,15 @@
-"""Which folders of this machine the clients of connectors may use, and how locations name them.
+"""Local folders that clients of connectors may use.
 
 Rules of this file:
-- Everything that judges a local path asks here: clients before they open a file (``reach``), and
-  the policy of a connector's tables, warehouses and catalogs (``config/location_policy``).
-- The operator decides with ``icefloe.local.paths.allowed``. Where the API has users, connectors are
-  written by tenants, and no folder is allowed unless it is listed.
-- A path is judged after links and ``..`` are followed.
-- Spellings of one place are one place: ``s3a`` is ``s3``, ``file:/x`` is ``/x``. Where paths are
-  judged, a local location with a host is refused: clients differ in the path that they open.
+- All checks of local paths use this module: clients before they open a file (``reach``), and the
+  policy of a connector's tables, warehouses and catalogs (``config/location_policy``).
+- The operator allows folders with ``icefloe.local.paths.allowed``. If the REST API has users,
+  tenants
+  write connectors, so only listed folders are allowed.
+- Paths are checked after links and ``..`` are resolved.
+- Spellings of one location are equal: ``s3a`` is ``s3``, ``file:/x`` is ``/x``. A local location
+  with
+  a host is rejected, because clients do not agree on its path.
 """
 
 from __future__ import annotations
@@ -30,49 +32,50 @@ DATA_PATHS: Final = (
 """Table properties that place data files outside the table's location."""
 METADATA_PATH: Final = "write.metadata.path"
 TABLE_PATHS: Final = (*DATA_PATHS, METADATA_PATH)
-"""Table properties that say where files of the table lie."""
+"""Table properties that contain locations of the table's files."""
 _LOCATION: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)", re.DOTALL)
 _SAME_SCHEME: Final = {"s3a": "s3", "s3n": "s3", "": LOCAL, "wasbs": "abfss", "wasb": "abfs"}
 
 
 class Place(NamedTuple):
-    """A location in parts; spellings of one place compare equal."""
+    """A normalized location. Spellings of one location are equal."""
 
     scheme: str
     host: str
     path: str
 
     def holds(self, other: Place) -> bool:
-        """Whether the other place is this one or below it."""
+        """Return whether another location is this location or below it."""
         is_same_store = (self.scheme, self.host) == (other.scheme, other.host)
         return is_same_store and f"{other.path}/".startswith(f"{self.path}/")
 
 
 def place(location: str) -> Place:
-    """Scheme, host and path without detours.
+    """Parse and normalize a location.
 
-    Nothing is a query or a fragment here: stores take ``?`` and ``#`` as part of a name.
+    The location has no query or fragment: in object stores, ``?`` and ``#`` are part of a name.
     """
     found = _LOCATION.fullmatch(location)
     scheme, host, path = found.groups(default="") if found else ("", "", location)
     scheme = _SAME_SCHEME.get(scheme.lower(), scheme.lower())
     if scheme == LOCAL and not host:
-        path = os.path.abspath(path)  # noqa: PTH100 - links are followed by who judges, not here
+        path = os.path.abspath(path)  # noqa: PTH100 - must not resolve links
     path = posixpath.normpath("/" + path.lstrip("/")).rstrip("/")
     return Place(scheme, host, path)
 
 
 def followed(at: Place) -> Place:
-    """A local place with its links followed.
+    """Resolve the links of a local location.
 
     Raises:
-        OSError, RuntimeError, ValueError: too long, a circle of links, no path.
+        OSError, RuntimeError, ValueError: the path is too long or invalid, or its links form a
+            loop.
     """
     return at._replace(path=str(Path(at.path or "/").resolve()).rstrip("/"))
 
 
 def is_below(at: Place, roots: Iterable[str]) -> bool:
-    """Whether a place, its links followed, is one of these locations or below one."""
+    """Return whether a location with resolved links is one of the roots or below one."""
     places = map(place, roots)
     return any((followed(p) if p.scheme == LOCAL else p).holds(at) for p in places)
 
@@ -80,11 +83,11 @@ def is_below(at: Place, roots: Iterable[str]) -> bool:
 def allowed_roots(
     node: Mapping[str, str], resolve: Callable[[str], str] | None = None
 ) -> tuple[str, ...] | None:
-    """The folders that a node's properties allow; None for every one.
+    """Return the folders that the node's properties allow, or None if all are allowed.
 
     Args:
         node: node properties.
-        resolve: turns placeholders in them into values; None when they have none.
+        resolve: resolves placeholders; None if the properties have none.
     """
     listed = node.get(LOCAL_KEY)
     if listed is None:
@@ -94,21 +97,21 @@ def allowed_roots(
 
 
 def refusal(location: str, roots: tuple[str, ...] | None) -> str | None:
-    """Why a path or local location may not be used, as the end of a sentence; None when it may.
+    """Return the reason why a path or local location is not allowed, or None if it is allowed.
 
     Args:
-        location: a path, or a location of scheme ``file``.
-        roots: as ``allowed_roots`` gives them.
+        location: a path, or a location with the scheme ``file``.
+        roots: the result of ``allowed_roots``.
     """
     if roots is None:
         return None
     at = place(location)
     if at.host:
-        return "names a host: a path of this machine has none"
+        return "contains a host, which a local path cannot have"
     try:
         is_allowed = is_below(followed(at), roots)
     except (OSError, RuntimeError, ValueError):
-        return "is no path of this machine"
+        return "is not a valid local path"
     if is_allowed:
         return None
-    return f"is not below a folder that the node's property {LOCAL_KEY} lists"
+    return f"is not below a folder in the node's property {LOCAL_KEY}"

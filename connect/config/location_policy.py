@@ -1,10 +1,10 @@
-"""Where the tables, warehouses and local catalogs of a connector may lie.
+"""Locations that a connector may use for tables, warehouses and local catalogs.
 
 Rules of this file:
-- The operator decides, with two kinds of node properties: ``icefloe.local.paths.allowed`` for
-  folders of the node's machines, ``icefloe.locations.<connector>`` for everything of the
-  connectors whose names match.
-- What a location names, and whether a local one is allowed, is ``local_paths``'s to say.
+- The operator grants locations with node properties: ``icefloe.local.paths.allowed`` for local
+  folders, and ``icefloe.locations.<connector>`` for all locations of connectors with matching
+  names.
+- ``local_paths`` parses locations and checks local ones.
 """
 
 from __future__ import annotations
@@ -32,12 +32,15 @@ _DEFAULT: Final = "default"
 
 
 def grant_of(name: str, prefix: str, node: Mapping[str, str]) -> str | None:
-    """The node's property for a connector: its own, else the longest pattern, else the default.
+    """Return the grant of a connector.
+
+    The property with the connector's name counts, else the longest matching pattern, else the
+    default.
 
     Args:
-        name: of the connector.
-        prefix: of the properties; behind it stands a name, a pattern (``*`` is any text) or
-            ``default``.
+        name: name of the connector.
+        prefix: prefix of the node properties. The suffix is a name, a pattern (``*`` matches any
+            text) or ``default``.
         node: node properties.
     """
     listed = {
@@ -51,11 +54,11 @@ def grant_of(name: str, prefix: str, node: Mapping[str, str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class LocationPolicy:
-    """Places that one connector may use.
+    """The locations that a connector may use.
 
     Attributes:
-        granted: everything of it lies below one of these; None: anywhere.
-        local: folders of this machine that it may use; None: all.
+        granted: locations that contain all of its tables; None for any location.
+        local: local folders that it may use; None for any folder.
     """
 
     granted: tuple[str, ...] | None = None
@@ -68,12 +71,12 @@ class LocationPolicy:
         node: Mapping[str, str],
         resolve: Callable[[str], str] | None = None,
     ) -> LocationPolicy:
-        """The policy for a connector that the node's properties state.
+        """Return the policy of a connector from the node's properties.
 
         Args:
-            name: of the connector.
+            name: name of the connector.
             node: node properties.
-            resolve: turns placeholders in them into values; None when they have none.
+            resolve: resolves placeholders; None if the properties have none.
         """
         listed = grant_of(name, LOCATIONS_PREFIX, node)
         read = resolve or str
@@ -83,7 +86,7 @@ class LocationPolicy:
         )
 
     def refusal(self, location: str) -> str | None:
-        """Why a connector may not use a location, as the end of a sentence; None when it may."""
+        """Return the reason why a location is not allowed, or None if it is allowed."""
         if self == EVERYWHERE:
             return None
         at = place(location)
@@ -93,7 +96,7 @@ class LocationPolicy:
             try:
                 at = followed(at)
             except (OSError, RuntimeError, ValueError):
-                return "is no path of this machine"
+                return "is not a valid local path"
         if self.granted is not None and not is_below(at, self.granted):
             return (
                 "is not below a location that the node's properties "
@@ -102,7 +105,7 @@ class LocationPolicy:
         return None
 
     def refusals(self, locations: Iterable[str]) -> str | None:
-        """The first refusal, with its location, as a sentence; None when there is none."""
+        """Return an error message for the first location that is not allowed, or None."""
         for location in locations:
             if (why := self.refusal(location)) is not None:
                 return f"{location} {why}"
@@ -113,12 +116,12 @@ EVERYWHERE: Final = LocationPolicy()
 
 
 def table_places(location: str, properties: Mapping[str, str]) -> list[str]:
-    """Where a table's data files go: its location, and what its properties name."""
+    """Return the locations of a table's data files, from its location and properties."""
     named = (properties.get(key) for key in DATA_PATHS)
     return [location, *(path for path in named if path)]
 
 
 def decides_locations(name: str) -> bool:
-    """Whether a property of the node decides what connectors may write or join."""
+    """Return whether a node property grants tables or locations to connectors."""
     prefixes = (LOCATIONS_PREFIX, STATIC_TABLES_PREFIX)
     return name in {LOCAL_KEY, USERS_FILE} or name.startswith(prefixes)

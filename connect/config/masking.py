@@ -1,4 +1,4 @@
-"""Which values may be secrets, and sentences without them."""
+"""Detection of secrets in configurations, and masking of secrets in texts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OPTIONS = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
 def may_be_secret(key: str) -> bool:
-    """Whether a key's value may be one: by its declaration, or by its name."""
+    """Return whether the value of a key may be a secret, by declaration or by name."""
     declared = KEYS.get(key)
     if declared is not None:
         return declared.is_secret or declared.type == "PASSWORD"
@@ -30,7 +30,7 @@ def may_be_secret(key: str) -> bool:
 
 
 def without_logins(value: str) -> str:
-    """A value with the logins masked that stand in its addresses; references stay."""
+    """Return a value with masked credentials in URLs. Placeholders are not masked."""
 
     def masked(found: re.Match[str]) -> str:
         user, colon, password = found[1].partition(":")
@@ -42,16 +42,16 @@ def without_logins(value: str) -> str:
 
 
 class Masker:
-    """Puts what was sent in place of what it resolves to, the longest values first.
+    """Replaces resolved values in texts with the placeholders that were sent, longest values first.
 
-    Every resolved value counts here, however short: the texts are about this configuration. What
-    else the process knows (``connect.redaction.secret_values``) is masked, too.
+    All resolved values are replaced, even short ones, because the texts are about this
+    configuration. Other secrets of the process (``connect.redaction.secret_values``) are masked,
+    too.
 
     Args:
-        sent: the configuration, placeholders unresolved.
-        resolve: turns placeholders into values.
-        is_inline_masked: values that may be secrets, and logins within addresses, become
-            ``MASK``, too.
+        sent: the configuration with placeholders.
+        resolve: resolves placeholders.
+        is_inline_masked: whether to mask values that may be secrets, and credentials in URLs.
     """
 
     def __init__(
@@ -74,15 +74,15 @@ class Masker:
                         self._sentences.add(part)
 
     def __call__(self, text: str) -> str:
-        """A sentence without them."""
+        """Return a text with masked values."""
         return KNOWN.mask(self._sentences.mask(text))
 
     def name(self, text: str) -> str:
-        """A name without them: of a key or a group, in which short values stay."""
+        """Return the name of a key or group with masked values. Short values are not masked."""
         return KNOWN.mask(self._names.mask(text))
 
     def _add_resolved(self, value: str, resolve: Callable[[str], str]) -> str:
-        """The value with its placeholders replaced; it and they are masked from now on."""
+        """Resolve a value; mask the result and the resolved placeholders in later texts."""
         whole = _resolved(value, resolve)
         for sent in dict.fromkeys((value, *(found.text for found in placeholders(value)))):
             if (resolved := _resolved(sent, resolve)) != sent:
@@ -94,12 +94,12 @@ class Masker:
 def _resolved(text: str, resolve: Callable[[str], str]) -> str:
     try:
         return resolve(text)
-    except ConfigError:  # told at its key
+    except ConfigError:  # validation reports the error at its key
         return text
 
 
 def secrets_in(name: str, value: str) -> Iterator[str]:
-    """Secrets that are written into a property, by its name."""
+    """Yield the secrets in the value of a property, depending on its name."""
     if may_be_secret(name):
         quoted = [text for key, text in _OPTIONS.findall(value) if _SECRET.search(key)]
         yield from quoted or [value]
@@ -108,7 +108,7 @@ def secrets_in(name: str, value: str) -> Iterator[str]:
 
 
 def _inline(name: str, value: str) -> Iterator[str]:
-    """Secrets that are written into the configuration."""
+    """Yield the secrets in the value of a connector's key."""
     if may_be_secret(name):
         yield value
         yield from (*_QUOTED.findall(value), *value.split(":", 1)[1:])  # key="...", id:secret

@@ -1,10 +1,10 @@
-"""Patterns of names in the operator's properties and in the grants of users."""
+"""Name patterns in node properties and in the grants of users."""
 
 from __future__ import annotations
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether a name matches; in a pattern ``*`` is any text, and every other character itself."""
+    """Return whether a name matches a pattern, in which ``*`` matches any text."""
     first, *others = pattern.split("*")
     if not others:
         return name == pattern

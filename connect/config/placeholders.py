@@ -1,11 +1,11 @@
-"""Placeholders of configuration providers within a text: ``${provider:path:key}``.
+"""Placeholders of configuration providers in texts: ``${provider:path:key}``.
 
 Rules of this file:
-- Time is linear in the text, whatever is in it.
+- The time is linear in the text for any content.
 
 Source:
-    ``ConfigTransformer.DEFAULT_PATTERN``, Kafka 4.3.1: provider and key without a colon, a path
-    between them that may hold some.
+    ``ConfigTransformer.DEFAULT_PATTERN``, Kafka 4.3.1: provider and key have no colon; the path
+    between them may have some.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """One placeholder.
+    """A placeholder in a text.
 
     Attributes:
-        text: as it stands, from ``${`` to ``}``.
-        start: its place in the text.
+        text: the placeholder's text, from ``${`` to ``}``.
+        start: its index in the text.
         provider: name of the provider.
-        path: what the provider looks in; empty when there is none.
-        key: what it looks for.
+        path: path for the provider; empty if there is none.
+        key: key for the provider.
     """
 
     text: str
@@ -34,12 +34,12 @@ class Placeholder:
 
     @property
     def end(self) -> int:
-        """The place behind it."""
+        """Return the index after the placeholder."""
         return self.start + len(self.text)
 
 
 def placeholders(text: str) -> Iterator[Placeholder]:
-    """Every placeholder of a text, in order."""
+    """Yield the placeholders of a text in order."""
     close = text.find("}")
     start = text.find("${")
     while start >= 0 and close >= 0:
@@ -50,23 +50,23 @@ def placeholders(text: str) -> Iterator[Placeholder]:
         if found is not None:
             yield found
             start = text.find("${", close + 1)
-        else:  # without a colon none of this brace's openings is one
+        else:  # without a colon, no opening before this brace starts a placeholder
             is_other = ":" in text[start + 2 : start + 3]
             start = text.find("${", start + 2 if is_other else close + 1)
 
 
 def has_placeholder(text: str) -> bool:
-    """Whether there is one."""
+    """Return whether a text contains a placeholder."""
     return next(placeholders(text), None) is not None
 
 
 def is_placeholder(text: str) -> bool:
-    """Whether the text is one and nothing else."""
+    """Return whether a text is exactly one placeholder."""
     return text.startswith("${") and [p.text for p in placeholders(text)] == [text]
 
 
 def replaced(text: str, value_of: Callable[[Placeholder], str]) -> str:
-    """The text with each placeholder replaced."""
+    """Return a text with all placeholders replaced."""
     parts, end = [], 0
     for found in placeholders(text):
         parts += [text[end : found.start], value_of(found)]
@@ -76,7 +76,7 @@ def replaced(text: str, value_of: Callable[[Placeholder], str]) -> str:
 
 def _between(text: str, start: int, close: int) -> Placeholder | None:
     first = text.find(":", start, close)
-    if first <= start + 2:  # none, or no provider before it
+    if first <= start + 2:  # no colon, or no provider before it
         return None
     last = text.rfind(":", start, close)
     path = text[first + 1 : last] if last > first else ""

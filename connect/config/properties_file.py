@@ -1,4 +1,4 @@
-"""Java properties text: comments, continued lines, escapes, three kinds of separators."""
+"""Parser of Java properties files."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    r"""Read properties text; the last of equal keys wins.
+    r"""Parse the text of a properties file. Of duplicate keys, the last one counts.
 
     Raises:
-        ConfigError: a malformed ``\u`` escape, with its line.
+        ConfigError: a ``\u`` escape is malformed; the message contains the line number.
     """
     found: dict[str, str] = {}
     for number, line in _logical_lines(text):

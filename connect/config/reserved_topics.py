@@ -1,12 +1,13 @@
-"""Topics that no connector may read or send dead letters to.
+"""Reserved topics, which connectors may neither read nor use for dead letters.
 
 Rules of this file:
-- Records of these topics carry authority: configurations with their secrets, states of
-  connectors, announcements of files. A table must not receive them, and no record that a
-  connector read may be written to them.
-- Reserved are the nodes' storage topics, the broker's internal topics, the default control topic,
-  the control topic of every stored connector, and what the operator lists.
-- A connector's own control topic is checked with its other keys (``together``).
+- These topics contain configurations with secrets, states of connectors, and announcements of
+  files. Their records must not reach a table, and records from a source topic must not reach these
+  topics.
+- The reserved topics are the nodes' storage topics, the broker's internal topics, the default
+  control topic, the control topics of all stored connectors, and the topics that the operator
+  lists.
+- The rules of ``cross_key_rules`` check a connector's own control topic.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ _STORAGE_KEYS: Final = ("config.storage.topic", "status.storage.topic", "offset.
 
 
 def node_topics(properties: Mapping[str, str]) -> frozenset[str]:
-    """Topics reserved by a node's properties alone.
+    """Return the topics that the node's properties reserve.
 
     Args:
-        properties: of the node, placeholders resolved or not.
+        properties: node properties; placeholders may be unresolved.
     """
     listed = (name.strip() for name in properties.get(NODE_KEY, "").split(","))
     storage = (properties.get(key, "").strip() for key in _STORAGE_KEYS)
@@ -39,11 +40,11 @@ def node_topics(properties: Mapping[str, str]) -> frozenset[str]:
 def control_topics(
     configs: Iterable[Mapping[str, str]], resolve: Callable[[str], str]
 ) -> frozenset[str]:
-    """The control topics of connectors.
+    """Return the control topics of connectors.
 
     Args:
-        configs: as stored.
-        resolve: turns placeholders into values; a name it cannot resolve is left out.
+        configs: stored configurations.
+        resolve: resolves placeholders; names that cannot be resolved are omitted.
     """
     found = set()
     for config in configs:
@@ -59,7 +60,7 @@ def control_topics(
 def source_topics(
     configs: Iterable[Mapping[str, str]], resolve: Callable[[str], str]
 ) -> frozenset[str]:
-    """The topics that connectors read by name; those of a ``topics.regex`` are not among them."""
+    """Return the topics that connectors read by name, without those of ``topics.regex``."""
     found: set[str] = set()
     for config in configs:
         try:
@@ -73,15 +74,15 @@ def source_topics(
 def refuse_reserved(
     topics: Iterable[str], dead_letter_topic: str | None, reserved: frozenset[str]
 ) -> None:
-    """Stop a connector that is about to start with a reserved topic.
+    """Raise an error if a connector uses a reserved topic.
 
     Args:
-        topics: that it reads by name.
-        dead_letter_topic: that it writes to.
-        reserved: topics that it may not use.
+        topics: the topics that it reads by name.
+        dead_letter_topic: its dead letter topic.
+        reserved: the reserved topics.
 
     Raises:
-        ConfigError: ``topic_reserved``, with the key and the topic.
+        ConfigError: ``topic_reserved``; the message contains the key and the topic.
     """
     for key, names in (
         ("topics", topics),
@@ -96,4 +97,4 @@ def refuse_reserved(
                 )
 
 
-WHY: Final = "a topic that holds control events, configurations or states"
+WHY: Final = "a topic for control events, configurations or states"

@@ -1,8 +1,9 @@
-"""How large a configuration may be: what is larger is refused before it is judged.
+"""Size limits of configurations, checked before validation.
 
 Rules of this file:
-- Judging takes time and memory in proportion to what was sent. These bounds keep both small.
-- A request may hold 1 MiB; a change of a stored configuration may not make it larger than that.
+- Time and memory of validation are proportional to the size of the request. These limits keep both
+  small.
+- A request has at most 1 MiB. A change must not make a stored configuration larger.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SENTENCE_CHARACTERS_MAX: Final = 4_096
 
 
 def check_size(raw: Mapping[str, str | None]) -> None:
-    """Judge the size of a configuration as it was sent.
+    """Check the size of a configuration as sent.
 
     Raises:
         ConfigError: ``config_too_large``.
@@ -50,13 +51,15 @@ def check_size(raw: Mapping[str, str | None]) -> None:
 
 
 def check_resolved(characters: int) -> None:
-    """Judge the size of what has been resolved so far.
+    """Check the total size of the resolved values.
 
     Raises:
         ConfigError: ``config_too_large``.
     """
     if characters > RESOLVED_CHARACTERS_MAX:
-        raise _too_large(f"what it refers to has more than {RESOLVED_CHARACTERS_MAX} characters")
+        raise _too_large(
+            f"the values of its placeholders have more than {RESOLVED_CHARACTERS_MAX} characters"
+        )
 
 
 def _too_large(why: str) -> ConfigError:

@@ -1,4 +1,4 @@
-"""The consumer group of a connector's source offsets, from its configuration."""
+"""The consumer group of a connector's source offsets."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ OVERRIDE = "consumer.override.group.id"
 
 
 def group_key(raw: Raw) -> str | None:
-    """The key that names the group; None where the connector's name does.
+    """Return the key that sets the group, or None if the connector's name determines it.
 
-    The older sink's truth is its control group; ``iceberg.connect.group-id`` names the copy that
-    it keeps for Connect.
+    The older sink reads offsets from its control group. ``iceberg.connect.group-id`` is only a copy
+    for Connect.
     """
     keys = (CONTROL,) if is_tabular(raw) else (CONTROL, CONNECT, OVERRIDE)
     return next((key for key in keys if (raw.get(key) or "").strip()), None)
 
 
 def named_group(raw: Raw) -> str | None:
-    """The group where it is not ``connect-<name>``."""
+    """Return the configured group, or None for ``connect-<name>``."""
     key = group_key(raw)
     if key is not None:
         return (raw[key] or "").strip()
@@ -33,7 +33,7 @@ def source_group(raw: Raw) -> str:
 
 
 def is_tabular(raw: Raw) -> bool:
-    """Whether it is the JSON of the older sink."""
+    """Return whether the configuration is for the older sink."""
     return (raw.get("connector.class") or "").strip().startswith("io.tabular.")
 
 

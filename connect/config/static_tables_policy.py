@@ -1,10 +1,10 @@
-"""Which static tables the queries of a connector may join.
+"""Static tables that queries of a connector may join.
 
 Rules of this file:
-- The operator decides, with the node properties ``icefloe.static.tables.<connector>``: names of
-  tables of the connector's catalog, as patterns, and locations of Parquet files.
-- Where the API has users, what no property lists is refused.
-- Local files also need ``icefloe.local.paths.allowed``.
+- The operator grants static tables with the node properties ``icefloe.static.tables.<connector>``:
+  name patterns of tables in the connector's catalog, and locations of Parquet files.
+- If the REST API has users, tables that no property lists are not allowed.
+- Local files also require ``icefloe.local.paths.allowed``.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from connect.config.name_pattern import matches
 
 @dataclass(frozen=True, slots=True)
 class StaticTablesPolicy:
-    """Static tables that one connector may use.
+    """The static tables that a connector may use.
 
     Attributes:
-        names: patterns of tables' names (``*`` is any text); None: all.
-        locations: where Parquet files may lie.
+        names: patterns of table names (``*`` matches any text); None for all tables.
+        locations: allowed locations of Parquet files.
     """
 
     names: tuple[str, ...] | None = None
@@ -43,12 +43,12 @@ class StaticTablesPolicy:
         node: Mapping[str, str],
         resolve: Callable[[str], str] | None = None,
     ) -> StaticTablesPolicy:
-        """The policy for a connector that the node's properties state.
+        """Return the policy of a connector from the node's properties.
 
         Args:
-            name: of the connector.
+            name: name of the connector.
             node: node properties.
-            resolve: turns placeholders in them into values; None when they have none.
+            resolve: resolves placeholders; None if the properties have none.
         """
         of_connector = LocationPolicy.of(name, node, resolve)
         listed = grant_of(name, STATIC_TABLES_PREFIX, node)
@@ -63,7 +63,7 @@ class StaticTablesPolicy:
         )
 
     def refusal(self, source: str) -> str | None:
-        """Why a query may not join a static table, as a sentence; None when it may.
+        """Return the reason why a static table is not allowed, or None if it is allowed.
 
         Args:
             source: ``<namespace>.<table>``, or the location of Parquet files.
@@ -74,8 +74,8 @@ class StaticTablesPolicy:
         elif self.names is None or any(matches(pattern, source) for pattern in self.names):
             return None
         return (
-            f"{source} is not among the static tables that the node's properties "
-            f"{STATIC_TABLES_PREFIX}<connector> list"
+            f"{source} is not among the static tables in the node's properties "
+            f"{STATIC_TABLES_PREFIX}<connector>"
         )
 
 
@@ -83,5 +83,5 @@ EVERY_STATIC_TABLE: Final = StaticTablesPolicy()
 
 
 def is_location(source: str) -> bool:
-    """Whether a static table is named by a location and not by its name in the catalog."""
+    """Return whether a static table is a location instead of a table in the catalog."""
     return "/" in source

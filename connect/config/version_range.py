@@ -1,4 +1,4 @@
-"""Version wishes as Kafka Connect reads them: ``1.2``, ``latest``, ``[1.0,2.0)``."""
+"""Version ranges as in Kafka Connect: ``1.2``, ``latest``, ``[1.0,2.0)``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _RESTRICTION = re.compile(r"([\[(])([^\])]*)([\])])")
 
 
 def complaint(class_name: str, wanted: str, installed: str) -> str | None:
-    """``mismatch``, or what is wrong with the wish itself."""
+    """Return the error of ``mismatch``, or of an invalid version range."""
     try:
         return mismatch(class_name, wanted, installed)
     except ConfigError as error:
@@ -18,20 +18,20 @@ def complaint(class_name: str, wanted: str, installed: str) -> str | None:
 
 
 def mismatch(class_name: str, wanted: str, installed: str) -> str | None:
-    """Kafka's sentence when the installed version is not what is wanted.
+    """Return Kafka's error message if the installed version is not in the requested range.
 
     Args:
-        class_name: the plugin.
-        wanted: a version, ``latest``, or a range.
-        installed: the one version there is.
+        class_name: class of the plugin.
+        wanted: the requested version, ``latest``, or a range.
+        installed: the installed version.
 
     Raises:
-        ConfigError: the wish cannot be read; in Maven's words, as Kafka's are.
+        ConfigError: the range is invalid; the message is Maven's, as in Kafka.
     """
-    wish = wanted.strip()
-    if wish in {"latest", installed}:
+    requested = wanted.strip()
+    if requested in {"latest", installed}:
         return None
-    ranges = wish if wish.startswith(("[", "(")) else f"[{wish}]"
+    ranges = requested if requested.startswith(("[", "(")) else f"[{requested}]"
     found = []
     while ranges.startswith(("[", "(")):
         match = _RESTRICTION.match(ranges)
@@ -41,7 +41,8 @@ def mismatch(class_name: str, wanted: str, installed: str) -> str | None:
         ranges = ranges[match.end() :].strip().removeprefix(",").strip()
     if ranges:
         raise ConfigError(
-            f"Only fully-qualified sets allowed in multiple set scenario: {wish}", code="version"
+            f"Only fully-qualified sets allowed in multiple set scenario: {requested}",
+            code="version",
         )
     if any(_holds(restriction, installed) for restriction in found):
         return None
@@ -72,13 +73,13 @@ def _holds(restriction: tuple[str, str, str, str], installed: str) -> bool:
     begin, low, high, end = restriction
     number = _number(installed)
     if not (low or high):
-        return False  # as Kafka has it
+        return False  # as in Kafka
     above = not low or (_number(low) <= number if begin == "[" else _number(low) < number)
     below = not high or (number <= _number(high) if end == "]" else number < _number(high))
     return above and below
 
 
 def _number(text: str) -> tuple[tuple[int, int, str], ...]:
-    """Numbers by value and after every word, as Maven orders them."""
+    """Return the sort key of a version: as in Maven, numbers sort by value and after text."""
     parts = re.findall(r"[0-9]+|[^0-9.\-]+", text)
     return tuple((1, int(p), "") if p.isdecimal() else (0, 0, p.lower()) for p in parts)

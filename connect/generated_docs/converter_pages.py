@@ -1,8 +1,6 @@
-"""``docs/reference/converters/*.md`` from declarations.
+"""Generates the pages of ``docs/reference/converters``, one per converter.
 
-``python -m connect.generated_docs.converter_pages [FOLDER]`` writes them.
-
-Every page shows one record and the value it becomes; a test converts the record.
+Each page shows a record and its converted value. A test converts the record.
 """
 
 from __future__ import annotations
@@ -24,17 +22,17 @@ _REGISTRY: Final = {"schema.registry.url": "http://registry:8081"}
 
 @dataclass(frozen=True, slots=True)
 class ConverterExample:
-    """A converter's page.
+    """The content of a converter's page.
 
     Attributes:
-        class_name: full name.
-        text: what it does, and what differs from Java's.
-        options: of the example, without prefix.
-        record: bytes of a record.
-        value: what becomes of it, structs as objects.
-        schema: what the registry has under id 1; None without registry.
-        kind: the schema's kind.
-        notes: what to know, a list.
+        class_name: full class name.
+        text: description of the converter.
+        options: options of the example, without prefix.
+        record: the bytes of the example record.
+        value: the converted value, with structs as objects.
+        schema: the registry's schema with id 1; None without registry.
+        kind: type of the schema.
+        notes: a list of notes.
     """
 
     class_name: str
@@ -53,50 +51,50 @@ class ConverterExample:
 
 
 _SHARED: Final = """\
-- A message names its schema by `0` and a 4-byte id, by `1` and a 16-byte GUID, or by the header
-  `__key_schema_id` / `__value_schema_id` that holds one of these.
-- A registry that does not answer is waited for: the batch is tried again, and no record becomes a
-  dead letter. A schema id that the registry does not know (40403) is an error of the record;
-  refused credentials (401, 403) and an address without the API stop the task.
-- With `use.latest.version` records go one by one through the reference path, which is slower.
+- A message begins with `0` and a 4-byte schema id, or with `1` and a 16-byte GUID. Alternatively,
+  the header `__key_schema_id` or `__value_schema_id` contains one of these.
+- If the registry does not answer, the batch is retried, and no record becomes a dead letter. If the
+  registry does not know a schema id (40403), the record is rejected. If the registry rejects the
+  credentials (401, 403), or the address is not a registry, the task fails.
+- With `use.latest.version`, the converter processes one record at a time, which is slower.
 """
 EXAMPLES: Final = (
     ConverterExample(
         "org.apache.kafka.connect.json.JsonConverter",
-        "JSON documents; with `schemas.enable` (Kafka's default) envelopes of `schema` and "
-        "`payload`. Both are decoded column by column.",
+        "Converts JSON documents. With `schemas.enable` (the default, as in Kafka), a record is an "
+        "envelope with `schema` and `payload`. Both forms are decoded as columns.",
         {"schemas.enable": "false"},
         b'{"id": 1, "amount": 2.5, "tags": ["a"]}',
         {"id": 1, "amount": 2.5, "tags": ["a"]},
     ),
     ConverterExample(
         "org.apache.kafka.connect.storage.StringConverter",
-        "Text. A text alone is no row of a table: a transformation such as `ParseJson` or "
-        "`HoistField` makes one of it.",
+        "Converts text. A string alone cannot be a row of a table: use a transformation such as "
+        "`ParseJson` or `HoistField`.",
         {},
         b"some text",
         "some text",
     ),
     ConverterExample(
         "org.apache.kafka.connect.converters.ByteArrayConverter",
-        "Bytes as they are. Bytes alone are no row of a table: a transformation such as "
-        "`HoistField` makes one of them.",
+        "Passes bytes unchanged. Bytes alone cannot be a row of a table: use a transformation such "
+        "as `HoistField`.",
         {},
         b"\x01\x02",
         {"bytes": "AQI="},
     ),
     ConverterExample(
         "org.apache.kafka.connect.converters.LongConverter",
-        "One big-endian number, mostly for keys. So do `ShortConverter`, `IntegerConverter`, "
-        "`FloatConverter`, `DoubleConverter` and `BooleanConverter`.",
+        "Converts a big-endian number, mainly for keys. `ShortConverter`, `IntegerConverter`, "
+        "`FloatConverter`, `DoubleConverter` and `BooleanConverter` convert the other types.",
         {},
         b"\0\0\0\0\0\0\0\5",
         5,
     ),
     ConverterExample(
         "io.confluent.connect.avro.AvroConverter",
-        "Avro with a schema registry, or with the schema in `schema.file`. Decoded column by "
-        "column. Values are those of Java's AvroData.",
+        "Converts Avro data with a schema registry, or with the schema in `schema.file`. The data "
+        "is decoded as columns. The values are those of Java's AvroData.",
         _REGISTRY,
         b"\0\0\0\0\1\2\6Ann",
         {"id": 1, "name": "Ann"},
@@ -104,17 +102,18 @@ EXAMPLES: Final = (
         '{"name":"name","type":"string"}]}',
         notes=_SHARED
         + """\
-- A schema that contains itself is refused, so are schemas of more than 64 levels.
-- `timestamp-micros`, `timestamp-nanos` and `time-micros` are plain numbers, as in Java; in a
-  timestamp or time column they are read in their unit, where Java reads milliseconds.
-- A union of several types is a struct with a field for each, of which one is set.
-- Bytes after the datum, and numbers outside of a `connect.type`, are refused.
+- Recursive schemas and schemas with more than 64 levels are rejected.
+- `timestamp-micros`, `timestamp-nanos` and `time-micros` are plain numbers, as in Java. For
+  timestamp and time columns they are converted with their unit; Java reads them as milliseconds.
+- A union of several types becomes a struct with one field per type, of which one is set.
+- Records with bytes after the datum, or with numbers out of range of a `connect.type`, are
+  rejected.
 """,
     ),
     ConverterExample(
         "io.confluent.connect.protobuf.ProtobufConverter",
-        "Protobuf with a schema registry. Decoded column by column. Values are those of Java's "
-        "ProtobufData.",
+        "Converts Protobuf data with a schema registry. The data is decoded as columns. The values "
+        "are those of Java's ProtobufData.",
         _REGISTRY,
         b"\0\0\0\0\1\0\x08\1\x12\3Ann",
         {"id": 1, "name": "Ann"},
@@ -122,16 +121,17 @@ EXAMPLES: Final = (
         "PROTOBUF",
         _SHARED
         + """\
-- A message type that contains itself is refused, so is `google.protobuf.Struct`.
-- A `google.protobuf.Timestamp` keeps its microseconds, which Java cuts; unsigned numbers keep
-  their value, where Java's 64-bit ones wrap.
-- `google.type.Date`, `google.type.TimeOfDay`, `confluent.type.Decimal` and wrapped values that
-  are set, and fields out of the order of their numbers, are read record by record.
+- Recursive message types are rejected, including `google.protobuf.Struct`.
+- A `google.protobuf.Timestamp` keeps its microseconds, which Java truncates. Unsigned numbers keep
+  their value; in Java, 64-bit numbers wrap.
+- Messages with `google.type.Date`, `google.type.TimeOfDay`, `confluent.type.Decimal` or wrapper
+  values, or with fields that are not in the order of their numbers, are processed one at a time.
 """,
     ),
     ConverterExample(
         "io.confluent.connect.json.JsonSchemaConverter",
-        "JSON with a JSON Schema in a registry, or in `schema.file`. Decoded column by column.",
+        "Converts JSON with a JSON Schema in a registry, or in `schema.file`. The data is decoded "
+        "as columns.",
         _REGISTRY,
         b'\0\0\0\0\1{"id": 1, "name": "Ann"}',
         {"id": 1, "name": "Ann"},
@@ -139,16 +139,17 @@ EXAMPLES: Final = (
         "JSON",
         _SHARED
         + """\
-- Values are held to the types of the schema, not to its other rules (`pattern`, `minimum`).
-- Nothing is fetched for a `$ref`: it names a part of the schema or a reference that the
-  registry knows. A schema that contains itself is refused.
+- Values are checked against the types of the schema, but not against its other rules (`pattern`,
+  `minimum`).
+- A `$ref` must refer to a part of the schema or to a reference in the registry. It is never fetched
+  from a URL. Recursive schemas are rejected.
 """,
     ),
 )
 
 
 def render(example: ConverterExample) -> str:
-    """One page."""
+    """Return the page of a converter."""
     plugin = BUILT_IN.find(example.class_name, "converter")
     assert plugin is not None
     short = example.class_name.rpartition(".")[2]
@@ -159,29 +160,29 @@ def render(example: ConverterExample) -> str:
     }
     parts = [
         f"# {short}\n",
-        "Written by `make docs`; do not edit.\n",
-        f"`{example.class_name}`, `{short}` or `{short.removesuffix('Converter')}`.\n",
+        "Generated by `make docs`; do not edit.\n",
+        f"Class: `{example.class_name}`, `{short}` or `{short.removesuffix('Converter')}`.\n",
         example.text + "\n",
         "## Example\n",
         f"```json\n{json.dumps(config, indent=2)}\n```\n",
     ]
     if example.schema is not None:
-        parts.append(f"With schema 1\n\n```\n{example.schema}\n```\n")
+        parts.append(f"Schema with id 1:\n\n```\n{example.schema}\n```\n")
     displayed = example.record.decode("ascii", "replace")
     is_text = displayed.isprintable() and "\ufffd" not in displayed
     record = displayed if is_text else base64.b64encode(example.record).decode() + " (base64)"
-    parts.append(f"the record\n\n```\n{record}\n```\n\nbecomes\n")
+    parts.append(f"Record:\n\n```\n{record}\n```\n\nConverted value:\n")
     parts.append(f"```json\n{json.dumps(example.value)}\n```\n")
     if example.notes:
-        parts.append("## To know\n")
+        parts.append("## Notes\n")
         parts.append(example.notes)
-    parts.append("## Keys, below `key.converter.` or `value.converter.`\n")
+    parts.append("## Configuration keys with the prefix `key.converter.` or `value.converter.`\n")
     parts.append(key_table(keys))
     return "\n".join(parts)
 
 
 def main(arguments: list[str]) -> None:
-    """Write the pages."""
+    """Write the pages to a folder."""
     folder = Path(arguments[0]) if arguments else DEFAULT_FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     for example in EXAMPLES:

@@ -1,1 +1,1 @@
-"""What Java's libraries do with texts and numbers: regular expressions, dates, narrowing."""
+"""Behaviour of Java's libraries: regular expressions, ISO dates and times, numeric narrowing."""

@@ -1,7 +1,7 @@
-"""Instants, dates and times of day as Java prints them, for every 64-bit number.
+"""Instants, dates and times of day as Java formats them, for all 64-bit numbers.
 
-Python's own types end with the year 9999 and microseconds; numbers on the wire do not. The
-calendar repeats every 400 years, so any day is looked up in the cycle that begins in 1970.
+Numbers on the wire exceed the range of Python's types, which end with the year 9999 and
+microseconds. The calendar repeats every 400 years, so each day is mapped to the cycle from 1970.
 
 Source:
     ``java.time``: ``Instant.toString``, ``LocalDate.toString``, ``LocalTime.toString``.
@@ -24,7 +24,7 @@ _TIME = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?")
 
 
 def date_text(days: int) -> str:
-    """A date from days since 1970: ``2026-01-02``, ``+10000-01-01``, ``-0001-01-01``."""
+    """Format a date given as days since 1970: ``2026-01-02``, ``+10000-01-01``, ``-0001-01-01``."""
     cycles, day = divmod(days, _DAYS_PER_CYCLE)
     at = _EPOCH + timedelta(days=day)
     year = at.year + cycles * _YEARS_PER_CYCLE
@@ -33,21 +33,21 @@ def date_text(days: int) -> str:
 
 
 def date_days(text: str) -> int:
-    """Days since 1970 of a date.
+    """Return the days since 1970 of a date.
 
     Raises:
-        ValueError: no date.
+        ValueError: the text is not a date.
     """
     match = _DATE.fullmatch(text)
     if match is None:
-        raise ValueError(f"no date: {text[:40]!r}")
+        raise ValueError(f"not a date: {text[:40]!r}")
     cycles, year = divmod(int(match[1]) - _EPOCH.year, _YEARS_PER_CYCLE)
     at = date(year + _EPOCH.year, int(match[2]), int(match[3]))
     return (at - _EPOCH).days + cycles * _DAYS_PER_CYCLE
 
 
 def time_text(nanos: int, *, has_seconds: bool = False) -> str:
-    """A time of day from nanoseconds: ``03:04``, ``03:04:05.678``; fractions by three digits."""
+    """Format nanoseconds of a day: ``03:04``, ``03:04:05.678``; fractions have 3, 6 or 9 digits."""
     seconds, fraction = divmod(nanos, _NS_PER_S)
     text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}"
     if seconds % 60 or fraction or has_seconds:
@@ -59,29 +59,29 @@ def time_text(nanos: int, *, has_seconds: bool = False) -> str:
 
 
 def time_nanos(text: str) -> int:
-    """Nanoseconds of a time of day.
+    """Return the nanoseconds of a time of day.
 
     Raises:
-        ValueError: no time of day.
+        ValueError: the text is not a time of day.
     """
     match = _TIME.fullmatch(text)
     if match is None or int(match[1]) > 23 or int(match[2]) > 59 or int(match[3] or 0) > 59:
-        raise ValueError(f"no time of day: {text[:40]!r}")
+        raise ValueError(f"not a time of day: {text[:40]!r}")
     seconds = (int(match[1]) * 60 + int(match[2])) * 60 + int(match[3] or 0)
     return seconds * _NS_PER_S + int((match[4] or "").ljust(9, "0"))
 
 
 def instant_text(nanos: int) -> str:
-    """An instant from nanoseconds since 1970 UTC: ``2026-01-02T03:04:05.678901Z``."""
+    """Format an instant given as nanoseconds since 1970 UTC: ``2026-01-02T03:04:05.678901Z``."""
     days, rest = divmod(nanos, _NS_PER_DAY)
     return f"{date_text(days)}T{time_text(rest, has_seconds=True)}Z"
 
 
 def instant_nanos(text: str) -> int:
-    """Nanoseconds since 1970 of an instant in UTC; the ``Z`` may be left out.
+    """Return the nanoseconds since 1970 of an instant in UTC; the ``Z`` is optional.
 
     Raises:
-        ValueError: no instant.
+        ValueError: the text is not an instant.
     """
     day, _, rest = text.removesuffix("Z").partition("T")
     return date_days(day) * _NS_PER_DAY + time_nanos(rest)

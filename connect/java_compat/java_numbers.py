@@ -1,9 +1,9 @@
-"""Numbers as Java narrows and reads them, for ``Cast`` and ``MaskField``.
+"""Numeric narrowing and parsing as in Java, for ``Cast`` and ``MaskField``.
 
-These lose digits on purpose: it is what the transformations are asked for.
+These functions lose digits by design, as the Java transformations do.
 
-The texts are untrusted and of any length. No pattern tries digits twice (``++``): one that does
-reads a hundred thousand digits before a letter for minutes.
+The texts are untrusted and may be long. Patterns use possessive quantifiers (``++``), because
+backtracking over a hundred thousand digits would take minutes.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _DIGITS_MAX: Final = 1_000
 
 
 def wrapped(number: int, bits: int) -> int:
-    """The low bits of a number, as two's complement."""
+    """Return the low bits of a number as two's complement."""
     half = 1 << (bits - 1)
     return (number + half) % (1 << bits) - half
 
 
 def narrowed(value: float | Decimal, bits: int) -> int:
-    """A number as Java's ``byteValue`` to ``longValue`` give it."""
+    """Narrow a number as Java's ``byteValue`` to ``longValue`` do."""
     exponent = value.as_tuple().exponent if isinstance(value, Decimal) else 0
     if isinstance(exponent, int) and exponent >= 64:
-        return 0  # a multiple of every size
+        return 0  # a multiple of 2 to the power of any size
     if isinstance(value, int | Decimal):
         return wrapped(int(value), bits)
     if value != value:  # noqa: PLR0124 - NaN
@@ -48,10 +48,10 @@ def narrowed(value: float | Decimal, bits: int) -> int:
 
 
 def integer_of(text: str, bits: int) -> int:
-    """A text as ``Byte.parseByte`` to ``Long.parseLong`` read it.
+    """Parse a text as ``Byte.parseByte`` to ``Long.parseLong`` do.
 
     Raises:
-        ValueError: no such number.
+        ValueError: the text is not a number in range.
     """
     if not _INTEGER.fullmatch(text) or len(text) > _DIGITS_MAX:
         raise ValueError("not a number")
@@ -62,10 +62,10 @@ def integer_of(text: str, bits: int) -> int:
 
 
 def double_of(text: str) -> float:
-    """A text as ``Double.parseDouble`` reads it.
+    """Parse a text as ``Double.parseDouble`` does.
 
     Raises:
-        ValueError: no such number.
+        ValueError: the text is not a number in range.
     """
     trimmed = text.strip(_BLANKS)
     if not _FLOAT.fullmatch(trimmed):
@@ -80,7 +80,7 @@ def double_of(text: str) -> float:
 
 
 def float64(value: Any) -> float:
-    """A number as a double, infinite beyond it."""
+    """Convert a number to a double; a number out of range becomes infinite."""
     try:
         return float(value)
     except OverflowError:
@@ -88,16 +88,16 @@ def float64(value: Any) -> float:
 
 
 def float32(value: Any) -> Float32:
-    """A number rounded to 32 bits, infinite beyond them."""
+    """Round a number to 32 bits; a number out of range becomes infinite."""
     with np.errstate(over="ignore"):
         return Float32(np.float32(float64(value)))
 
 
 def float32_of(text: str) -> Float32:
-    """A text as ``Float.parseFloat`` reads it: rounded once, not to a double before.
+    """Parse a text as ``Float.parseFloat`` does: rounded once, without rounding to a double first.
 
     Raises:
-        ValueError: no such number.
+        ValueError: the text is not a number in range.
     """
     double = double_of(text)
     near = float32(double)
@@ -115,10 +115,10 @@ def float32_of(text: str) -> Float32:
 
 
 def decimal_of(text: str) -> Decimal:
-    """A text as ``new BigDecimal`` reads it, of at most 1,000 characters.
+    """Parse a text of at most 1,000 characters as ``new BigDecimal`` does.
 
     Raises:
-        ValueError: no such number, or a longer one.
+        ValueError: the text is not a number, or is too long.
     """
     if len(text) > _DIGITS_MAX or not _DECIMAL.fullmatch(text):
         raise ValueError("not a number")

@@ -1,12 +1,12 @@
-r"""Regular expressions written for Java, matched within bounded time.
+r"""Java regular expressions, matched in bounded time, and Java's replacement texts.
 
 Rules of this file:
-- What the engines have means what it means in Java, or is an error of the configuration: classes
-  like ``\d`` are ASCII's, a dot takes no line terminator, a brace opens a count.
-- Sets within sets and their intersection are refused: Python reads their characters.
-- A regular expression comes from a tenant, and so may the text. RE2 matches whatever it can
-  express, in time linear in the text. The rest (look-around, back-references, possessive
-  quantifiers) is matched by backtracking with a time limit. Neither holds the interpreter's lock.
+- A construct has the meaning that it has in Java, or it is a configuration error. Classes like
+  ``\d`` match ASCII only, a dot does not match a line terminator, a brace starts a quantifier.
+- Nested character classes and intersections are an error, because Python reads them as characters.
+- Tenants supply the expressions and may supply the texts. RE2 matches the expressions that it
+  supports in linear time. Expressions with lookaround, back-references or possessive quantifiers
+  are matched by backtracking with a time limit. Both release the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ _TOKEN: Final = re.compile(
 
 
 class _BacktrackingError(Exception):
-    """RE2 cannot express it, or means something else by it."""
+    """RE2 does not support the expression, or gives it another meaning."""
 
 
 class JavaMatch:
     """A match of the whole text.
 
     Attributes:
-        regex: what matched.
+        regex: the regular expression.
     """
 
     def __init__(self, matching: JavaRegex, found: Callable[[], Any]) -> None:
@@ -109,18 +109,20 @@ class JavaRegex:
     """A compiled regular expression.
 
     Attributes:
-        pattern: as written for Java.
-        groups: how many groups it has.
-        groupindex: number of each named group.
+        pattern: the pattern as written for Java.
+        groups: number of groups.
+        groupindex: group number by name.
 
     Raises:
-        ConfigError: ``route_regex``, no regular expression, or one that is too large.
+        ConfigError: ``route_regex``; the pattern is invalid or too large.
     """
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
         if len(pattern) > LENGTH_MAX:
-            raise _wrong(pattern, f"it has {len(pattern)} characters, at most {LENGTH_MAX} may be")
+            raise _wrong(
+                pattern, f"it has {len(pattern)} characters, at most {LENGTH_MAX} are allowed"
+            )
         try:
             checked = re.compile(_translated(pattern, "python"), re.ASCII)
         except (re.error, OverflowError) as error:
@@ -138,10 +140,10 @@ class JavaRegex:
             self._compile_backtracking()
 
     def fullmatch(self, text: str) -> JavaMatch | None:
-        """The match of the whole text; None where there is none.
+        """Match the whole text; return None if it does not match.
 
         Raises:
-            ConfigError: ``regex_slow``, backtracking took longer than ``MATCH_S``.
+            ConfigError: ``regex_slow``; backtracking took longer than ``MATCH_S``.
         """
         if not self._is_linear_for(text):
             found = self._backtrack(text)
@@ -149,17 +151,17 @@ class JavaRegex:
         found = self._linear.fullmatch(text)
         if found is None:
             return None
-        # RE2 differs in what the last turn of a repeated group has matched
+        # RE2 captures another text for the last iteration of a repeated group
         if self._is_repeating_groups:
             return JavaMatch(self, lambda: self._backtrack(text) or found)
         return JavaMatch(self, lambda: found)
 
     def matching(self, texts: Iterable[str]) -> list[str]:
-        """Those of many texts that match as a whole.
+        """Return the texts that match as a whole.
 
         Raises:
-            ConfigError: ``regex_slow``, a text took longer than ``MATCH_S``, or all together
-                longer than ``LIST_MS``.
+            ConfigError: ``regex_slow``; one text took longer than ``MATCH_S``, or all texts
+                together took longer than ``LIST_MS``.
         """
         clock = SystemClock()
         until_ms = clock.monotonic_ms() + LIST_MS
@@ -175,10 +177,10 @@ class JavaRegex:
         if self._linear is None:
             return False
         if self._is_folding and not (text.isascii() and self.pattern.isascii()):
-            return False  # Java ignores the case of ASCII's letters only, RE2 of all
+            return False  # Java ignores case for ASCII letters only, RE2 for all letters
         try:
             text.encode()
-        except UnicodeEncodeError:  # half of a surrogate pair
+        except UnicodeEncodeError:  # an unpaired surrogate
             return False
         return True
 
@@ -194,8 +196,8 @@ class JavaRegex:
         if len(self.pattern) > BACKTRACKING_LENGTH_MAX:
             raise _wrong(
                 self.pattern,
-                f"with look-around, back-references or possessive quantifiers it may have at most "
-                f"{BACKTRACKING_LENGTH_MAX} characters, it has {len(self.pattern)}",
+                f"it has {len(self.pattern)} characters, at most {BACKTRACKING_LENGTH_MAX} are "
+                "allowed with lookaround, back-references or possessive quantifiers",
             )
         try:
             self._backtracking = regex.compile(
@@ -207,8 +209,7 @@ class JavaRegex:
     def _slow(self, what: str) -> ConfigError:
         return ConfigError(
             f"regular expression {_displayed(self.pattern)} took longer than {what}: write it "
-            "without look-around, "
-            "back-references and possessive quantifiers, which can take for ever",
+            "without lookaround, back-references and possessive quantifiers",
             code="regex_slow",
         )
 
@@ -217,18 +218,18 @@ class JavaRegex:
 def compile_java_regex(text: str) -> JavaRegex:
     r"""Compile a regular expression written for Java.
 
-    What the engines have another word for is translated: named groups, ``\Q...\E``,
-    ``\p{Alpha}`` and its kin, general categories like ``\p{L}``, ``\h``, ``\v``, ``\R``,
-    ``\z`` and ``\Z``.
+    Constructs that the engines write differently are translated: named groups, ``\Q...\E``,
+    POSIX classes such as ``\p{Alpha}``, general categories such as ``\p{L}``, ``\h``, ``\v``,
+    ``\R``, ``\z`` and ``\Z``.
 
     Raises:
-        ConfigError: not Java's, too large, or a construct that the engines do not have.
+        ConfigError: the expression is invalid, too large, or not supported by the engines.
     """
     return JavaRegex(text)
 
 
 def fault(text: str) -> str | None:
-    """What is wrong with a regular expression; None where nothing is."""
+    """Return the error of a regular expression, or None if it is valid."""
     try:
         compile_java_regex(text)
     except ConfigError as error:
@@ -245,11 +246,11 @@ def _displayed(pattern: str) -> str:
 
 
 def _translated(text: str, dialect: Dialect) -> str:
-    """The expression in an engine's words.
+    """Translate the expression to an engine's syntax.
 
     Raises:
-        re.error: what Java refuses or Python cannot.
-        _BacktrackingError: what RE2 would take for something else.
+        re.error: the expression is invalid in Java or not supported in Python.
+        _BacktrackingError: RE2 gives the expression another meaning.
     """
     is_dot_all = bool(re.search(r"\(\?[a-z]*s", text))
     dot = "." if is_dot_all else _for(dialect, _NO_LINE_END)
@@ -262,12 +263,12 @@ def _translated(text: str, dialect: Dialect) -> str:
         kind = match.lastgroup
         if kind is None:
             if not in_set:
-                raise re.error("a brace opens a count", text, match.start())
+                raise re.error("a brace starts a quantifier", text, match.start())
             found.append("{")
         elif kind in _WRITERS:
             classes += kind in {"named", "short"}
             if classes > CLASSES_MAX:
-                raise re.error(f"more than {CLASSES_MAX} classes", text, match.start())
+                raise re.error(f"more than {CLASSES_MAX} character classes", text, match.start())
             found.append(_WRITERS[kind](match, in_set, dialect))
         elif kind != "other":
             found.append(match[0])
@@ -281,17 +282,18 @@ def _translated(text: str, dialect: Dialect) -> str:
 
 
 def _refuse_other_meanings(text: str) -> None:
-    """Leave to backtracking what RE2 knows but means otherwise.
+    """Require backtracking for constructs to which RE2 gives another meaning.
 
     Raises:
-        _BacktrackingError: ``$`` before the end, which is also before the last line's end.
+        _BacktrackingError: ``$`` before the end of the pattern; in Java it also matches before a
+            final line terminator.
     """
     if "$" in text[:-1] or re.search(r"\(\?[a-z]*m", text):
         raise _BacktrackingError
 
 
 def _for(dialect: Dialect, text: str) -> str:
-    """A piece of ours in the engine's words."""
+    """Write a piece of a pattern in the engine's syntax."""
     if dialect != "re2":
         return text
     return re.sub(r"\\u([0-9a-f]{4})", r"\\x{\1}", text).replace(r"\Z", r"\z")
@@ -308,10 +310,10 @@ def _named_set(match: re.Match[str], in_set: bool, dialect: Dialect) -> str:
         raise re.error("sets within sets are not supported", match.string, match.start())
     if members is None:
         if dialect == "re2" and category in {"C", "Cn"}:
-            raise _BacktrackingError  # it has no characters that are not assigned
+            raise _BacktrackingError  # RE2's classes exclude unassigned characters
         if dialect != "python":
             return f"\\{match['sign']}{{{category}}}"
-        members = "a-z"  # which ones they are makes no difference to what is valid
+        members = "a-z"  # validation does not depend on the members
     members = _SPACE if members == r"\s" else members
     if in_set:
         return members
@@ -351,11 +353,11 @@ _WRITERS: Final[dict[str, Callable[[re.Match[str], bool, Dialect], str]]] = {
 
 
 def replacement(text: str) -> Callable[[JavaMatch], str]:
-    """Read a replacement text.
+    r"""Parse a replacement text of Java's ``Matcher``: ``$1``, ``${name}``, ``\x``.
 
     Returns:
-        what makes the text for a match. It raises ValueError where Java does: for a group that is
-        not there, or a reference that is none.
+        A function that returns the replacement of a match. As in Java, it raises ValueError for an
+        unknown group or an invalid reference.
     """
 
     def expand(match: JavaMatch) -> str:

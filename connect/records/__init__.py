@@ -1,1 +1,1 @@
-"""What happens to a record, record by record: the definition of its meaning."""
+"""The record path: converters, transformations, routing and conversion to table columns."""

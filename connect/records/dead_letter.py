@@ -1,9 +1,10 @@
-"""Dead letters: records that could not be handled, for the dead letter topic.
+"""Dead letters: builds records for the dead letter topic and reads their context headers.
 
 Rules of this file:
-- Key, value, headers and timestamp are those of the record, byte for byte; our headers come after.
-- Error headers are Kafka Connect's ten, read by the tools people have, and the table's name. They
-  never hold what is in the record, except where its coordinates do.
+- A dead letter keeps the record's key, value, headers and timestamp byte for byte. The error
+  headers follow the record's headers.
+- The error headers are the ten headers of Kafka Connect and the table's name. They contain the
+  record's coordinates, but no other content of the record.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ _CODE: Final = re.compile(r"\n\tcode: (\w+)\n$")
 def message(
     record: KafkaRecord, error: RecordError, config: ConnectorConfig, *, task_id: int
 ) -> ProducerMessage | None:
-    """Build the dead letter topic's record.
+    """Build the record for the dead letter topic.
 
     Args:
-        record: as the broker delivered it.
-        error: why it could not be handled.
-        config: the connector's.
-        task_id: of the task that met it.
+        record: the source record as the broker delivered it.
+        error: the error that rejected the record.
+        config: the connector's configuration.
+        task_id: id of the task that read the record.
 
     Returns:
-        The message; None when the connector has no dead letter topic.
+        The message, or None if the connector has no dead letter topic.
     """
     topic = config.errors.dead_letter_topic
     if not topic:
@@ -57,7 +58,7 @@ def message(
 def context_headers(
     record: KafkaRecord, error: RecordError, config: ConnectorConfig, *, task_id: int
 ) -> tuple[tuple[str, bytes | None], ...]:
-    """Kafka Connect's ten error headers, and the table's name where it is known."""
+    """Return Kafka Connect's ten error headers, and the table's name if it is known."""
     kind = f"{type(error).__module__}.{type(error).__qualname__}"
     text = str(error)
     values: list[tuple[str, str]] = [
@@ -70,7 +71,7 @@ def context_headers(
         (PREFIX + "class.name", _class_name(error, config)),
         (PREFIX + "exception.class.name", kind),
         (PREFIX + "exception.message", text),
-        # errors travel between processes without frames; the code tells what the frames would
+        # an error that crosses processes has no stack frames; its code takes their place
         (PREFIX + "exception.stacktrace", f"{kind}: {text}\n\tcode: {error.code}\n"),
     ]
     table = error.coordinates.get("table")
@@ -95,16 +96,16 @@ def _class_name(error: RecordError, config: ConnectorConfig) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a dead letter comes from and why it is one, as its headers say; None: not said.
+    """The source and the error of a dead letter, read from its headers. A missing header is None.
 
     Attributes:
-        topic, partition, offset: of the source record.
-        connector: that could not handle it.
-        stage: Kafka Connect's word, or ``ROUTE``.
-        exception: class of the error, ours or Java's.
-        code: of our errors.
-        table: the record was for.
-        headers: those of the source record.
+        topic, partition, offset: coordinates of the source record.
+        connector: name of the connector that rejected it.
+        stage: Kafka Connect's stage name, or ``ROUTE``.
+        exception: class name of the error, from Icefloe or from Java.
+        code: error code, for errors of Icefloe.
+        table: the record's target table.
+        headers: headers of the source record.
     """
 
     topic: str | None
@@ -119,15 +120,15 @@ class Origin:
 
     @property
     def is_known(self) -> bool:
-        """Whether the source topic and partition are known."""
+        """Return whether the source topic and partition are known."""
         return self.topic is not None and self.partition is not None
 
 
 def origin(record: KafkaRecord) -> Origin:
-    """Read the context headers of a dead letter, Kafka Connect's own ones as well.
+    """Read the context headers of a dead letter that Icefloe or Kafka Connect wrote.
 
-    The last block of them counts: a dead letter that was itself read from such a topic keeps the
-    headers that it had there.
+    The last block of context headers counts. A record that was read from a dead letter topic keeps
+    its earlier block.
     """
     names = [name for name, _ in record.headers]
     starts = [n for n in range(len(names)) if tuple(names[n : n + 3]) == _COORDINATES]

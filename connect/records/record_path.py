@@ -1,7 +1,7 @@
-"""The reference path: one record at a time, from Kafka's bytes to a row of a table.
+"""The reference path: processes one record at a time, from Kafka's bytes to a table row.
 
-It defines the meaning of a connector's configuration. The column path must give what this gives,
-or hand the record over to it.
+The reference path defines the semantics of a connector's configuration. The column path must return
+the same result or pass the record to the reference path.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from connect.records.converters.converter import Converter
 from connect.records.routing import Router
 from connect.records.transforms.transform_chain import Chain
 
-# Kafka Connect's default for headers; they stay raw bytes until something asks for them
+# Kafka Connect's default for headers; they stay raw bytes until a transformation reads them
 _SIMPLE_HEADER_CONVERTER = "SimpleHeaderConverter"
 _ROW_CONVERTERS_KEPT = 1024
 
@@ -30,18 +30,18 @@ _ROW_CONVERTERS_KEPT = 1024
 class ReferencePath:
     """Reads, routes and converts records one by one.
 
-    One object serves one thread; it caches what it builds from schemas.
+    An instance is not thread-safe: it caches readers and schemas.
 
     Args:
-        config: the connector's.
+        config: the connector's configuration.
 
     Attributes:
         key: converter of keys.
         value: converter of values.
-        losses: digits that were cut, counted.
+        losses: counts truncated digits.
 
     Raises:
-        ConfigError: a converter or regular expression of the configuration is not usable.
+        ConfigError: a converter or regular expression of the configuration is invalid.
     """
 
     def __init__(self, config: ConnectorConfig) -> None:
@@ -58,7 +58,8 @@ class ReferencePath:
         """Run the converters and the transformations.
 
         Returns:
-            The record; none when a transformation drops it, several when one splits it.
+            The transformed records: empty if a transformation drops the record, several if one
+            splits it.
 
         Raises:
             RecordError: with the record's coordinates.
@@ -93,7 +94,7 @@ class ReferencePath:
                 yield Header(key, value, schema)
 
     def route(self, record: SinkRecord) -> tuple[str, ...]:
-        """Return the tables of a record; none for tombstones and records to drop.
+        """Return the tables of a record. The result is empty for tombstones and dropped records.
 
         Raises:
             RecordError: stage ROUTE, see ``connect.records.routing``.
@@ -107,12 +108,12 @@ class ReferencePath:
     def row(
         self, record: SinkRecord, table_schema: Schema, name_mapping: str | None = None
     ) -> dict[str, Any]:
-        """Return a record as a row: top-level column name to a value pyarrow takes.
+        """Convert a record to a row: a map from top-level column name to a value for pyarrow.
 
         Args:
-            record: not a tombstone.
+            record: a record that is not a tombstone.
             table_schema: the table's current schema.
-            name_mapping: the table's property ``schema.name-mapping.default``.
+            name_mapping: the table property ``schema.name-mapping.default``.
 
         Raises:
             RecordError: stage TASK_PUT, code one of
@@ -122,7 +123,7 @@ class ReferencePath:
         value = record.value
         if type(value) is not dict and type(value) is not Struct:
             raise RecordError(
-                f"a {kind_of(value)} is no record of a table",
+                f"a {kind_of(value)} cannot be a row of a table",
                 code="wrong_type",
                 topic=record.topic,
                 partition=record.partition,
@@ -141,7 +142,7 @@ class ReferencePath:
             ) from None
         except RecursionError:
             raise RecordError(
-                "nested too deeply for the column",
+                "the value is nested too deeply for the column",
                 code="too_deep",
                 topic=record.topic,
                 partition=record.partition,

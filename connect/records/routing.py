@@ -1,15 +1,17 @@
-"""Which tables a record goes to.
+"""Record routing: selects the tables of a record.
 
 Rules of this file:
-- Static without a route field: every table gets every record. With one: the tables whose regex
-  matches the whole text of the field. Dynamic: the table the field names, in lower case.
-- By topic or template: the table of the topic's entry, else the filled template, else none. A
-  template may name the schema of the value.
-- Tombstones go nowhere, and finding nothing for them is no fault. In a connector of row-level
-  changes one with a key goes to every table, when no field of the value decides.
-- What else finds no table is dropped only when the configuration says so; otherwise it is a
-  RecordError of stage ROUTE and code ``unmatched``, and the caller looks at
-  ``ConnectorConfig.unmatched`` (not at the tolerance) for what to do with it.
+- Static tables without a route field: each record goes to every table.
+- Static tables with a route field: a record goes to the tables whose regex matches the field's full
+  text.
+- Dynamic tables: the route field contains the table's name, which is converted to lower case.
+- Topic map and name template: the topic's entry in the map names the table. Without an entry, the
+  filled template names it. A template may contain the name of the value's schema.
+- Tombstones have no table, which is not an error. If a connector applies row-level changes and the
+  table does not depend on the value, a tombstone with a key goes to every table.
+- Any other record without a table is dropped only if the configuration says so. Otherwise the
+  router raises a RecordError of stage ROUTE and code ``unmatched``. The caller handles it as
+  ``ConnectorConfig.unmatched`` says, not as the error tolerance says.
 """
 
 from __future__ import annotations
@@ -29,11 +31,11 @@ UNMATCHED: Final = "unmatched"
 
 
 class Router:
-    """Finds the tables of records.
+    """Selects the tables of records.
 
     Args:
-        config: the connector's.
-        known_tables: tables that exist already and count towards ``iceberg.tables.max-tables``.
+        config: the connector's configuration.
+        known_tables: existing tables, which count towards ``iceberg.tables.max-tables``.
 
     Raises:
         ConfigError: a table's route regex does not compile.
@@ -62,11 +64,11 @@ class Router:
         )
 
     def route(self, record: SinkRecord) -> tuple[str, ...]:
-        """Return the tables of a record, none for a tombstone that goes nowhere or one to drop.
+        """Return the tables of a record. The result is empty for tombstones and dropped records.
 
         Raises:
-            RecordError: stage ROUTE; ``unmatched``, ``route_field`` (the path leads through a
-                value that has no fields) or ``too_many_tables``.
+            RecordError: stage ROUTE; code ``unmatched``, ``route_field`` (a value on the path
+                has no fields) or ``too_many_tables``.
         """
         if record.value is None:
             is_delete = self._deletes and record.key is not None
@@ -89,7 +91,9 @@ class Router:
         value = field_value(record_value, self._path)
         if value is None:
             return self._unmatched("the record has no value in the route field")
-        return self._table(java_text(value).lower(), "the route field's value is no table name")
+        return self._table(
+            java_text(value).lower(), "the value of the route field is not a valid table name"
+        )
 
     def _route_named(self, record: SinkRecord) -> tuple[str, ...]:
         name = self._topic_tables.get(record.topic)
@@ -98,24 +102,27 @@ class Router:
             field = lambda path: field_value(record.value, path)  # noqa: E731 - of this record
             name = self._template.name(record.topic, field, schema)
         if name is None:
-            return self._unmatched("no table is named for the topic and the record")
-        return self._table(name, "the filled template is no table name")
+            return self._unmatched(
+                "neither topic map nor name template names a table for the record"
+            )
+        return self._table(name, "the filled name template is not a valid table name")
 
     def _table(self, name: str, complaint: str) -> tuple[str, ...]:
-        """A table that a record names, within the bounds of the connector."""
+        """Return the table that a record names if the connector may write to it."""
         name = self._qualified(name)
         if name not in self._seen:
             if not all(name.split(".")):
                 return self._unmatched(complaint)
             if self._granted is not None and not self._granted.fullmatch(name):
                 raise RecordError(
-                    "the record names a table that is not granted to the connector",
+                    "the record names a table that the connector may not write",
                     stage="ROUTE",
                     code="not_granted",
                 )
             if len(self._seen) >= self._tables_max:
                 raise RecordError(
-                    f"more than {self._tables_max} tables (iceberg.tables.max-tables)",
+                    f"the connector writes more than {self._tables_max} tables "
+                    "(iceberg.tables.max-tables)",
                     stage="ROUTE",
                     code="too_many_tables",
                 )
@@ -129,12 +136,12 @@ class Router:
 
 
 def field_value(value: Any, path: tuple[str, ...]) -> Any:
-    """Follow a path of field names into a dict or Struct; None when it ends early.
+    """Return the value at a path of field names in a dict or Struct, or None if a field is missing.
 
-    A null with a default in its struct's schema reads as the default, as in Java.
+    A null field with a default in its schema returns the default, as in Java.
 
     Raises:
-        RecordError: stage ROUTE, the path leads through a value without fields.
+        RecordError: stage ROUTE; a value on the path has no fields.
     """
     for name in path:
         if value is None:
@@ -148,7 +155,7 @@ def field_value(value: Any, path: tuple[str, ...]) -> Any:
             value = value.get(name)
         else:
             raise RecordError(
-                f"the route field leads through a {kind_of(value)}",
+                f"the path of the route field contains a {kind_of(value)}, which has no fields",
                 stage="ROUTE",
                 code="route_field",
             )

@@ -1,10 +1,11 @@
-"""Row-level changes: what a record does to the row of its key.
+"""Row-level changes: insert, replace or delete the row with the record's key.
 
 Rules of this file:
-- With ``iceberg.tables.cdc-field`` the first letter of the field decides: U replaces the row, D
-  deletes it, anything else (nothing at all, too) inserts. With upsert mode inserts replace.
-- A tombstone with a key deletes, where the key alone says which table (no route field).
-- Keys are columns whose equality Iceberg defines: primitive, not floating.
+- ``iceberg.tables.cdc-field``: the first letter of the field selects the operation. U replaces the
+  row, D deletes it, and any other value, including null, inserts a row. In upsert mode, an insert
+  replaces the row.
+- A tombstone with a key deletes the row if no route field selects the table.
+- Key columns are primitive and not floating point, because Iceberg defines equality for them.
 
 Source:
     Iceberg Kafka Connect 0.6 (tabular), ``IcebergWriter`` and ``BaseDeltaTaskWriter``.
@@ -27,7 +28,7 @@ from connect.records.routing import field_value
 
 
 class Operation(IntEnum):
-    """What happens to the row of a record's key."""
+    """The operation on the row with a record's key."""
 
     INSERT = 0
     UPDATE = 1
@@ -35,10 +36,10 @@ class Operation(IntEnum):
 
 
 class ChangeRules:
-    """How a connector's records change rows.
+    """Determines the row operation of a connector's records.
 
     Args:
-        config: the connector's; ``is_row_level``.
+        config: configuration of a connector that is row-level (``is_row_level``).
     """
 
     def __init__(self, config: ConnectorConfig) -> None:
@@ -46,10 +47,10 @@ class ChangeRules:
         self._plain = Operation.UPDATE if config.upsert_enabled else Operation.INSERT
 
     def operation(self, record: SinkRecord) -> Operation:
-        """The operation of a record.
+        """Return the operation of a record.
 
         Raises:
-            RecordError: code ``cdc_field``, the path leads through a value without fields.
+            RecordError: code ``cdc_field``; a value on the path has no fields.
         """
         if record.value is None:
             return Operation.DELETE
@@ -59,13 +60,13 @@ class ChangeRules:
             return self.meaning(field_value(record.value, self.path))
         except RecordError:
             raise RecordError(
-                f"the path {'.'.join(self.path)} (iceberg.tables.cdc-field) leads through a value "
-                "without fields",
+                f"a value on the path {'.'.join(self.path)} (iceberg.tables.cdc-field) "
+                "has no fields",
                 code="cdc_field",
             ) from None
 
     def meaning(self, value: Any) -> Operation:
-        """The operation that a value of the field stands for."""
+        """Return the operation for a value of the CDC field."""
         letter = "" if value is None else java_text(value).strip()[:1].upper()
         if letter == "D":
             return Operation.DELETE
@@ -73,19 +74,19 @@ class ChangeRules:
 
 
 def key_columns(schema: Schema, names: tuple[str, ...], *, table: str) -> tuple[NestedField, ...]:
-    """The columns that tell a table's rows apart.
+    """Return the columns that identify the rows of a table.
 
     Args:
-        schema: the table's.
-        names: the configured ``id-columns``; without any, the table's identifier fields.
-        table: for the error.
+        schema: the table's schema.
+        names: the configured ``id-columns``; if empty, the table's identifier fields are used.
+        table: the table's name, for error messages.
 
     Returns:
-        columns in the schema's order; none when nothing names any: the fields of the message key
-        are meant.
+        The key columns in schema order. Empty if neither names any; then the fields of the message
+        key identify the row.
 
     Raises:
-        ConfigError: ``key_columns``, a name that is no column, or a column that cannot be a key.
+        ConfigError: ``key_columns``; a name is not a column, or the column cannot be a key.
     """
     known = {field.name: field for field in schema.fields}
     by_id = {field.field_id: field.name for field in schema.fields}
@@ -99,7 +100,7 @@ def key_columns(schema: Schema, names: tuple[str, ...], *, table: str) -> tuple[
         elif not column.field_type.is_primitive:
             reason = f"is a {column.field_type}, whose values cannot be compared"
         elif isinstance(column.field_type, FloatType | DoubleType):
-            reason = "is floating, and floating numbers are no keys in Iceberg"
+            reason = "is a floating-point column, which Iceberg does not allow as a key"
         if reason is not None:
             raise ConfigError(
                 f"the id column {name!r} {reason}: set iceberg.table.{table}.id-columns",
@@ -110,10 +111,10 @@ def key_columns(schema: Schema, names: tuple[str, ...], *, table: str) -> tuple[
 
 
 def message_key_names(key: Any, schema: Schema) -> tuple[str, ...]:
-    """The table's columns that the fields of a message key name.
+    """Return the table's columns named by the fields of a message key.
 
     Raises:
-        RecordError: ``no_key``, there is no key with fields, or the table lacks one of them.
+        RecordError: ``no_key``; the key has no fields, or the table lacks one of its fields.
     """
     names = _field_names(key)
     columns = {field.name for field in schema.fields}
@@ -128,12 +129,12 @@ def message_key_names(key: Any, schema: Schema) -> tuple[str, ...]:
 
 
 def key_value(record: SinkRecord, names: tuple[str, ...]) -> Mapping[str, Any] | Struct:
-    """The values of the key columns in a tombstone's message key.
+    """Return the values of the key columns from a tombstone's message key.
 
-    A key without fields is the value of the only key column.
+    If the key has no fields, it is the value of the only key column.
 
     Raises:
-        RecordError: ``no_key``, the key lacks a key column.
+        RecordError: ``no_key``; the key lacks a key column.
     """
     key = record.key
     found = _field_names(key)

@@ -1,9 +1,9 @@
-"""Table names from topics and fields: templates, and the map from topics to tables.
+"""Table names from topics and record fields: name templates and the topic-to-table map.
 
 Rules of this file:
-- What comes from a topic or a record cannot choose the namespace or leave the warehouse: every
-  character of it but letters, digits, ``_`` and ``-`` becomes ``_``.
-- Names are lower case, as those of dynamic routing are.
+- A topic or record cannot select the namespace or leave the warehouse. In its text, each character
+  except letters, digits, ``_`` and ``-`` is replaced by ``_``.
+- Names are lower case, as in dynamic routing.
 """
 
 from __future__ import annotations
@@ -16,41 +16,43 @@ from connect.errors import ConfigError
 from connect.java_compat.java_regex import compile_java_regex
 from connect.records.conversion.text import java_text
 
-HOLE: Final = re.compile(r"\$\{([^{}:]*)\}")
+VARIABLE: Final = re.compile(r"\$\{([^{}:]*)\}")
 _UNFIT: Final = re.compile(r"[^\w-]")
 _PART_MAX: Final = 200
 
 
 class NameTemplate:
-    """A table name with holes: ``${topic}``, ``${schema}``, ``${1}`` (groups), ``${field}``.
+    """A table name with variables: ``${topic}``, ``${schema}``, ``${1}`` (groups), ``${field}``.
 
     Args:
         text: the template.
-        topics_regex: the connector's, for groups.
+        topics_regex: the connector's ``topics.regex``, which defines the groups.
 
     Raises:
-        ConfigError: a hole that is none, or a group without regular expression.
+        ConfigError: a variable is invalid, or names a group that ``topics.regex`` does not define.
     """
 
     def __init__(self, text: str, topics_regex: str | None = None) -> None:
-        pieces = HOLE.split(text)
-        self._literals, self._holes = pieces[::2], pieces[1::2]
+        pieces = VARIABLE.split(text)
+        self._literals, self._variables = pieces[::2], pieces[1::2]
         self._regex = compile_java_regex(topics_regex) if topics_regex else None
-        groups = [int(hole) for hole in self._holes if hole.isdecimal()]
-        if any("$" in literal for literal in self._literals) or not all(self._holes):
-            raise ConfigError(f"the template {text!r} has a ${{...}} that is none", code="template")
+        groups = [int(variable) for variable in self._variables if variable.isdecimal()]
+        if any("$" in literal for literal in self._literals) or not all(self._variables):
+            raise ConfigError(
+                f"the template {text!r} contains an invalid variable ${{...}}", code="template"
+            )
         if groups and (self._regex is None or max(groups) > self._regex.groups):
             raise ConfigError(
                 f"the template {text!r} names a group that topics.regex does not have",
                 code="template",
             )
         self.fields = tuple(
-            tuple(hole.split("."))
-            for hole in dict.fromkeys(self._holes)
-            if hole not in ("topic", "schema") and not hole.isdecimal()
+            tuple(variable.split("."))
+            for variable in dict.fromkeys(self._variables)
+            if variable not in ("topic", "schema") and not variable.isdecimal()
         )
-        self.uses_topic = "topic" in self._holes or bool(groups)
-        self.uses_schema = "schema" in self._holes
+        self.uses_topic = "topic" in self._variables or bool(groups)
+        self.uses_schema = "schema" in self._variables
 
     def name(
         self, topic: str, field: Callable[[tuple[str, ...]], Any], schema: str | None = None
@@ -58,24 +60,24 @@ class NameTemplate:
         """Fill the template.
 
         Args:
-            topic: of the record, as transformations left it.
-            field: gives the value at a path, None where there is none.
-            schema: full name of the value's schema; None where it has none.
+            topic: the record's topic after transformations.
+            field: returns the value at a path, or None if there is none.
+            schema: full name of the value's schema, or None without one.
 
         Returns:
-            the name; None when something to fill in is missing.
+            The name, or None if the value of a variable is missing.
         """
         match = self._regex.fullmatch(topic) if self._regex is not None else None
         parts = [self._literals[0]]
-        for hole, literal in zip(self._holes, self._literals[1:], strict=True):
-            if hole == "topic":
+        for variable, literal in zip(self._variables, self._literals[1:], strict=True):
+            if variable == "topic":
                 value: Any = topic
-            elif hole == "schema":
+            elif variable == "schema":
                 value = schema
-            elif hole.isdecimal():
-                value = None if match is None else match[int(hole)]
+            elif variable.isdecimal():
+                value = None if match is None else match[int(variable)]
             else:
-                value = field(tuple(hole.split(".")))
+                value = field(tuple(variable.split(".")))
             text = "" if value is None else java_text(value)
             if not text or len(text) > _PART_MAX:
                 return None
@@ -84,10 +86,10 @@ class NameTemplate:
 
 
 def topic_map(entries: list[str]) -> Mapping[str, str]:
-    """Tables by topic from ``topic:table`` entries.
+    """Parse ``topic:table`` entries into a map from topic to table.
 
     Raises:
-        ConfigError: an entry that is none, or a topic twice.
+        ConfigError: an entry is invalid, or a topic occurs twice.
     """
     found: dict[str, str] = {}
     for entry in entries:

@@ -1,1 +1,1 @@
-"""From a configuration as sent to one that runs: per key, across keys, plug-ins, live checks."""
+"""Validation and parsing of configurations: single keys, combinations, plugins, live checks."""

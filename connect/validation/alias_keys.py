@@ -1,4 +1,4 @@
-"""Keys that a configuration adds by itself: one block per transformation and predicate alias."""
+"""Keys of transformations and predicates, which depend on the aliases in the configuration."""
 
 from __future__ import annotations
 
@@ -17,14 +17,19 @@ Enriched = Literal["transformation", "predicate"]
 _LIST = {"transformation": "transforms", "predicate": "predicates"}
 _RANK = {"HIGH": 0, "MEDIUM": 1, "LOW": 2}
 _CONDITIONS = (
-    Key("predicate", "STRING", "Alias of the predicate that decides whether it applies.", None),
-    Key("negate", "BOOLEAN", "Apply where the predicate is false.", "false"),
+    Key("predicate", "STRING", "Alias of the predicate that selects the records.", None),
+    Key(
+        "negate",
+        "BOOLEAN",
+        "Apply the transformation to records for which the predicate is false.",
+        "false",
+    ),
 )
 
 
 @dataclass(slots=True)
 class Aliases:
-    """The blocks of one list of aliases."""
+    """The declared keys and errors of a list of aliases."""
 
     keys: list[Key] = field(default_factory=list)
     groups: list[str] = field(default_factory=list)
@@ -33,10 +38,10 @@ class Aliases:
 
 
 def check_aliases(raw: Raw, kind: Enriched, plugins: Plugins) -> Aliases:
-    """Declare and judge the keys below ``transforms.<alias>.`` or ``predicates.<alias>.``.
+    """Declare and check the keys of transformations or predicates.
 
-    Keys are numbered within their group as ``ConfigDef.embed`` does: type, version, then the
-    others with those without default first, by importance, by name.
+    The order of keys within their group is that of ``ConfigDef.embed``: type, version, then
+    required keys, then the others, by importance and name.
     """
     found = Aliases()
     aliases = list(dict.fromkeys(list_of((raw.get(_LIST[kind]) or "").strip())))
@@ -114,7 +119,7 @@ def _too_long(aliases: list[str]) -> str | None:
 
 
 def _check_sql(raw: Raw, found: Aliases) -> None:
-    """Where a query stands among the transformations, and in what connector."""
+    """Check the position of a ``Sql`` transformation in the chain."""
     names = [name for name in found.recommended if name.endswith(".type")]
     types = {name: raw.get(name) or "" for name in names}
     queries = [name for name, given in types.items() if is_sql(given)]
@@ -129,11 +134,11 @@ def _check_sql(raw: Raw, found: Aliases) -> None:
 
 
 def _check_together(raw: Raw, prefix: str, plugin: Plugin, checked: Checked) -> None:
-    """What the class itself refuses, and a predicate that is none."""
+    """Check the options together, and the alias of the predicate."""
     given = {n.removeprefix(prefix): v for n, v in raw.items() if n.startswith(prefix)}
     own = {name: value for name, value in given.items() if value is not None}
     why = None
-    if plugin.check_options is not None and own == given:  # a null is told of at its key
+    if plugin.check_options is not None and own == given:  # another check reports null values
         why = plugin.check_options(own)
     if why is not None:
         checked.add(f"{prefix}type", why)
@@ -147,7 +152,7 @@ def _check_together(raw: Raw, prefix: str, plugin: Plugin, checked: Checked) -> 
 
 
 def _is_other_version(raw: Raw, prefix: str, plugin: Plugin, checked: Checked) -> bool:
-    """Whether another version is asked for than there is; Kafka says it at both keys."""
+    """Return whether another version is requested. As in Kafka, the error is at both keys."""
     wanted = raw.get(f"{prefix}plugin.version")
     if wanted is None or plugin.version is None:
         return False

@@ -1,11 +1,11 @@
-"""Which client properties the node's operator lets connectors override.
+"""The operator's policy for Kafka client properties that connectors override.
 
 Rules of this file:
-- Names and values are Kafka Connect's ``connector.client.config.override.policy``; its sentences
-  are Kafka's, too.
-- Servers, protocol, login and TLS decide who gets what the node knows. Where the API has users, a
-  connector overrides them only when the node's properties say so.
-- A value that equals the node's own overrides nothing.
+- Names, values and messages are those of Kafka Connect's
+  ``connector.client.config.override.policy``.
+- Servers, protocol, credentials and TLS determine who receives the node's secrets. If the REST API
+  has users, connectors may override them only if the node's properties allow it.
+- A value that equals the node's value is not an override.
 
 Source:
     ``PrincipalConnectorClientConfigOverridePolicy`` and its siblings, Kafka 4.3.1.
@@ -33,13 +33,13 @@ _ROLES = ("", "consumer.", "producer.", "admin.")
 
 @dataclass(frozen=True, slots=True)
 class ClientPolicy:
-    """What connectors may override.
+    """The client properties that connectors may override.
 
     Attributes:
         name: All, None or Principal.
-        is_open: whether connectors may change how a client connects and logs in.
-        servers_allowed: servers that connectors may name; ``*`` stands for every one.
-        own: the node's client properties of each role.
+        is_open: whether connectors may override connection and authentication properties.
+        servers_allowed: additional servers that connectors may use; ``*`` allows all.
+        own: the node's client properties by role.
     """
 
     name: str = "All"
@@ -51,11 +51,11 @@ class ClientPolicy:
     def of(
         cls, node: Mapping[str, str], resolve: Callable[[str], str] | None = None
     ) -> ClientPolicy:
-        """The policy that the node's properties state.
+        """Return the policy from the node's properties.
 
         Args:
             node: node properties.
-            resolve: turns placeholders in them into values; None when they have none.
+            resolve: resolves placeholders; None if the properties have none.
         """
         known = {
             name: resolve(value) if resolve is not None else value
@@ -76,10 +76,10 @@ class ClientPolicy:
         )
 
     def refusals(self, raw: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
-        """Sentences about overrides that are not allowed, with their keys.
+        """Yield key and error message for each override that is not allowed.
 
         Args:
-            raw: the configuration, placeholders resolved.
+            raw: the configuration with resolved placeholders.
         """
         for prefix in PREFIXES:
             for name, value in split(raw, prefix).items():
@@ -103,18 +103,18 @@ class ClientPolicy:
             if EVERY in self.servers_allowed or named <= self.servers_allowed:
                 return None
             return (
-                "A connector may name the node's own brokers only, and those that the node's "
-                f"property {SERVERS_ALLOWED} lists."
+                "A connector may use only the node's brokers, and brokers in the node's property "
+                f"{SERVERS_ALLOWED}."
             )
         if self.is_open:
             return None
         return (
-            f"A connector may not change '{name}': it decides how the node logs in. The node's "
-            f"property {POLICY} can allow it."
+            f"A connector may not override '{name}', which affects the node's authentication. The "
+            f"operator can allow it with the node's property {POLICY}."
         )
 
     def _is_own(self, name: str, value: str) -> bool:
-        """Whether the node itself uses this value."""
+        """Return whether the node uses the same value."""
         if name == _SERVERS:
             return any(servers({name: value}) <= servers(each) for each in self.own)
         key = CLIENT_KEYS.get(name)
@@ -124,7 +124,7 @@ class ClientPolicy:
 
 
 def is_of_policy(name: str) -> bool:
-    """Whether a property of the node decides what connectors may override."""
+    """Return whether a node property is part of this policy."""
     known = {POLICY, SERVERS_ALLOWED, USERS_FILE}
     return name in known or _is_about_connections(_bare(name))
 

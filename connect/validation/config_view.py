@@ -1,4 +1,4 @@
-"""A connector's configuration as rules across keys look at it."""
+"""A view of a connector's configuration for rules that combine keys."""
 
 from __future__ import annotations
 
@@ -9,58 +9,58 @@ from typing import Any
 from connect.config.client_overrides import split
 from connect.config.key import Raw
 from connect.errors import ConfigError
-from connect.records.table_names import HOLE, topic_map
+from connect.records.table_names import VARIABLE, topic_map
 from connect.validation.key_checks import Checked, check_framework
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """Typed values, and what follows from them.
+class ConfigView:
+    """Typed values of a configuration, and values derived from them.
 
     Attributes:
-        raw: as sent or resolved.
-        checked: values by key; None where there is an error.
+        raw: the configuration, as sent or resolved.
+        checked: typed values by key; None for a key with an error.
     """
 
     raw: Raw
     checked: Checked = field(default_factory=Checked)
 
     @classmethod
-    def of(cls, raw: Raw, own: Checked) -> Given:
-        """Of a configuration whose keys of the sink are typed in ``own``."""
+    def of(cls, raw: Raw, own: Checked) -> ConfigView:
+        """Return the view of a configuration, with the typed keys of the sink in ``own``."""
         checked = check_framework(raw)
         checked.merge(own)
         return cls(raw, checked)
 
     def __getitem__(self, name: str) -> Any:
-        """The typed value of a key; None where it is wrong, or cannot be known yet."""
-        return None if self.is_open(name) else self.checked.values.get(name)
+        """Return the typed value of a key, or None if it is invalid or has a placeholder."""
+        return None if self.has_placeholder(name) else self.checked.values.get(name)
 
     def has(self, name: str) -> bool:
-        """Whether the key is there with a value."""
+        """Return whether the key has a value."""
         return bool(self.raw.get(name))
 
-    def is_open(self, name: str) -> bool:
-        """Whether a placeholder stands for (a part of) the value."""
+    def has_placeholder(self, name: str) -> bool:
+        """Return whether the value contains a placeholder."""
         return "${" in (self.raw.get(name) or "")
 
     def under(self, prefix: str) -> dict[str, str]:
-        """Keys below a prefix with their text."""
+        """Return the texts of keys with a prefix."""
         return split(self.raw, prefix)
 
     def qualified(self, table: str) -> str:
-        """A table's name with its namespace."""
+        """Return a table name with its namespace."""
         namespace = self["iceberg.tables.default-namespace"]
         return f"{namespace}.{table}" if namespace and "." not in table else table
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Tables of ``iceberg.tables``, qualified."""
+        """Return the tables of ``iceberg.tables`` with namespaces."""
         return tuple(self.qualified(table) for table in self["iceberg.tables"] or ())
 
     @property
     def topic_tables(self) -> dict[str, str]:
-        """Tables by topic, qualified; none where the map is wrong."""
+        """Return the topic map, with namespaces; empty if the map is invalid."""
         try:
             entries = topic_map(self["iceberg.tables.topic-to-table-map"] or [])
         except ConfigError:
@@ -69,21 +69,21 @@ class Given:
 
     @property
     def dead_letter_table(self) -> str | None:
-        """Table of the dead letters, qualified."""
+        """Return the dead letter table with its namespace."""
         table = self["errors.deadletterqueue.table"]
         return self.qualified(table) if table else None
 
     @property
     def namespaces(self) -> set[str]:
-        """Namespaces of the tables that keys name; those of dynamic routing are not known."""
+        """Return the namespaces of configured tables, without those of dynamic routing."""
         template = self.raw.get("iceberg.tables.name-template") or ""
         names = {*self.tables, *self.topic_tables.values(), self.dead_letter_table or ""}
-        names.add(self.qualified(HOLE.sub("_", template)) if template else "")
+        names.add(self.qualified(VARIABLE.sub("_", template)) if template else "")
         return {name.rpartition(".")[0] for name in names if name}
 
     @property
     def named_by_record(self) -> bool:
-        """Whether tables come from records: dynamic or by template."""
+        """Return whether records determine the tables: dynamic or by template."""
         return bool(
             self.checked.values.get("iceberg.tables.dynamic-enabled")
             or self.checked.values.get("iceberg.tables.name-template")
@@ -91,16 +91,16 @@ class Given:
 
     @property
     def is_row_level(self) -> bool:
-        """Whether records replace and delete rows."""
+        """Return whether records replace or delete rows."""
         return bool(self["iceberg.tables.upsert-mode-enabled"] or self["iceberg.tables.cdc-field"])
 
     def per_table(self, setting: str | None = None) -> Iterator[tuple[str, str, str]]:
-        """Key, table and setting of each ``iceberg.table.<table>.<setting>``."""
+        """Yield key, table and setting of each ``iceberg.table.<table>.<setting>``."""
         for name in self.under("iceberg.table."):
             table, _, end = name.rpartition(".")
             if table and (setting is None or end == setting):
                 yield f"iceberg.table.{name}", table, end
 
 
-Rule = Callable[[Given], Iterator[tuple[str, str]]]
-"""Gives keys and sentences; the first line of its docstring says what it wants."""
+Rule = Callable[[ConfigView], Iterator[tuple[str, str]]]
+"""Yields keys and messages. Its docstring states the rule for the documentation."""

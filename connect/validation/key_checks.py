@@ -1,7 +1,7 @@
-"""Judge a connector's configuration: types, ranges, unknown names, rules across keys.
+"""Checks of single keys in a connector's configuration: types, ranges, unknown names.
 
-Both readers of a configuration start here: ``parse`` refuses it when there is any error,
-``validate`` shows every error at its key.
+``parse`` and ``validate`` use these checks. ``parse`` rejects a configuration with errors,
+``validate`` reports all errors at their keys.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _MARK = re.compile(r"[,()]")
 
 @dataclass(slots=True)
 class Checked:
-    """What was found out about a configuration.
+    """The result of the checks of a configuration.
 
     Attributes:
-        values: typed value per declared key, defaults included; None where it has an error.
-        errors: sentences per key, in the order of the declarations.
-        warnings: sentences about keys that are accepted without effect.
+        values: typed values of declared keys, including defaults; None for a key with an error.
+        errors: error messages by key, in the order of the declarations.
+        warnings: warnings about keys without effect.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -57,13 +57,13 @@ class Checked:
     warnings: list[str] = field(default_factory=list)
 
     def add(self, name: str, sentence: str) -> None:
-        """Note an error at a key; some are enough."""
+        """Add an error at a key, up to a maximum number."""
         said = self.errors.setdefault(name, [])
         if len(said) < SENTENCES_MAX:
             said.append(sentence)
 
     def merge(self, other: Checked) -> None:
-        """Take over what another check found."""
+        """Add the result of another check."""
         self.values.update(other.values)
         for name, sentences in other.errors.items():
             for sentence in sentences:
@@ -74,14 +74,14 @@ class Checked:
 def check_keys(
     raw: Raw, keys: Iterable[Key], *, prefix: str = "", is_embedded: bool = False
 ) -> Checked:
-    """Type each declared key, or its default when it is not given.
+    """Convert the declared keys, or their defaults, to typed values.
 
     Args:
         raw: the whole configuration.
-        keys: declarations.
-        prefix: put before each key's name when looking it up; sentences name the bare key, as
-            Kafka's do for keys of plugins, except for missing ones.
-        is_embedded: those about texts that cannot be read have the prefix, too, as for keys of
+        keys: the declared keys.
+        prefix: prefix of the keys in ``raw``. As in Kafka, error messages about keys of plugins
+            contain the key without prefix, except for missing keys.
+        is_embedded: whether error messages about unparsable texts contain the prefix, as for
             transformations and predicates.
     """
     checked = Checked()
@@ -90,7 +90,7 @@ def check_keys(
         if name not in raw:
             if key.is_required:
                 checked.add(name, missing(name))
-            text = key.default_text  # a missing value fails its check as null, too
+            text = key.default_text  # a missing value also fails its check as null
         else:
             text = raw[name]
         found = typed(key, text, name=name if is_embedded else None)
@@ -103,7 +103,7 @@ def check_keys(
 
 
 def check_framework(raw: Raw, keys: tuple[Key, ...] = FRAMEWORK_KEYS) -> Checked:
-    """Judge the keys that every sink connector has, and the client overrides."""
+    """Check the keys of all sink connectors, and the client overrides."""
     checked = check_keys(raw, keys)
     if "topics" in checked.values:
         _check_topics(checked)
@@ -113,7 +113,7 @@ def check_framework(raw: Raw, keys: tuple[Key, ...] = FRAMEWORK_KEYS) -> Checked
 
 
 def check_nulls(raw: Raw) -> Checked:
-    """A null is an error at its key, whatever the key."""
+    """Report null values, which are errors for all keys."""
     checked = Checked()
     for name, value in raw.items():
         if value is None:
@@ -122,7 +122,7 @@ def check_nulls(raw: Raw) -> Checked:
 
 
 def check_connector(raw: Raw) -> Checked:
-    """Judge the keys of the Iceberg sink and every other name that only it gives a meaning."""
+    """Check the keys of the Iceberg sink, including unknown keys with its prefixes."""
     checked = check_keys(raw, CONNECTOR_KEYS)
     _check_names(raw, checked)
     _check_tables(raw, checked)
@@ -186,7 +186,7 @@ def _check_names(raw: Raw, checked: Checked) -> None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A question to put behind a sentence about an unknown name; empty when none is near."""
+    """Return a suggestion of the nearest known name for an error message, or an empty text."""
     found = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
     return f" Did you mean {found[0]}?" if found else ""
 
@@ -202,8 +202,8 @@ def _check_tables(raw: Raw, checked: Checked) -> None:
     elif is_named and (tables or is_dynamic):
         checked.add(
             "iceberg.tables",
-            "iceberg.tables.topic-to-table-map and name-template stand in place of iceberg.tables "
-            "and iceberg.tables.dynamic-enabled",
+            "iceberg.tables.topic-to-table-map and name-template cannot be combined with "
+            "iceberg.tables and iceberg.tables.dynamic-enabled",
         )
     elif is_dynamic and not values["iceberg.tables.route-field"]:
         checked.add(
@@ -239,18 +239,18 @@ def _check_dead_letter_table(checked: Checked, namespace: str | None) -> None:
     table = checked.values[key]
     if not table:
         return
-    if "${" in table:  # what it becomes later is held against no grant
-        checked.add(key, invalid(key, table, "a table's name is given as it is"))
+    if "${" in table:  # the resolved name would bypass the grants
+        checked.add(key, invalid(key, table, "it cannot contain a placeholder"))
     elif ("." not in table and not namespace) or not all(table.split(".")):
         checked.add(key, invalid(key, table, "a table is named <namespace>.<table>"))
     elif _qualified(table, namespace) in {
         _qualified(each, namespace) for each in checked.values["iceberg.tables"] or []
     }:
-        checked.add(key, invalid(key, table, "records go there already: name another table"))
+        checked.add(key, invalid(key, table, "records are written to it: set another table"))
 
 
 def _check_names_of_tables(raw: Raw, checked: Checked) -> bool:
-    """Judge the map and the template; whether there is one of them."""
+    """Check the topic map and the name template; return whether one of them is set."""
     values = checked.values
     name = "iceberg.tables.topic-to-table-map"
     entries = values[name]
@@ -276,7 +276,7 @@ def _check_names_of_tables(raw: Raw, checked: Checked) -> bool:
 
 
 def _check_catalog(raw: Raw, checked: Checked) -> None:
-    """The catalog's type must be one we have; its other properties show when it is opened."""
+    """Check the catalog's type. Other properties are checked when the catalog is opened."""
     given = {
         name.removeprefix("iceberg.catalog."): value or ""
         for name, value in raw.items()
@@ -298,7 +298,7 @@ def _check_catalog(raw: Raw, checked: Checked) -> None:
 
 
 def _may_be_rest(properties: Mapping[str, str]) -> bool:
-    """Whether it is a REST catalog, as far as the text says; what is wrong has its own error."""
+    """Return whether the catalog may be a REST catalog. Other checks report errors."""
     if any("${" in properties.get(name, "") for name in ("type", "catalog-impl", "uri")):
         return True
     try:
@@ -308,11 +308,11 @@ def _may_be_rest(properties: Mapping[str, str]) -> bool:
 
 
 def split_terms(text: str | None) -> tuple[str, ...]:
-    """Comma-separated terms, blanks removed; commas within parentheses belong to the term."""
+    """Split a text at commas outside parentheses, and trim the terms."""
     if not text or not text.strip():
         return ()
     terms, end, is_within = [], len(text), False
-    for mark in reversed([*_MARK.finditer(text)]):  # a comma before a closing one is within
+    for mark in reversed([*_MARK.finditer(text)]):  # a comma before a closing parenthesis is inside
         if mark[0] != ",":
             is_within = mark[0] == ")"
         elif not is_within:
@@ -322,14 +322,14 @@ def split_terms(text: str | None) -> tuple[str, ...]:
 
 
 def _check_new_tables(raw: Raw, checked: Checked) -> None:
-    """Partition terms, sort terms and locations, of each table and of those that name none."""
+    """Check partition terms, sort terms and locations of new tables."""
     for name, text in raw.items():
         setting = creation_setting(name)
         if setting is None or not text:
             continue
         try:
             if setting == "location":
-                if not has_placeholder(text):  # judged where it is resolved
+                if not has_placeholder(text):  # checked when it is resolved
                     check_location(text.strip())
             elif setting == "sort-by":
                 parse_sort_terms(split_terms(text))
@@ -340,7 +340,7 @@ def _check_new_tables(raw: Raw, checked: Checked) -> None:
 
 
 def creation_setting(name: str) -> str | None:
-    """What a key says about tables to create: ``partition-by``, ``sort-by``, ``location``."""
+    """Return the setting of new tables for a key: ``partition-by``, ``sort-by``, ``location``."""
     default = name.removeprefix("iceberg.tables.default-")
     if default in _CREATION and default != name:
         return default

@@ -1,4 +1,4 @@
-"""From a connector's JSON to its typed configuration."""
+"""Parsing of a connector's JSON to its typed configuration."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal
 
-from connect.config.client_overrides import PREFIXES, handed_on, split
+from connect.config.client_overrides import PREFIXES, allowed_overrides, split
 from connect.config.connector import (
     ConnectorConfig,
     ConverterConfig,
@@ -57,20 +57,20 @@ def parse(
     node: Mapping[str, str] | None = None,
     resolve: Callable[[str], str] | None = None,
 ) -> ConnectorConfig:
-    """Read a connector's configuration.
+    """Parse a connector's configuration.
 
     Args:
-        raw: the configuration as sent, placeholders unresolved.
-        node: node properties; its converters are the defaults of connectors, and its policy says
-            which client properties they may override. None judges without a node.
-        resolve: turns text with placeholders into text without. Used for numbers, booleans,
-            choices and the policy only, so that no secret gets into the result.
+        raw: the configuration as sent, with placeholders.
+        node: node properties with the default converters and the policies for connectors; None
+            checks without a node.
+        resolve: resolves placeholders. It is used for numbers, booleans, choices and policies
+            only, so that the result contains no secrets.
 
     Returns:
-        The typed configuration, ``raw`` as given.
+        The typed configuration; ``raw`` is unchanged.
 
     Raises:
-        InvalidConfigError: one or more errors, each with its key.
+        InvalidConfigError: the configuration has errors; contains all of them by key.
     """
     readable = _readable(raw, resolve)
     checked = check(readable)
@@ -93,7 +93,7 @@ def parse(
         names = [given] if isinstance(given, str) else given
         for table in _tables(names, checked.values["iceberg.tables.default-namespace"]):
             if not compile_java_regex(grant or "").fullmatch(table):
-                checked.add(key, f"{table} is not among the tables granted: {grant}")
+                checked.add(key, f"{table} is not among the granted tables: {grant}")
     if checked.errors:
         raise InvalidConfigError(raw.get("name"), checked.errors)
     config = _build(readable, checked, node or {})
@@ -108,12 +108,13 @@ def parse(
 def _misplaced(
     raw: Raw, resolve: Callable[[str], str] | None, locations: LocationPolicy
 ) -> Iterator[tuple[str, str]]:
-    """Locations that the operator does not let the connector use, with their keys."""
+    """Yield key and error message for each location that the operator does not allow."""
     read = resolve or str
     for key, text in raw.items():
         is_table = key.startswith("iceberg.table.") and key.endswith(".location")
         if text and (is_table or key in _LOCATION_KEYS):
-            location = read(text).partition("${")[0]  # what records fill in leads nowhere else
+            # values of variables cannot leave this location
+            location = read(text).partition("${")[0]
             if (why := locations.refusal(location)) is not None:
                 yield key, f"The location in {key} {why}."
     catalog = {k: read(v) for k, v in split(raw, "iceberg.catalog.").items()}
@@ -121,7 +122,7 @@ def _misplaced(
         opened = client_config(catalog)
         if opened.kind != "rest":
             refuse_places(opened.properties, locations)
-    except ConfigError as error:  # others of its errors are reported where they are looked for
+    except ConfigError as error:  # other checks report other errors
         if error.code == "location_not_granted":
             yield error.coordinates["key"], f"{error.message}."
 
@@ -129,7 +130,7 @@ def _misplaced(
 def _not_joinable(
     raw: Raw, resolve: Callable[[str], str] | None, policy: StaticTablesPolicy
 ) -> Iterator[tuple[str, str]]:
-    """Static tables that the operator does not let the connector's query join."""
+    """Yield key and error message for each static table that the operator does not allow."""
     for alias in list_of((raw.get("transforms") or "").strip()):
         prefix = f"transforms.{alias}."
         if is_sql(raw.get(f"{prefix}type") or ""):
@@ -140,12 +141,12 @@ def _not_joinable(
 
 
 def granted_tables(raw: Raw, node: Mapping[str, str]) -> str | None:
-    """The regular expression of the tables that a connector may write; None: all."""
+    """Return the regular expression of the tables that a connector may write; None for all."""
     return grant_of(str(raw.get("name")), GRANTS, node)
 
 
 def check(raw: Raw) -> Checked:
-    """Judge a whole configuration of the Iceberg sink."""
+    """Check a complete configuration of the Iceberg sink."""
     checked = check_framework(raw)
     checked.merge(check_connector(raw))
     checked.merge(check_nulls(raw))
@@ -175,13 +176,13 @@ def _readable(raw: Mapping[str, str], resolve: Callable[[str], str] | None) -> M
 def _resolved_overrides(
     raw: Mapping[str, str], resolve: Callable[[str], str] | None
 ) -> dict[str, str]:
-    """Client overrides with their values, for judging only."""
+    """Return the configuration with resolved client overrides, for checks only."""
     found = {name: value for name, value in raw.items() if name.startswith(PREFIXES)}
     return found if resolve is None else {k: resolve(v) for k, v in found.items()}
 
 
 def _converter(kind: str, raw: Mapping[str, str], node: Mapping[str, str]) -> ConverterConfig:
-    """The connector's converter, else the node's; options come from where the class does."""
+    """Return the connector's converter, or the node's converter with the node's options."""
     name = f"{kind}.converter"
     source = raw if name in raw or name not in node else node
     default = KEYS[name].default_text
@@ -258,7 +259,7 @@ def _errors(checked: Checked) -> ErrorsConfig:
 
 
 def _tables(names: Iterable[str], namespace: str | None) -> tuple[str, ...]:
-    """Tables once each, in a namespace."""
+    """Return tables with namespaces and without duplicates."""
     return tuple(
         dict.fromkeys(
             f"{namespace}.{name}" if namespace and "." not in name else name for name in names
@@ -267,7 +268,7 @@ def _tables(names: Iterable[str], namespace: str | None) -> tuple[str, ...]:
 
 
 def _default_table(checked: Checked) -> TableConfig:
-    """Settings of tables that name none."""
+    """Return the default settings of tables."""
     v = checked.values
     return TableConfig(
         name="",
@@ -285,7 +286,7 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
     default_table = _default_table(checked)
     namespace = v["iceberg.tables.default-namespace"] or None
     tables = _tables(v["iceberg.tables"] or (), namespace)
-    consumer = handed_on(raw, "consumer.override.")
+    consumer = allowed_overrides(raw, "consumer.override.")
     catalog = split(raw, "iceberg.catalog.")
     catalog.pop(_MULTI_TABLE, None)
     return ConnectorConfig(
@@ -338,8 +339,8 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         tasks_per_worker=v["icefloe.tasks.per.worker"],
         auto_offset_reset=_reset(consumer),
         consumer_overrides=consumer,
-        producer_overrides=handed_on(raw, "producer.override."),
-        kafka_overrides=handed_on(raw, "iceberg.kafka."),
+        producer_overrides=allowed_overrides(raw, "producer.override."),
+        kafka_overrides=allowed_overrides(raw, "iceberg.kafka."),
         transforms=_transforms(raw),
         topic_tables=topic_map(v["iceberg.tables.topic-to-table-map"]),
         name_template=v["iceberg.tables.name-template"] or None,

@@ -1,7 +1,7 @@
-"""What a connector's configuration may name: connectors, converters, transformations, predicates.
+"""Plugins that configurations can use: connectors, converters, transformations, predicates.
 
-A class is found by its full name, its simple name, or its simple name without the ending that
-says what it is (``Connector``, ``Converter``), as Kafka Connect does it.
+As in Kafka Connect, a class is found by its full name, its simple name, or its simple name without
+the suffix of its type (``Connector``, ``Converter``).
 """
 
 from __future__ import annotations
@@ -59,19 +59,20 @@ SINK_VERSION = version("icefloe")
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """One class that configurations may name.
+    """A plugin class.
 
     Attributes:
-        class_name: full name, as existing connector JSON writes it.
-        type: Kafka Connect's word for what it is.
-        version: None for plugins that state none.
-        keys: its own configuration keys, without prefix.
-        judge: what to check beyond the keys one by one; connectors only.
-        task_class: what task configurations name.
-        framework: keys that the framework gives every connector of this type.
-        aliases: further full names.
-        groups: groups of its keys, in the order answers list them.
-        check_options: what is wrong with its keys together, given without prefix; None: nothing.
+        class_name: full name, as in existing connector JSON.
+        type: Kafka Connect's plugin type.
+        version: version of the plugin, or None.
+        keys: its configuration keys, without prefix.
+        judge: check of a whole configuration; connectors only.
+        task_class: class name in task configurations.
+        framework: keys of the framework for all connectors of this type.
+        aliases: additional full names.
+        groups: groups of its keys, in the order of REST answers.
+        check_options: check of the combination of its keys, without prefix; returns an error
+            message or None.
     """
 
     class_name: str
@@ -87,18 +88,18 @@ class Plugin:
 
     @property
     def names(self) -> frozenset[str]:
-        """Every name the class is found by."""
+        """Return all names of the class."""
         simple = self.class_name.rpartition(".")[2]
         if "$" in simple or self.type == "transformation":
             return self.aliases | {self.class_name}
         short = simple.removesuffix(INTERFACES[self.type]) or simple
-        if self.type == "header_converter":  # most are converters of values, too
+        if self.type == "header_converter":  # most header converters are also value converters
             short = short.removesuffix("Converter")
         return self.aliases | {self.class_name, simple, short}
 
 
 class Plugins:
-    """The plugins of one node, in the order in which answers list them."""
+    """The plugins of a node, in the order of REST answers."""
 
     def __init__(self, plugins: Iterable[Plugin]) -> None:
         order = {kind: place for place, kind in enumerate(TYPES)}
@@ -112,18 +113,18 @@ class Plugins:
         return tuple(self._plugins)
 
     def of(self, *kinds: PluginType) -> tuple[Plugin, ...]:
-        """The plugins of these types."""
+        """Return the plugins of these types."""
         return tuple(plugin for plugin in self._plugins if plugin.type in kinds)
 
     def find(self, name: str, *kinds: PluginType) -> Plugin | None:
-        """The plugin of one of these types (any when none is given) that goes by the name."""
+        """Return the plugin with a name, optionally of certain types, or None."""
         for plugin in self._plugins:
             if (not kinds or plugin.type in kinds) and name in plugin.names:
                 return plugin
         return None
 
     def complaint(self, key: str, given: str, kind: PluginType) -> str:
-        """Kafka's sentence about a class that is not there or is something else."""
+        """Return Kafka's error message for a class that is missing or of another type."""
         other = self.find(given.strip())
         sides = [f"{given.strip()}${side}" for side in ("Key", "Value")]
         if other is None and all(self.find(side, kind) for side in sides):
@@ -137,7 +138,7 @@ class Plugins:
         return f"Class class {other.class_name} does not implement the {INTERFACES[kind]} interface"
 
     def connector(self, name: str) -> Plugin | None:
-        """The connector that goes by the name."""
+        """Return the connector with a name, or None."""
         return self.find(name.strip(), "sink", "source")
 
 
@@ -146,7 +147,7 @@ JSON_CONVERTER_KEYS: tuple[Key, ...] = (
     Key(
         "schemas.enable",
         "BOOLEAN",
-        "Each record is an envelope of `schema` and `payload`.",
+        "Whether each record is an envelope with `schema` and `payload`.",
         "true",
         "HIGH",
         "Schemas",
@@ -157,7 +158,7 @@ JSON_CONVERTER_KEYS: tuple[Key, ...] = (
     Key(
         "schemas.cache.size",
         "INT",
-        "Schemas kept in memory.",
+        "Maximum number of cached schemas.",
         "1000",
         "HIGH",
         "Schemas",
@@ -169,7 +170,7 @@ JSON_CONVERTER_KEYS: tuple[Key, ...] = (
     Key(
         "schema.content",
         "STRING",
-        "Schema of every record, as JSON; records are then bare payloads.",
+        "Schema of all records as JSON. If it is set, records are payloads without envelope.",
         None,
         "HIGH",
         "Schemas",
@@ -180,7 +181,7 @@ JSON_CONVERTER_KEYS: tuple[Key, ...] = (
     Key(
         "decimal.format",
         "STRING",
-        "How decimals are written: BASE64 or NUMERIC.",
+        "Format of serialized decimals: BASE64 or NUMERIC.",
         "BASE64",
         "LOW",
         "Serialization",
@@ -192,7 +193,7 @@ JSON_CONVERTER_KEYS: tuple[Key, ...] = (
     Key(
         "replace.null.with.default",
         "BOOLEAN",
-        "A null field with a default takes the default.",
+        "Replace a null field with its default value, if it has one.",
         "true",
         "LOW",
         "Serialization",
@@ -228,7 +229,8 @@ REGISTRY_CONVERTERS: Mapping[str, tuple[Key, ...]] = {
     f"{_CONFLUENT}.protobuf.ProtobufConverter": PROTOBUF_KEYS,
 }
 
-# Ours, for every converter; shown where they are given, as Kafka's converters do not declare them.
+# Keys of Icefloe for all converters. As Kafka's converters do not declare them, answers contain
+# them only if they are set.
 OWN_CONVERTER_KEYS: tuple[Key, ...] = (COMPRESSION,)
 
 CONVERTER_TYPES: tuple[PluginType, ...] = ("converter", "header_converter")
@@ -241,7 +243,7 @@ def _converter(name: str, kind: PluginType) -> Plugin:
 
 
 def _version_of(package: str) -> str | None:
-    """Iceberg's transformations state no version."""
+    """Return the version of a package's plugins. Iceberg's transformations have none."""
     return {KAFKA: KAFKA_VERSION, OWN: SINK_VERSION}.get(package)
 
 

@@ -1,11 +1,13 @@
-"""``${provider:path:key}`` placeholders, resolved only where their values are needed.
+"""Resolution of ``${provider:path:key}`` placeholders in the processes that need their values.
 
 Rules of this file:
-- A provider works only when the node's properties declare it (``config.providers``).
-- The file and dir providers read below ``param.allowed.paths`` alone, after links are followed;
-  the env provider needs ``param.allowlist.pattern``. Without the parameter nothing is readable.
-- No message holds a resolved value, or anything read from a file.
-- What is resolved never goes back into an answer, a topic, a log or a child's arguments.
+- A provider must be declared in the node's properties (``config.providers``).
+- The file and dir providers read files below ``param.allowed.paths`` only, after links are
+  resolved.
+  The env provider requires ``param.allowlist.pattern``. Without the parameter, no value is
+  readable.
+- Error messages contain no resolved values and no content of files.
+- Resolved values are never written to an answer, a topic, a log or arguments of a child process.
 """
 
 from __future__ import annotations
@@ -41,14 +43,14 @@ _Lookup = Callable[[str, str], str]
 
 
 class Providers:
-    """The providers a node declares.
+    """The configuration providers of a node.
 
     Args:
         node: node properties (``config.providers`` and ``config.providers.<name>.*``).
-        environ: the process environment, for the env provider.
+        environ: environment variables for the env provider.
 
     Raises:
-        ConfigError: a provider without a known class.
+        ConfigError: the class of a provider is unknown.
     """
 
     def __init__(self, node: Mapping[str, str], environ: Mapping[str, str]) -> None:
@@ -72,14 +74,14 @@ class Providers:
             else:
                 raise ConfigError(
                     f"configuration provider {name} has the unknown class {class_name}; "
-                    "known are file, dir and env"
+                    "use file, dir or env"
                 )
 
     def resolve(self, text: str) -> str:
-        """Replace every placeholder of a declared provider; leave other text as it is.
+        """Replace all placeholders of declared providers in a text.
 
         Raises:
-            ConfigError: the value is not there or not allowed; names the placeholder, no value.
+            ConfigError: the value is missing or not allowed; the message contains the placeholder.
         """
         left = RESOLVED_CHARACTERS_MAX
 
@@ -94,9 +96,9 @@ class Providers:
                 RuntimeError,
                 ValueError,
                 LookupError,
-            ):  # RuntimeError: links in a loop
+            ):  # RuntimeError: a loop of links
                 raise ConfigError(
-                    f"{found.text} cannot be resolved: not there, or not allowed to be read",
+                    f"{found.text} cannot be resolved: the value does not exist or may not be read",
                     code="placeholder",
                 ) from None
             KNOWN.add(value)
@@ -104,7 +106,8 @@ class Providers:
             left -= len(value)
             if left < 0:
                 raise ConfigError(
-                    f"placeholders stand for more than {RESOLVED_CHARACTERS_MAX} characters",
+                    f"the values of placeholders have more than {RESOLVED_CHARACTERS_MAX} "
+                    f"characters",
                     code="config_too_large",
                 )
             return value
@@ -112,16 +115,16 @@ class Providers:
         return replaced(text, one)
 
     def learn(self, properties: Mapping[str, str]) -> None:
-        """Have everything that these properties refer to masked in this process."""
+        """Resolve all placeholders of these properties, so that this process masks their values."""
         for value in properties.values():
             with contextlib.suppress(ConfigError):
                 self.resolve(value)
 
     def resolve_all(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """Resolve every value of a mapping.
+        """Resolve all values of a mapping.
 
         Raises:
-            ConfigError: as ``resolve``, with the key.
+            ConfigError: a placeholder cannot be resolved; the message contains the key.
         """
         found: dict[str, str] = {}
         for name, value in properties.items():
@@ -136,9 +139,9 @@ class Providers:
 def resolve(
     config: ConnectorConfig, providers: Providers, *, node: Mapping[str, str] | None = None
 ) -> ConnectorConfig:
-    """The same configuration with every placeholder replaced, ``raw`` left as it was sent.
+    """Resolve all placeholders of a configuration; ``raw`` is unchanged.
 
-    What it refers to, and secrets that are written into it, are masked in this process.
+    Resolved values, and secrets in the configuration, are masked in this process.
 
     The result must not leave the process.
 
@@ -153,7 +156,7 @@ def resolve(
 
 
 def _learn_inline(properties: Mapping[str, str]) -> None:
-    """Mask what is written into properties with the names of secrets; short texts stay."""
+    """Mask the secrets in properties, except short texts."""
     for name, value in properties.items():
         if name.startswith(_NO_SECRETS) or has_placeholder(value):
             continue
@@ -163,7 +166,7 @@ def _learn_inline(properties: Mapping[str, str]) -> None:
 
 
 def _for_connectors(node: Mapping[str, str]) -> dict[str, str]:
-    """The node's properties that decide something for connectors."""
+    """Return the node's properties that affect connectors."""
     return {
         k: v
         for k, v in node.items()

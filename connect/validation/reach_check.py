@@ -1,7 +1,8 @@
-"""Places in a connector's configuration that its clients may not reach, by key.
+"""Check of the addresses and files in a connector's configuration.
 
 Rules of this file:
-- Nothing is looked up or opened: names of hosts are judged where they are resolved.
+- The check does not resolve host names or open files. Host names are checked when they are
+  resolved.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ _MULTI_TABLE: Final = "multi-table-commit"
 
 
 def unreachable(raw: Mapping[str, str | None], reach: Reach) -> Iterator[tuple[str, str]]:
-    """Sentences about places that are not allowed, with their keys.
+    """Yield key and error message for each address or file that is not allowed.
 
     Args:
-        raw: the configuration, placeholders resolved.
-        reach: what connectors may reach.
+        raw: the configuration with resolved placeholders.
+        reach: the allowed hosts and folders.
     """
-    hosts = dataclasses.replace(reach, roots=None)  # ``location_policy`` judges paths of tables
+    hosts = dataclasses.replace(reach, roots=None)  # ``location_policy`` checks paths of tables
     yield from _catalog(split(raw, _CATALOG), hosts, reach)
     for prefix in _CONVERTERS:
         options = split(raw, prefix)
@@ -62,13 +63,13 @@ def _catalog(given: Mapping[str, str], hosts: Reach, reach: Reach) -> Iterator[t
     except ConfigError as error:
         yield _CATALOG + _BUNDLE, error.message
     if has_placeholder(given.get("uri", "")):
-        return  # of a provider that this node does not have: judged where it is opened
+        return  # of an unknown provider: checked when it is opened
     try:
         config = client_config({k: v for k, v in given.items() if k != _MULTI_TABLE})
     except ConfigError as error:
         if error.code == "catalog_uri":
             yield f"{_CATALOG}uri", error.message
-        return  # the others show when it is opened
+        return  # other errors are reported when it is opened
     try:
         check_catalog(config, hosts, resolves=False)
     except ConfigError as error:

@@ -1,10 +1,11 @@
-"""The answer to ``PUT /connector-plugins/<class>/config/validate``, and the check before creating.
+"""Validation for ``PUT /connector-plugins/<class>/config/validate`` and before creating connectors.
 
 Rules of this file:
-- Entries come in Kafka Connect's order: framework keys, transformations, predicates, the
-  connector's own keys, converters' keys, client overrides, and names nobody declares.
-- A value that holds a placeholder is shown as it was sent; what it resolves to appears nowhere,
-  neither as a value nor within a sentence.
+- The order of entries is that of Kafka Connect: framework keys, transformations, predicates, keys
+  of
+  the connector, keys of converters, client overrides, and undeclared keys.
+- A value with a placeholder is returned as sent. The resolved value is neither returned nor part of
+  an error message.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ CONVERTERS: tuple[tuple[Literal["key", "value", "header"], PluginType], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class TakenNames:
-    """What a connector may not use because somebody else does.
+    """Consumer groups and topics that a connector may not use.
 
     Attributes:
         worker_group: ``group.id`` of the nodes.
-        topics: that no connector may read or send dead letters to.
-        own_topics: of the nodes and the broker, which cannot be a control topic either.
-        sources: that other connectors read by name, which cannot be a control topic.
-        groups: whose each consumer group is, in words for the caller.
+        topics: topics that connectors may neither read nor use for dead letters.
+        own_topics: topics of the nodes and the broker, which cannot be control topics either.
+        sources: topics that other connectors read by name, which cannot be control topics.
+        groups: description of the owner by consumer group.
     """
 
     worker_group: str
@@ -61,7 +62,7 @@ class TakenNames:
 
 @dataclass(frozen=True, slots=True)
 class ConfigInfo:
-    """One key: its definition (None for names nobody declares), what was given, what is wrong."""
+    """A key of the answer: its definition (None if undeclared), its value and its errors."""
 
     name: str
     definition: Mapping[str, Any] | None
@@ -71,7 +72,7 @@ class ConfigInfo:
     is_visible: bool = True
 
     def to_json(self) -> dict[str, Any]:
-        """The entry as the validate answer holds it."""
+        """Return the entry in the format of the validate answer."""
         return {
             "definition": self.definition,
             "value": {
@@ -86,7 +87,7 @@ class ConfigInfo:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """Everything the validate answer says."""
+    """The result of a validation."""
 
     class_name: str
     groups: tuple[str, ...]
@@ -95,11 +96,11 @@ class Validation:
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """Every sentence, in the order of the entries."""
+        """Return all error messages in the order of the entries."""
         return tuple(sentence for info in self.configs for sentence in info.errors)
 
     def with_errors(self, sent: Raw, errors: Mapping[str, Iterable[str]]) -> Validation:
-        """The same with more sentences; keys without entry get one, last."""
+        """Return the result with more errors. Keys without entry are appended."""
         configs = [
             dataclasses.replace(info, errors=(*info.errors, *errors.get(info.name, ())))
             for info in self.configs
@@ -113,7 +114,7 @@ class Validation:
         return dataclasses.replace(self, configs=tuple(configs))
 
     def to_json(self) -> dict[str, Any]:
-        """The body of the validate answer."""
+        """Return the body of the validate answer."""
         return {
             "name": self.class_name,
             "error_count": len(self.errors),
@@ -124,7 +125,7 @@ class Validation:
 
 @dataclass(slots=True)
 class _Answer:
-    """Collects entries; ``sent`` is shown, ``raw`` (resolved) is judged."""
+    """Collects entries. ``sent`` has the values to return, ``raw`` the resolved values."""
 
     sent: Raw
     raw: Raw
@@ -150,7 +151,7 @@ class _Answer:
 
 
 def definition(key: Key, *, prefix: str = "") -> dict[str, Any]:
-    """A key's declaration as REST answers show it; ``order`` is for older clients."""
+    """Return a key's declaration in the format of REST answers. Older clients use ``order``."""
     return {
         "name": prefix + key.name,
         "type": key.type,
@@ -177,23 +178,23 @@ def validate(
     policy: ClientPolicy | None = None,
     reach: Reach | None = None,
 ) -> Validation:
-    """Judge a connector's configuration.
+    """Validate a connector's configuration.
 
     Args:
-        plugin: the connector that ``connector.class`` names.
-        raw: the configuration as sent; nulls allowed.
-        plugins: what it may name.
-        cluster: what the nodes and other connectors have taken.
-        resolve: turns placeholders into values, for judging only.
-        policy: which client properties the operator lets connectors override; None: all.
-        reach: what connectors may reach; None: everything.
+        plugin: the connector of ``connector.class``.
+        raw: the configuration as sent; may contain nulls.
+        plugins: the plugins that it can use.
+        cluster: groups and topics of the nodes and of other connectors.
+        resolve: resolves placeholders, for checks only.
+        policy: the policy for client overrides; None allows all.
+        reach: the hosts and folders that connectors may access; None allows all.
 
     Raises:
-        ConfigError: ``config_too_large``; a version that is none.
+        ConfigError: ``config_too_large``, or an invalid version.
 
     Returns:
-        One entry per declared key and per key in ``raw`` that is a client override, wrong, or
-        null.
+        One entry for each declared key, and for each key in ``raw`` that is a client override,
+        invalid, or null.
     """
     check_size(raw)
     resolved, unresolvable = _resolved(raw, resolve)
@@ -285,7 +286,7 @@ def _default(plugin: Plugin, name: str) -> str:
 
 
 def _check_version(answer: _Answer, name: str, plugin: Plugin, *, is_named: bool = True) -> None:
-    """A class that is not named is what it is, but the wish must be one."""
+    """Check a requested version. If the class is not named, check the syntax only."""
     wanted = answer.raw.get(name)
     if wanted is None or plugin.version is None:
         return
@@ -342,7 +343,7 @@ def _override_entries(answer: _Answer) -> None:
 
 
 def _undeclared_entries(answer: _Answer) -> None:
-    """Wrong names nobody declares come last, nulls first, as Kafka lists them."""
+    """Append undeclared keys with errors; as in Kafka, null values come first."""
     defined = {entry[0] for entry in answer.entries}
     for name in answer.checked.errors:
         if name not in defined:
@@ -351,7 +352,7 @@ def _undeclared_entries(answer: _Answer) -> None:
 
 
 def _check_taken(answer: _Answer, plugin: Plugin, cluster: TakenNames) -> None:
-    """Consumer groups and topics that are somebody else's."""
+    """Check that groups and topics do not belong to the nodes or to other connectors."""
     raw, checked = answer.raw, answer.checked
     for name in (groups.CONTROL, groups.CONNECT, groups.OVERRIDE):
         group = raw.get(name)
@@ -367,18 +368,18 @@ def _check_taken(answer: _Answer, plugin: Plugin, cluster: TakenNames) -> None:
     if other is not None and "name" not in checked.errors:
         checked.add(
             groups.group_key(raw) or "name",
-            f"Consumer group {group} is {other}'s: each would take over the other's offsets and "
-            "events; name another group, or delete that connector first",
+            f"Consumer group {group} belongs to {other}; set another group, or delete that "
+            "connector first",
         )
 
 
 def _check_topics(checked: Checked, cluster: TakenNames) -> None:
-    """Topics that carry control events, configurations or states stay out of records' reach."""
+    """Check the topics of the connector against topics for events, configurations and states."""
     control = checked.values.get(CONTROL_TOPIC)
     if control in cluster.own_topics:
         checked.add(
             CONTROL_TOPIC,
-            invalid(CONTROL_TOPIC, control, "the topic is the nodes' or the broker's own"),
+            invalid(CONTROL_TOPIC, control, "the topic belongs to the nodes or the broker"),
         )
     elif control in cluster.sources:
         checked.add(
@@ -390,8 +391,9 @@ def _check_topics(checked: Checked, cluster: TakenNames) -> None:
         (letters, (checked.values.get(letters),)),
     ):
         for topic in topics:
-            if topic in cluster.topics and topic != control:  # an own one has its own sentence
-                checked.add(name, invalid(name, topic, f"it is {WHY}; name another"))
+            # another rule reports the connector's control topic
+            if topic in cluster.topics and topic != control:
+                checked.add(name, invalid(name, topic, f"it is {WHY}; set another topic"))
 
 
 def _group_clash(group: str) -> str:

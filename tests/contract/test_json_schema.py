@@ -147,11 +147,11 @@ def test_a_schema_in_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("schema", "why"),
     [
-        ({"$ref": "#"}, "contains itself"),
-        ({"type": "object", "properties": {"a": {"$ref": "#"}}}, "contains itself"),
-        ({"$ref": "http://example.com/x.json"}, "no reference"),
+        ({"$ref": "#"}, "is recursive"),
+        ({"type": "object", "properties": {"a": {"$ref": "#"}}}, "is recursive"),
+        ({"$ref": "http://example.com/x.json"}, "not among its references"),
         ({"type": "array"}, "items"),
-        ({"type": "object", "properties": {"a": {}}}, "without a type"),
+        ({"type": "object", "properties": {"a": {}}}, "no Connect type"),
         (5, "JSON object"),
         ({"type": "object", "properties": {"a": {"type": "integer", "default": "x"}}}, "default"),
     ],

@@ -169,11 +169,11 @@ def test_bad_messages(server: SchemaRegistryServer, data: bytes, code: str) -> N
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ('syntax = "proto3"; message M { M inner = 1; }', "contains itself"),
-        (STRUCT, "contains itself"),
+        ('syntax = "proto3"; message M { M inner = 1; }', "is recursive"),
+        (STRUCT, "is recursive"),
         ('syntax = "proto3"; import "nowhere.proto"; message M { int32 a = 1; }', "nowhere.proto"),
-        ("message", "no Protobuf"),
-        ("{}", "no Protobuf"),
+        ("message", "not valid Protobuf"),
+        ("{}", "not valid Protobuf"),
     ],
 )  # fmt: skip
 def test_bad_schemas(server: SchemaRegistryServer, text: str, why: str) -> None:

@@ -128,7 +128,7 @@ def _no_unreachable_names(pair: Pair) -> bool:
     if re.search(r"%7B|%7D", pair.path):  # asking for one that Kafka made all the same
         return pair.settle() if pair.ours["status"] == 404 else False
     lists = (pair.theirs.get("body"), pair.ours.get("body"))
-    if _without_errors(pair, lambda _, text: "the API could not address" in text):
+    if _without_errors(pair, lambda _, text: "the REST API cannot address" in text):
         return True
     if pair.path == "/connectors" and all(isinstance(names, list) for names in lists):
         theirs = [n for n in pair.theirs["body"] if not re.search(r"[/\\%{}]", n)]

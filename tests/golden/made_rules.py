@@ -149,7 +149,9 @@ def table_rule(case: Case, difference: str) -> str | None:
         return "refused: text"
     if made and difference.endswith("'element']"):
         return "refused: an item of another kind than the list's first"
-    if difference == "two fields have one name" and "insensitive" in json.dumps(case["config"]):
+    if difference == "two fields have the same name" and "insensitive" in json.dumps(
+        case["config"]
+    ):
         return "names that differ by case only are refused"
     written = case["expected"].get("writes", {})
     is_empty = any("" in name.split(".") for name in written)
@@ -183,7 +185,7 @@ def _conversion(case: Case, result: Result) -> Result:
 
 def _evolution(case: Case, result: Result) -> Result:
     """A record refused for one of its fields, of which Java stored something else."""
-    if result.detail.startswith("a new field's name reads like"):
+    if result.detail.startswith("the name of a new field equals"):
         return Result(case["name"], "by rule", "refused: dropped")
     is_instant = "connect.data.Timestamp" in json.dumps(case["input"])
     if is_instant and case["expected"].get("updates", {}).get("retype"):

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import parse_mapping_from_json
 
-from connect.records.converters.compressed import NotGzip, Unpacked, inflate
+from connect.records.converters.compressed import DecompressingConverter, NotGzip, inflate
 from connect.records.converters.converter import Converter
 from connect.records.converters.json_converter import JsonConverter
 from connect.records.converters.plain_converters import ByteArrayConverter, StringConverter
@@ -86,8 +86,8 @@ class ColumnForm:
         self._config = config
         self._registered_keys = registered_form(_bare(reference.key), "key", config)
         self._enveloped_keys = _envelopes(_bare(reference.key))
-        self._is_gzip = isinstance(reference.value, Unpacked)
-        self._is_gzip_key = isinstance(reference.key, Unpacked)
+        self._is_gzip = isinstance(reference.value, DecompressingConverter)
+        self._is_gzip_key = isinstance(reference.key, DecompressingConverter)
         self._fields = 0
         listed = self._listed = list(tables)
         self._steps = steps_for(config)
@@ -253,7 +253,7 @@ _SCALAR: Final = rb"^(?:-?[1-9][0-9]{0,17}|0|true|false|null|\"[ !#-\[\]-~]*\")$
 
 def _bare(converter: Converter) -> Converter:
     """The converter behind a compression."""
-    return converter.inner if isinstance(converter, Unpacked) else converter
+    return converter.inner if isinstance(converter, DecompressingConverter) else converter
 
 
 def _envelopes(converter: Converter) -> Envelopes | None:

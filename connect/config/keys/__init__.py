@@ -1,1 +1,1 @@
-"""Keys of a connector's configuration, each declared once."""
+"""Declarations of the keys of connector configurations."""

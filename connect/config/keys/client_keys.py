@@ -1,7 +1,7 @@
-"""The properties of Kafka's consumer and producer, as 4.3.1 declares them.
+"""Properties of Kafka's consumer and producer, as declared in Kafka 4.3.1.
 
-What a connector may not set (``client_names``) is left out; where the two differ the consumer's
-declaration is here.
+Properties that a connector cannot set (``client_names``) are omitted. If consumer and producer
+differ, the declaration is that of the consumer.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Every property of Kafka's clients, and whether a connector may set it.
+"""Properties of Kafka's clients that a connector may set, and those that it may not.
 
 Rules of this file:
-- A connector must not reach outside its records: what names classes, files, libraries, logins,
-  commands or services belongs to the node's properties.
-- A name of a newer client is in neither list: it is taken, has no effect, and a warning says so.
+- A connector must not access anything but its records. Properties with classes, files, libraries,
+  credentials, commands or services belong to the node's properties.
+- A property of a newer client is in neither list. It is accepted without effect and causes a
+  warning.
 
 Source:
     ``ConsumerConfig`` and ``ProducerConfig`` of kafka-clients 3.9.1 (Spark's) and 4.3.1.
@@ -53,7 +54,7 @@ _REFUSED_BY_KIND: Mapping[str, tuple[str, ...]] = {
 REFUSED: Mapping[str, str] = {
     name: kind for kind, names in _REFUSED_BY_KIND.items() for name in names
 }
-"""Name of each that a connector may not set, and the kind of what it names."""
+"""Properties that a connector may not set, with the category of their values."""
 
 ALLOWED: frozenset[str] = frozenset(
     {

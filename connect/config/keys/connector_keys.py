@@ -1,7 +1,7 @@
-"""Every key of a connector's configuration in one table.
+"""All keys of connector configurations.
 
-The REST answers, docs/reference/configuration.md and parsing come from it, and so do the tests
-that every key is documented and used.
+Parsing, REST answers, docs/reference/configuration.md, and the tests for documented and used keys
+are based on these declarations.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ CONNECTOR_ALIASES = frozenset({"IcebergSinkConnector", "IcebergSink"})
 
 
 def prefix_of(name: str) -> Prefix | None:
-    """The longest prefix family that a key belongs to, or None."""
+    """Return the longest declared prefix of a key, or None."""
     found = [prefix for prefix in PREFIXES if name.startswith(prefix.name) and name != prefix.name]
     return max(found, key=lambda prefix: len(prefix.name), default=None)
 
 
 def is_ours(name: str) -> bool:
-    """True for names that only this connector gives a meaning: a wrong one is an error."""
+    """Return whether a key belongs to this connector, so that an unknown key is an error."""
     return name.startswith(("iceberg.", "icefloe."))

@@ -1,4 +1,4 @@
-"""Keys of every sink connector, as Kafka Connect 4.3 declares them."""
+"""Keys of all sink connectors, as declared in Kafka Connect 4.3."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ GROUPS = (COMMON, TRANSFORMS, PREDICATES, ERRORS)
 JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
 HEADER_CONVERTER = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
 _RETRIED = (
-    "what fails because a service is away is tried again without end; it is never tolerated, and "
-    "any other failure would repeat"
+    "errors of unavailable services are retried without limit and never tolerated; other errors "
+    "are not retried"
 )
 
 
@@ -30,7 +30,7 @@ def _name(value: Any) -> str | None:
             + ", ".join(codes)
         )
     if value in {".", ".."} or any(c in "/\\%{}" for c in value):
-        return "the API could not address a connector of this name; leave out / \\ % { }"
+        return "the REST API cannot address this name; do not use / \\ % { }"
     return None
 
 
@@ -41,21 +41,21 @@ def _no_duplicates(value: Any) -> str | None:
 
 
 def _short_name(value: Any) -> str | None:
-    """A topic name as Kafka limits it, or nothing."""
+    """Check the length of a topic name; empty is valid."""
     return None if len(value or "") <= 249 else "a topic name has at most 249 characters"
 
 
-CommonWord = Literal["key", "value", "header"]
+ConverterRole = Literal["key", "value", "header"]
 
 
-def _converter(kind: CommonWord, order: int) -> tuple[Key, Key]:
+def _converter(kind: ConverterRole, order: int) -> tuple[Key, Key]:
     default = HEADER_CONVERTER if kind == "header" else JSON_CONVERTER
     return (
         Key(
             f"{kind}.converter",
             "CLASS",
-            f"Converter of record {kind}s; the node's own when not given. "
-            f"Its options are keys below `{kind}.converter.`.",
+            f"Converter of record {kind}s; the default is the node's converter. "
+            f"Its options have the prefix `{kind}.converter.`.",
             default,
             "LOW",
             COMMON,
@@ -66,7 +66,7 @@ def _converter(kind: CommonWord, order: int) -> tuple[Key, Key]:
         Key(
             f"{kind}.converter.plugin.version",
             "STRING",
-            f"Version of the {kind} converter; one version is installed.",
+            f"Version of the {kind} converter.",
             None,
             "LOW",
             COMMON,
@@ -105,7 +105,7 @@ COMMON_KEYS: tuple[Key, ...] = (
     Key(
         "connector.plugin.version",
         "STRING",
-        "Version of the connector; one version is installed.",
+        "Version of the connector.",
         None,
         "MEDIUM",
         COMMON,
@@ -117,7 +117,7 @@ COMMON_KEYS: tuple[Key, ...] = (
     Key(
         "tasks.max",
         "INT",
-        "Most tasks to run; see also `icefloe.tasks.per.worker`.",
+        "Maximum number of tasks; see also `icefloe.tasks.per.worker`.",
         "1",
         "HIGH",
         COMMON,
@@ -144,7 +144,8 @@ COMMON_KEYS: tuple[Key, ...] = (
     Key(
         "transforms",
         "LIST",
-        "Aliases of the transformations, in order; each is configured below `transforms.<alias>.`.",
+        "Aliases of the transformations in order; their keys have the prefix "
+        "`transforms.<alias>.`.",
         "",
         "LOW",
         TRANSFORMS,
@@ -156,7 +157,7 @@ COMMON_KEYS: tuple[Key, ...] = (
     Key(
         "predicates",
         "LIST",
-        "Aliases of the predicates; each is configured below `predicates.<alias>.`.",
+        "Aliases of the predicates; their keys have the prefix `predicates.<alias>.`.",
         "",
         "LOW",
         PREDICATES,
@@ -168,7 +169,7 @@ COMMON_KEYS: tuple[Key, ...] = (
     Key(
         "config.action.reload",
         "STRING",
-        "What to do when a configuration provider's value changes; values are read at start only.",
+        "Action when the value of a configuration provider changes.",
         "restart",
         "LOW",
         COMMON,
@@ -176,12 +177,12 @@ COMMON_KEYS: tuple[Key, ...] = (
         "MEDIUM",
         "Reload Action",
         check=one_of(("none", "restart")),
-        java_only="provider values are read when a task starts",
+        java_only="values of providers are read when a task starts",
     ),
     Key(
         "errors.retry.timeout",
         "LONG",
-        "How long to retry a failed conversion; 0 is not at all, -1 is without end.",
+        "Maximum duration of retries of a failed operation; 0 disables retries, -1 has no limit.",
         "0",
         "MEDIUM",
         ERRORS,
@@ -194,7 +195,7 @@ COMMON_KEYS: tuple[Key, ...] = (
     Key(
         "errors.retry.delay.max.ms",
         "LONG",
-        "Longest pause between two retries.",
+        "Maximum delay between retries.",
         "60000",
         "MEDIUM",
         ERRORS,
@@ -207,8 +208,8 @@ COMMON_KEYS: tuple[Key, ...] = (
     Key(
         "errors.tolerance",
         "STRING",
-        "`none`: the first record that cannot be handled fails the task. `all`: it is skipped, "
-        "counted, and dead-lettered when a topic is named.",
+        "`none`: the first record with an error fails the task. `all`: records with errors are "
+        "skipped, counted, and sent to the dead letter topic if one is set.",
         "none",
         "MEDIUM",
         ERRORS,
@@ -220,7 +221,7 @@ COMMON_KEYS: tuple[Key, ...] = (
     Key(
         "errors.log.enable",
         "BOOLEAN",
-        "Log every record that cannot be handled.",
+        "Log each record with an error.",
         "false",
         "MEDIUM",
         ERRORS,
@@ -231,7 +232,7 @@ COMMON_KEYS: tuple[Key, ...] = (
     Key(
         "errors.log.include.messages",
         "BOOLEAN",
-        "Name topic, partition, offset and timestamp of the record in that log.",
+        "Include topic, partition, offset and timestamp of the record in the log.",
         "false",
         "MEDIUM",
         ERRORS,
@@ -245,7 +246,7 @@ SINK_KEYS: tuple[Key, ...] = (
     Key(
         "topics",
         "LIST",
-        "Topics to read; either this or `topics.regex`.",
+        "Topics to read. Exactly one of `topics` and `topics.regex` must be set.",
         "",
         "HIGH",
         COMMON,
@@ -256,7 +257,7 @@ SINK_KEYS: tuple[Key, ...] = (
     Key(
         "topics.regex",
         "STRING",
-        "Regular expression that the whole name of a topic must match to be read.",
+        "Regular expression of the topics to read; it must match the whole topic name.",
         "",
         "HIGH",
         COMMON,
@@ -267,7 +268,7 @@ SINK_KEYS: tuple[Key, ...] = (
     Key(
         "errors.deadletterqueue.topic.name",
         "STRING",
-        "Topic that gets the records that could not be handled; empty for none.",
+        "Dead letter topic for records with errors; empty for none.",
         "",
         "MEDIUM",
         ERRORS,
@@ -279,7 +280,7 @@ SINK_KEYS: tuple[Key, ...] = (
     Key(
         "errors.deadletterqueue.topic.replication.factor",
         "SHORT",
-        "Replication factor of that topic when it has to be created.",
+        "Replication factor of a new dead letter topic.",
         "3",
         "MEDIUM",
         ERRORS,
@@ -308,15 +309,15 @@ PREFIXES: tuple[Prefix, ...] = (
     Prefix("predicates.", "Class and options of a predicate, by alias.", "predicates.p.pattern"),
     Prefix(
         "consumer.override.",
-        "Kafka consumer property for reading the source topics; names of classes, files and "
-        "libraries are refused.",
+        "Kafka consumer property for the source topics. Properties with classes, files and "
+        "libraries are not allowed.",
         "consumer.override.auto.offset.reset",
         is_secret_bearing=True,
     ),
     Prefix(
         "producer.override.",
-        "Kafka producer property for events and dead letters; names of classes, files and "
-        "libraries are refused.",
+        "Kafka producer property for control events and dead letters. Properties with classes, "
+        "files and libraries are not allowed.",
         "producer.override.compression.type",
         is_secret_bearing=True,
     ),

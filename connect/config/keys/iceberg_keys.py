@@ -1,4 +1,4 @@
-"""Keys of the Iceberg sink: those of the Java sink 1.12, then our own."""
+"""Keys of the Iceberg sink: keys of the Java sink 1.12, and keys of Icefloe."""
 
 from __future__ import annotations
 
@@ -13,74 +13,75 @@ _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
 def topic_name(value: str) -> str | None:
-    """What is wrong with a topic's name by Kafka's rule, or None: what breaks it cannot exist."""
+    """Return the error of a topic name that violates Kafka's rules, or None."""
     if _TOPIC.fullmatch(value):
         return None
-    return "a topic's name has 1 to 249 letters, digits, dots, underscores and dashes"
+    return "a topic name must have 1 to 249 letters, digits, dots, underscores and dashes"
 
 
 JAVA_KEYS: tuple[Key, ...] = (
-    Key("iceberg.tables", "LIST", "Tables to write to, comma-separated.", None, "HIGH"),
+    Key("iceberg.tables", "LIST", "Comma-separated list of tables to write to.", None, "HIGH"),
     Key(
         "iceberg.tables.dynamic-enabled",
         "BOOLEAN",
-        "Take the table's name from the route field of each record.",
+        "Use the value of the route field as table name.",
         "false",
     ),
     Key(
         "iceberg.tables.route-field",
         "STRING",
-        "Field of the record (dots for nesting) that decides its table.",
+        "Field that selects the table of a record; dots separate nested fields.",
     ),
     Key(
         "iceberg.tables.default-commit-branch",
         "STRING",
-        "Branch to commit to where the table names none; main when absent.",
+        "Default branch of commits; `main` if not set.",
     ),
     Key(
         "iceberg.tables.default-id-columns",
         "STRING",
-        "Identifier columns of tables that name none, comma-separated.",
+        "Default identifier columns of tables, comma-separated.",
     ),
     Key(
         "iceberg.tables.default-partition-by",
         "STRING",
-        "Partition terms of tables created here that name none, such as `day(ts),bucket(id, 8)`.",
+        "Default partition terms of new tables, such as `day(ts),bucket(id, 8)`.",
     ),
     Key(
         "iceberg.tables.auto-create-enabled",
         "BOOLEAN",
-        "Create a missing table from the first batch.",
+        "Create missing tables with a schema from the first records.",
         "false",
     ),
     Key(
         "iceberg.tables.schema-force-optional",
         "BOOLEAN",
-        "Make every column optional when creating and evolving tables.",
+        "Make all columns optional when tables are created or evolved.",
         "false",
     ),
     Key(
         "iceberg.tables.schema-case-insensitive",
         "BOOLEAN",
-        "Match record fields to columns without regard to case.",
+        "Match record fields to columns case-insensitively.",
         "false",
     ),
     Key(
         "iceberg.tables.cdc-field",
         "STRING",
-        "Field of the record (dots for nesting) whose first letter says what it does to the row of "
-        "its key: U replaces it, D deletes it, anything else inserts.",
+        "Field with the operation of a record; dots separate nested fields. The first letter "
+        "counts: U replaces the row of the record's key, D deletes it, and other values insert a "
+        "row.",
     ),
     Key(
         "iceberg.tables.upsert-mode-enabled",
         "BOOLEAN",
-        "Replace the row of a record's key instead of adding one.",
+        "Replace the row of a record's key instead of inserting a row.",
         "false",
     ),
     Key(
         "iceberg.tables.evolve-schema-enabled",
         "BOOLEAN",
-        "Add columns for unknown record fields, widen types, relax required columns.",
+        "Add columns for new record fields, widen types, and make required columns optional.",
         "false",
     ),
     Key("iceberg.catalog", "STRING", "Name of the catalog.", "iceberg"),
@@ -94,7 +95,7 @@ JAVA_KEYS: tuple[Key, ...] = (
     Key(
         "iceberg.control.group-id-prefix",
         "STRING",
-        "Prefix of the Java sink's temporary control consumer groups.",
+        "Prefix of the temporary consumer groups for the control topic.",
         "cg-control-",
         "LOW",
         java_only="control events are read without a consumer group",
@@ -102,14 +103,14 @@ JAVA_KEYS: tuple[Key, ...] = (
     Key(
         "iceberg.connect.group-id",
         "STRING",
-        "Consumer group of the source offsets when it is not `connect-<name>`.",
+        "Consumer group of the source offsets; `connect-<name>` if not set.",
         None,
         "LOW",
     ),
     Key(
         "iceberg.control.commit.interval-ms",
         "INT",
-        "Time from the start of one commit round to the start of the next.",
+        "Interval between the starts of commit rounds.",
         "300000",
         unit="ms",
         check=where_read(at_least(1)),
@@ -117,7 +118,7 @@ JAVA_KEYS: tuple[Key, ...] = (
     Key(
         "iceberg.control.commit.timeout-ms",
         "INT",
-        "How long to wait for every task's answer before committing what is there.",
+        "Time to wait for the answers of all tasks before a partial commit.",
         "30000",
         unit="ms",
         check=where_read(at_least(1)),
@@ -125,8 +126,9 @@ JAVA_KEYS: tuple[Key, ...] = (
     Key(
         "iceberg.control.commit.kept-max-bytes",
         "LONG",
-        "Announcements the coordinator keeps for tables that cannot be committed. Above it, tasks "
-        "are asked for no more data until a table is committed or skipped; nothing is dropped.",
+        "Maximum number of announcements that the coordinator keeps for tables that cannot be "
+        "committed. Above the limit, tasks do not read more data until a table is committed or "
+        "skipped. No announcement is dropped.",
         "134217728",
         "LOW",
         unit="bytes",
@@ -135,36 +137,36 @@ JAVA_KEYS: tuple[Key, ...] = (
     Key(
         "iceberg.control.commit.threads",
         "INT",
-        "Tables committed at the same time, each with a connection to the catalog.",
+        "Number of tables that are committed in parallel, each with a connection to the catalog.",
         "16",
         check=where_read(between(1, 256)),
     ),
     Key(
         "iceberg.coordinator.transactional.prefix",
         "STRING",
-        "Put before the coordinator's transactional id.",
+        "Prefix of the coordinator's transactional id.",
         None,
         "LOW",
     ),
     Key(
         "iceberg.hadoop-conf-dir",
         "STRING",
-        "Folder of Hadoop configuration files.",
-        java_only="no Hadoop client takes part; give file system options as `iceberg.catalog.*`",
+        "Folder with Hadoop configuration files.",
+        java_only="Hadoop is not used; set file system options as `iceberg.catalog.*`",
     ),
     Key(
         "iceberg.coordinator-executor-keep-alive-timeout-ms",
         "LONG",
-        "Keep-alive time of the Java coordinator's threads.",
+        "Keep-alive time of the coordinator's threads in the Java sink.",
         "120000",
         "LOW",
         unit="ms",
-        java_only="threads are not kept in a Java executor",
+        java_only="there is no Java thread pool",
     ),
     Key(
         "iceberg.control.commit.max-consecutive-failures",
         "INT",
-        "Failed commits in a row after which the Java coordinator ends.",
+        "Number of consecutive failed commits after which the coordinator of the Java sink stops.",
         "1",
         unit="rounds",
         check=where_read(at_least(1)),
@@ -176,22 +178,22 @@ OWN_KEYS: tuple[Key, ...] = (
     Key(
         "iceberg.control.group-id",
         "STRING",
-        "Consumer group of the source offsets, as the older `io.tabular` sink names it; for "
-        "that connector class `cg-control-<name>` when absent.",
+        "Consumer group of the source offsets of the older `io.tabular` sink; `cg-control-<name>` "
+        "if not set for that connector class.",
         None,
         "LOW",
     ),
     Key(
         "iceberg.catalog.multi-table-commit",
         "BOOLEAN",
-        "The REST catalog's multi-table transaction is known to be atomic (`icefloe catalog "
-        "check` tells): commit all tables of a round at once.",
+        "Commit all tables of a round in one transaction of the REST catalog. Set this only if the "
+        "catalog's multi-table transactions are atomic (see `icefloe catalog check`).",
         "false",
     ),
     Key(
         "iceberg.control.vtts.out-of-order-ms",
         "LONG",
-        "Taken off the largest record timestamp of a partition: how late records may come.",
+        "Maximum lateness of records, subtracted from the largest record timestamp of a partition.",
         "0",
         unit="ms",
         check=where_read(between(0, 365 * _DAY_MS)),
@@ -199,7 +201,7 @@ OWN_KEYS: tuple[Key, ...] = (
     Key(
         "iceberg.control.vtts.idle-lag-ms",
         "LONG",
-        "Taken off the time of observation for a partition that is read to its end.",
+        "Subtracted from the observation time of a partition that is read to its end.",
         "10000",
         unit="ms",
         check=where_read(between(0, 365 * _DAY_MS)),
@@ -207,9 +209,9 @@ OWN_KEYS: tuple[Key, ...] = (
     Key(
         "iceberg.control.vtts.future-max-ms",
         "LONG",
-        "How far ahead of the worker's clock a record's timestamp may be. Records beyond it are "
-        "written and counted (`icefloe_records_future_total`), but do not move the valid-through "
-        "time.",
+        "Maximum time that a record timestamp may be ahead of the worker's clock. Records beyond "
+        "it are written and counted (`icefloe_records_future_total`), but do not advance the "
+        "valid-through time.",
         "3600000",
         unit="ms",
         check=where_read(between(0, 365 * _DAY_MS)),
@@ -217,17 +219,17 @@ OWN_KEYS: tuple[Key, ...] = (
     Key(
         "iceberg.control.vtts.heartbeat-ms",
         "LONG",
-        "How often to refresh the valid-through time of tables without new data; 0 is never.",
+        "Interval of valid-through time updates for tables without new data; 0 disables them.",
         "0",
         "LOW",
         unit="ms",
         check=where_read(between(0, 365 * _DAY_MS)),
-        java_only="a table without new data gets no commit, so its valid-through time stays",
+        java_only="a table without new data has no commit",
     ),
     Key(
         "iceberg.worker.max-uncommitted-rounds",
         "INT",
-        "Rounds a task may announce without seeing a commit before it stops reading.",
+        "Number of rounds that a task may announce without a commit before it stops reading.",
         "3",
         "LOW",
         unit="rounds",
@@ -236,8 +238,8 @@ OWN_KEYS: tuple[Key, ...] = (
     Key(
         "iceberg.tables.unmatched",
         "STRING",
-        "What happens to a record that finds no table; by default `fail` when errors.tolerance "
-        "is none, else `dead-letter`.",
+        "Action for a record without table. Default: `fail` if errors.tolerance is none, else "
+        "`dead-letter`.",
         None,
         choices=("drop", "dead-letter", "fail"),
         is_open=True,
@@ -248,23 +250,22 @@ OWN_KEYS: tuple[Key, ...] = (
     Key(
         "iceberg.tables.refused",
         "STRING",
-        "What happens to records of a table that the catalog or the object store does not let the "
-        "connector use (401, 403): `wait` until it does, or `dead-letter` with "
-        "errors.tolerance=all.",
+        "Action for records of a table for which the catalog or object store denies access (401, "
+        "403): `wait` until access is granted, or `dead-letter` with errors.tolerance=all.",
         "wait",
         choices=("wait", "dead-letter"),
     ),
     Key(
         "iceberg.tables.timestamp-unit",
         "STRING",
-        "Unit of numbers that go into timestamp columns.",
+        "Unit of numbers for timestamp columns.",
         "ms",
         choices=("ms", "us", "s"),
     ),
     Key(
         "iceberg.tables.max-new-columns",
         "INT",
-        "Most columns one batch may add to a table.",
+        "Maximum number of columns that a batch may add to a table.",
         "500",
         "LOW",
         unit="columns",
@@ -273,7 +274,8 @@ OWN_KEYS: tuple[Key, ...] = (
     Key(
         "iceberg.tables.max-tables",
         "INT",
-        "Most tables a connector may write to by dynamic routing, map and template.",
+        "Maximum number of tables that a connector may write to with dynamic routing, map or "
+        "template.",
         "1000",
         "LOW",
         unit="tables",
@@ -282,72 +284,73 @@ OWN_KEYS: tuple[Key, ...] = (
     Key(
         "iceberg.tables.topic-to-table-map",
         "LIST",
-        "Tables by topic, `topic:table,...`; in place of `iceberg.tables`.",
+        "Map from topics to tables, `topic:table,...`; replaces `iceberg.tables`.",
         "",
     ),
     Key(
         "iceberg.tables.name-template",
         "STRING",
-        "Name of a record's table, in place of `iceberg.tables`: `${topic}`, `${schema}` for the "
-        "full name of the value's schema, `${1}` for a group of `topics.regex`, `${field}` for a "
-        "field of the record, dots for nesting. Characters other than letters, digits, `_` and `-` "
-        "of what is filled in become `_`. With a map, for the topics it does not list.",
+        "Template of table names; replaces `iceberg.tables`. Variables: `${topic}`, `${schema}` "
+        "(full name of the value's schema), `${1}` (a group of `topics.regex`) and `${field}` (a "
+        "field of the record; dots separate nested fields). In the values of variables, characters "
+        "other than letters, digits, `_` and `-` are replaced by `_`. If a topic map is set, the "
+        "template applies to topics that are not in the map.",
         None,
     ),
     Key(
         "iceberg.tables.default-sort-by",
         "STRING",
-        "Sort order of tables created here that name none, such as "
-        "`ts desc nulls last,bucket(id, 8)`: a property of the table, the files written here are "
-        "not sorted.",
+        "Default sort order of new tables, such as `ts desc nulls last,bucket(id, 8)`. It is a "
+        "property of the table; the sink does not sort data files.",
     ),
     Key(
         "iceberg.tables.default-location",
         "STRING",
-        "Location of tables created here that name none: a URI with `${namespace}` and `${table}`; "
-        "the catalog chooses when absent.",
+        "Template for the default location of new tables: a URI with `${namespace}` and "
+        "`${table}`. If not set, the catalog chooses the location.",
     ),
     Key(
         "iceberg.tables.default-namespace",
         "STRING",
-        "Namespace of tables that are named without one.",
+        "Namespace of tables without namespace.",
         None,
     ),
     Key(
         "errors.deadletterqueue.max-ratio",
         "DOUBLE",
-        "Largest share of dead letters among the last 1,000 records or more that a task read; more "
-        "of them stop the task before their batch is announced. 1 is no limit.",
+        "Maximum ratio of dead letters among the last 1,000 or more records of a task. Above it, "
+        "the task fails before the batch is announced. 1 disables the limit.",
         "0.5",
         check=where_read(between(0, 1)),
     ),
     Key(
         "errors.deadletterqueue.max-run-length",
         "INT",
-        "Most dead letters in a row of one source partition; more of them stop the task before "
-        "their batch is announced. 0 is no limit.",
+        "Maximum number of consecutive dead letters in a source partition. Above it, the task "
+        "fails before the batch is announced. 0 disables the limit.",
         "0",
         check=where_read(at_least(0)),
     ),
     Key(
         "errors.deadletterqueue.table",
         "STRING",
-        "Iceberg table that gets the records that could not be handled, beside or in place of the "
-        "topic; created when it is missing.",
+        "Iceberg table for dead letters, in addition to or instead of the dead letter topic. A "
+        "missing table is created.",
         None,
     ),
     Key(
         "icefloe.owner",
         "STRING",
-        "Who applies this connector from files; `icefloe apply --prune` deletes only its own.",
+        "Owner of a connector that is applied from files. `icefloe apply --prune` deletes only "
+        "connectors of its owner.",
         None,
         "LOW",
     ),
     Key(
         "icefloe.lso.stalled.ms",
         "LONG",
-        "How long an open transaction may hold back a source partition or the control topic "
-        "before it is told (log, metrics `lso_stalled` and `control_lso_stalled`).",
+        "Time for which an open transaction may block a source partition or the control topic "
+        "before it is reported (log, metrics `lso_stalled` and `control_lso_stalled`).",
         "60000",
         "LOW",
         unit="ms",
@@ -356,7 +359,7 @@ OWN_KEYS: tuple[Key, ...] = (
     Key(
         "icefloe.tasks.per.worker",
         "INT",
-        "Tasks per worker process; one task already uses all cores.",
+        "Number of tasks per worker process. A single task uses all cores.",
         "1",
         "LOW",
         unit="tasks",
@@ -365,7 +368,7 @@ OWN_KEYS: tuple[Key, ...] = (
     Key(
         "icefloe.drain.records",
         "INT",
-        "Unread records at which a task reads before the next commit round.",
+        "Number of unread records at which a task reads before the next commit round.",
         "250000",
         "LOW",
         unit="records",
@@ -374,12 +377,16 @@ OWN_KEYS: tuple[Key, ...] = (
 )
 
 TABLE_KEYS: tuple[Key, ...] = (
-    Key("route-regex", "STRING", "Records whose route field matches go to the table."),
+    Key(
+        "route-regex",
+        "STRING",
+        "Regular expression for the route field; matching records go to the table.",
+    ),
     Key("id-columns", "STRING", "Identifier columns of the table, comma-separated."),
-    Key("partition-by", "STRING", "Partition terms of the table when it is created here."),
-    Key("commit-branch", "STRING", "Branch to commit the table to."),
-    Key("sort-by", "STRING", "Sort order of the table when it is created here."),
-    Key("location", "STRING", "Location of the table when it is created here."),
+    Key("partition-by", "STRING", "Partition terms of the table if the connector creates it."),
+    Key("commit-branch", "STRING", "Branch for commits to the table."),
+    Key("sort-by", "STRING", "Sort order of the table if the connector creates it."),
+    Key("location", "STRING", "Location of the table if the connector creates it."),
 )
 
 PREFIXES: tuple[Prefix, ...] = (
@@ -397,17 +404,17 @@ PREFIXES: tuple[Prefix, ...] = (
     ),
     Prefix(
         "iceberg.tables.auto-create-props.",
-        "Table property of tables created here.",
+        "Table property of new tables.",
         "iceberg.tables.auto-create-props.format-version",
     ),
     Prefix(
         "iceberg.tables.write-props.",
-        "Table property that overrides the table's own when files are written.",
+        "Table property that overrides the table's property when files are written.",
         "iceberg.tables.write-props.write.parquet.compression-codec",
     ),
     Prefix(
         "iceberg.kafka.",
-        "Kafka client property for the control topic, over the node's.",
+        "Kafka client property for the control topic, which overrides the node's property.",
         "iceberg.kafka.bootstrap.servers",
         is_secret_bearing=True,
     ),
@@ -416,9 +423,9 @@ PREFIXES: tuple[Prefix, ...] = (
         "Hadoop property of the Java sink.",
         "iceberg.hadoop.fs.s3a.endpoint",
         is_secret_bearing=True,
-        java_only="no Hadoop client takes part; give file system options as `iceberg.catalog.*`",
+        java_only="Hadoop is not used; set file system options as `iceberg.catalog.*`",
     ),
 )
 
 UNKNOWN_TO_USERS = ("iceberg.coordinator.transactional.suffix",)
-"""Keys that a framework adds to task configurations; accepted, without effect."""
+"""Keys that frameworks add to task configurations. They have no effect."""

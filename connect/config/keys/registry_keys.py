@@ -1,6 +1,6 @@
-"""Keys of the converters whose schemas are in a registry or a file, below ``value.converter.``.
+"""Keys of converters with a schema registry or schema file, with the prefix ``value.converter.``.
 
-Names and defaults are Confluent's; what only its serializers use is accepted without effect.
+Names and defaults are those of Confluent. Keys of Confluent's serializers have no effect.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from connect.config.key import REQUIRED, Importance, Key, KeyType, at_least, bet
 CONVERTER_TYPE: Final = Key(
     "converter.type",
     "STRING",
-    "Whether it is for keys, values or headers.",
+    "Whether the converter is for keys, values or headers.",
     REQUIRED,
     "LOW",
     check=one_of(("key", "value", "header")),
 )
 
 
-def _word(*choices: str) -> Any:
+def _choice(*choices: str) -> Any:
     check = one_of(choices)
     return lambda value: None if value is None else check(value.strip().upper())
 
@@ -27,8 +27,8 @@ def _word(*choices: str) -> Any:
 COMPRESSION: Final = Key(
     "payload.compression",
     "STRING",
-    "Compression of each payload, done by the producer's application: `none` or `gzip`. What "
-    "Kafka compresses itself needs nothing.",
+    "Compression of payloads by the producing application: `none` or `gzip`. Compression by "
+    "Kafka does not require this key.",
     "none",
     "LOW",
     check=lambda value: one_of(("none", "gzip"))((value or "none").strip().lower()),
@@ -36,15 +36,15 @@ COMPRESSION: Final = Key(
 
 _TLS: Final = (
     ("truststore.location", "STRING", "PEM file of the certificates to trust."),
-    ("truststore.type", "STRING", "`PEM`; other kinds cannot be read outside Java."),
+    ("truststore.type", "STRING", "`PEM`; other types are not supported."),
     ("truststore.certificates", "PASSWORD", "Certificates to trust, as PEM text."),
     ("keystore.location", "STRING", "PEM file of the client's key and certificate chain."),
-    ("keystore.type", "STRING", "`PEM`; other kinds cannot be read outside Java."),
+    ("keystore.type", "STRING", "`PEM`; other types are not supported."),
     ("key.password", "PASSWORD", "Password of the client's key."),
     (
         "endpoint.identification.algorithm",
         "STRING",
-        "`https` compares the host's name with its certificate, empty does not.",
+        "`https` verifies the host name in the server's certificate; empty disables verification.",
     ),
 )
 
@@ -61,21 +61,21 @@ def _key(
 
 
 def _unused(name: str, default: str | None, kind: KeyType, why: str) -> Key:
-    return Key(name, kind, f"Known to Confluent's client: {why}.", default, "LOW", java_only=why)
+    return Key(name, kind, f"Key of Confluent's converters: {why}.", default, "LOW", java_only=why)
 
 
 REGISTRY_KEYS: Final[tuple[Key, ...]] = (
     _key(
         "schema.registry.url",
-        "Addresses of the registry, separated by commas, tried in order. Needed unless "
+        "Comma-separated addresses of the registry, in order of preference. Required unless "
         "`schema.file` is set.",
         importance="HIGH",
     ),
     _key(
         "basic.auth.credentials.source",
-        "Where user and password are: `URL` or `USER_INFO`.",
+        "Source of user and password: `URL` or `USER_INFO`.",
         "URL",
-        check=_word("URL", "USER_INFO", "SASL_INHERIT"),
+        check=_choice("URL", "USER_INFO", "SASL_INHERIT"),
     ),
     _key("basic.auth.user.info", "`<user>:<password>`.", kind="PASSWORD", is_secret=True),
     _key(
@@ -87,16 +87,18 @@ REGISTRY_KEYS: Final[tuple[Key, ...]] = (
     ),
     _key(
         "bearer.auth.credentials.source",
-        "Where tokens come from: `STATIC_TOKEN` or `OAUTHBEARER`.",
-        check=_word("STATIC_TOKEN", "OAUTHBEARER"),
+        "Source of bearer tokens: `STATIC_TOKEN` or `OAUTHBEARER`.",
+        check=_choice("STATIC_TOKEN", "OAUTHBEARER"),
     ),
-    _key("bearer.auth.token", "A token that does not change.", kind="PASSWORD", is_secret=True),
-    _key("bearer.auth.issuer.endpoint.url", "Token endpoint of OAuth client credentials."),
-    _key("bearer.auth.client.id", "Client of the token endpoint."),
+    _key("bearer.auth.token", "Static bearer token.", kind="PASSWORD", is_secret=True),
+    _key("bearer.auth.issuer.endpoint.url", "Token endpoint for OAuth client credentials."),
+    _key("bearer.auth.client.id", "Client id for the token endpoint."),
     _key("bearer.auth.client.secret", "Its secret.", kind="PASSWORD", is_secret=True),
-    _key("bearer.auth.scope", "Scope to ask for."),
-    _key("bearer.auth.logical.cluster", "Sent as `target-sr-cluster`."),
-    _key("bearer.auth.identity.pool.id", "Sent as `Confluent-Identity-Pool-Id`."),
+    _key("bearer.auth.scope", "Requested scope."),
+    _key("bearer.auth.logical.cluster", "Value of the request header `target-sr-cluster`."),
+    _key(
+        "bearer.auth.identity.pool.id", "Value of the request header `Confluent-Identity-Pool-Id`."
+    ),
     *(
         Key(
             f"schema.registry.ssl.{name}",
@@ -112,7 +114,7 @@ REGISTRY_KEYS: Final[tuple[Key, ...]] = (
     _key("proxy.port", "Its port.", kind="INT", importance="LOW"),
     _key(
         "http.connect.timeout.ms",
-        "Longest wait for a connection.",
+        "Timeout of connection attempts.",
         "10000",
         "INT",
         unit="ms",
@@ -120,7 +122,7 @@ REGISTRY_KEYS: Final[tuple[Key, ...]] = (
     ),
     _key(
         "http.read.timeout.ms",
-        "Longest wait for an answer.",
+        "Timeout of requests.",
         "60000",
         "INT",
         unit="ms",
@@ -128,14 +130,14 @@ REGISTRY_KEYS: Final[tuple[Key, ...]] = (
     ),
     _key(
         "max.retries",
-        "How often a request is sent again before the task waits as for any outage.",
+        "Retries of a request before the task handles it as an outage.",
         "3",
         "INT",
         check=between(0, 100),
     ),
     _key(
         "retries.wait.ms",
-        "Pause before the first repetition; it doubles.",
+        "Backoff before the first retry; it doubles with each retry.",
         "1000",
         "INT",
         unit="ms",
@@ -151,7 +153,7 @@ REGISTRY_KEYS: Final[tuple[Key, ...]] = (
     ),
     _key(
         "schemas.cache.size",
-        "Schemas kept in memory.",
+        "Maximum number of cached schemas.",
         "1000",
         "INT",
         unit="schemas",
@@ -159,14 +161,14 @@ REGISTRY_KEYS: Final[tuple[Key, ...]] = (
     ),
     _key(
         "use.latest.version",
-        "Give records in the newest schema of subject `<topic>-key` or `<topic>-value`, not in "
-        "the one they were written with.",
+        "Convert records to the latest schema of the subject `<topic>-key` or `<topic>-value` "
+        "instead of the writer schema.",
         "false",
         "BOOLEAN",
     ),
     _key(
         "latest.cache.ttl.sec",
-        "How long the newest schema is believed to be the newest; -1 is for ever.",
+        "Time for which the latest schema is cached; -1 has no limit.",
         "60",
         "INT",
         unit="s",
@@ -186,24 +188,24 @@ REGISTRY_KEYS: Final[tuple[Key, ...]] = (
         "CLASS",
         "schemas are found by their id, not by subject",
     ),
-    _unused("connect.meta.data", "true", "BOOLEAN", "the same rows with either value"),
-    _unused("schemas.cache.config", "1000", "INT", "`schemas.cache.size` bounds what is kept"),
+    _unused("connect.meta.data", "true", "BOOLEAN", "it does not change the rows"),
+    _unused("schemas.cache.config", "1000", "INT", "`schemas.cache.size` limits the cache"),
 )
 AVRO_KEYS: Final[tuple[Key, ...]] = (
     CONVERTER_TYPE,
     *REGISTRY_KEYS,
     _key(
         "schema.file",
-        "File with the schema of every record (a path on every worker), in place of a registry: "
-        "records are bare Avro data.",
+        "File with the schema of all records, instead of a registry. The path must exist on every "
+        "worker. Records are bare Avro data.",
     ),
     _key(
         "enhanced.avro.schema.support",
-        "Name the types of a union by their full names.",
+        "Use full names for the types of a union.",
         "false",
         "BOOLEAN",
     ),
-    _unused("scrub.invalid.names", "false", "BOOLEAN", "it changes what is written only"),
+    _unused("scrub.invalid.names", "false", "BOOLEAN", "it only affects serialization"),
     COMPRESSION,
 )
 JSON_SCHEMA_KEYS: Final[tuple[Key, ...]] = (
@@ -211,18 +213,20 @@ JSON_SCHEMA_KEYS: Final[tuple[Key, ...]] = (
     *REGISTRY_KEYS,
     _key(
         "schema.file",
-        "File with the JSON Schema of every record (a path on every worker), in place of a "
-        "registry: records are bare JSON.",
+        "File with the JSON Schema of all records, instead of a registry. The path must exist on "
+        "every worker. Records are bare JSON.",
     ),
     _key(
         "use.optional.for.nonrequired",
-        "A property that is not `required` may be missing or null; else only one that allows "
-        "`null` may.",
+        "Allow properties that are not `required` to be missing or null. Otherwise, only "
+        "properties with the type `null` may be.",
         "false",
         "BOOLEAN",
     ),
-    _unused("decimal.format", "BASE64", "STRING", "reading takes both forms"),
-    _unused("json.fail.invalid.schema", "true", "BOOLEAN", "values are held to their types only"),
+    _unused("decimal.format", "BASE64", "STRING", "both formats can be read"),
+    _unused(
+        "json.fail.invalid.schema", "true", "BOOLEAN", "values are checked against their types only"
+    ),
     COMPRESSION,
 )
 PROTOBUF_KEYS: Final[tuple[Key, ...]] = (
@@ -230,36 +234,36 @@ PROTOBUF_KEYS: Final[tuple[Key, ...]] = (
     *REGISTRY_KEYS,
     _key(
         "enhanced.protobuf.schema.support",
-        "Name structs and enums by their full names.",
+        "Use full names for structs and enums.",
         "false",
         "BOOLEAN",
     ),
     _key(
         "generate.index.for.unions",
-        "Put an index behind the name of a oneof: `choice_0`.",
+        "Append an index to the name of a oneof: `choice_0`.",
         "true",
         "BOOLEAN",
     ),
     _key(
         "flatten.unions",
-        "Give the members of a oneof as fields of the message, not as a struct.",
+        "Convert the members of a oneof to fields of the message instead of a struct.",
         "false",
         "BOOLEAN",
     ),
-    _key("int.for.enums", "Give the numbers of enums, not their names.", "false", "BOOLEAN"),
+    _key("int.for.enums", "Convert enums to numbers instead of names.", "false", "BOOLEAN"),
     _key(
         "wrapper.for.nullables",
-        "Messages such as `google.protobuf.StringValue` are nullable values; plain ones are never "
-        "null.",
+        "Convert messages such as `google.protobuf.StringValue` to nullable values. Plain values "
+        "are never null.",
         "false",
         "BOOLEAN",
     ),
     _key(
         "optional.for.nullables",
-        "An `optional` field that is not set is null, not its default.",
+        "Convert unset `optional` fields to null instead of their default.",
         "false",
         "BOOLEAN",
     ),
-    _unused("scrub.invalid.names", "false", "BOOLEAN", "it changes what is written only"),
+    _unused("scrub.invalid.names", "false", "BOOLEAN", "it only affects serialization"),
     COMPRESSION,
 )

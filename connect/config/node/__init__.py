@@ -1,1 +1,1 @@
-"""Keys of the node's own properties file, and its typed configuration."""
+"""Keys of the node's properties file, and its typed configuration."""

@@ -1,11 +1,11 @@
-"""The node's own configuration: a properties file, then the environment over it.
+"""The node's configuration: a properties file, overridden by environment variables.
 
 Rules of this file:
-- Names are Kafka Connect's, so that a worker's file can be used as it is; keys of the Java worker
-  that mean nothing here are accepted with a warning.
-- Environment variables start with ``CONNECT_``: lower case, ``_`` becomes ``.``, ``__`` becomes
-  ``_``, ``___`` becomes ``-`` (the convention of the usual container images).
-- Unknown ``icefloe.*`` keys are errors that name the nearest known key.
+- Key names are those of Kafka Connect, so that the file of a Connect worker can be used unchanged.
+  Keys of the Java worker without effect cause a warning.
+- Environment variables have the prefix ``CONNECT_``. The rest is converted to lower case, with
+  ``.`` for ``_``, ``_`` for ``__`` and ``-`` for ``___``, as in common container images.
+- An unknown ``icefloe.*`` key is an error. The message suggests the nearest known key.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BY_NAME: dict[str, Key] = {key.name: key for key in NODE_KEYS}
 
 
 class Address(NamedTuple):
-    """Where the REST API listens or is reached."""
+    """An address of the REST API."""
 
     host: str
     port: int
@@ -40,20 +40,20 @@ class Address(NamedTuple):
 
     @property
     def url(self) -> str:
-        """The address as the base of URLs."""
+        """Return the address as a base URL."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """Everything the node's properties say.
+    """The typed configuration of a node.
 
     Attributes:
-        properties: all properties as given, placeholders unresolved; Kafka client settings are
-            taken from here by the gateway.
-        values: typed value per declared key, defaults included.
-        warnings: sentences about properties without effect.
+        properties: all properties as set, with placeholders. The Kafka gateway reads client
+            properties from them.
+        values: typed values of all declared keys, including defaults.
+        warnings: warnings about properties without effect.
     """
 
     properties: Mapping[str, str]
@@ -62,10 +62,10 @@ class NodeConfig:
 
     @classmethod
     def load(cls, path: Path | None, environ: Mapping[str, str]) -> NodeConfig:
-        """Read the file, if any, and the environment over it.
+        """Read the properties file, if any, and the environment variables.
 
         Raises:
-            ConfigError: the file cannot be read, or properties are missing or wrong.
+            ConfigError: the file cannot be read, or properties are missing or invalid.
         """
         properties: dict[str, str] = {}
         if path is not None:
@@ -77,7 +77,7 @@ class NodeConfig:
                 ) from error
             except UnicodeDecodeError as error:
                 raise ConfigError(
-                    f"cannot read node properties {path}: it is no UTF-8 text ({error.reason})"
+                    f"cannot read node properties {path}: it is not UTF-8 text ({error.reason})"
                 ) from error
             except ConfigError as error:
                 raise ConfigError(f"{path}: {error.message}") from error
@@ -86,10 +86,10 @@ class NodeConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> NodeConfig:
-        """Check and type properties.
+        """Check properties and convert them to typed values.
 
         Raises:
-            InvalidConfigError: with every error at its key.
+            InvalidConfigError: the properties have errors; contains all of them.
         """
         values: dict[str, Any] = {}
         errors: dict[str, list[str]] = {}
@@ -127,42 +127,42 @@ class NodeConfig:
 
     @property
     def group_id(self) -> str:
-        """Name of the cluster of nodes."""
+        """Return the name of the cluster of nodes."""
         return str(self.values["group.id"])
 
     @property
     def config_topic(self) -> str:
-        """Topic of connector configurations."""
+        """Return the topic of connector configurations."""
         return str(self.values["config.storage.topic"])
 
     @property
     def status_topic(self) -> str:
-        """Topic of states."""
+        """Return the topic of connector and task states."""
         return str(self.values["status.storage.topic"])
 
     @property
     def config_replication_factor(self) -> int:
-        """Of the config topic, when it has to be created; -1 is the broker's default."""
+        """Return the replication factor of a new config topic; -1 is the broker's default."""
         return int(self.values["config.storage.replication.factor"])
 
     @property
     def status_replication_factor(self) -> int:
-        """Of the status topic, when it has to be created; -1 is the broker's default."""
+        """Return the replication factor of a new status topic; -1 is the broker's default."""
         return int(self.values["status.storage.replication.factor"])
 
     @property
     def status_partitions(self) -> int:
-        """Of the status topic, when it has to be created."""
+        """Return the number of partitions of a new status topic."""
         return int(self.values["status.storage.partitions"])
 
     @property
     def listener(self) -> Address:
-        """Where to listen: the first of ``listeners``."""
+        """Return the first address of ``listeners``."""
         return parse_listener(self.values["listeners"][0])
 
     @property
     def advertised(self) -> Address:
-        """How others reach this node."""
+        """Return the address that other nodes use."""
         listener = self.listener
         return Address(
             self.values["rest.advertised.host.name"] or listener.host,
@@ -172,45 +172,45 @@ class NodeConfig:
 
     @property
     def users_file(self) -> Path | None:
-        """Who may use the API; None lets everybody, at loopback."""
+        """Return the users file, or None for an API without authentication on loopback."""
         file = self.values["icefloe.rest.users.file"]
         return Path(file) if file else None
 
     @property
     def state_dir(self) -> Path:
-        """Folder for what may be lost."""
+        """Return the folder for temporary files."""
         return Path(self.values["icefloe.state.dir"])
 
     @property
     def drain_grace_ms(self) -> int:
-        """How long children may take to end, milliseconds."""
+        """Return the time that child processes have to stop, in milliseconds."""
         return int(self.values["icefloe.drain.grace.ms"])
 
     @property
     def task_restarts_max(self) -> int:
-        """Restarts of a failed task by itself before it stays failed."""
+        """Return the maximum number of automatic restarts of a failed task."""
         return int(self.values["icefloe.task.restart.max"])
 
     @property
     def task_restart_backoff_ms(self) -> tuple[int, int]:
-        """Pause before the first restart and the longest pause, milliseconds."""
+        """Return the initial and the maximum backoff of restarts, in milliseconds."""
         first_ms = int(self.values["icefloe.task.restart.backoff.ms"])
         return first_ms, max(first_ms, int(self.values["icefloe.task.restart.backoff.max.ms"]))
 
     @property
     def metadata_refresh_ms(self) -> int:
-        """How often topics and partitions are looked up, milliseconds."""
+        """Return the refresh interval of topic metadata, in milliseconds."""
         return int(self.values["icefloe.metadata.refresh.ms"])
 
     @property
     def spark_properties(self) -> dict[str, str]:
-        """``spark.*`` properties for the worker's session, master included."""
+        """Return the ``spark.*`` properties of the worker's session, including the master."""
         own = {k: v for k, v in self.properties.items() if k.startswith("spark.")}
         return {"spark.master": self.values["spark.master"], **own}
 
 
 def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Properties that environment variables stand for."""
+    """Convert environment variables to properties."""
     found: dict[str, str] = {}
     for variable, value in environ.items():
         if variable.startswith(ENVIRONMENT_PREFIX):
@@ -220,10 +220,10 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def parse_listener(text: str) -> Address:
-    """Read ``http://host:port`` or ``https://host:port``.
+    """Parse ``http://host:port`` or ``https://host:port``.
 
     Raises:
-        ConfigError: another scheme, no port, or no address at all.
+        ConfigError: the text is not an address, has another scheme, or lacks a port.
     """
     try:
         parts = urlsplit(text)
@@ -233,12 +233,12 @@ def parse_listener(text: str) -> Address:
     scheme = parts.scheme.lower()
     if scheme not in {"http", "https"} or port is None:
         raise ConfigError(f"listener {text!r} is not http(s)://host:port")
-    host = parts.hostname or "0.0.0.0"  # noqa: S104 - an empty host means all
+    host = parts.hostname or "0.0.0.0"  # noqa: S104 - an empty host means all interfaces
     return Address(host, port, scheme)
 
 
 def is_loopback(host: str) -> bool:
-    """True when only this machine can reach the host."""
+    """Return whether the host is a loopback address."""
     if host.lower() == "localhost":
         return True
     try:
@@ -248,7 +248,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _check_listener(text: str, values: Mapping[str, Any], errors: dict[str, list[str]]) -> None:
-    """Refuse to be open to others without knowing who they are, or with passwords in the clear."""
+    """Check that a listener beyond loopback has authentication and encryption."""
     found = errors.setdefault
     try:
         address = parse_listener(text)
@@ -257,27 +257,29 @@ def _check_listener(text: str, values: Mapping[str, Any], errors: dict[str, list
         return
     keystore = "listeners.https.ssl.keystore.location"
     if address.scheme == "https" and not values.get(keystore):
-        found(keystore, []).append(f"listener {text} needs a certificate and its key in this")
+        found(keystore, []).append(
+            f"listener {text} requires this PEM file with its certificate and key"
+        )
     if is_loopback(address.host):
         return
     if not values.get("icefloe.rest.users.file"):
         found("listeners", []).append(
-            f"listener {text} is reachable from other machines and everybody may do everything: "
-            "listen at 127.0.0.1, or say who may do what with icefloe.rest.users.file"
+            f"listener {text} is reachable from other machines without authentication: "
+            "listen on 127.0.0.1, or set icefloe.rest.users.file"
         )
     elif address.scheme == "http" and not values.get("icefloe.rest.plaintext.allowed"):
         found("listeners", []).append(
-            f"listener {text} takes passwords in the clear: use https, or set "
-            "icefloe.rest.plaintext.allowed=true where something else encrypts"
+            f"listener {text} receives passwords without encryption: use https, or set "
+            "icefloe.rest.plaintext.allowed=true if a proxy encrypts the connections"
         )
 
 
 def _check_node_certificates(values: Mapping[str, Any], errors: dict[str, list[str]]) -> None:
-    """Nodes know each other by certificates only where they ask for them."""
+    """Check that the listeners request the certificates of other nodes."""
     name, auth = "icefloe.rest.node.certificates", "listeners.https.ssl.client.auth"
     store = "listeners.https.ssl.truststore.location"
     if values.get(name) and (values.get(auth) == "none" or not values.get(store)):
         errors.setdefault(name, []).append(
-            f"nodes show each other their certificates only with {auth} requested or required, and "
-            f"{store}"
+            f"nodes can only verify each other's certificates if {auth} is requested or required, "
+            f"and {store} is set"
         )

@@ -1,4 +1,4 @@
-"""Keys of the node's own properties file, by Kafka Connect's names where it has them."""
+"""Keys of the node's properties file, with Kafka Connect's names where they exist."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "group.id",
         "STRING",
-        "Name of the cluster of nodes, and of Kafka's group in which they find each other.",
+        "Name of the cluster of nodes, which is also the Kafka group that the nodes join.",
         REQUIRED,
         "HIGH",
         _KAFKA,
@@ -27,7 +27,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "session.timeout.ms",
         "INT",
-        "A node that gives no sign of life for so long counts as dead: others take its work over.",
+        "Time without heartbeats after which other nodes take over the work of a node.",
         "10000",
         "HIGH",
         _KAFKA,
@@ -37,7 +37,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "heartbeat.interval.ms",
         "INT",
-        "How often a node gives a sign of life, and how soon it learns that another came or left.",
+        "Interval of heartbeats, and delay until a node learns that another node joined or left.",
         "3000",
         "HIGH",
         _KAFKA,
@@ -47,17 +47,17 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "rebalance.timeout.ms",
         "INT",
-        "How long nodes may take to join again when one comes or goes.",
+        "Time that nodes have to rejoin in a rebalance.",
         None,
         "HIGH",
         _KAFKA,
-        java_only="a node has nothing to finish before it joins again",
+        java_only="a node rejoins immediately",
     ),
     Key(
         "scheduled.rebalance.max.delay.ms",
         "INT",
-        "For so long after a node has gone a connector keeps its number of tasks, so that a node "
-        "that comes back finds the layout it left; its work is taken over at once all the same.",
+        "Time for which connectors keep their number of tasks after a node left, so that a node "
+        "that returns finds the same layout. Other nodes take over its work immediately.",
         "300000",
         "LOW",
         _KAFKA,
@@ -67,9 +67,9 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "connector.client.config.override.policy",
         "STRING",
-        "Which client properties connectors may override, as in Kafka Connect: All (without "
-        "classes, files and logins), None, or Principal. Where the API has users, servers, "
-        "protocol, login and TLS are overridable only when this is set.",
+        "Client properties that connectors may override, as in Kafka Connect: All (except "
+        "classes, files and credentials), None, or Principal. If the REST API has users, servers, "
+        "protocol, credentials and TLS can be overridden only if this key is set.",
         "All",
         "MEDIUM",
         _REACH,
@@ -78,9 +78,9 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "icefloe.kafka.servers.allowed",
         "LIST",
-        "Brokers (`host:port`) that connectors may name besides the node's own; `*` is every one. "
-        "Without it: every one, but none where the API has users. No other broker gets the "
-        "node's login.",
+        "Brokers (`host:port`) that connectors may use in addition to the node's brokers; `*` "
+        "allows all. Default: all, or none if the REST API has users. Other brokers never receive "
+        "the node's credentials.",
         None,
         "MEDIUM",
         _REACH,
@@ -89,9 +89,9 @@ NODE_KEYS: tuple[Key, ...] = (
         "icefloe.hosts.allowed",
         "LIST",
         "Hosts of catalogs, schema registries, token endpoints and object stores that connectors "
-        "may reach: names, `*.` before a domain, addresses, networks (`10.0.0.0/8`), or `*`. "
-        "Without it: every one; where the API has users, no loopback, link-local or metadata "
-        "address.",
+        "may access: names, domains with `*.`, addresses, networks (`10.0.0.0/8`), or `*`. "
+        "Default: all; if the REST API has users, all except loopback, link-local and metadata "
+        "addresses.",
         None,
         "MEDIUM",
         _REACH,
@@ -99,9 +99,8 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         LOCAL_KEY,
         "LIST",
-        "Folders of the node's machines below which connectors may keep tables, warehouses, "
-        "SQLite catalogs and certificates. Without it: every folder, but none where the API has "
-        "users.",
+        "Local folders that connectors may use for tables, warehouses, SQLite catalogs and "
+        "certificates. Default: all, or none if the REST API has users.",
         None,
         "MEDIUM",
         _REACH,
@@ -109,9 +108,9 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "icefloe.ambient.credentials.allowed",
         "BOOLEAN",
-        "Let connectors' clients use what the node's machine and environment offer: cloud "
-        "credentials, profiles and roles, logins of `.netrc` and libpq's files, proxies. Without "
-        "it: true; false where the API has users.",
+        "Allow clients of connectors to use credentials of the node's machine and environment: "
+        "cloud credentials, profiles and roles, `.netrc`, libpq's files and proxies. Default: "
+        "true, or false if the REST API has users.",
         None,
         "MEDIUM",
         _REACH,
@@ -119,7 +118,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "listeners",
         "LIST",
-        "Addresses the REST API listens at; beyond loopback only with authentication.",
+        "Addresses of the REST API; addresses other than loopback require authentication.",
         "http://127.0.0.1:8083",
         "HIGH",
         _REST,
@@ -127,7 +126,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "rest.advertised.host.name",
         "STRING",
-        "Host other nodes and `Location` headers use.",
+        "Host for other nodes and `Location` headers.",
         None,
         "LOW",
         _REST,
@@ -135,7 +134,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "rest.advertised.port",
         "INT",
-        "Port other nodes and `Location` headers use.",
+        "Port for other nodes and `Location` headers.",
         None,
         "LOW",
         _REST,
@@ -143,17 +142,17 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "rest.advertised.listener",
         "STRING",
-        "Protocol other nodes use; http.",
+        "Protocol for other nodes; http.",
         None,
         "LOW",
         _REST,
-        java_only="the API speaks http",
+        java_only="the API uses http",
     ),
     Key(
         "icefloe.rest.users.file",
         "STRING",
-        "YAML file of users, their passwords, tokens or certificates, and their roles; without it "
-        "nobody is asked and the API listens at loopback only.",
+        "YAML file with users, their passwords, tokens or certificates, and their roles. Without "
+        "it, the API has no authentication and listens on loopback only.",
         None,
         "HIGH",
         _REST,
@@ -161,7 +160,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "icefloe.rest.plaintext.allowed",
         "BOOLEAN",
-        "Listen beyond loopback without TLS, because something else encrypts.",
+        "Allow listeners beyond loopback without TLS, for example behind a proxy with TLS.",
         "false",
         "LOW",
         _REST,
@@ -169,7 +168,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "listeners.https.ssl.keystore.location",
         "STRING",
-        "PEM file with the certificate chain and the key of an https listener.",
+        "PEM file with the certificate chain and the private key of https listeners.",
         None,
         "MEDIUM",
         _REST,
@@ -177,7 +176,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "listeners.https.ssl.key.password",
         "PASSWORD",
-        "Password of that key.",
+        "Password of the private key.",
         None,
         "MEDIUM",
         _REST,
@@ -186,7 +185,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "listeners.https.ssl.truststore.location",
         "STRING",
-        "PEM file of the authorities that sign client certificates.",
+        "PEM file with the certificate authorities of client certificates.",
         None,
         "MEDIUM",
         _REST,
@@ -194,7 +193,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "listeners.https.ssl.client.auth",
         "STRING",
-        "Whether clients show a certificate.",
+        "Whether clients must authenticate with a certificate.",
         "none",
         "MEDIUM",
         _REST,
@@ -203,8 +202,8 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "icefloe.rest.node.certificates",
         "LIST",
-        "Common names of the nodes' own certificates: what a caller known by a client certificate "
-        "asks of one node, it may pass on to another (docs/how-to/security.md).",
+        "Common names of the nodes' certificates. A node may forward requests of a caller with a "
+        "client certificate to these nodes (docs/how-to/security.md).",
         "",
         "MEDIUM",
         _REST,
@@ -212,7 +211,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "access.control.allow.origin",
         "STRING",
-        "Origins a browser may call from; empty for none.",
+        "Origins that browsers may send requests from; empty for none.",
         "",
         "LOW",
         _REST,
@@ -220,7 +219,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "access.control.allow.methods",
         "STRING",
-        "Methods such an origin may use.",
+        "Methods that these origins may use.",
         "",
         "LOW",
         _REST,
@@ -228,7 +227,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "admin.listeners",
         "LIST",
-        "Addresses of the admin API; without it they are the listeners', empty switches it off.",
+        "Addresses of the admin API; default: `listeners`; empty disables it.",
         None,
         "LOW",
         _REST,
@@ -236,7 +235,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "topic.tracking.enable",
         "BOOLEAN",
-        "Keep the set of active topics of each connector.",
+        "Record the active topics of each connector.",
         "true",
         "LOW",
         _REST,
@@ -244,7 +243,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "topic.tracking.allow.reset",
         "BOOLEAN",
-        "Allow the set of active topics to be emptied.",
+        "Allow requests to reset the active topics.",
         "true",
         "LOW",
         _REST,
@@ -252,7 +251,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "config.storage.topic",
         "STRING",
-        "Compacted topic of connector configurations, one partition.",
+        "Compacted topic of connector configurations, with one partition.",
         REQUIRED,
         "HIGH",
         _STORAGE,
@@ -260,7 +259,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "config.storage.replication.factor",
         "SHORT",
-        "Replication factor when it has to be created; -1 is the broker's default.",
+        "Replication factor of a new topic; -1 is the default of the broker.",
         "3",
         "LOW",
         _STORAGE,
@@ -276,7 +275,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "status.storage.replication.factor",
         "SHORT",
-        "Replication factor when it has to be created; -1 is the broker's default.",
+        "Replication factor of a new topic; -1 is the default of the broker.",
         "3",
         "LOW",
         _STORAGE,
@@ -284,7 +283,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "status.storage.partitions",
         "INT",
-        "Partitions of the status topic when it has to be created.",
+        "Number of partitions of a new status topic.",
         "5",
         "LOW",
         _STORAGE,
@@ -292,7 +291,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "offset.storage.topic",
         "STRING",
-        "Topic of source connectors' offsets; sinks do not use it.",
+        "Topic for offsets of source connectors.",
         None,
         "LOW",
         _STORAGE,
@@ -319,8 +318,8 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "offset.flush.interval.ms",
         "LONG",
-        "How often the Java worker commits offsets; here it is `iceberg.control.commit."
-        "interval-ms`.",
+        "Offset commit interval of the Java worker. In Icefloe, "
+        "`iceberg.control.commit.interval-ms` is the interval.",
         "60000",
         "LOW",
         _STORAGE,
@@ -330,7 +329,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "key.converter",
         "CLASS",
-        "Converter of record keys where the connector names none.",
+        "Converter of record keys for connectors without `key.converter`.",
         JSON_CONVERTER,
         "HIGH",
         _DEFAULTS,
@@ -338,7 +337,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "value.converter",
         "CLASS",
-        "Converter of record values where the connector names none.",
+        "Converter of record values for connectors without `value.converter`.",
         JSON_CONVERTER,
         "HIGH",
         _DEFAULTS,
@@ -346,7 +345,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "header.converter",
         "CLASS",
-        "Converter of record headers where the connector names none.",
+        "Converter of record headers for connectors without `header.converter`.",
         HEADER_CONVERTER,
         "LOW",
         _DEFAULTS,
@@ -354,7 +353,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "config.providers",
         "LIST",
-        "Names of the providers that `${name:path:key}` placeholders may use: file, env, dir.",
+        "Names of the configuration providers for `${name:path:key}` placeholders: file, env, dir.",
         "",
         "LOW",
         _DEFAULTS,
@@ -371,9 +370,9 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         NODE_KEY,
         "LIST",
-        "Topics that no connector may read or send dead letters to, beside the nodes' storage "
-        "topics, the broker's internal ones and the control topics of connectors: for example "
-        "the control topics of Java sinks in the same Kafka cluster.",
+        "Topics that connectors may neither read nor use for dead letters, in addition to the "
+        "nodes' storage topics, the broker's internal topics and the control topics of connectors. "
+        "For example, control topics of Java sinks in the same Kafka cluster.",
         "",
         "MEDIUM",
         _OWN,
@@ -381,8 +380,8 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "spark.master",
         "STRING",
-        "Where the data path runs: local[*], or a Spark standalone, Kubernetes or YARN master. "
-        "A local master gets three attempts for each task unless it names a number: "
+        "Spark master of the workers: local[*], or a Spark standalone, Kubernetes or YARN master. "
+        "A local master has three attempts per Spark task unless it sets the number: "
         "local[N,ATTEMPTS].",
         "local[*]",
         "HIGH",
@@ -391,7 +390,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "icefloe.state.dir",
         "STRING",
-        "Folder for what may be lost: Spark's scratch space, checkpoints of running queries.",
+        "Folder for temporary files: Spark's scratch space, and checkpoints of running queries.",
         "state",
         "MEDIUM",
         _OWN,
@@ -399,7 +398,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "icefloe.drain.grace.ms",
         "LONG",
-        "How long tasks and coordinators may take to end before they are killed.",
+        "Time that tasks and coordinators have to stop before they are killed.",
         "30000",
         "MEDIUM",
         _OWN,
@@ -409,8 +408,8 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "icefloe.child.silence.max.ms",
         "LONG",
-        "A worker or coordinator process that gives no sign of life for so long is killed and "
-        "started again; it gives one every 5 s.",
+        "Time without heartbeats after which a worker or coordinator process is killed and "
+        "restarted. The heartbeat interval is 5 s.",
         "120000",
         "LOW",
         _OWN,
@@ -420,7 +419,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "icefloe.task.restart.max",
         "INT",
-        "Restarts of a failed task by itself before it stays failed; 0 is none.",
+        "Maximum number of automatic restarts of a failed task; 0 disables restarts.",
         "10",
         "MEDIUM",
         _OWN,
@@ -430,7 +429,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "icefloe.task.restart.backoff.ms",
         "LONG",
-        "Pause before the first restart; doubled each time.",
+        "Backoff before the first restart; it doubles with each restart.",
         "1000",
         "LOW",
         _OWN,
@@ -440,7 +439,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "icefloe.task.restart.backoff.max.ms",
         "LONG",
-        "Longest pause between restarts.",
+        "Maximum backoff between restarts.",
         "300000",
         "LOW",
         _OWN,
@@ -450,7 +449,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "icefloe.metadata.refresh.ms",
         "LONG",
-        "How often topics and partitions of connectors are looked up.",
+        "Refresh interval of the topics and partitions of connectors.",
         "5000",
         "LOW",
         _OWN,
@@ -460,7 +459,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "icefloe.statsd.address",
         "STRING",
-        "`host:port` of a statsd server that gets the metrics every 10 s; without it none does.",
+        "`host:port` of a statsd server that receives the metrics every 10 s.",
         None,
         "LOW",
         _OWN,
@@ -468,7 +467,7 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "icefloe.statsd.prefix",
         "STRING",
-        "Put before the name of every metric sent to it.",
+        "Prefix of the metric names for the statsd server.",
         "icefloe",
         "LOW",
         _OWN,
@@ -476,8 +475,9 @@ NODE_KEYS: tuple[Key, ...] = (
     Key(
         "icefloe.validate.remote.ms",
         "INT",
-        "How long validating a connector may ask brokers, catalog and schema registries, each "
-        "question three fifths of it; 0 asks nobody. Creating never asks.",
+        "Timeout of the checks against brokers, catalog and schema registries when a connector is "
+        "validated; a single check gets three fifths of it. 0 disables these checks. They are not "
+        "part of creating a connector.",
         "5000",
         "LOW",
         _OWN,

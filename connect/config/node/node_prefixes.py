@@ -1,4 +1,4 @@
-"""Families of keys of the node's own properties file."""
+"""Key prefixes of the node's properties file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from connect.config.location_policy import LOCATIONS_PREFIX, STATIC_TABLES_PREFI
 
 NODE_PREFIXES: tuple[Prefix, ...] = (
     Prefix("security.", "Kafka client security.", "security.protocol"),
-    Prefix("sasl.", "Kafka client login.", "sasl.mechanism", is_secret_bearing=True),
+    Prefix("sasl.", "Kafka client authentication.", "sasl.mechanism", is_secret_bearing=True),
     Prefix("ssl.", "Kafka client TLS.", "ssl.truststore.certificates", is_secret_bearing=True),
     Prefix("consumer.", "Property of the node's consumers.", "consumer.fetch.max.bytes"),
     Prefix("producer.", "Property of the node's producers.", "producer.compression.type"),
@@ -28,24 +28,23 @@ NODE_PREFIXES: tuple[Prefix, ...] = (
     ),
     Prefix(
         "icefloe.grants.",
-        "Java regex of the tables that connectors may write. Behind the prefix stands a "
-        "connector's name, a pattern of names (`*` is any text) or `default` for the others; the "
-        "longest match counts. Without any a connector may write every table.",
+        "Java regular expression of the tables that connectors may write. The suffix is the name "
+        "of a connector, a name pattern (`*` matches any text) or `default` for other connectors; "
+        "the longest match applies. Default: all tables.",
         "icefloe.grants.orders",
     ),
     Prefix(
         LOCATIONS_PREFIX,
-        "Locations (URIs, comma-separated) below which the tables of connectors must lie. Behind "
-        "the prefix stands a name, a pattern or `default`, as for grants. Without any a table may "
-        "lie anywhere.",
+        "Locations (comma-separated URIs) that must contain the tables of connectors. The suffix "
+        "is a name, a pattern or `default`, as for grants. Default: all locations.",
         "icefloe.locations.orders-*",
     ),
     Prefix(
         STATIC_TABLES_PREFIX,
         "Static tables (comma-separated) that queries of `Sql` may join: patterns of "
-        "`<namespace>.<table>` (`*` is any text), and locations of Parquet files. Behind the "
-        "prefix stands a name, a pattern or `default`, as for grants. Without any: every table, "
-        "but none where the API has users.",
+        "`<namespace>.<table>` (`*` matches any text), and locations of Parquet files. The suffix "
+        "is a name, a pattern or `default`, as for grants. Default: all tables, or none if the "
+        "REST API has users.",
         "icefloe.static.tables.orders-*",
     ),
     Prefix("spark.", "Property of the worker's Spark session.", "spark.executor.memory"),

@@ -1,1 +1,1 @@
-"""Values of Connect's data model into the columns of an Iceberg table."""
+"""Conversion of Connect values to values of Iceberg table columns."""

@@ -1,4 +1,4 @@
-"""Bytes into binary, fixed and uuid columns."""
+"""Conversion to binary, fixed and uuid columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UUID: Final = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}
 
 
 def decode_base64(text: str, *, padding_optional: bool) -> bytes:
-    """Decode the basic alphabet, without line breaks.
+    """Decode base64 of the basic alphabet without line breaks.
 
     Raises:
         Unconvertible: bad_text.
@@ -33,7 +33,7 @@ def decode_base64(text: str, *, padding_optional: bool) -> bytes:
 
 
 def to_binary(value: Any) -> bytes:
-    """Bytes, and base64 texts."""
+    """Convert bytes or base64 text."""
     if type(value) is bytes:
         return value
     if type(value) is str:
@@ -47,14 +47,14 @@ def fixed_converter(length: int) -> Callable[[Any], bytes]:
     def to_fixed(value: Any) -> bytes:
         data = to_binary(value)
         if len(data) != length:
-            raise Unconvertible("wrong_length", f"the column takes exactly {length} bytes")
+            raise Unconvertible("wrong_length", f"the column requires exactly {length} bytes")
         return data
 
     return to_fixed
 
 
 def to_uuid(value: Any) -> bytes:
-    """UUIDs and their 36-character texts, as 16 bytes."""
+    """Convert a UUID or its 36-character text to 16 bytes."""
     if type(value) is str:
         if not _UUID.fullmatch(value):
             raise Unconvertible("bad_text", "the text is not a UUID")

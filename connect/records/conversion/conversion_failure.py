@@ -1,4 +1,4 @@
-"""Why a value does not fit its column."""
+"""Errors of values that cannot be converted to the type of their column."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Reason = Literal[
 REASONS: Final[frozenset[str]] = frozenset(get_args(Reason))
 
 
-class Unconvertible(ValueError):  # noqa: N818 - a verdict about a value, mapped to RecordError
-    """The value does not fit its column; becomes a RecordError where the record is known.
+class Unconvertible(ValueError):  # noqa: N818 - internal; becomes a RecordError
+    """A value cannot be converted to its column's type. The caller turns it into a RecordError.
 
     Args:
-        reason: bounded identifier, the RecordError's ``code``.
-        message: what is wrong, without the value itself.
+        reason: one of ``REASONS``; the RecordError's ``code``.
+        message: the reason as text, without the value.
     """
 
     def __init__(self, reason: Reason, message: str) -> None:
@@ -37,18 +37,18 @@ class Unconvertible(ValueError):  # noqa: N818 - a verdict about a value, mapped
         self.path: list[str] = []
 
     def inside(self, name: str) -> Unconvertible:
-        """Prefix the path of the column, going outwards; return self."""
+        """Prepend a name to the column's path and return this error."""
         self.path.insert(0, name)
         return self
 
 
 def wrong_type(value: object, column: str) -> Unconvertible:
-    """Build the refusal of a value whose Python type never goes into such a column."""
-    return Unconvertible("wrong_type", f"a {kind_of(value)} does not go into a {column} column")
+    """Build the error for a value of a type that the column does not accept."""
+    return Unconvertible("wrong_type", f"a {kind_of(value)} cannot be converted to {column}")
 
 
 def kind_of(value: object) -> str:
-    """Name of a value's kind, for messages."""
+    """Return the name of a value's type, for messages."""
     return _KINDS.get(type(value).__name__, type(value).__name__)
 
 

@@ -1,11 +1,12 @@
-"""Numbers and booleans into boolean, int, long, float, double and decimal columns.
+"""Conversion to boolean, int, long, float, double and decimal columns.
 
 Rules of this file:
-- A number is stored as given or refused: nothing wraps, clamps, loses its fraction or its digits.
-- One exception: a double with a fraction is rounded to the nearest 32-bit float in a float
-  column, as every cast does.
-- Numbers written as text or decimal are held by a float or double column when the column's value,
-  written out as short as it can be, is the same number (``0.1`` is, 20 digits are not).
+- A number is stored exactly or rejected. It never wraps, is never clamped, and loses neither its
+  fraction nor digits.
+- Exception: a double with a fraction is rounded to the nearest 32-bit float for a float column, as
+  in a cast.
+- A number given as text or decimal fits a float or double column if the shortest text of the
+  column's value is the same number. ``0.1`` fits, a number of 20 digits does not.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ FLOATS: Final = frozenset({float, Float32})
 NUMBER_TEXT_LENGTH_MAX: Final = 1000
 _FLOAT32: Final = struct.Struct("f")
 _DOUBLE_EXACT_MAX: Final = 2.0**53
-# Java's parseInt and BigDecimal take every decimal digit of Unicode, parseDouble only ASCII's.
+# Java's parseInt and BigDecimal accept all Unicode decimal digits, parseDouble only ASCII digits.
 _INTEGER_TEXT: Final = re.compile(r"[+-]?\d+")
 DECIMAL_TEXT: Final = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d{1,10})?")
 _DOUBLE_TEXT: Final = re.compile(
@@ -43,7 +44,7 @@ _WIDE: Final = Context(prec=100, rounding=ROUND_HALF_UP)
 
 
 def to_boolean(value: Any) -> bool:
-    """Booleans, and the texts true and false in any case."""
+    """Convert a boolean, or the text true or false in any case."""
     if type(value) is bool:
         return value
     if type(value) is str:
@@ -57,14 +58,14 @@ def to_boolean(value: Any) -> bool:
 
 
 def to_int(value: Any) -> int:
-    """Whole numbers and their texts, within 32 bits."""
+    """Convert a whole number or its text, within 32 bits."""
     if type(value) is int and INT_MIN <= value <= INT_MAX:
         return value
     return whole(value, INT_MIN, INT_MAX, "int")
 
 
 def to_long(value: Any) -> int:
-    """Whole numbers and their texts, within 64 bits."""
+    """Convert a whole number or its text, within 64 bits."""
     if type(value) is int and LONG_MIN <= value <= LONG_MAX:
         return value
     return whole(value, LONG_MIN, LONG_MAX, "long")
@@ -101,7 +102,7 @@ def whole_number(value: float | Decimal) -> int:
     if type(value) is Decimal:
         if not value.is_finite():
             raise Unconvertible("not_a_number", "NaN or infinity is no whole number")
-        if value and value.adjusted() > 80:  # an int of a billion digits must never be built
+        if value and value.adjusted() > 80:  # prevents an int of a billion digits
             raise Unconvertible("out_of_range", "the number is outside the range of any column")
         number = int(value)
     else:
@@ -114,7 +115,7 @@ def whole_number(value: float | Decimal) -> int:
 
 
 def to_double(value: Any) -> float:
-    """Numbers that a 64-bit float holds, and their texts."""
+    """Convert a number or its text to a 64-bit float without loss."""
     if type(value) is float:
         return value
     kind = type(value)
@@ -127,14 +128,14 @@ def to_double(value: Any) -> float:
     if kind is str:
         text = number_text(value)
         number = float(text)
-        if number - number != 0.0 and text[-1] in "Ny":  # NaN and Infinity, written as such
+        if number - number != 0.0 and text[-1] in "Ny":  # the texts NaN and Infinity
             return number
         return decimal_to_double(Decimal(text))
     raise wrong_type(value, "double")
 
 
 def to_float(value: Any) -> float:
-    """Numbers that a 32-bit float holds, and their texts; doubles with a fraction are rounded."""
+    """Convert a number or its text to a 32-bit float; a double with a fraction is rounded."""
     kind = type(value)
     if kind is float:
         return double_to_float32(value)
@@ -154,7 +155,7 @@ def to_float(value: Any) -> float:
 
 
 def double_to_float32(value: float) -> float:
-    """Round to 32 bits; whole numbers must stay what they are."""
+    """Round a double to 32 bits. Whole numbers must not change."""
     try:
         rounded: float = _FLOAT32.unpack(_FLOAT32.pack(value))[0]
     except OverflowError:
@@ -183,7 +184,7 @@ def _exact_float32(number: Decimal) -> float:
 
 
 def integer_to_double(value: int) -> float:
-    """The double equal to the integer, or whose shortest text is the integer."""
+    """Return the double that equals the integer, or has the integer as its shortest text."""
     try:
         number = float(value)
     except OverflowError:
@@ -196,8 +197,8 @@ def integer_to_double(value: int) -> float:
 
 
 def decimal_to_double(value: Decimal) -> float:
-    """The double equal to the decimal, or whose shortest text is the decimal."""
-    number = math.nan if value.is_nan() else float(value)  # float refuses a signalling NaN
+    """Return the double that equals the decimal, or has the decimal as its shortest text."""
+    number = math.nan if value.is_nan() else float(value)  # float rejects a signalling NaN
     if not value.is_finite():
         return number
     if number - number != 0.0:
@@ -211,8 +212,8 @@ def number_text(value: str) -> str:
     """Return the text of a number without the white space that Java trims.
 
     Raises:
-        Unconvertible: bad_text; also for hexadecimal digits and type letters, which only Java
-            reads.
+        Unconvertible: bad_text; also for hexadecimal digits and type suffixes, which only Java
+            parses.
     """
     text = value.strip(_JAVA_SPACE)
     if len(text) > NUMBER_TEXT_LENGTH_MAX or not _DOUBLE_TEXT.fullmatch(text):
@@ -229,24 +230,26 @@ def decimal_converter(precision: int, scale: int) -> Callable[[Any], Decimal]:
     def to_decimal(value: Any) -> Decimal:
         number, displayed = _as_decimal(value)
         if not number.is_finite():
-            raise Unconvertible("not_a_number", "NaN or infinity is no decimal")
+            raise Unconvertible("not_a_number", "NaN and infinity cannot be decimals")
         if (number and number.adjusted() > precision - scale) or number.copy_abs() >= limit:
             raise Unconvertible("out_of_range", "the number does not fit the column's precision")
         stored = quantize(number, unit, context=_WIDE)
         if stored != displayed and (
             displayed is number or quantize(displayed, unit, context=_WIDE) != displayed
         ):
-            raise Unconvertible("lost_fraction", "the number has more digits than the column")
+            raise Unconvertible(
+                "lost_fraction", "the number has more fraction digits than the column's scale"
+            )
         return stored or stored.copy_abs()  # no minus zero
 
     return to_decimal
 
 
 def _as_decimal(value: Any) -> tuple[Decimal, Decimal]:
-    """The number to store, and the number whose digits must not be lost.
+    """Return the number to store, and the number whose digits must be preserved.
 
-    They differ for a 32-bit float: Java stores the double it widens to (1.1000000238 with ten
-    digits), but what was sent is the short number.
+    They differ for a 32-bit float: Java stores the double that it widens to (1.1000000238 with ten
+    digits), but the producer sent the shorter number.
     """
     kind = type(value)
     if kind is Decimal:

@@ -1,13 +1,14 @@
-"""Records into rows of a table: one converter per column, built once per table schema.
+"""Conversion of records to table rows, with one converter per column built once per schema.
 
 Rules of this file:
-- The table's schema is the truth: a field the table lacks is ignored here (schema evolution has
-  looked before), a column the record lacks is null, and null in a required column is refused.
-- Names match exactly; case-insensitively when configured; by the table's name mapping alone when
-  it has one (``schema.name-mapping.default``). Two fields for one column are refused.
-- A row holds what ``pyarrow.array([value], type)`` takes for the Arrow type of the column as
-  ``pyiceberg.io.pyarrow.schema_to_pyarrow`` gives it: temporal values as integers, uuids as 16
-  bytes, structs as dicts, lists as lists, maps as lists of pairs.
+- The table's schema decides. A field that the table lacks is ignored, because schema evolution ran
+  before. A column that the record lacks is null. Null in a required column is an error.
+- Names match exactly, or case-insensitively if configured. If the table has a name mapping
+  (``schema.name-mapping.default``), only the mapping applies. Two fields for one column are an
+  error.
+- A value of a row is valid input of ``pyarrow.array([value], type)``, with the column's Arrow type
+  of ``pyiceberg.io.pyarrow.schema_to_pyarrow``. Temporal values are integers, UUIDs 16 bytes,
+  structs dicts, lists lists, and maps lists of pairs.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ Converter = Callable[[Any], Any]
 Names = Mapping[int, tuple[str, ...]]
 NAME_MAPPING_PROPERTY: Final = "schema.name-mapping.default"
 
-# Debezium's units, which Java reads as milliseconds
+# Debezium's units, which the Java sink reads as milliseconds
 _NAMED_UNITS: Final[Mapping[str, TimestampUnit]] = {
     "io.debezium.time.MicroTimestamp": "us",
     "io.debezium.time.NanoTimestamp": "ns",
@@ -85,15 +86,15 @@ _PLAIN: Final[Mapping[type[IcebergType], Converter]] = {
 
 @dataclass(frozen=True, slots=True)
 class ConversionOptions:
-    """How records become rows.
+    """Options of the conversion from records to rows.
 
     Attributes:
-        timestamp_unit: what a plain number in a timestamp column counts.
-        case_insensitive: whether names match without regard to case.
-        name_mapping: the table's ``schema.name-mapping.default`` (JSON), None without one.
-        losses: where cut digits are counted.
-        number_unit: what a plain number in a timestamp or time column counts where the record's
-            schema says so; None where it does not.
+        timestamp_unit: unit of plain numbers in timestamp columns.
+        case_insensitive: whether names match case-insensitively.
+        name_mapping: the table's ``schema.name-mapping.default`` (JSON), or None.
+        losses: counts truncated digits.
+        number_unit: unit of plain numbers in timestamp and time columns from the record's schema;
+            None if the schema does not name one.
     """
 
     timestamp_unit: TimestampUnit = "ms"
@@ -108,7 +109,7 @@ class RowConverter:
 
     Args:
         schema: the table's schema.
-        options: how.
+        options: conversion options.
     """
 
     def __init__(self, schema: Schema, options: ConversionOptions) -> None:
@@ -116,20 +117,20 @@ class RowConverter:
         self._convert = _struct_converter(schema.as_struct(), options, names)
 
     def row(self, value: Any) -> dict[str, Any]:
-        """Return every top-level column's value.
+        """Return the value of each top-level column by name.
 
         Args:
             value: a dict or a Struct.
 
         Raises:
-            Unconvertible: with the path of the column that refused its value.
+            Unconvertible: a value cannot be converted; the error contains the column's path.
         """
         converted: dict[str, Any] = self._convert(value)
         return converted
 
 
 def mapped_names(mapping: str) -> Names:
-    """Names by field id, at any depth, of a ``schema.name-mapping.default`` (JSON)."""
+    """Return the names by field id, at all depths, of a ``schema.name-mapping.default`` (JSON)."""
     names: dict[int, tuple[str, ...]] = {}
 
     def collect(fields: Iterable[MappedField]) -> None:
@@ -149,8 +150,8 @@ def column_converter(
 
     Args:
         column: the column's type.
-        options: how.
-        names: names of fields in records, by field id; None matches by the table's names.
+        options: conversion options.
+        names: names of record fields by field id; None matches by the table's names.
     """
     plain = _PLAIN.get(type(column))
     if plain is not None:
@@ -178,7 +179,7 @@ def column_converter(
 
 def _unsupported(column: IcebergType) -> Converter:
     def refuse(_: Any) -> Any:
-        raise Unconvertible("unsupported_type", f"columns of type {column} are not written yet")
+        raise Unconvertible("unsupported_type", f"columns of type {column} are not supported")
 
     return refuse
 
@@ -191,9 +192,9 @@ def _list_converter(column: ListType, options: ConversionOptions, names: Names |
         if type(value) is not list:
             raise wrong_type(value, "list")
         if required and None in value:
-            raise Unconvertible("required_null", "null in a list of required elements").inside(
-                "element"
-            )
+            raise Unconvertible(
+                "required_null", "a list with required elements contains null"
+            ).inside("element")
         try:
             return [None if v is None else item(v) for v in value]
         except Unconvertible as refusal:
@@ -210,7 +211,7 @@ def _map_converter(column: MapType, options: ConversionOptions, names: Names | N
 
     def entry(key: Any, value: Any) -> tuple[Any, Any]:
         if key is None:
-            raise Unconvertible("required_null", "null as the key of a map")
+            raise Unconvertible("required_null", "a map has a null key")
         try:
             converted = to_key(key)
         except Unconvertible as refusal:
@@ -218,7 +219,9 @@ def _map_converter(column: MapType, options: ConversionOptions, names: Names | N
         if value is None and not required:
             return converted, None
         if value is None:
-            raise Unconvertible("required_null", "null in a map of required values").inside("value")
+            raise Unconvertible("required_null", "a map with required values contains null").inside(
+                "value"
+            )
         try:
             return converted, to_value(value)
         except Unconvertible as refusal:
@@ -229,7 +232,7 @@ def _map_converter(column: MapType, options: ConversionOptions, names: Names | N
             raise wrong_type(value, "map")
         pairs = [entry(k, v) for k, v in value.items()]
         if hashable and len({k for k, _ in pairs}) != len(pairs):
-            raise Unconvertible("ambiguous_name", "two keys of the map become one")
+            raise Unconvertible("ambiguous_name", "two keys of the map convert to the same key")
         return pairs
 
     return to_map
@@ -285,7 +288,9 @@ def _struct_converter(
 
 
 def _missing(name: str) -> Unconvertible:
-    return Unconvertible("required_null", "null or no value for a required column").inside(name)
+    return Unconvertible(
+        "required_null", "the value of a required column is null or missing"
+    ).inside(name)
 
 
 def _column(column: NestedField, options: ConversionOptions, names: Names | None) -> _Column:
@@ -306,21 +311,21 @@ def _by_column(
     found: dict[str, Any] = {}
     for key, value in fields.items():
         if key is None:
-            raise Unconvertible("wrong_type", f"{kind_of(key)} as the name of a field")
+            raise Unconvertible("wrong_type", f"a field name is a {kind_of(key)}, not a string")
         name = key if type(key) is str else java_text(key)
         column = lookup.get(name.lower() if fold else name)
         if column is None:
             continue
         if column in found:
             raise Unconvertible(
-                "ambiguous_name", "two fields of the record go into the column"
+                "ambiguous_name", "two fields of the record match the column"
             ).inside(column)
         found[column] = value
     return found
 
 
 class _StructPlans:
-    """What the schemas of structs ask for: defaults for nulls, units of timestamps."""
+    """Conversion steps by struct schema, which defines defaults for nulls and timestamp units."""
 
     _KEPT = 64
 
@@ -330,7 +335,7 @@ class _StructPlans:
         self._plans: dict[int, tuple[ConnectSchema, list[Step] | None, dict[str, Any]]] = {}
 
     def apply(self, value: Struct, usual: list[Step]) -> tuple[list[Step], Mapping[str, Any]]:
-        """Return the steps for this struct, and its fields with defaults for nulls."""
+        """Return the conversion steps for a struct, and its fields with defaults for nulls."""
         known = self._plans.get(id(value.schema))
         if known is None or known[0] is not value.schema:
             if len(self._plans) >= self._KEPT:
@@ -356,7 +361,7 @@ class _StructPlans:
 
 
 def declared_unit(schema: ConnectSchema | None) -> TimestampUnit | None:
-    """What a plain number of this schema, or the items of a list or map, count; None: not told."""
+    """Return the time unit that a schema (or its items' schema) declares for plain numbers."""
     while schema is not None and schema.type in ("array", "map"):
         schema = schema.value_schema
     if schema is None or schema.type != "int64":

@@ -1,13 +1,14 @@
-"""Dates, times and timestamps into date, time, timestamp and timestamptz columns.
+"""Conversion to date, time, timestamp and timestamptz columns.
 
-Results are integers, which pyarrow takes for its temporal types: days since 1970 for dates,
-microseconds since midnight for times, microseconds since 1970 for timestamps. Years outside 1 to
-9999 work, as in Java.
+The results are integers, which pyarrow accepts for its temporal types: days since 1970 for dates,
+microseconds since midnight for times, microseconds since 1970 for timestamps. As in Java, years
+outside 1 to 9999 are supported.
 
 Rules of this file:
-- Text is ISO 8601 as Java's formatters read it, plus an offset with colon after minutes.
-- Digits beyond microseconds are cut and counted (``Losses.sub_micro``).
-- A non-zero UTC offset in a column without zone is refused: its instant would be lost.
+- Text is ISO 8601 as Java's formatters parse it. An offset may have a colon before its minutes.
+- Digits beyond microseconds are truncated and counted (``Losses.sub_micro``).
+- A non-zero UTC offset is an error for a column without time zone, because its instant would be
+  lost.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ TimestampUnit = Literal["ns", "us", "ms", "s"]
 _DAY_MS: Final = 86_400_000
 _DAY_US: Final = 86_400_000_000
 _EPOCH_ORDINAL: Final = dt.date(1970, 1, 1).toordinal()
-_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - local time is counted as UTC here
+_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - treats local time as UTC
 _EPOCH_UTC: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICRO: Final = dt.timedelta(microseconds=1)
 _NUMBERS: Final = INTEGERS | FLOATS | {Decimal}
@@ -54,20 +55,20 @@ _TIMESTAMP_TEXT: Final = re.compile(
 
 @dataclass(slots=True)
 class Losses:
-    """What was given up on purpose, counted.
+    """Counts the digits that conversions truncate.
 
     Attributes:
-        sub_micro: values whose digits beyond microseconds were cut.
+        sub_micro: number of values with truncated digits beyond microseconds.
     """
 
     sub_micro: int = 0
 
 
 def days_from_civil(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01 of a proleptic Gregorian date of any year.
+    """Return the days since 1970-01-01 of a proleptic Gregorian date in any year.
 
     Raises:
-        Unconvertible: there is no such day.
+        Unconvertible: the date does not exist.
     """
     try:
         if 1 <= year <= 9999:
@@ -75,12 +76,12 @@ def days_from_civil(year: int, month: int, day: int) -> int:
         cycles, of_cycle = divmod(year - 1, 400)  # the calendar repeats every 400 years
         ordinal = dt.date(of_cycle + 1, month, day).toordinal()
     except ValueError:
-        raise Unconvertible("bad_text", "the text names no day of the calendar") from None
+        raise Unconvertible("bad_text", "the text is a date that does not exist") from None
     return ordinal + cycles * 146_097 - _EPOCH_ORDINAL
 
 
 def civil_from_days(days: int) -> tuple[int, int, int]:
-    """Year, month and day of a day counted from 1970-01-01, any year."""
+    """Return year, month and day of a number of days since 1970-01-01."""
     shifted = days + 719_468
     era, of_era = divmod(shifted, 146_097)
     year = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
@@ -93,7 +94,7 @@ def civil_from_days(days: int) -> tuple[int, int, int]:
 def _days(year: str, month: str, day: str) -> int:
     signed = year[0] in "+-"
     digits = len(year) - signed
-    # Java's ISO dates: a plus sign exactly when there are more than four digits, no minus zero
+    # Java's ISO dates: a plus sign if and only if the year has more than four digits, no minus zero
     if (digits > 4) != (year[0] == "+") and year[0] != "-":
         raise Unconvertible("bad_text", "the text is not an ISO date")
     if year[0] == "-" and int(year) == 0:
@@ -106,7 +107,7 @@ def _clock_us(
 ) -> int:
     hours, minutes, seconds = int(hour), int(minute), int(second or 0)
     if hours > 23 or minutes > 59 or seconds > 59:
-        raise Unconvertible("bad_text", "the text is no time of day")
+        raise Unconvertible("bad_text", "the text is not a time of day")
     micros = 0
     if fraction:
         micros = int(fraction[:6].ljust(6, "0"))
@@ -116,7 +117,7 @@ def _clock_us(
 
 
 def to_date(value: Any) -> int:
-    """Dates, days since 1970 as a number, instants (their UTC day) and ISO texts."""
+    """Convert a date, a number of days since 1970, an instant (its UTC day) or ISO text."""
     kind = type(value)
     if kind is str:
         match = _DATE_TEXT.fullmatch(value)
@@ -142,8 +143,8 @@ def time_converter(losses: Losses, unit: TimestampUnit = "ms") -> Callable[[Any]
     """Build the converter of a time column.
 
     Args:
-        losses: where cut digits are counted.
-        unit: what a plain number counts since midnight.
+        losses: counts truncated digits.
+        unit: unit of plain numbers since midnight.
     """
 
     def to_time(value: Any) -> int:
@@ -174,7 +175,7 @@ def _time_of(number: int, unit: TimestampUnit, losses: Losses) -> int:
     micros = _from_number(number, unit, losses)
     if 0 <= micros < _DAY_US:
         return micros
-    raise Unconvertible("out_of_range", "the time is outside one day")
+    raise Unconvertible("out_of_range", "the time of day is outside one day")
 
 
 def timestamp_converter(
@@ -183,9 +184,9 @@ def timestamp_converter(
     """Build the converter of a timestamp (``zoned`` false) or timestamptz column.
 
     Args:
-        zoned: whether the column holds instants.
-        unit: what a plain number counts.
-        losses: where cut digits are counted.
+        zoned: whether the column is timestamptz.
+        unit: unit of plain numbers.
+        losses: counts truncated digits.
     """
     column = "timestamptz" if zoned else "timestamp"
 
@@ -219,10 +220,10 @@ def _from_number(value: Any, unit: TimestampUnit, losses: Losses) -> int:
         losses.sub_micro += rest != 0
         return micros
     if unit == "s" and type(value) not in INTEGERS:
-        # seconds with a fraction are how many clients send instants
+        # many clients send instants as seconds with a fraction
         seconds = value if type(value) is Decimal else Decimal(repr(float(value)))
         if not seconds.is_finite() or seconds.adjusted() > 20:
-            raise Unconvertible("out_of_range", "the number is no instant")
+            raise Unconvertible("out_of_range", "the number is not a valid instant")
         micros = int((seconds * 1_000_000).to_integral_value(rounding="ROUND_FLOOR"))
         losses.sub_micro += micros != seconds * 1_000_000
         return micros
@@ -246,14 +247,14 @@ def _parse_timestamp(text: str, *, zoned: bool, losses: Losses) -> int:
     year, month, day, hour, minute, second, fraction, offset = match.groups()
     micros = _days(year, month, day) * _DAY_US
     if hour == "24" and offset and not f"{minute}{second or ''}{fraction or ''}".strip("0"):
-        micros += _DAY_US  # ISO's end of the day, which Java reads where an offset follows
+        micros += _DAY_US  # ISO's 24:00, which Java accepts before an offset
     else:
         micros += _clock_us(hour, minute, second, fraction, losses)
     if offset is None or offset in "Zz":
         return micros
     hours, minutes = int(offset[1:3]), int(offset[-2:]) if len(offset) > 3 else 0
     if minutes > 59 or hours * 60 + minutes > 18 * 60:
-        raise Unconvertible("bad_text", "the text has no UTC offset that exists")
+        raise Unconvertible("bad_text", "the UTC offset of the text is out of range")
     shift_us = (hours * 60 + minutes) * 60_000_000
     if shift_us and not zoned:
         raise Unconvertible("zone", "a UTC offset does not go into a column without zone")

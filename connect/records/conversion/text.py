@@ -1,10 +1,10 @@
-"""Values as text: string columns, and the texts Java gives for route values.
+"""Conversion to text: for string columns, and for route values as Java formats them.
 
 Rules of this file:
-- Numbers read as Java prints them (``1.0E20``), so that both sinks fill a column alike.
-- Maps and lists become JSON as Jackson writes it; structs as Connect's JsonConverter does:
-  decimals are base64 of their unscaled value, and a null whose schema has a default is the default.
-- Text that UTF-8 cannot carry (a lone surrogate) is refused.
+- Numbers are formatted as in Java (``1.0E20``), so that both sinks write the same text.
+- Maps and lists become JSON as Jackson writes it. Structs become JSON as Connect's JsonConverter
+  writes it: a decimal is the base64 of its unscaled value, and null becomes the schema's default.
+- Text that UTF-8 cannot encode (a lone surrogate) is an error.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DAY_MS: Final = 86_400_000
 
 
 def to_string(value: Any) -> str:
-    """Text, numbers, booleans, and JSON of maps, lists and structs."""
+    """Convert text, numbers and booleans; convert maps, lists and structs to JSON."""
     if type(value) is str:
         return _encodable(value)
     write = _PLAIN.get(type(value))
@@ -56,17 +56,17 @@ def _encodable(text: str) -> str:
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise Unconvertible("bad_text", "the text holds half a surrogate pair") from None
+            raise Unconvertible("bad_text", "the text contains half a surrogate pair") from None
     return text
 
 
 def java_double(value: float) -> str:
-    """``Double.toString``: a point and a digit always, an exponent outside 1e-3 to 1e7."""
+    """Format a double as ``Double.toString``: exponent notation outside 1e-3 to 1e7."""
     return _java_float(value, repr(value), f"{value:.1e}")
 
 
 def java_float(value: float) -> str:
-    """``Float.toString`` of a number already rounded to 32 bits."""
+    """Format a number that is already rounded to 32 bits as ``Float.toString``."""
     return _java_float(value, str(np.float32(value)), f"{value:.1e}")
 
 
@@ -80,9 +80,9 @@ def _java_float(value: float, shortest: str, two_digits: str) -> str:
         return "-0.0" if sign else "0.0"
     assert isinstance(exponent, int)
     text = "".join(map(str, digits)).rstrip("0")
-    exponent += len(digits) - 1  # of the first digit
+    exponent += len(digits) - 1  # the exponent of the first digit
     if len(text) == 1 and not 1e-3 <= abs(value) < 1e7:
-        # Java writes two digits at least and takes the closest two: 4.9E-324
+        # Java writes at least two digits, the closest ones: 4.9E-324
         mantissa, _, displayed = two_digits.lstrip("-").partition("e")
         text, exponent = mantissa.replace(".", ""), int(displayed)
         text = text.rstrip("0") or "0"
@@ -96,7 +96,7 @@ def _java_float(value: float, shortest: str, two_digits: str) -> str:
 
 
 def java_decimal(value: Decimal) -> str:
-    """``BigDecimal.toString``; Python's decimals read the same but for NaN."""
+    """Format a decimal as ``BigDecimal.toString``, which differs from Python only for NaN."""
     return str(value)
 
 
@@ -114,13 +114,13 @@ _PLAIN: Final[dict[type, Callable[[Any], str]]] = {
 
 def _quoted(text: str) -> str:
     encoded = json.dumps(text, ensure_ascii=False)
-    if "\\u00" in encoded:  # Jackson writes the digits of escapes in capitals
+    if "\\u00" in encoded:  # Jackson writes hexadecimal digits of escapes in upper case
         encoded = _CONTROL_ESCAPE.sub(lambda m: "\\u" + m[0][2:].upper(), encoded)
     return encoded
 
 
 def _json_scalar(value: Any) -> str | None:
-    """What has one form whether it has a schema or not; None for anything else."""
+    """Return the JSON of a scalar that does not depend on a schema; None for other values."""
     kind = type(value)
     if value is None:
         return "null"
@@ -135,7 +135,7 @@ def _json_scalar(value: Any) -> str | None:
 
 
 def _json(value: Any) -> str:
-    """JSON of a value without schema."""
+    """Return the JSON of a value without schema."""
     text = _json_scalar(value)
     if text is not None:
         return text
@@ -148,7 +148,7 @@ def _json(value: Any) -> str:
 
 
 def _typed_json(value: Any, schema: ConnectSchema | None) -> str:
-    """JSON of a value inside of a struct; a null is its schema's default where it has one."""
+    """Return the JSON of a value in a struct; null becomes its schema's default."""
     if value is None and schema is not None:
         value = schema.default
     text = _json_scalar(value)
@@ -181,7 +181,7 @@ def _key_text(key: Any) -> str:
         return key
     write = _PLAIN.get(type(key))
     if write is None:
-        raise Unconvertible("wrong_type", f"a {kind_of(key)} is no key of a JSON object")
+        raise Unconvertible("wrong_type", f"a {kind_of(key)} cannot be a key of a JSON object")
     return write(key)
 
 
@@ -197,11 +197,11 @@ def _json_logical(value: Any, *, in_struct: bool) -> str:
         return str(value.millis)
     if kind is Date:
         return str(value.days if in_struct else value.days * _DAY_MS)
-    raise Unconvertible("wrong_type", f"a {kind_of(value)} inside has no JSON form")
+    raise Unconvertible("wrong_type", f"a nested {kind_of(value)} cannot be converted to JSON")
 
 
 def unscaled_bytes(value: Decimal) -> bytes:
-    """Big-endian two's complement of the decimal without its point, as short as it can be."""
+    """Return the decimal's unscaled value as the shortest big-endian two's complement."""
     sign, digits, _ = value.as_tuple()
     number = int("".join(map(str, digits)))
     if sign:
@@ -218,7 +218,7 @@ _MONTHS: Final = (
 
 
 def _java_date(millis: int) -> str:
-    """``java.util.Date`` as a text, in UTC; years before 1 count from 1 again."""
+    """Format ``java.util.Date`` in UTC; years before 1 are counted from 1 again."""
     days, clock = divmod(millis, _DAY_MS)
     year, month, day = civil_from_days(days)
     minutes, seconds = divmod(clock // 1_000, 60)
@@ -228,7 +228,7 @@ def _java_date(millis: int) -> str:
 
 
 def java_text(value: Any) -> str:
-    """``Object.toString`` of a value: what the Java sink matches routes against."""
+    """Format a value as ``Object.toString``, which the Java sink matches with route patterns."""
     kind = type(value)
     if kind is str:
         return str(value)

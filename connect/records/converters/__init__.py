@@ -1,4 +1,4 @@
-"""Converters: Kafka's bytes to Connect's data model, by the class names of existing connectors."""
+"""Converters from Kafka's bytes to Connect's data model."""
 
 from __future__ import annotations
 

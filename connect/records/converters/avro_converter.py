@@ -1,4 +1,4 @@
-"""Confluent's AvroConverter, and Avro with the schema in a file."""
+"""Confluent's AvroConverter, and Avro with a schema file."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from connect.records.converters.wire_format import Framed
 
 
 class AvroConverter(RegisteredConverter[AvroReader]):
-    """Avro data: framed with the id of a schema in a registry, or bare with ``schema.file``.
+    """Converts Avro data with a schema id of a registry, or bare Avro data with ``schema.file``.
 
-    With ``use.latest.version`` data is resolved against the newest schema of the subject
+    With ``use.latest.version``, data is resolved to the latest schema of the subject
     ``<topic>-key`` or ``<topic>-value``.
     """
 

@@ -64,11 +64,11 @@ class AvroReader:
     convert: Convert | None
 
     def read(self, data: bytes, position: int = 0) -> tuple[ConnectSchema | None, Any]:
-        """Read one datum that ends with the bytes.
+        """Read one datum that ends at the end of the message.
 
         Args:
             data: the message.
-            position: where the datum begins.
+            position: index of the datum's first byte.
 
         Raises:
             Malformed: the bytes are no datum of the schema.
@@ -83,11 +83,11 @@ def avro_reader(source: AvroType, options: Mapping[str, str]) -> AvroReader:
     """Build the reader of a schema.
 
     Args:
-        source: the writer's schema.
-        options: ``enhanced.avro.schema.support`` of the converter.
+        source: the writer schema.
+        options: options of the converter; ``enhanced.avro.schema.support`` is used.
 
     Raises:
-        BadSchema: Connect has no schema for it.
+        BadSchema: no Connect schema corresponds to it.
     """
     enhanced = str(options.get("enhanced.avro.schema.support", "false")).strip().lower() == "true"
     compiled = _AvroCompiler(enhanced=enhanced).compile(source)
@@ -169,7 +169,7 @@ class _AvroCompiler:
             name = (branch.name or branch.kind) if self._enhanced else branch.short_name
             if name in members:
                 raise BadSchema(
-                    f"two types of a union are called {name[:200]}; set "
+                    f"two types of a union have the name {name[:200]}; set "
                     "enhanced.avro.schema.support to true"
                 )
             member = self.compile(branch)
@@ -226,7 +226,7 @@ class _AvroCompiler:
 
 
 def _is_entry(source: AvroType) -> bool:
-    """Whether an array's items are the entries of one of Connect's maps."""
+    """Return whether an array contains the entries of a Connect map."""
     is_reported = (source.properties or {}).get("connect.internal.type") == "MapEntry"
     return is_reported or source.name == f"{NAMESPACE}.MapEntry"
 
@@ -245,7 +245,7 @@ _BUILDERS: Final[Mapping[str, Callable[[_AvroCompiler, AvroType], _Compiled]]] =
 
 
 def _with_properties(compiled: _Compiled, source: AvroType) -> _Compiled:
-    """Put ``connect.*`` properties over the schema."""
+    """Apply the ``connect.*`` properties to a schema."""
     schema, convert = compiled.schema, compiled.convert
     properties = source.properties or {}
     changes = _reported(schema, properties)
@@ -255,7 +255,7 @@ def _with_properties(compiled: _Compiled, source: AvroType) -> _Compiled:
         convert = partial(to_small, small, *_SMALL[small])
     schema = replace(schema, **changes) if changes else schema
     if schema.type in _SMALL and (source.kind, schema.name) in _NAMED:
-        raise BadSchema(f"{schema.name} is no {schema.type}")
+        raise BadSchema(f"{schema.name} cannot have the type {schema.type}")
     if source.logical is None and schema.name is not None:
         convert = _named_conversion(source, schema) or convert
     schema = with_default(source, schema, properties.get("connect.default"))
@@ -263,7 +263,7 @@ def _with_properties(compiled: _Compiled, source: AvroType) -> _Compiled:
 
 
 def _reported(schema: ConnectSchema, properties: Mapping[str, Any]) -> dict[str, Any]:
-    """What the properties say of the schema around its type."""
+    """Return the schema attributes that the properties define, except the type."""
     found: dict[str, Any] = {}
     doc, given = properties.get("connect.doc"), properties.get("connect.parameters")
     if type(doc) is str:
@@ -289,7 +289,7 @@ def _named_conversion(source: AvroType, schema: ConnectSchema) -> Convert | None
     if source.kind == "bytes" and schema.name == DECIMAL_NAME:
         text = (schema.parameters or {}).get("scale", "")
         if not re.fullmatch(r"-?[0-9]{1,4}", text):
-            raise BadSchema("a decimal without a proper scale")
+            raise BadSchema("a decimal schema lacks a valid scale")
         return partial(to_decimal, int(text))
     return _NAMED.get((source.kind, schema.name))
 

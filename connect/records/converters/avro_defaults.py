@@ -1,4 +1,4 @@
-"""Defaults of Avro's fields, from the JSON of their schema into Connect's data model."""
+"""Conversion of default values in Avro schemas to Connect's data model."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _MISFITS: Final = (TypeError, ValueError, KeyError, AttributeError)
 
 
 def with_default(source: AvroType, schema: ConnectSchema, value: Any) -> ConnectSchema:
-    """The schema with a default; entries of a map have none, as in Java.
+    """Return the schema with a default value. As in Java, map entries have no default.
 
     Raises:
-        BadSchema: see ``default_of``.
+        BadSchema: the default does not fit its type.
     """
     if value is None or (source.kind == "array" and schema.type == "map"):
         return schema
@@ -34,10 +34,10 @@ def with_default(source: AvroType, schema: ConnectSchema, value: Any) -> Connect
 
 
 def default_of(source: AvroType, schema: ConnectSchema, value: Any) -> Any:
-    """A default, as JSON has it, in Connect's model.
+    """Convert a default value from JSON to Connect's data model.
 
     Raises:
-        BadSchema: it is of another type.
+        BadSchema: the default does not fit its type.
     """
     try:
         return _default_value(source, schema, value)
@@ -71,7 +71,7 @@ def _default_value(source: AvroType, schema: ConnectSchema, value: Any) -> Any:
 
 
 def _default_of_union(source: AvroType, schema: ConnectSchema, value: Any) -> Any:
-    """Of the first branch that it fits."""
+    """Convert a default to the first branch of the union that it fits."""
     if source.branches[0].kind == "null" or value is None:
         return None
     branches = [branch for branch in source.branches if branch.kind != "null"]

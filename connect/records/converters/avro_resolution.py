@@ -1,6 +1,6 @@
-"""Avro data of one schema as another one has it, by Avro's rules of schema resolution.
+"""Avro schema resolution: converts data from the writer schema to the reader schema.
 
-The datum is read with its writer's schema and then put into the reader's, value by value.
+A datum is read with the writer schema, then its values are converted to the reader schema.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _PROMOTIONS: Final[Mapping[str, frozenset[str]]] = {
 
 
 def resolved_reader(writer: AvroType, reader: AvroType, options: Mapping[str, str]) -> AvroReader:
-    """Build what reads data of ``writer`` and gives values of ``reader``.
+    """Build a reader of data with the writer schema that returns values of the reader schema.
 
     Args:
-        writer: the schema the data was written with.
-        reader: the schema to give it in.
-        options: of the converter.
+        writer: the writer schema.
+        reader: the reader schema.
+        options: options of the converter.
 
     Raises:
-        BadSchema: the two do not fit, or Connect has no schema for one of them.
+        BadSchema: the schemas are incompatible, or no Connect schema corresponds to one of them.
     """
     source, target = avro_reader(writer, options), avro_reader(reader, options)
     enhanced = str(options.get("enhanced.avro.schema.support", "false")).strip().lower() == "true"
@@ -55,7 +55,7 @@ class _Resolution:
     def project(
         self, writer: AvroType, reader: AvroType, source: ConnectSchema, target: ConnectSchema
     ) -> Project:
-        """What turns a value of one type into one of the other."""
+        """Return a function that converts values of the writer type to the reader type."""
         if writer.kind == "union":
             return self._from_union(writer, reader, source, target)
         if reader.kind == "union":
@@ -100,7 +100,7 @@ class _Resolution:
     def _or_refuse(
         self, writer: AvroType, reader: AvroType, source: ConnectSchema, target: ConnectSchema
     ) -> Project:
-        """A branch that does not fit is refused where a datum has it, not before."""
+        """Return the conversion of a branch. An incompatible one fails only if a datum uses it."""
         try:
             return self.project(writer, reader, source, target)
         except BadSchema as error:
@@ -115,7 +115,7 @@ class _Resolution:
             (b for b in reader.branches if _fits(writer, b)), None
         )
         if branch is None:
-            raise BadSchema(f"data of type {writer.kind} fits no type of the reader's union")
+            raise BadSchema(f"data of type {writer.kind} matches no type of the reader's union")
         if target.name != UNION_NAME:
             return self.project(writer, branch, source, target)
         name = (branch.name or branch.kind) if self._enhanced else branch.short_name
@@ -164,7 +164,7 @@ class _Resolution:
         assert source.value_schema is not None
         assert target.value_schema is not None
         if source.type == "map" and writer.kind == "array":
-            return lambda value: value  # entries of Connect's own maps: their types do not change
+            return lambda value: value  # entries of a Connect map: their types do not change
         inner = self.project(writer.items, reader.items, source.value_schema, target.value_schema)
         if reader.kind == "array":
             return lambda value: [inner(item) for item in value]
@@ -181,7 +181,9 @@ def _takes_null(reader: AvroType) -> bool:
 
 def _null(*, can_be_null: bool) -> None:
     if not can_be_null:
-        raise Malformed("null where the reader's schema has no null", "schema_mismatch")
+        raise Malformed(
+            "the value is null, but the reader schema does not allow null", "schema_mismatch"
+        )
 
 
 def _refuse(message: str, _: Any) -> Any:
@@ -215,7 +217,7 @@ def _enum(reader: AvroType) -> Project:
             return value
         if default in symbols:
             return default
-        raise Malformed("the reader's enum has no such symbol", "schema_mismatch")
+        raise Malformed("an enum symbol is not in the reader schema", "schema_mismatch")
 
     return enum
 
@@ -240,4 +242,4 @@ def _text(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise Malformed("bytes read as a string are not UTF-8", "bad_text") from None
+        raise Malformed("bytes that are read as a string are not UTF-8", "bad_text") from None

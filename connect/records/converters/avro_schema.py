@@ -1,4 +1,4 @@
-"""Avro schemas of registries and files, from their text."""
+"""Parsing of Avro schemas from registries and files."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _BOUNDS: Final = Bounds(depth_max=64, weight_max=50_000, fixed_bytes_max=2**20)
 
 
 def parse_avro(text: str, references: Sequence[str] = ()) -> AvroType:
-    """Read a schema.
+    """Parse a schema.
 
     Args:
         text: the schema's JSON.
-        references: schemas that define names the text uses, those they need before them.
+        references: schemas that define names used in the text, in dependency order.
 
     Raises:
-        BadSchema: see there.
+        BadSchema: the schema is invalid.
     """
     parser = SchemaParser(_BOUNDS)
     size = 0

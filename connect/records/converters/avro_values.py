@@ -115,7 +115,7 @@ def to_entries(structs: list[Struct]) -> dict[Any, Any]:
     for struct in structs:
         key = struct.values["key"]
         if type(key) in (dict, list, Struct):
-            raise Malformed("a map, array or struct is no key here", "wrong_type")
+            raise Malformed("a map, array or struct cannot be a map key", "wrong_type")
         if key in found:
             raise Malformed("two entries of a map have one key", "ambiguous_name")
         found[key] = struct.values["value"]

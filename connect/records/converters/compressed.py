@@ -1,4 +1,4 @@
-"""Payloads that were compressed before they were sent: ``payload.compression=gzip``."""
+"""Decompression of payloads that producers compressed: ``payload.compression=gzip``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from connect.records.converters.converter import Converter, Headers, Role, refus
 
 OPTION: Final = "payload.compression"
 INFLATED_BYTES_MAX: Final = 64 * 2**20
-_GZIP: Final = 31  # zlib's window bits for gzip's own header and check sum
+_GZIP: Final = 31  # zlib's window bits for the gzip format
 
 
-class NotGzip(ValueError):  # noqa: N818 - a verdict about a payload
-    """The payload is not gzip, is cut, or is larger than the bound once inflated.
+class NotGzip(ValueError):  # noqa: N818 - internal; becomes a RecordError
+    """The payload is not gzip, is truncated, or exceeds the size limit after decompression.
 
     Args:
-        message: which.
+        message: the reason.
         code: ``bad_gzip`` or ``too_large``.
     """
 
@@ -29,10 +29,10 @@ class NotGzip(ValueError):  # noqa: N818 - a verdict about a payload
 
 
 def inflate(data: bytes) -> bytes:
-    """Inflate one gzip payload, of one or more members.
+    """Decompress a gzip payload of one or more members.
 
     Raises:
-        NotGzip: see there.
+        NotGzip: the payload cannot be decompressed.
     """
     parts: list[bytes] = []
     left = INFLATED_BYTES_MAX
@@ -44,21 +44,23 @@ def inflate(data: bytes) -> bytes:
             raise NotGzip("the payload is not gzip") from None
         left -= len(part)
         if left < 0:
-            raise NotGzip(f"the payload has more than {INFLATED_BYTES_MAX} bytes", "too_large")
+            raise NotGzip(
+                f"the decompressed payload has more than {INFLATED_BYTES_MAX} bytes", "too_large"
+            )
         if not inflater.eof:
-            raise NotGzip("the gzip payload is cut")
+            raise NotGzip("the gzip payload is truncated")
         parts.append(part)
         data = inflater.unused_data
         if not data:
             return b"".join(parts)
 
 
-class Unpacked:
-    """A converter behind which payloads are compressed.
+class DecompressingConverter:
+    """A converter that decompresses payloads and passes them to another converter.
 
     Args:
-        inner: reads them inflated.
-        role: which side of the record.
+        inner: converter of the decompressed payloads.
+        role: key, value or header.
     """
 
     def __init__(self, inner: Converter, role: Role) -> None:
@@ -78,7 +80,7 @@ class Unpacked:
 
 
 def is_gzip(options: Mapping[str, str]) -> bool:
-    """Whether payloads are compressed.
+    """Return whether the options declare compressed payloads.
 
     Raises:
         ConfigError: the option is neither none nor gzip.
@@ -89,6 +91,6 @@ def is_gzip(options: Mapping[str, str]) -> bool:
     return kind == "gzip"
 
 
-def unpacked(inner: Converter, options: Mapping[str, str], role: Role) -> Converter:
-    """The converter, behind ``payload.compression`` when that is asked for."""
-    return Unpacked(inner, role) if is_gzip(options) else inner
+def with_decompression(inner: Converter, options: Mapping[str, str], role: Role) -> Converter:
+    """Return the converter, wrapped in decompression if ``payload.compression`` is set."""
+    return DecompressingConverter(inner, role) if is_gzip(options) else inner

@@ -1,4 +1,4 @@
-"""What every converter is."""
+"""The converter interface."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ STAGES: Final[Mapping[Role, str]] = {
 
 
 class Converter(Protocol):
-    """Turns one side of a record into Connect's data model."""
+    """Converts a record's key, value or header to Connect's data model."""
 
     def to_connect(
         self, topic: str, headers: Headers, data: bytes | None
     ) -> tuple[ConnectSchema | None, Any]:
-        """Convert.
+        """Convert bytes to a schema and a value.
 
         Args:
-            topic: source topic.
+            topic: the source topic.
             headers: raw headers of the record.
             data: raw bytes; None is a tombstone.
 
         Returns:
-            The schema, None without one, and the value.
+            The schema, or None without one, and the value.
 
         Raises:
             RecordError: stage KEY_CONVERTER, VALUE_CONVERTER or HEADER_CONVERTER.
@@ -41,15 +41,15 @@ class Converter(Protocol):
 
 
 def refusal(role: Role, code: str, message: str) -> RecordError:
-    """Build the error of a converter in its role."""
+    """Build the RecordError of a converter, with the stage of its role."""
     return RecordError(message, stage=STAGES[role], code=code)
 
 
 def boolean_option(options: Mapping[str, str], key: str, *, default: bool) -> bool:
-    """Read an option as Kafka reads booleans.
+    """Parse a boolean option as Kafka does.
 
     Raises:
-        ConfigError: neither true nor false.
+        ConfigError: the value is neither true nor false.
     """
     text = options.get(key)
     if text is None:

@@ -1,4 +1,4 @@
-"""Which class name stands for which converter."""
+"""Converters by class name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from connect.config.connector import ConverterConfig
 from connect.errors import ConfigError
 from connect.records.converters.avro_converter import AvroConverter
-from connect.records.converters.compressed import unpacked
+from connect.records.converters.compressed import with_decompression
 from connect.records.converters.converter import Converter, Role
 from connect.records.converters.json_converter import JsonConverter
 from connect.records.converters.json_schema_converter import JsonSchemaConverter
@@ -24,7 +24,7 @@ Factory = Callable[[Mapping[str, str], Role], Converter]
 
 
 def _numeric(kind: str, layout: str, options: Mapping[str, str], role: Role) -> Converter:
-    del options  # the numeric converters have none
+    del options  # numeric converters have no options
     return NumericConverter(kind, layout, role)
 
 
@@ -43,7 +43,7 @@ _FACTORIES: Final[Mapping[str, Factory]] = {
     "io.confluent.connect.protobuf.ProtobufConverter": ProtobufConverter,
 }
 _SHORT: Final[Mapping[str, str]] = {name.rpartition(".")[2]: name for name in _FACTORIES}
-# Kafka Connect's plugin aliases drop the ending
+# Kafka Connect's plugin aliases omit the suffix
 _ALIASES: Final[Mapping[str, str]] = {
     **{short.removesuffix("Converter"): name for short, name in _SHORT.items()},
     **{short.removesuffix("Converter").lower(): name for short, name in _SHORT.items()},
@@ -51,23 +51,23 @@ _ALIASES: Final[Mapping[str, str]] = {
 
 
 def converter_names() -> tuple[str, ...]:
-    """The full class names of every converter."""
+    """Return the full class names of all converters."""
     return tuple(_FACTORIES)
 
 
 def converter(config: ConverterConfig, role: Role) -> Converter:
-    """Build the converter of one side of the record.
+    """Build a converter.
 
     Args:
-        config: class (Java's name, its last part, or ``json``, ``string``, ...) and options.
-        role: which side.
+        config: class (full Java name, simple name, or an alias such as ``json``) and options.
+        role: key, value or header.
 
     Raises:
-        ConfigError: unknown class, or an option the class refuses.
+        ConfigError: the class is unknown, or an option is invalid.
     """
     name = config.class_name
     factory = _FACTORIES.get(_SHORT.get(name) or _ALIASES.get(name) or name)
     if factory is None:
         known = ", ".join(sorted(_SHORT))
-        raise ConfigError(f"unknown converter {name!r}; known are {known}", code="converter_class")
-    return unpacked(factory(config.options, role), config.options, role)
+        raise ConfigError(f"unknown converter {name!r}; use one of {known}", code="converter_class")
+    return with_decompression(factory(config.options, role), config.options, role)

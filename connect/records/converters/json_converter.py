@@ -12,7 +12,7 @@ from connect.model.records import ConnectSchema
 from connect.records.conversion.conversion_failure import Unconvertible
 from connect.records.converters.converter import Headers, Role, boolean_option, refusal
 from connect.records.converters.json_schema import (
-    Misfit,
+    PayloadMismatch,
     ReadableSchema,
     plain_values,
     readable_schema,
@@ -26,15 +26,15 @@ _PAYLOAD_KEY: Final = re.compile(r'\s*,\s*"payload"\s*:\s*', re.ASCII)
 
 
 class JsonConverter:
-    """JSON documents, or envelopes of schema and payload (``schemas.enable``, default true).
+    """Converts JSON documents, or envelopes of schema and payload (``schemas.enable``).
 
     Args:
         options: ``schemas.enable``, ``schema.content``, ``replace.null.with.default``,
-            ``decimal.format`` (reading takes both forms whatever it says).
-        role: which side of the record.
+            ``decimal.format`` (ignored: both formats can be read).
+        role: key, value or header.
 
     Raises:
-        ConfigError: an option has a value it cannot have.
+        ConfigError: the value of an option is invalid.
     """
 
     def __init__(self, options: Mapping[str, str], role: Role) -> None:
@@ -48,12 +48,12 @@ class JsonConverter:
         content = options.get("schema.content")
         if content and self._enveloped:
             self._fixed = self._configured_schema(content)
-        # schemas by the text of their envelopes up to the payload: most records repeat it
+        # schemas by the text of the envelope before the payload, which most records repeat
         self._known: OrderedDict[str, ReadableSchema | None] = OrderedDict()
 
     @property
     def is_enveloped(self) -> bool:
-        """Whether each record brings its schema."""
+        """Return whether each record contains its schema."""
         return self._enveloped and self._fixed is None
 
     def _configured_schema(self, content: str) -> ReadableSchema | None:
@@ -61,7 +61,7 @@ class JsonConverter:
             return readable_schema(
                 JsonReader(decimals=True).read(content.encode()), default_for_null=self._defaults
             )
-        except (NotJson, Misfit, Unconvertible) as error:
+        except (NotJson, PayloadMismatch, Unconvertible) as error:
             raise ConfigError(f"schema.content: {error}", code="converter_option") from None
 
     def to_connect(
@@ -84,23 +84,27 @@ class JsonConverter:
             raise refusal(self._role, error.code, why) from None
         except Unconvertible as error:
             raise refusal(self._role, error.reason, error.message) from None
-        except Misfit as error:
+        except PayloadMismatch as error:
             raise refusal(self._role, "bad_envelope", str(error)) from None
         except RecursionError:
-            raise refusal(self._role, "too_deep", "nested too deeply for a schema") from None
+            raise refusal(
+                self._role, "too_deep", "the value is nested too deeply for a schema"
+            ) from None
 
     def envelope(self, data: bytes) -> tuple[bytes, ConnectSchema | None]:
-        """What a record's payload stands behind, and its schema; no bytes when that is not plain.
+        """Return the bytes of an envelope before its payload, and the schema in them.
+
+        The bytes are empty if the envelope does not have the usual form.
 
         Args:
-            data: UTF-8, the schema before the payload, as writers do.
+            data: an envelope in UTF-8 with the schema before the payload.
         """
         try:
             text = decode(data)
             self._envelope(text)
-        except (IcefloeError, NotJson, Unconvertible, Misfit, RecursionError):
+        except (IcefloeError, NotJson, Unconvertible, PayloadMismatch, RecursionError):
             if not data.startswith(b"{"):
-                return b"", None  # else the payload alone may be wrong
+                return b"", None  # the whole envelope has to be parsed
         for prefix in reversed(self._known):
             encoded = prefix.encode("utf-8", "replace")
             if data.startswith(encoded):
@@ -117,7 +121,7 @@ class JsonConverter:
                     return found
         document = self._reader.read_text(text)
         if type(document) is not dict or document.keys() != _ENVELOPE:
-            raise Misfit('an envelope has "schema" and "payload" and nothing else')
+            raise PayloadMismatch('an envelope must have the fields "schema" and "payload" only')
         prefix = self._prefix(text, document["schema"])
         if prefix and prefix in self._known:
             self._known.move_to_end(prefix)
@@ -133,20 +137,20 @@ class JsonConverter:
     def _payload_after(
         self, prefix: str, readable: ReadableSchema | None, text: str
     ) -> tuple[ConnectSchema | None, Any] | None:
-        """Read the payload behind a known prefix; None when the rest is not just its end."""
+        """Parse the payload after a known prefix; return None if the envelope contains more."""
         payload, end = self._reader.value(text, len(prefix))
         if text[end:].strip(" \t\r\n") != "}":
             return None
         return _read(readable, payload)
 
     def _prefix(self, text: str, schema: Any) -> str:
-        """The text up to the payload, when the schema comes first, as writers do; else empty."""
+        """Return the text before the payload if the schema is the first field, else ""."""
         match = _SCHEMA_KEY.match(text)
         if match is None:
             return ""
         first, end = self._reader.value(text, match.end())
         match = _PAYLOAD_KEY.match(text, end)
-        # a second "schema" behind the first would win
+        # a second "schema" field would override the first
         return text[: match.end()] if match is not None and first == schema else ""
 
 

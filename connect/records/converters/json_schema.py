@@ -1,9 +1,9 @@
-"""Schemas inside Connect's JSON envelopes, and the conversion of payloads by them.
+"""Connect schemas in JSON envelopes, and the conversion of payloads with them.
 
 Rules of this file:
-- A payload of another kind than its schema says is refused; Java reads it as 0, false, null or
-  cuts it.
-- Decimals keep the digits they were sent with, also when these are more than the schema's scale.
+- A payload of another type than its schema is an error. Java reads it as 0, false or null, or
+  truncates it.
+- Decimals keep all digits of the payload, even if they exceed the schema's scale.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ Reader = Callable[[Any], Any]
 ReaderOf = Callable[[ConnectSchema], Reader]
 
 
-class Misfit(ValueError):  # noqa: N818 - a verdict about a payload or schema
-    """Schema or payload are not what the envelope's rules ask for."""
+class PayloadMismatch(ValueError):  # noqa: N818 - internal; becomes a RecordError
+    """A payload does not match its schema, or the schema is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadableSchema:
-    """A schema with the function that reads its payloads (JSON null included)."""
+    """A schema and the function that converts its payloads, including JSON null."""
 
     schema: ConnectSchema
     read: Reader
@@ -68,23 +68,23 @@ class ReadableSchema:
 def readable_schema(
     source: Any, *, default_for_null: bool, depth: int = 0
 ) -> ReadableSchema | None:
-    """Build the schema of an envelope's ``schema`` part.
+    """Parse the ``schema`` field of an envelope.
 
     Args:
-        source: parsed JSON; None means "no schema".
-        default_for_null: ``replace.null.with.default``.
-        depth: of this schema in others.
+        source: parsed JSON; None for no schema.
+        default_for_null: the option ``replace.null.with.default``.
+        depth: nesting depth of this schema.
 
     Raises:
-        Misfit: it is no schema.
-        Unconvertible: the default does not fit.
+        PayloadMismatch: the schema is invalid.
+        Unconvertible: the default does not match the schema.
     """
     if source is None:
         return None
     if depth > SCHEMA_DEPTH_MAX:
-        raise Misfit(f"schema nested deeper than {SCHEMA_DEPTH_MAX}")
+        raise PayloadMismatch(f"the schema is nested deeper than {SCHEMA_DEPTH_MAX} levels")
     if type(source) is not dict or type(source.get("type")) is not str:
-        raise Misfit("a schema is an object with a text 'type'")
+        raise PayloadMismatch("a schema must be an object with a string 'type'")
     kind = source["type"]
     parts: dict[str, Any] = {}
     compound = _COMPOUND.get(kind)
@@ -95,7 +95,7 @@ def readable_schema(
         parts["type"] = _TYPES[kind]
         reader = _always(_SCALARS[_TYPES[kind]])
     else:
-        raise Misfit("unknown schema type")
+        raise PayloadMismatch("the schema type is unknown")
     parts.update(_common(source))
     logical = _logical(parts)
     if logical is not None:
@@ -117,19 +117,19 @@ def _common(source: Mapping[str, Any]) -> dict[str, Any]:
     for key, kind in (("optional", bool), ("name", str), ("version", int), ("doc", str)):
         value = source.get(key)
         if value is not None and type(value) is not kind:
-            raise Misfit(f"{key!r} of a schema is not of type {kind.__name__}")
+            raise PayloadMismatch(f"{key!r} of a schema must be of type {kind.__name__}")
         if key != "optional" and value is not None:
             parts[key] = value
     parameters = source.get("parameters")
     if parameters is not None:
         if type(parameters) is not dict or not all(type(v) is str for v in parameters.values()):
-            raise Misfit("'parameters' of a schema is not an object of texts")
+            raise PayloadMismatch("'parameters' of a schema must be an object with string values")
         parts["parameters"] = parameters
     return parts
 
 
 def with_nulls(schema: ConnectSchema, read: Reader, *, default_for_null: bool) -> Reader:
-    """The same reader for values that may be null: default, null, or refused."""
+    """Return a reader that converts null to the default or None, or rejects it."""
     default, optional, kind = schema.default, schema.optional, schema.type
     fill = default_for_null and default is not None
 
@@ -140,7 +140,7 @@ def with_nulls(schema: ConnectSchema, read: Reader, *, default_for_null: bool) -
             return default
         if optional:
             return None
-        raise Misfit(f"null for a required {kind} field")
+        raise PayloadMismatch(f"a required {kind} field is null")
 
     return read_or_null
 
@@ -148,13 +148,13 @@ def with_nulls(schema: ConnectSchema, read: Reader, *, default_for_null: bool) -
 def _array(source: Mapping[str, Any], parts: dict[str, Any], nulls: bool, depth: int) -> ReaderOf:
     items = readable_schema(source.get("items"), default_for_null=nulls, depth=depth)
     if items is None:
-        raise Misfit("an array schema without 'items'")
+        raise PayloadMismatch("an array schema lacks 'items'")
     parts["value_schema"] = items.schema
     read = items.read
 
     def read_array(value: Any) -> list[Any]:
         if type(value) is not list:
-            raise Misfit("an array is a JSON array")
+            raise PayloadMismatch("the payload of an array must be a JSON array")
         return [read(item) for item in value]
 
     return _always(read_array)
@@ -164,13 +164,13 @@ def _map(source: Mapping[str, Any], parts: dict[str, Any], nulls: bool, depth: i
     keys = readable_schema(source.get("keys"), default_for_null=nulls, depth=depth)
     values = readable_schema(source.get("values"), default_for_null=nulls, depth=depth)
     if keys is None or values is None:
-        raise Misfit("a map schema without 'keys' or 'values'")
+        raise PayloadMismatch("a map schema lacks 'keys' or 'values'")
     parts["key_schema"], parts["value_schema"] = keys.schema, values.schema
     read_key, read_value = keys.read, values.read
 
     def read_object(value: Any) -> dict[Any, Any]:
         if type(value) is not dict:
-            raise Misfit("a map with text keys is a JSON object")
+            raise PayloadMismatch("the payload of a map with string keys must be a JSON object")
         return {key: read_value(item) for key, item in value.items()}
 
     def read_pairs(value: Any) -> dict[Any, Any]:
@@ -178,9 +178,9 @@ def _map(source: Mapping[str, Any], parts: dict[str, Any], nulls: bool, depth: i
         for pair in _pairs(value):
             key = read_key(pair[0])
             if type(key) in (dict, list, Struct):
-                raise Misfit("a map, array or struct is no key here")
+                raise PayloadMismatch("a map, array or struct cannot be a map key")
             if key in found:
-                raise Misfit("two entries of a map have one key")
+                raise PayloadMismatch("two entries of a map have the same key")
             found[key] = read_value(pair[1])
         return found
 
@@ -189,25 +189,27 @@ def _map(source: Mapping[str, Any], parts: dict[str, Any], nulls: bool, depth: i
 
 def _pairs(value: Any) -> list[list[Any]]:
     if type(value) is not list:
-        raise Misfit("a map without text keys is a JSON array of pairs")
+        raise PayloadMismatch(
+            "the payload of a map without string keys must be a JSON array of pairs"
+        )
     if not all(type(pair) is list and len(pair) == 2 for pair in value):
-        raise Misfit("an entry of a map is an array of two")
+        raise PayloadMismatch("an entry of a map must be an array of two items")
     return value
 
 
 def _struct(source: Mapping[str, Any], parts: dict[str, Any], nulls: bool, depth: int) -> ReaderOf:
     fields = source.get("fields")
     if type(fields) is not list:
-        raise Misfit("'fields' of a struct schema is not an array")
+        raise PayloadMismatch("'fields' of a struct schema must be an array")
     readers: dict[str, Reader] = {}
     named: list[tuple[str, ConnectSchema]] = []
     for field in fields:
         if type(field) is not dict or type(field.get("field")) is not str or not field["field"]:
-            raise Misfit("a field of a struct schema has no text 'field'")
+            raise PayloadMismatch("a field of a struct schema lacks a string 'field'")
         inner = readable_schema(field, default_for_null=nulls, depth=depth)
         assert inner is not None
         if field["field"] in readers:
-            raise Misfit("two fields of a struct schema have one name")
+            raise PayloadMismatch("two fields of a struct schema have the same name")
         readers[field["field"]] = inner.read
         named.append((field["field"], inner.schema))
     parts["fields"] = tuple(named)
@@ -216,7 +218,7 @@ def _struct(source: Mapping[str, Any], parts: dict[str, Any], nulls: bool, depth
     def reader_of(schema: ConnectSchema) -> Reader:
         def read_struct(value: Any) -> Struct:
             if type(value) is not dict:
-                raise Misfit("a struct is a JSON object")
+                raise PayloadMismatch("the payload of a struct must be a JSON object")
             return Struct(schema, {name: read(value.get(name)) for name, read in steps})
 
         return read_struct
@@ -229,7 +231,7 @@ _COMPOUND: Final = {"array": _array, "map": _map, "struct": _struct}
 
 def _boolean(value: Any) -> bool:
     if type(value) is not bool:
-        raise Misfit("a boolean is true or false")
+        raise PayloadMismatch("the payload of a boolean must be true or false")
     return value
 
 
@@ -239,7 +241,7 @@ def _integer(low: int, high: int) -> Reader:
         if type(value) is Decimal:
             number = whole_number(value)
         elif type(value) is not int:
-            raise Misfit("an integer is a JSON number")
+            raise PayloadMismatch("the payload of an integer must be a JSON number")
         if not low <= number <= high:
             raise Unconvertible("out_of_range", "the number is outside the range of its schema")
         return int(number)
@@ -252,7 +254,7 @@ def _float32(value: Any) -> Float32:
         return Float32(double_to_float32(double_of(value)))
     if type(value) is int:
         return Float32(to_float(value))
-    raise Misfit("a float is a JSON number")
+    raise PayloadMismatch("the payload of a float must be a JSON number")
 
 
 def _float64(value: Any) -> float:
@@ -260,18 +262,18 @@ def _float64(value: Any) -> float:
         return double_of(value)
     if type(value) is int:
         return integer_to_double(value)
-    raise Misfit("a double is a JSON number")
+    raise PayloadMismatch("the payload of a double must be a JSON number")
 
 
 def _string(value: Any) -> str:
     if type(value) is not str:
-        raise Misfit("a string is a JSON string")
+        raise PayloadMismatch("the payload of a string must be a JSON string")
     return value
 
 
 def _bytes(value: Any) -> bytes:
     if type(value) is not str:
-        raise Misfit("bytes are a JSON string of base64")
+        raise PayloadMismatch("the payload of bytes must be a JSON string in base64")
     return decode_base64(value, padding_optional=False)
 
 
@@ -286,12 +288,12 @@ _SCALARS: Final[Mapping[str, Reader]] = {
 
 
 def scalar_reader(kind: str) -> Reader:
-    """Reader of payloads of a primitive type."""
+    """Return the reader of payloads of a primitive type."""
     return _SCALARS[kind]
 
 
 def logical_reader(schema: ConnectSchema) -> Reader | None:
-    """Reader of payloads of a logical type; None when it is none."""
+    """Return the reader of payloads of a logical type, or None if the type is not logical."""
     return _logical({"name": schema.name, "parameters": schema.parameters})
 
 
@@ -320,11 +322,11 @@ def _decimal(parameters: Mapping[str, str] | None) -> Reader:
         try:
             scale = int(text)
         except ValueError:
-            raise Misfit("a decimal schema without a 'scale'") from None
+            raise PayloadMismatch("a decimal schema lacks a 'scale'") from None
         if not data or not -10_000 <= scale <= 10_000:
-            raise Misfit("no bytes for a decimal")
+            raise PayloadMismatch("a decimal has no bytes")
         if len(data) > 256:
-            raise Misfit("a decimal of more than 256 bytes")
+            raise PayloadMismatch("a decimal has more than 256 bytes")
         unscaled = int.from_bytes(data, "big", signed=True)
         digits = tuple(map(int, str(abs(unscaled))))
         return Decimal((int(unscaled < 0), digits, -scale))
@@ -346,17 +348,17 @@ def _timestamp(value: Any) -> Timestamp:
 
 def _whole(value: Any, low: int, high: int, kind: str) -> int:
     if type(value) is not int:
-        raise Misfit(f"a {kind} is a whole JSON number")
+        raise PayloadMismatch(f"the payload of a {kind} must be a whole JSON number")
     if not low <= value <= high:
         raise Unconvertible("out_of_range", f"the number is outside the range of {kind}")
     return value
 
 
 def plain_values(value: Any) -> Any:
-    """Replace decimals by doubles, for payloads without schema.
+    """Replace decimals with doubles, for payloads without schema.
 
     Raises:
-        NotJson: a number no double holds.
+        NotJson: a number does not fit a double.
     """
     kind = type(value)
     if kind is Decimal:

@@ -1,4 +1,4 @@
-"""Confluent's JsonSchemaConverter, and JSON with a JSON Schema in a file."""
+"""Confluent's JsonSchemaConverter, and JSON with a JSON Schema file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from connect.records.converters.wire_format import Framed
 
 
 class JsonSchemaConverter(RegisteredConverter[ReadableSchema]):
-    """JSON documents of a schema: framed with its id, or bare with ``schema.file``."""
+    """Converts JSON documents with a schema id of a registry, or bare ones with ``schema.file``."""
 
     kind: ClassVar[str] = "JSON"
 
@@ -26,7 +26,7 @@ class JsonSchemaConverter(RegisteredConverter[ReadableSchema]):
         super().__init__(options, role)
 
     def compile(self, schema: RegisteredSchema, reader: RegisteredSchema | None) -> ReadableSchema:
-        """See ``RegisteredConverter``; a newer schema reads older documents as it is."""
+        """See ``RegisteredConverter``. A newer schema reads older documents without resolution."""
         chosen = reader or schema
         named = {name: inner.text for name, inner in self.references(chosen).items()}
         return readable_json_schema(chosen.text, named, optional_unless_required=self._by_required)

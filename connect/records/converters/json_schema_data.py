@@ -1,8 +1,8 @@
-"""JSON Schemas as Connect schemas, and the reading of documents by them, as Java's JsonSchemaData.
+"""Conversion of JSON Schemas and their documents to Connect, as Java's JsonSchemaData does.
 
 Rules of this file:
-- A schema that contains itself is refused, so are deep and huge ones.
-- A document of another kind than its schema says is refused, as in envelopes.
+- Recursive schemas are an error, and so are schemas that are nested too deeply or too large.
+- A document of another type than its schema is an error, as in envelopes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from connect.model.records import ConnectSchema, Struct
 from connect.records.conversion.conversion_failure import Unconvertible
 from connect.records.converters.avro_schema import BadSchema
 from connect.records.converters.json_schema import (
-    Misfit,
+    PayloadMismatch,
     ReadableSchema,
     Reader,
     logical_reader,
@@ -41,15 +41,15 @@ _USUAL: Final = {"integer": "int64", "number": "float64", "string": "string", "b
 def readable_json_schema(
     text: str, references: Mapping[str, str], *, optional_unless_required: bool
 ) -> ReadableSchema:
-    """Build the reader of documents of a JSON Schema.
+    """Build the reader of documents with a JSON Schema.
 
     Args:
         text: the schema.
-        references: schemas by the name ``$ref`` has for them.
-        optional_unless_required: ``use.optional.for.nonrequired``.
+        references: schemas by their name in ``$ref``.
+        optional_unless_required: the option ``use.optional.for.nonrequired``.
 
     Raises:
-        BadSchema: it is none, or has no Connect form.
+        BadSchema: the schema is invalid, or no Connect schema corresponds to it.
     """
     if len(text) + sum(map(len, references.values())) > SCHEMA_BYTES_MAX:
         raise BadSchema(f"the schema has more than {SCHEMA_BYTES_MAX} bytes")
@@ -57,8 +57,8 @@ def readable_json_schema(
     compiler = _JsonSchemaCompiler(documents, optional_unless_required=optional_unless_required)
     try:
         return compiler.build(documents[""], "", 0, optional=False)
-    except (Misfit, Unconvertible) as error:
-        raise BadSchema(f"a default does not fit its schema: {error}") from None
+    except (PayloadMismatch, Unconvertible) as error:
+        raise BadSchema(f"a default does not match its schema: {error}") from None
 
 
 def _parsed(text: str) -> Any:
@@ -76,12 +76,12 @@ class _JsonSchemaCompiler:
         self._open: list[tuple[str, str]] = []
 
     def build(self, source: Any, base: str, depth: int, *, optional: bool) -> ReadableSchema:
-        """Schema and reader of a part."""
+        """Return the schema and reader of a subschema."""
         self._nodes += 1
         if depth > DEPTH_MAX or self._nodes > NODES_MAX:
-            raise BadSchema(f"the schema is nested deeper than {DEPTH_MAX}, or too large")
+            raise BadSchema(f"the schema is nested deeper than {DEPTH_MAX} levels, or too large")
         if type(source) is not dict:
-            raise BadSchema("a schema is a JSON object")
+            raise BadSchema("a schema must be a JSON object")
         if "$ref" in source:
             return self._referred(source["$ref"], base, depth, optional=optional)
         several = next((source[w] for w in ("oneOf", "anyOf") if type(source.get(w)) is list), None)
@@ -108,13 +108,13 @@ class _JsonSchemaCompiler:
             schema = ConnectSchema(reported if reported in _SMALLER[kind] else _USUAL[kind])
             read = scalar_reader(schema.type)
         else:
-            raise BadSchema("a schema without a type that Connect has")
+            raise BadSchema("no Connect type corresponds to a schema")
         return self._finished(source, schema, read, optional=optional)
 
     def _finished(
         self, source: dict[str, Any], schema: ConnectSchema, read: Reader | None, *, optional: bool
     ) -> ReadableSchema:
-        """Put title, description, parameters and default over a schema."""
+        """Apply title, description, parameters and default to a schema."""
         texts = {"name": source.get("title"), "doc": source.get("description")}
         changes: dict[str, Any] = {k: v for k, v in texts.items() if type(v) is str}
         if type(source.get("connect.version")) is int:
@@ -143,7 +143,7 @@ class _JsonSchemaCompiler:
             return schema, _object_reader(values.read)
         properties = source.get("properties") or {}
         if type(properties) is not dict:
-            raise BadSchema("'properties' of a schema is not an object")
+            raise BadSchema("'properties' of a schema must be an object")
         required = source.get("required")
         names = set(required) if type(required) is list and _are_texts(required) else set()
         readers: dict[str, ReadableSchema] = {}
@@ -160,7 +160,7 @@ class _JsonSchemaCompiler:
     ) -> tuple[ConnectSchema, Reader | None]:
         items = source.get("items")
         if type(items) is not dict:
-            raise BadSchema("an array schema without the type of its items")
+            raise BadSchema("an array schema lacks the type of its items")
         if source.get("connect.type") == "map":
             parts = items.get("properties") or {}
             key = self.build(parts.get("key"), base, depth + 1, optional=False)
@@ -192,18 +192,20 @@ class _JsonSchemaCompiler:
 
     def _referred(self, ref: Any, base: str, depth: int, *, optional: bool) -> ReadableSchema:
         if type(ref) is not str:
-            raise BadSchema("'$ref' is not a text")
+            raise BadSchema("'$ref' must be a string")
         name, _, pointer = ref.partition("#")
         document = name or base
         if (document, pointer) in self._open:
-            raise BadSchema(f"the schema {ref[:200]!r} contains itself")
+            raise BadSchema(f"the schema {ref[:200]!r} is recursive")
         if document not in self._documents:
-            raise BadSchema(f"the schema names {ref[:200]!r}, which is no reference of it")
+            raise BadSchema(
+                f"the schema refers to {ref[:200]!r}, which is not among its references"
+            )
         found = self._documents[document]
         for step in pointer.split("/")[1:]:
             key = step.replace("~1", "/").replace("~0", "~")
             if type(found) is not dict or key not in found:
-                raise BadSchema(f"the schema names {ref[:200]!r}, which is not there")
+                raise BadSchema(f"the schema refers to {ref[:200]!r}, which does not exist")
             found = found[key]
         self._open.append((document, pointer))
         try:
@@ -217,13 +219,13 @@ def _are_texts(values: list[Any]) -> bool:
 
 
 def _place(entry: tuple[str, Any]) -> int:
-    """Fields with ``connect.index`` in its order, others behind them as they come."""
+    """Sort key: fields with ``connect.index`` in its order, then other fields in document order."""
     index = entry[1].get("connect.index") if type(entry[1]) is dict else None
     return index if type(index) is int else 2**31
 
 
 def _implied(source: Mapping[str, Any]) -> str | None:
-    """The type that a schema without one tells by its other words."""
+    """Return the type of a schema without ``type``, inferred from its other keywords."""
     if "properties" in source or "additionalProperties" in source:
         return "object"
     if "items" in source:
@@ -237,11 +239,11 @@ def _implied(source: Mapping[str, Any]) -> str | None:
 
 
 def _merged(source: dict[str, Any]) -> dict[str, Any]:
-    """``allOf`` as one schema: later words win, properties and required add up."""
+    """Merge ``allOf``: later keywords override, ``properties`` and ``required`` accumulate."""
     merged = {key: value for key, value in source.items() if key != "allOf"}
     for part in source["allOf"]:
         if type(part) is not dict or "$ref" in part:
-            raise BadSchema("'allOf' of references has no Connect schema")
+            raise BadSchema("'allOf' with references is not supported")
         properties = {**(merged.get("properties") or {}), **(part.get("properties") or {})}
         required = [*(merged.get("required") or []), *(part.get("required") or [])]
         merged |= part
@@ -256,7 +258,7 @@ def _merged(source: dict[str, Any]) -> dict[str, Any]:
 
 
 def _structs(schema: ConnectSchema, read: Reader | None) -> Reader:
-    """Give the fields that were read their schema."""
+    """Return a reader of structs with this schema."""
     assert read is not None
     fields = read
     return lambda value: Struct(schema, fields(value))
@@ -265,7 +267,7 @@ def _structs(schema: ConnectSchema, read: Reader | None) -> Reader:
 def _fields_reader(steps: list[tuple[str, Reader]]) -> Reader:
     def read_fields(value: Any) -> dict[str, Any]:
         if type(value) is not dict:
-            raise Misfit("a struct is a JSON object")
+            raise PayloadMismatch("the value of a struct must be a JSON object")
         return {name: read(value.get(name)) for name, read in steps}
 
     return read_fields
@@ -274,7 +276,7 @@ def _fields_reader(steps: list[tuple[str, Reader]]) -> Reader:
 def _object_reader(read: Reader) -> Reader:
     def read_object(value: Any) -> dict[str, Any]:
         if type(value) is not dict:
-            raise Misfit("a map with text keys is a JSON object")
+            raise PayloadMismatch("the value of a map with string keys must be a JSON object")
         return {key: read(item) for key, item in value.items()}
 
     return read_object
@@ -283,7 +285,7 @@ def _object_reader(read: Reader) -> Reader:
 def _items_reader(read: Reader) -> Reader:
     def read_items(value: Any) -> list[Any]:
         if type(value) is not list:
-            raise Misfit("an array is a JSON array")
+            raise PayloadMismatch("the value of an array must be a JSON array")
         return [read(item) for item in value]
 
     return read_items
@@ -292,16 +294,20 @@ def _items_reader(read: Reader) -> Reader:
 def _entries_reader(read_key: Reader, read_value: Reader) -> Reader:
     def read_entries(value: Any) -> dict[Any, Any]:
         if type(value) is not list:
-            raise Misfit("a map without text keys is a JSON array of entries")
+            raise PayloadMismatch(
+                "the value of a map without string keys must be a JSON array of entries"
+            )
         found: dict[Any, Any] = {}
         for entry in value:
             if type(entry) is not dict or entry.keys() != {"key", "value"}:
-                raise Misfit("an entry of a map has 'key' and 'value' and nothing else")
+                raise PayloadMismatch(
+                    "an entry of a map must have the fields 'key' and 'value' only"
+                )
             key = read_key(entry["key"])
             if type(key) in (dict, list, Struct):
-                raise Misfit("a map, array or struct is no key here")
+                raise PayloadMismatch("a map, array or struct cannot be a map key")
             if key in found:
-                raise Misfit("two entries of a map have one key")
+                raise PayloadMismatch("two entries of a map have the same key")
             found[key] = read_value(entry["value"])
         return found
 
@@ -315,8 +321,8 @@ def _choice_reader(schema: ConnectSchema, members: list[tuple[str, ReadableSchem
         for name, member in members:
             try:
                 return Struct(schema, {**names, name: member.read(value)})
-            except (Misfit, Unconvertible, NotJson):
+            except (PayloadMismatch, Unconvertible, NotJson):
                 continue
-        raise Misfit("the value is none of the types that the schema allows")
+        raise PayloadMismatch("the value matches none of the types in the schema")
 
     return read_choice

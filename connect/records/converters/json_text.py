@@ -1,11 +1,12 @@
-"""JSON text into Python values, bounded, as strict as Jackson and stricter where Jackson guesses.
+"""A bounded JSON parser, at least as strict as Jackson.
 
 Rules of this file:
-- Bounds: bytes of a document, depth, digits of a number. No input crashes the interpreter: what is
-  nested deeply is parsed without recursion.
-- Whole numbers are exact at any size; a number with a fraction or exponent is the nearest double,
-  refused when that is infinite, zero for a number that is not, or another whole number.
-- Duplicate names: the last wins. Text after the document is refused.
+- The size of a document, its depth and the digits of a number are bounded. Deeply nested documents
+  are parsed without recursion, so that no input can crash the interpreter.
+- Whole numbers are exact at any size. A number with a fraction or exponent becomes the nearest
+  double. It is an error if the double is infinite, is zero for a number that is not zero, or is
+  another whole number.
+- Of duplicate names the last one counts. Text after the document is an error.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, Final, NoReturn
 DOCUMENT_BYTES_MAX: Final = 64 * 1024 * 1024
 DEPTH_MAX: Final = 1000
 NUMBER_DIGITS_MAX: Final = 1000
-# json's scanner recurses once a level; Python allows 1000 frames in all, callers included
+# the scanner of ``json`` recurses per level; Python allows 1000 frames in total
 _RECURSIVE_DEPTH_MAX: Final = 200
 _DOUBLE_EXACT_MAX: Final = 2.0**53
 
@@ -30,12 +31,12 @@ _BRACKETS: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{]|[\]}]', re.DOTAL
 _BYTE_ORDER_MARKS: Final = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 
 
-class NotJson(ValueError):  # noqa: N818 - a verdict about a text
-    """The bytes are no JSON document within the bounds.
+class NotJson(ValueError):  # noqa: N818 - internal; becomes a RecordError
+    """The bytes are not a JSON document within the bounds.
 
     Args:
         code: ``bad_json``, ``too_deep``, ``too_large``, ``out_of_range`` or ``lost_digits``.
-        message: what is wrong, without the text.
+        message: the reason, without the text.
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -44,10 +45,10 @@ class NotJson(ValueError):  # noqa: N818 - a verdict about a text
 
 
 def exact_double(text: str) -> float:
-    """Read a number with a fraction or exponent as the nearest double.
+    """Parse a number with a fraction or exponent as the nearest double.
 
     Raises:
-        NotJson: the double is another number in a way that matters.
+        NotJson: the double differs from the number more than by rounding.
     """
     number = float(text)
     if -_DOUBLE_EXACT_MAX < number < _DOUBLE_EXACT_MAX and number != 0.0:
@@ -56,7 +57,7 @@ def exact_double(text: str) -> float:
         raise NotJson("out_of_range", "a number has too many digits")
     try:
         exact = Decimal(text)
-    except InvalidOperation:  # an exponent of 19 digits and more
+    except InvalidOperation:  # an exponent of 19 or more digits
         if not text.lower().partition("e")[0].strip("-0."):
             return number
         raise NotJson("out_of_range", "a number has too many digits") from None
@@ -64,7 +65,7 @@ def exact_double(text: str) -> float:
 
 
 def double_of(number: Decimal) -> float:
-    """The nearest double of a number written in JSON; see ``exact_double``."""
+    """Return the nearest double of a JSON number; see ``exact_double``."""
     nearest = float(number)
     if nearest - nearest != 0.0:
         raise NotJson("out_of_range", "a number is outside the range of double")
@@ -114,7 +115,7 @@ class JsonReader:
         """Parse one document.
 
         Raises:
-            NotJson: see there.
+            NotJson: the text is not a valid document.
         """
         return self.read_text(decode(data))
 
@@ -122,7 +123,7 @@ class JsonReader:
         """Parse one document, already decoded.
 
         Raises:
-            NotJson: see there.
+            NotJson: the text is not a valid document.
         """
         value, end = self.value(text, _skip(text, 0))
         if end != len(text) and _skip(text, end) != len(text):
@@ -130,7 +131,7 @@ class JsonReader:
         return value
 
     def value(self, text: str, start: int) -> tuple[Any, int]:
-        """Parse the value that starts at an index; return it and the index after it."""
+        """Parse the value at an index; return the value and the index after it."""
         if (
             len(text) > _RECURSIVE_DEPTH_MAX
             and text.count("[") + text.count("{") > _RECURSIVE_DEPTH_MAX
@@ -146,8 +147,8 @@ class JsonReader:
             ) from None
 
     def _without_recursion(self, text: str, start: int) -> tuple[Any, int]:
-        """Parse with a stack of our own; slow, for what is nested deeply."""
-        stack: list[tuple[Any, str]] = []  # open containers, and the name the next value gets
+        """Parse with an explicit stack: slow, for deeply nested documents."""
+        stack: list[tuple[Any, str]] = []  # open containers, and the name of the next value
         index = start
         while True:
             value, index, opened = self._begin(text, index)
@@ -155,7 +156,8 @@ class JsonReader:
                 name, index = _name(text, index) if type(value) is dict else ("", index)
                 stack.append((value, name))
                 continue
-            while stack:  # the value is complete: put it in, and close what ends with it
+            # the value is complete: add it to its container, and close containers that end
+            while stack:
                 container, name = stack.pop()
                 if type(container) is list:
                     container.append(value)
@@ -176,7 +178,7 @@ class JsonReader:
                 return value, index
 
     def _begin(self, text: str, index: int) -> tuple[Any, int, bool]:
-        """A scalar or empty container with the index after it, or a container just opened."""
+        """Parse a scalar or an empty container, or open a container; return the index after it."""
         for opening, closing, container in (("[", "]", list), ("{", "}", dict)):
             if text.startswith(opening, index):
                 index = _skip(text, index + 1)
@@ -190,9 +192,9 @@ class JsonReader:
         char = text[index : index + 1]
         if char == '"':
             return _string(text, index)
-        for word, constant in (("true", True), ("false", False), ("null", None)):
-            if text.startswith(word, index):
-                return constant, index + len(word)
+        for literal, constant in (("true", True), ("false", False), ("null", None)):
+            if text.startswith(literal, index):
+                return constant, index + len(literal)
         match = _NUMBER.match(text, index)
         if match is None:
             raise NotJson("bad_json", f"expected a value at character {index}")
@@ -202,10 +204,10 @@ class JsonReader:
 
 
 def decode(data: bytes) -> str:
-    """Decode a document: UTF-8, or UTF-16 and UTF-32 as their first bytes tell.
+    """Decode a document in UTF-8, or in UTF-16 or UTF-32 as detected from its first bytes.
 
     Raises:
-        NotJson: too large, or not in the encoding.
+        NotJson: the document is too large, or not in the encoding.
     """
     if len(data) > DOCUMENT_BYTES_MAX:
         raise NotJson("too_large", f"the document is larger than {DOCUMENT_BYTES_MAX} bytes")
@@ -219,10 +221,10 @@ def decode(data: bytes) -> str:
 
 
 def _depth(text: str) -> int:
-    """Greatest depth of brackets outside of strings, at most one more than the bound.
+    """Return the maximum depth of brackets outside strings.
 
     Raises:
-        NotJson: too deep.
+        NotJson: the document is nested too deeply.
     """
     depth = deepest = 0
     for match in _BRACKETS.finditer(text):
@@ -232,7 +234,7 @@ def _depth(text: str) -> int:
             if depth > deepest:
                 deepest = depth
                 if deepest > DEPTH_MAX:
-                    raise NotJson("too_deep", f"nested deeper than {DEPTH_MAX}")
+                    raise NotJson("too_deep", f"nested deeper than {DEPTH_MAX} levels")
         elif mark in "]}":
             depth -= 1
     return deepest
@@ -240,7 +242,7 @@ def _depth(text: str) -> int:
 
 def _skip(text: str, index: int) -> int:
     match = _WHITE.match(text, index)
-    assert match is not None  # no white space is white space too
+    assert match is not None  # the pattern also matches empty white space
     return match.end()
 
 

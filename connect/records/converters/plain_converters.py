@@ -1,4 +1,4 @@
-"""Text, bytes and numbers: the converters without structure."""
+"""Converters of plain values: StringConverter, ByteArrayConverter and the numeric converters."""
 
 from __future__ import annotations
 
@@ -14,26 +14,29 @@ from connect.records.converters.converter import Headers, Role, refusal
 
 _OPTIONAL_STRING: Final = ConnectSchema("string", optional=True)
 _OPTIONAL_BYTES: Final = ConnectSchema("bytes", optional=True)
-# Java replaces an encoded surrogate by one mark, Python by three
+# Java replaces an encoded surrogate with one U+FFFD, Python with three
 _ENCODED_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _MARKS: Final = (codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE)
 _REPLACEMENT: Final = "\ufffd".encode()
 
 
 class StringConverter:
-    """Text in one encoding (``converter.encoding``, default UTF-8); bad bytes read as U+FFFD."""
+    """Converts text in the encoding ``converter.encoding`` (UTF-8). Bad bytes become U+FFFD."""
 
     def __init__(self, options: Mapping[str, str], role: Role) -> None:
-        del role  # it never refuses a record
+        del role  # this converter does not reject records
         name = options.get("converter.encoding", "UTF-8")
         try:
             self._encoding = codecs.lookup(name).name
         except LookupError:
-            raise ConfigError(f"unknown encoding {name!r}", code="converter_option") from None
+            raise ConfigError(
+                f"converter.encoding {name!r} is unknown; set the name of a Java charset",
+                code="converter_option",
+            ) from None
 
     @property
     def is_utf8(self) -> bool:
-        """Whether texts are UTF-8."""
+        """Return whether the encoding is UTF-8."""
         return self._encoding == "utf-8"
 
     def to_connect(
@@ -48,7 +51,7 @@ class StringConverter:
             codecs.BOM_UTF16_BE,
             codecs.BOM_UTF16_LE,
         ):
-            return data.decode("utf-16-be", "replace")  # Java's rule without a mark
+            return data.decode("utf-16-be", "replace")  # as in Java, without a byte order mark
         try:
             return data.decode(self._encoding)
         except UnicodeDecodeError:
@@ -58,7 +61,7 @@ class StringConverter:
 
 
 class ByteArrayConverter:
-    """Bytes as they are."""
+    """Passes bytes unchanged."""
 
     def __init__(self, options: Mapping[str, str], role: Role) -> None:
         del options, role
@@ -72,12 +75,12 @@ class ByteArrayConverter:
 
 
 class NumericConverter:
-    """Big-endian numbers of one size, and Kafka's one-byte booleans.
+    """Converts big-endian numbers of one size, and Kafka's one-byte booleans.
 
     Args:
-        kind: Connect's type.
-        layout: the bytes, as ``struct`` writes them.
-        role: of the converter.
+        kind: the Connect type.
+        layout: the format of the bytes, as for ``struct``.
+        role: key, value or header.
     """
 
     def __init__(self, kind: str, layout: str, role: Role) -> None:
@@ -97,7 +100,7 @@ class NumericConverter:
             raise refusal(
                 self._role,
                 "wrong_length",
-                f"{len(data)} bytes where {kind} has {self._layout.size}",
+                f"{kind} requires {self._layout.size} bytes, not {len(data)}",
             )
         value: Any = self._layout.unpack(data)[0]
         if kind == "boolean":

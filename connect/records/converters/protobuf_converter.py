@@ -25,11 +25,11 @@ _READERS_KEPT: Final = 256
 
 @dataclass(slots=True)
 class ProtobufFile:
-    """A schema: one file with several message types.
+    """A Protobuf schema: one file with its message types.
 
     Attributes:
-        file: its descriptor.
-        options: of the converter.
+        file: the file descriptor.
+        options: options of the converter.
     """
 
     file: Any
@@ -37,11 +37,11 @@ class ProtobufFile:
     _readers: OrderedDict[tuple[int, ...], ProtobufReader] = field(default_factory=OrderedDict)
 
     def reader(self, indexes: tuple[int, ...]) -> ProtobufReader:
-        """The reader of the message type at a place in the file.
+        """Return the reader of the message type at a position in the file.
 
         Raises:
-            Malformed: there is none.
-            BadSchema: Connect has no schema for it.
+            Malformed: the file has no message type at this position.
+            BadSchema: no Connect schema corresponds to the message type.
         """
         found = self._readers.get(indexes)
         if found is None:
@@ -53,7 +53,7 @@ class ProtobufFile:
 
 
 class ProtobufConverter(RegisteredConverter[ProtobufFile]):
-    """Protobuf data, framed with the id of a schema and the place of the message type in it."""
+    """Converts Protobuf data with a schema id and the position of the message type in it."""
 
     kind: ClassVar[str] = "PROTOBUF"
     has_indexes: ClassVar[bool] = True
@@ -71,7 +71,7 @@ class ProtobufConverter(RegisteredConverter[ProtobufFile]):
         super().__init__(options, role)
 
     def compile(self, schema: RegisteredSchema, reader: RegisteredSchema | None) -> ProtobufFile:
-        """See ``RegisteredConverter``; a newer file reads older messages as it is."""
+        """See ``RegisteredConverter``. A newer file reads older messages without resolution."""
         chosen = reader or schema
         references = {name: inner.text for name, inner in self.references(chosen).items()}
         _, file = pool_of(chosen.text, references)

@@ -1,8 +1,8 @@
-"""Protobuf messages into Connect's data model, as Java's ProtobufData gives them.
+"""Conversion of Protobuf messages to Connect's data model, as Java's ProtobufData does.
 
 Rules of this file:
-- A message type that contains itself is refused: no table holds it.
-- Unsigned numbers keep their value (Java's wrap at 64 bits), an instant its digits below
+- Recursive message types are an error, because no table can store them.
+- Unsigned numbers keep their value (in Java they wrap at 64 bits). Instants keep their digits below
   milliseconds.
 """
 
@@ -64,15 +64,15 @@ _WRAPPERS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ProtobufOptions:
-    """Options of the converter, with Java's defaults.
+    """Options of the converter with Java's defaults.
 
     Attributes:
-        enhanced: name structs and enums by their full names.
-        index_unions: put an index behind the names of oneofs.
-        flatten_unions: give the members of a oneof as fields of the message.
-        enums_as_numbers: give numbers for enums.
-        wrapped_nullables: wrapper messages are nullable scalars, plain scalars never null.
-        null_when_absent: a field with presence that is not set is null, not its default.
+        enhanced: use full names for structs and enums.
+        index_unions: append an index to the names of oneofs.
+        flatten_unions: convert the members of a oneof to fields of the message.
+        enums_as_numbers: convert enums to numbers.
+        wrapped_nullables: wrapper messages become nullable scalars; plain scalars are never null.
+        null_when_absent: an unset field with presence becomes null instead of its default.
     """
 
     enhanced: bool = False
@@ -85,12 +85,12 @@ class ProtobufOptions:
 
 @dataclass(frozen=True, slots=True)
 class ProtobufReader:
-    """Reads messages of one type.
+    """Reads messages of one message type.
 
     Attributes:
-        descriptor: the type.
-        schema: the same in Connect's model.
-        options: of the converter.
+        descriptor: the message type.
+        schema: the corresponding Connect schema.
+        options: options of the converter.
     """
 
     descriptor: Any
@@ -101,10 +101,10 @@ class ProtobufReader:
     _items: _Items
 
     def read(self, data: bytes, position: int = 0) -> tuple[ConnectSchema | None, Any]:
-        """Read one message that ends with the bytes.
+        """Read one message that ends at the end of the data.
 
         Raises:
-            Malformed: the bytes are no such message, or hold what Connect has no value for.
+            Malformed: the bytes are not a message of this type, or a value is out of range.
         """
         if len(data) > MESSAGE_BYTES_MAX:
             raise Malformed(f"the message has more than {MESSAGE_BYTES_MAX} bytes", "too_large")
@@ -114,7 +114,7 @@ class ProtobufReader:
             if not message.IsInitialized():
                 raise Malformed("a required field is not set", "bad_protobuf")
         except DecodeError:
-            raise Malformed("the bytes are no message of the schema", "bad_protobuf") from None
+            raise Malformed("the bytes are not a message of the schema", "bad_protobuf") from None
         self._items.left = ITEMS_MAX
         try:
             return self.schema, self._read(message)
@@ -126,7 +126,8 @@ def protobuf_reader(descriptor: Any, options: ProtobufOptions) -> ProtobufReader
     """Build the reader of a message type.
 
     Raises:
-        BadSchema: it contains itself, is too large, or Connect has no schema for it.
+        BadSchema: the message type is recursive or too large, or no Connect schema corresponds
+            to it.
     """
     compiler = _ProtobufCompiler(options)
     schema, read = compiler.message(descriptor, ())
@@ -135,10 +136,10 @@ def protobuf_reader(descriptor: Any, options: ProtobufOptions) -> ProtobufReader
 
 
 def message_at(file: Any, indexes: tuple[int, ...]) -> Any:
-    """The message type at a place in a file.
+    """Return the message type at a position in a file.
 
     Raises:
-        Malformed: there is none.
+        Malformed: the file has no message type at this position.
     """
     names = list(file.message_types_by_name.values())
     found = None
@@ -153,12 +154,12 @@ def message_at(file: Any, indexes: tuple[int, ...]) -> Any:
 
 
 def union_name(oneof: Any, options: ProtobufOptions) -> str:
-    """The field that a oneof becomes."""
+    """Return the name of the field for a oneof."""
     return f"{oneof.name}_{oneof.index}" if options.index_unions else str(oneof.name)
 
 
 def real_oneof(field: Any) -> Any:
-    """The oneof of a field; None for none and for those that only tell presence."""
+    """Return the oneof of a field, or None. Synthetic oneofs, which track presence, are ignored."""
     oneof = field.containing_oneof
     if oneof is None or (len(oneof.fields) == 1 and oneof.name == f"_{field.name}"):
         return None
@@ -166,7 +167,7 @@ def real_oneof(field: Any) -> Any:
 
 
 class _ProtobufCompiler:
-    """Schemas and readers of message types."""
+    """Builds schemas and readers of message types."""
 
     def __init__(self, options: ProtobufOptions) -> None:
         self._options = options
@@ -174,11 +175,11 @@ class _ProtobufCompiler:
         self.items = _Items()
 
     def message(self, descriptor: Any, above: tuple[str, ...]) -> tuple[ConnectSchema, Reader]:
-        """A struct of a message type."""
+        """Return the struct schema and the reader of a message type."""
         if descriptor.full_name in above:
-            raise BadSchema(f"the message {descriptor.full_name[:200]} contains itself")
+            raise BadSchema(f"the message type {descriptor.full_name[:200]} is recursive")
         if len(above) >= DEPTH_MAX:
-            raise BadSchema(f"the schema is nested deeper than {DEPTH_MAX}")
+            raise BadSchema(f"the schema is nested deeper than {DEPTH_MAX} levels")
         above = (*above, descriptor.full_name)
         fields: list[tuple[str, ConnectSchema]] = []
         readers: list[tuple[str, Reader]] = []
@@ -196,7 +197,7 @@ class _ProtobufCompiler:
         readers[:0] = [(name, read) for name, _, read in united]
         names = [name for name, _ in fields]
         if len(set(names)) != len(names):
-            raise BadSchema(f"two fields of {descriptor.full_name[:200]} have one name")
+            raise BadSchema(f"two fields of {descriptor.full_name[:200]} have the same name")
         name = descriptor.full_name if self._options.enhanced else descriptor.name
         schema = ConnectSchema("struct", name=name, fields=tuple(fields))
         return schema, _struct_reader(schema, readers)
@@ -217,10 +218,10 @@ class _ProtobufCompiler:
         return union_name(oneof, self._options), schema, read_union
 
     def field(self, field: Any, above: tuple[str, ...]) -> tuple[ConnectSchema, Reader]:
-        """Schema of a field, and what reads it from its message."""
+        """Return the schema of a field, and the function that reads it from a message."""
         self._nodes += 1
         if self._nodes > NODES_MAX:
-            raise BadSchema(f"the schema has more than {NODES_MAX} fields with all it contains")
+            raise BadSchema(f"the schema has more than {NODES_MAX} fields at all levels")
         is_map = _is_map(field)
         schema, convert = self._map(field, above) if is_map else self._value(field, above)
         if field.is_repeated and not is_map:
@@ -249,7 +250,7 @@ class _ProtobufCompiler:
         return ConnectSchema("map", name=name, key_schema=key, value_schema=value), convert
 
     def _value(self, field: Any, above: tuple[str, ...]) -> tuple[ConnectSchema, Reader]:
-        """Schema of one value of a field, and what converts it."""
+        """Return the schema of a single value of a field, and its converter."""
         if field.enum_type is not None:
             return self._enum(field.enum_type)
         if field.message_type is None:
@@ -324,7 +325,7 @@ def _field_reader(field: Any, convert: Reader, options: ProtobufOptions) -> Read
 
 @dataclass(slots=True)
 class _Items:
-    """How many items of lists and maps a message may still have, at all depths together."""
+    """Limits the number of items in lists and maps of a message, at all levels together."""
 
     left: int = ITEMS_MAX
 
@@ -346,7 +347,7 @@ def _map_reader(field: Any, convert: Reader, items: _Items) -> Reader:
 
     def read(message: Any) -> dict[Any, Any]:
         values = items.counted(getattr(message, name))
-        if is_message:  # asking for an item by its key makes one in some implementations
+        if is_message:  # in some implementations, access by key creates the item
             return {key: convert(value) for key, value in values.items()}
         return {key: convert(values[key]) for key in values}
 

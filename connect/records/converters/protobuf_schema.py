@@ -1,9 +1,9 @@
-"""Protobuf schemas of a registry as descriptors: text or serialized, with what they import.
+"""Descriptors of Protobuf schemas from a registry, given as text or serialized, with imports.
 
 Rules of this file:
-- Descriptors of a schema live in a pool of their own: what a topic says never meets the process's.
-- Text is compiled by protoc in a child process, bounded in time and memory; registries that know
-  ``format=serialized`` spare that.
+- Each schema has a separate descriptor pool. Schemas of topics never enter the default pool.
+- protoc compiles text in a child process with limits of time and memory. Registries that support
+  ``format=serialized`` avoid this step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 import grpc_tools
-from google.protobuf import (  # importing the files registers them
+from google.protobuf import (  # the import registers the files
     any_pb2,
     api_pb2,
     descriptor_pb2,
@@ -41,7 +41,7 @@ from connect.records.converters.avro_schema import BadSchema
 SCHEMA_BYTES_MAX: Final = 4 * 2**20
 MAIN: Final = "icefloe.main.proto"
 _PROTOC_TIMEOUT_S: Final = 60
-# a schema may make protoc take what there is: its process is bounded in memory and time
+# a schema could make protoc use all resources, so its process has limits of memory and time
 _PROTOC: Final = f"""
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, ({2**30}, {2**30}))
@@ -57,7 +57,7 @@ _KNOWN: Final = tuple(
         *(empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2),
     )
 )
-# What Confluent's serializers may import without registering it: names and numbers of fields only.
+# Files that Confluent's serializers import without registering them; without comments and options.
 _BUILT_IN: Final[Mapping[str, str]] = {
     "google/type/date.proto": """
         syntax = "proto3"; package google.type;
@@ -84,15 +84,15 @@ def pool_of(text: str, references: Mapping[str, str]) -> tuple[Any, Any]:
     """Build the descriptors of a schema.
 
     Args:
-        text: a ``.proto``, or the base64 of a file descriptor.
-        references: texts of the same kinds by the name they are imported with.
+        text: a ``.proto`` file, or the base64 of a file descriptor.
+        references: imported files in the same formats, by import name.
 
     Returns:
-        The pool and the file's descriptor.
+        The pool and the file descriptor.
 
     Raises:
-        BadSchema: it is no Protobuf schema.
-        RetriableError: protoc did not end in time.
+        BadSchema: the schema is invalid.
+        RetriableError: protoc did not finish in time.
     """
     if len(text) + sum(map(len, references.values())) > SCHEMA_BYTES_MAX:
         raise BadSchema(f"the schema has more than {SCHEMA_BYTES_MAX} bytes")
@@ -119,9 +119,9 @@ def _pool(files: dict[str, Any]) -> tuple[Any, Any]:
             return
         file = files.get(name) or _built_in(name)
         if file is None:
-            raise BadSchema(f"the schema imports {name[:200]!r}, which is no reference of it")
+            raise BadSchema(f"the schema imports {name[:200]!r}, which is not among its references")
         if name in open_names or len(open_names) > 64:
-            raise BadSchema("the files of the schema import each other")
+            raise BadSchema("the imports of the schema are circular")
         for inner in file.dependency:
             add(inner, (*open_names, name))
         try:
@@ -135,14 +135,14 @@ def _pool(files: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def _known_file(name: str) -> bytes:
-    """A file that comes with Protobuf, serialized."""
+    """Return the serialized descriptor of a file that is part of Protobuf."""
     found: bytes = descriptor_pool.Default().FindFileByName(name).serialized_pb
     return found
 
 
 @lru_cache(maxsize=8)
 def _built_in(name: str) -> Any:
-    """A file that Confluent's serializers know without a registry; None for others."""
+    """Return the descriptor of a file that Confluent's serializers include, or None."""
     if name not in _BUILT_IN:
         return None
     compiled = _compiled({MAIN: _BUILT_IN[name]}, to_name=name)
@@ -150,7 +150,7 @@ def _built_in(name: str) -> Any:
 
 
 def _serialized(source: str) -> Any:
-    """A file descriptor; None when the text is a ``.proto``."""
+    """Parse a serialized file descriptor; return None if the text is a ``.proto`` file."""
     try:
         data = base64.b64decode(source, validate=True)
         return descriptor_pb2.FileDescriptorProto.FromString(data)
@@ -159,9 +159,9 @@ def _serialized(source: str) -> Any:
 
 
 def _compiled(sources: Mapping[str, str], to_name: str = MAIN) -> Any:
-    """Run protoc; the descriptors of the file and all it imports.
+    """Run protoc and return the descriptors of the file and its imports.
 
-    Sources that are serialized are handed over as such.
+    Serialized sources are passed to protoc unchanged.
     """
     with tempfile.TemporaryDirectory(prefix="icefloe-proto-") as folder:
         root = Path(folder) / "in"
@@ -170,17 +170,17 @@ def _compiled(sources: Mapping[str, str], to_name: str = MAIN) -> Any:
             target = to_name if name == MAIN else name
             path = PurePosixPath(target)
             if path.is_absolute() or ".." in path.parts or "\\" in target or "\0" in target:
-                raise BadSchema(f"the schema has a reference of the name {name[:200]!r}")
+                raise BadSchema(f"the schema has a reference with the reserved name {name[:200]!r}")
             if _serialized(text) is not None:
-                raise BadSchema("the registry gives some files as text and some serialized")
+                raise BadSchema("the registry returned some files as text and some serialized")
             file = root / path
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(text, "utf-8", "replace")
-            except OSError as error:  # too long, or another one's folder
+            except OSError as error:  # the name is too long, or is a folder of another file
                 kind = type(error).__name__
                 raise BadSchema(
-                    f"a reference's name is no file's: {name[:200]!r} ({kind})"
+                    f"the name of a reference is not a valid file name: {name[:200]!r} ({kind})"
                 ) from None
         command = [
             *(sys.executable, "-c", _PROTOC, f"-I{root}", f"-I{_includes()}"),
@@ -191,10 +191,10 @@ def _compiled(sources: Mapping[str, str], to_name: str = MAIN) -> Any:
                 command, capture_output=True, text=True, timeout=_PROTOC_TIMEOUT_S, check=False
             )
         except subprocess.TimeoutExpired:
-            raise RetriableError("protoc did not end in time", code="registry_protoc") from None
+            raise RetriableError("protoc did not finish in time", code="registry_protoc") from None
         if done.returncode or not out.exists():
-            words = done.stderr.replace(str(root), "").strip()
-            raise BadSchema(f"the schema is no Protobuf: {words[-300:]}")
+            message = done.stderr.replace(str(root), "").strip()
+            raise BadSchema(f"the schema is not valid Protobuf: {message[-300:]}")
         return descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
 
 

@@ -1,4 +1,4 @@
-"""Protobuf messages with a meaning of their own, and Confluent's options of fields."""
+"""Well-known Protobuf message types, and Confluent's field options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Reader = Callable[[Any], Any]
 
 
 def meta_of(field: Any) -> dict[str, str]:
-    """Confluent's parameters of a field: option 1088, its field 2, a map of texts."""
+    """Return Confluent's parameters of a field: option 1088, field 2, a map of strings."""
     found: dict[str, str] = {}
     for number, meta in _length_delimited(field.GetOptions().SerializeToString()):
         if number != _META:
@@ -34,7 +34,7 @@ def meta_of(field: Any) -> dict[str, str]:
 
 
 def _length_delimited(data: bytes) -> list[tuple[int, bytes]]:
-    """Fields of a message that are bytes; options were parsed before, so they are well-formed."""
+    """Return the length-delimited fields of a message. The message is known to be well-formed."""
     found: list[tuple[int, bytes]] = []
     at = 0
     while at < len(data):
@@ -64,7 +64,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def decimal_schema(field: Any) -> ConnectSchema:
-    """The schema of a field of Confluent's Decimal."""
+    """Return the schema of a field of Confluent's Decimal type."""
     meta = meta_of(field)
     scale = meta.get("scale", "0")
     parameters = {"scale": scale if scale.lstrip("-").isdigit() else "0"}
@@ -76,9 +76,9 @@ def decimal_schema(field: Any) -> ConnectSchema:
 
 
 def read_decimal(message: Any) -> Decimal:
-    """A message of Confluent's Decimal."""
+    """Read a message of Confluent's Decimal type."""
     if not -1000 <= message.scale <= 1000 or len(message.value) > DECIMAL_BYTES_MAX:
-        raise Malformed("a decimal is outside the bounds", "out_of_range")
+        raise Malformed("a decimal is out of range", "out_of_range")
     return decimal_of(message.value or b"\0", message.scale)
 
 
@@ -93,7 +93,7 @@ def _date(message: Any) -> Date:
     try:
         return Date(date(message.year, message.month, message.day).toordinal() - _EPOCH)
     except (ValueError, OverflowError):
-        raise Malformed("a date names no day", "out_of_range") from None
+        raise Malformed("a date does not exist", "out_of_range") from None
 
 
 def _time(message: Any) -> Time:

@@ -1,4 +1,4 @@
-"""Converters whose schemas are in a registry, or in one file for a whole topic."""
+"""Base of the converters with a schema registry or a schema file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from connect.records.conversion.conversion_failure import Unconvertible
 from connect.records.converters.avro_schema import BadSchema
 from connect.records.converters.binary_values import Malformed
 from connect.records.converters.converter import Headers, Role, boolean_option, refusal
-from connect.records.converters.json_schema import Misfit
+from connect.records.converters.json_schema import PayloadMismatch
 from connect.records.converters.json_text import NotJson
 from connect.records.converters.wire_format import Framed, framed
 
@@ -32,24 +32,24 @@ REFUSALS: Final = (
     BadSchema,
     SchemaNotFound,
     NotJson,
-    Misfit,
+    PayloadMismatch,
     Unconvertible,
     RecursionError,
 )
-"""What is about the record: it, or its schema, cannot be read."""
+"""Errors about the record: the record or its schema cannot be read."""
 
 Compiled = TypeVar("Compiled")
 
 
 class RegisteredConverter(ABC, Generic[Compiled]):
-    """What the converters with schemas share: finding the schema, keeping what is built of it.
+    """Base class of the converters with schemas: finds schemas and caches compiled readers.
 
     Args:
-        options: see ``connect.config.keys.registry_keys``.
-        role: which side of the record.
+        options: options of the converter, see ``connect.config.keys.registry_keys``.
+        role: key, value or header.
 
     Raises:
-        ConfigError: an option has a value it cannot have, or the schema file cannot be read.
+        ConfigError: an option is invalid, or the schema file cannot be read.
     """
 
     kind: ClassVar[str]
@@ -76,19 +76,19 @@ class RegisteredConverter(ABC, Generic[Compiled]):
 
     @property
     def is_resolving(self) -> bool:
-        """Whether data is given in another schema than its writer's."""
+        """Return whether data is resolved to a reader schema."""
         return self._latest
 
     @abstractmethod
     def compile(self, schema: RegisteredSchema, reader: RegisteredSchema | None) -> Compiled:
-        """Build what reads data of a schema.
+        """Build the reader of data with a schema.
 
         Args:
-            schema: the writer's.
-            reader: what to give instead, with ``use.latest.version``.
+            schema: the writer schema.
+            reader: the reader schema if ``use.latest.version`` is set.
 
         Raises:
-            BadSchema: the schema is not usable.
+            BadSchema: the schema is invalid.
         """
 
     @abstractmethod
@@ -100,7 +100,7 @@ class RegisteredConverter(ABC, Generic[Compiled]):
     def to_connect(
         self, topic: str, headers: Headers, data: bytes | None
     ) -> tuple[ConnectSchema | None, Any]:
-        """See ``Converter``; an outage of the registry is a RetriableError."""
+        """See ``Converter``. An outage of the registry raises a RetriableError."""
         if data is None:
             return None, None
         try:
@@ -110,17 +110,17 @@ class RegisteredConverter(ABC, Generic[Compiled]):
             raise refusal(self._role, *reported(error)) from None
 
     def place(self, headers: Headers, data: bytes) -> Framed:
-        """Where a message's schema and datum are; see ``framed``."""
+        """Return the schema id and the position of the datum; see ``framed``."""
         if self._fixed is not None:
             return Framed(0, 0)
         return framed(self._role, headers, data, has_indexes=self.has_indexes)
 
     def compiled(self, topic: str, schema: int | str) -> Compiled:
-        """What reads data of a schema.
+        """Return the reader of data with a schema.
 
         Raises:
-            BadSchema, SchemaNotFound: the schema is not usable; about the record.
-            RetriableError, ConfigError: the registry does not answer, or refuses us.
+            BadSchema, SchemaNotFound: the schema is invalid or missing; rejects the record.
+            RetriableError, ConfigError: the registry does not answer, or rejects the request.
         """
         if self._fixed is not None:
             return self._fixed
@@ -137,7 +137,7 @@ class RegisteredConverter(ABC, Generic[Compiled]):
             else self.registry.by_guid(schema, serialized=self.is_serialized)
         )
         if asked.kind != self.kind:
-            raise SchemaNotFound(f"schema {schema} is {asked.kind}, not {self.kind}")
+            raise SchemaNotFound(f"schema {schema} has the type {asked.kind}, not {self.kind}")
         found = self._built[key] = self.compile(asked, reader)
         if len(self._built) > READERS_KEPT:
             self._built.popitem(last=False)
@@ -149,11 +149,13 @@ class RegisteredConverter(ABC, Generic[Compiled]):
         assert self.registry is not None
         found = self.registry.version(f"{topic}-{self._role}", None, serialized=self.is_serialized)
         if found.kind != self.kind:
-            raise SchemaNotFound(f"subject {topic}-{self._role} holds {found.kind}")
+            raise SchemaNotFound(
+                f"subject {topic}-{self._role} has schemas of type {found.kind}, not {self.kind}"
+            )
         return found
 
     def references(self, schema: RegisteredSchema) -> dict[str, RegisteredSchema]:
-        """What a schema names, those without references first."""
+        """Return the references of a schema in dependency order."""
         if self.registry is None:
             return {}
         return self.registry.referenced(schema, serialized=self.is_serialized)
@@ -168,8 +170,8 @@ class RegisteredConverter(ABC, Generic[Compiled]):
             text = Path(path).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(
-                f"{SCHEMA_FILE} {path} cannot be read: {type(error).__name__}; every worker "
-                "needs the file",
+                f"{SCHEMA_FILE} {path} cannot be read ({type(error).__name__}); the file must "
+                "exist on every worker",
                 code="converter_option",
             ) from None
         try:
@@ -179,14 +181,14 @@ class RegisteredConverter(ABC, Generic[Compiled]):
 
 
 def reported(error: Exception) -> tuple[str, str]:
-    """Code and message of a refusal."""
+    """Return the code and message of an error about a record."""
     if isinstance(error, RecursionError):
-        return "too_deep", "nested too deeply"
+        return "too_deep", "the value is nested too deeply"
     if isinstance(error, SchemaNotFound):
-        return "unknown_schema", f"the schema registry has no such schema: {error}"
+        return "unknown_schema", f"the schema registry does not have the schema: {error}"
     if isinstance(error, BadSchema):
         return "bad_schema", str(error)
-    if isinstance(error, Misfit):
+    if isinstance(error, PayloadMismatch):
         return "schema_mismatch", str(error)
     if isinstance(error, Unconvertible):
         return error.reason, error.message

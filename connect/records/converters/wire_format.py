@@ -1,8 +1,8 @@
-"""How a message names its schema: the forms of Confluent's serializers.
+"""The wire format of Confluent's serializers, which contains the schema id of a message.
 
-A message begins with 0 and a 4-byte id, or with 1 and a 16-byte GUID; or it is bare and the header
-``__key_schema_id`` or ``__value_schema_id`` holds one of these. Protobuf adds the place of the
-message type within its file, behind the id or GUID.
+A message begins with 0 and a 4-byte schema id, or with 1 and a 16-byte GUID. Alternatively, the
+header ``__key_schema_id`` or ``__value_schema_id`` contains one of these. In Protobuf, the position
+of the message type within its file follows the id or GUID.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ HEADERS: Final = {"key": "__key_schema_id", "value": "__value_schema_id"}
 
 @dataclass(frozen=True, slots=True)
 class Framed:
-    """Where a message's schema and datum are.
+    """The schema id of a message and the position of its datum.
 
     Attributes:
-        schema: an id, or a GUID as text.
-        start: first byte of the datum.
-        indexes: place of a Protobuf message type; empty when not asked for.
+        schema: the schema id, or the GUID as text.
+        start: index of the datum's first byte.
+        indexes: position of a Protobuf message type; empty for other formats.
     """
 
     schema: int | str
@@ -38,13 +38,13 @@ class Framed:
 
 
 def framed(role: Role, headers: Headers, data: bytes, *, has_indexes: bool = False) -> Framed:
-    """Find the schema of a message.
+    """Read the schema id of a message.
 
     Args:
-        role: which side of the record.
-        headers: of the record; the last one of the name counts.
+        role: key or value.
+        headers: headers of the record; the last header with the name counts.
         data: the message.
-        has_indexes: whether the id is followed by the place of a message type.
+        has_indexes: whether the position of a message type follows the id.
 
     Raises:
         Malformed: ``bad_framing``.
@@ -67,8 +67,8 @@ def _schema(data: bytes) -> tuple[int | str, int]:
     if len(data) >= GUID_BYTES and data[0] == GUID_MAGIC:
         return str(uuid.UUID(bytes=data[1:GUID_BYTES])), GUID_BYTES
     raise Malformed(
-        "the message does not begin with the id of a schema: it was not written with a schema "
-        "registry's serializer",
+        "the message does not begin with a schema id: its producer does not use a schema "
+        "registry serializer",
         "bad_framing",
     )
 
@@ -85,8 +85,8 @@ def _indexes(data: bytes, start: int) -> tuple[tuple[int, ...], int]:
                 found.append(index)
             return tuple(found), end
     except (IndexError, OverflowError):
-        pass  # cut short, or a number that is too long
-    raise Malformed("the place of the message type is malformed", "bad_framing")
+        pass  # the message is truncated, or a number that is too long
+    raise Malformed("the position of the message type is malformed", "bad_framing")
 
 
 def _zigzag(data: bytes, position: int) -> tuple[int, int]:

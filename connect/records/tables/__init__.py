@@ -1,4 +1,4 @@
-"""Schemas of tables from records: inference, creation, evolution, partition specs.
+"""Table schemas from records: type inference, table creation, schema evolution, partition specs.
 
-Pure functions over pyiceberg's types; nothing here talks to a catalog.
+These are pure functions over pyiceberg's types. They do not access a catalog.
 """

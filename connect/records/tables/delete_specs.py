@@ -1,10 +1,10 @@
-"""Partition specs that equality deletes are written under.
+"""Selection of the partition spec for equality delete files.
 
 Rules of this file:
-- An equality delete reaches only rows of its own spec and partition, except under a spec without
-  partitions, where it reaches every row of the table.
-- So the table's own spec serves only where it is the only one and a key cannot move between its
-  partitions: the columns it partitions by are key columns.
+- An equality delete applies to rows of its own spec and partition only. Under an unpartitioned spec
+  it applies to all rows of the table.
+- The table's default spec is used only if it is the only spec and its partition columns are key
+  columns. Then a key cannot move between partitions.
 
 Source:
     Iceberg specification, "Scan Planning".
@@ -24,11 +24,11 @@ from pyiceberg.table.update import (
 
 
 def delete_spec(table: Table, key_ids: tuple[int, ...]) -> PartitionSpec | None:
-    """Return the spec for deletes by these columns; None when the table has none that serves.
+    """Return the spec for deletes by these columns, or None if the table lacks a suitable spec.
 
     Args:
-        table: as loaded.
-        key_ids: field ids of the key columns; none when they are not known yet.
+        table: the loaded table.
+        key_ids: field ids of the key columns; empty if they are not known yet.
     """
     own = table.spec()
     sources = {field.source_id for field in own.fields}
@@ -41,9 +41,9 @@ def delete_spec(table: Table, key_ids: tuple[int, ...]) -> PartitionSpec | None:
 def unpartitioned_spec_added(
     table: Table,
 ) -> tuple[tuple[TableRequirement, ...], tuple[TableUpdate, ...]]:
-    """Return requirements and updates that give a table a spec without partitions.
+    """Return the requirements and updates that add an unpartitioned spec to a table.
 
-    The table's default spec stays what it is.
+    The table's default spec does not change.
     """
     metadata = table.metadata
     spec_id = max(spec.spec_id for spec in metadata.partition_specs) + 1

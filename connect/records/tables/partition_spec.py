@@ -1,9 +1,10 @@
-"""Partition specs from the text of ``iceberg.tables.default-partition-by``.
+"""Partition specs, parsed from the terms of ``iceberg.tables.default-partition-by``.
 
 Rules of this file:
-- Terms are the Java sink's: a column name, or year(s), month(s), day(s), hour(s) of a column,
-  ``bucket(column, count)``, ``truncate(column, width)``; lower case, names as the table has them.
-- A term that cannot be is an error, never an unpartitioned table.
+- The terms are those of the Java sink: a column name, or year(s), month(s), day(s), hour(s) of a
+  column, ``bucket(column, count)``, ``truncate(column, width)``. Transforms are lower case. Column
+  names match exactly.
+- An invalid term is an error. It never results in an unpartitioned table.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ _TIMES: Final[dict[str, tuple[Callable[[], Transform[Any, Any]], str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One field of a spec before its column is looked up.
+    """A field of a partition spec, not yet bound to a column.
 
     Attributes:
-        text: as written.
+        text: the term as written.
         column: the source column's full name.
-        transform: pyiceberg's.
-        suffix: of the partition field's name; empty for identity.
+        transform: pyiceberg's transform.
+        suffix: suffix of the partition field's name; empty for identity.
     """
 
     text: str
@@ -57,26 +58,26 @@ class Term:
 
 
 def parse_terms(texts: Sequence[str]) -> tuple[Term, ...]:
-    """Read terms.
+    """Parse terms.
 
     Raises:
-        ConfigError: code ``partition_spec``; the term is no term.
+        ConfigError: code ``partition_spec``; a term is invalid.
     """
     return tuple(_term(text) for text in texts if text)
 
 
 def check_terms(texts: Sequence[str]) -> None:
-    """Judge terms as far as that goes without a schema.
+    """Check terms as far as possible without a schema.
 
     Raises:
-        ConfigError: a term is no term, is there twice, or two of them exclude each other.
+        ConfigError: a term is invalid or duplicated, or two terms conflict.
     """
     taken: set[str] = set()
     times: dict[str, str] = {}
     for term in parse_terms(texts):
         name = term.column + term.suffix
         if name in taken:
-            raise _bad(term.text, f"its partition field {name!r} is there already")
+            raise _bad(term.text, f"the partition field {name!r} already exists")
         taken.add(name)
         if isinstance(term.transform, TimeTransform):
             if term.column in times:
@@ -92,10 +93,10 @@ def _term(text: str) -> Term:
 
 
 def read_term(text: str) -> Term:
-    """Read one term.
+    """Parse a term.
 
     Raises:
-        ValueError: why it is none.
+        ValueError: the term is invalid; the message says why.
     """
     match = _CALL.fullmatch(text)
     if match is None:
@@ -108,10 +109,10 @@ def read_term(text: str) -> Term:
         raise ValueError(f"unknown transform {name!r}")
     parts = [part.strip() for part in argument.split(",")]
     if len(parts) != 2 or not re.fullmatch(r"[+-]?[0-9]{1,9}", parts[1]):
-        raise ValueError(f"{name} takes a column and a whole number")
+        raise ValueError(f"{name} requires a column and a whole number")
     number = int(parts[1])
     if number <= 0:
-        raise ValueError(f"{name} takes a number above 0")
+        raise ValueError(f"{name} requires a number above 0")
     if name == "bucket":
         return Term(text, parts[0], BucketTransform(number), "_bucket")
     return Term(text, parts[0], TruncateTransform(number), "_trunc")
@@ -126,12 +127,12 @@ def spec_for(texts: Sequence[str], schema: Schema) -> PartitionSpec:
 
     Args:
         texts: terms, e.g. ``("day(ts)", "bucket(id, 16)")``.
-        schema: with its final field ids.
+        schema: the table's schema with its final field ids.
 
     Raises:
-        ConfigError: a term is no term, or two terms exclude each other.
-        RecordError: code ``partition_spec``; the record that gives the table its schema has no
-            such column, or one of a type the transform does not take.
+        ConfigError: a term is invalid, or two terms conflict.
+        RecordError: code ``partition_spec``; the record that defines the table's schema lacks the
+            column, or the transform does not support the column's type.
     """
     fields: list[PartitionField] = []
     taken: dict[str, str] = {}
@@ -140,10 +141,10 @@ def spec_for(texts: Sequence[str], schema: Schema) -> PartitionSpec:
         column = _source(term, schema)
         name = term.column + term.suffix
         if name in taken:
-            raise _bad(term.text, f"its partition field {name!r} is there already")
+            raise _bad(term.text, f"the partition field {name!r} already exists")
         if term.suffix and name in schema.column_names:
             raise RecordError(
-                f"partition term {term.text!r}: the table has a column {name!r}",
+                f"partition term {term.text!r}: the table already has a column {name!r}",
                 code="partition_spec",
             )
         if isinstance(term.transform, TimeTransform):
@@ -170,19 +171,19 @@ def _source(term: Term, schema: Schema) -> NestedField:
 
 
 def source_column(term: Term, schema: Schema) -> NestedField:
-    """Find the column of a term.
+    """Return the column of a term.
 
     Raises:
-        ValueError: there is none, a row has many values of it, or its type does not fit.
+        ValueError: the column does not exist, is inside a list or map, or has an unsupported type.
     """
     try:
         column = schema.find_field(term.column)
     except ValueError:
-        raise ValueError(f"there is no column {term.column!r}") from None
+        raise ValueError(f"the table has no column {term.column!r}") from None
     if not column.field_type.is_primitive or not term.transform.can_transform(column.field_type):
-        raise ValueError(f"does not take {column.field_type}")
+        raise ValueError(f"the transform does not support {column.field_type}")
     try:
         schema.accessor_for_field(column.field_id)
     except ValueError:
-        raise ValueError(f"{term.column!r} lies in a list or map") from None
+        raise ValueError(f"column {term.column!r} is inside a list or map") from None
     return column

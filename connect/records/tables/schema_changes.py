@@ -1,9 +1,11 @@
-"""Changes of a table's schema: what they are, how they add up, how they are made.
+"""Changes of a table's schema: collects, merges and applies them.
 
 Rules of this file:
-- Columns are added (always optional, at any depth), widened (int to long, float to double, decimal
-  precision) and relaxed to optional; never dropped, renamed or narrowed.
-- Two types for one new column: the wider one; text when one of them is text; else the first.
+- A change adds an optional column at any depth, widens a type (int to long, float to double,
+  decimal
+  precision), or makes a column optional. Columns are never dropped, renamed or narrowed.
+- If two records need different types for a new column, it gets string if one type is string, else
+  the wider type, else the first one.
 """
 
 from __future__ import annotations
@@ -38,11 +40,11 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class SchemaChanges:
-    """What to change; paths are full names in parts, ``element`` and ``value`` included.
+    """The changes of a schema. A path is a full name in parts, including ``element`` and ``value``.
 
     Attributes:
-        adds: new columns by path; types with placeholder ids.
-        retypes: wider types of columns that are there.
+        adds: types of new columns by path, with placeholder ids.
+        retypes: wider types of existing columns.
         optionals: columns to make optional.
     """
 
@@ -51,16 +53,16 @@ class SchemaChanges:
     optionals: tuple[Path, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether there is anything to change."""
+        """Return whether there are changes."""
         return bool(self.adds or self.retypes or self.optionals)
 
     @property
     def new_columns(self) -> int:
-        """Columns that would be added, nested ones counted."""
+        """Return the number of columns to add, including nested columns."""
         return sum(count_columns(kind) for kind in self.adds.values())
 
     def to_json(self) -> str:
-        """The form in which changes travel between processes."""
+        """Serialize the changes for another process."""
         return json.dumps(
             {
                 "adds": [[list(path), _type_json(kind)] for path, kind in self.adds.items()],
@@ -71,7 +73,7 @@ class SchemaChanges:
 
     @classmethod
     def from_json(cls, text: str) -> SchemaChanges:
-        """Inverse of ``to_json``."""
+        """Deserialize the result of ``to_json``."""
         data = json.loads(text)
         return cls(
             adds={tuple(path): _type_from(kind) for path, kind in data["adds"]},
@@ -89,13 +91,13 @@ def _type_json(kind: IcebergType) -> Any:
 
 
 def _type_from(kind: Any) -> IcebergType:
-    """The type of Iceberg's JSON form, which pyiceberg reads as part of a field only."""
+    """Parse a type from Iceberg's JSON. pyiceberg parses types only as part of a field."""
     field = {"id": PLACEHOLDER_ID, "name": "c", "required": False, "type": kind}
     return NestedField.model_validate(field).field_type
 
 
 def count_columns(kind: IcebergType) -> int:
-    """Columns in a type: itself, or the fields of structs at any depth."""
+    """Return the number of columns in a type: 1, or the fields of structs at all depths."""
     if isinstance(kind, StructType):
         return 1 + sum(count_columns(field.field_type) for field in kind.fields)
     if isinstance(kind, ListType):
@@ -106,21 +108,21 @@ def count_columns(kind: IcebergType) -> int:
 
 
 def check_count(found: SchemaChanges, config: ConnectorConfig) -> None:
-    """Bound the number of new columns.
+    """Check the limit of new columns.
 
     Raises:
         RecordError: code ``too_many_columns``.
     """
     if found.new_columns > config.max_new_columns:
         raise RecordError(
-            f"{found.new_columns} new columns, {config.max_new_columns} at most "
-            "(iceberg.tables.max-new-columns)",
+            f"the batch adds {found.new_columns} columns, more than iceberg.tables.max-new-columns "
+            f"({config.max_new_columns})",
             code="too_many_columns",
         )
 
 
 def common_type(first: IcebergType, second: IcebergType) -> IcebergType:
-    """The type for a column that two records or items want differently."""
+    """Return the type of a new column for which two records or items need different types."""
     if isinstance(first, StructType) and isinstance(second, StructType):
         fields = {field.name: field for field in first.fields}
         for field in second.fields:
@@ -173,11 +175,11 @@ def _common_primitive(first: IcebergType, second: IcebergType) -> IcebergType:
 
 
 def merge(*asked: SchemaChanges, config: ConnectorConfig | None = None) -> SchemaChanges:
-    """Put the changes of several records of one table together, in the order of the records.
+    """Merge the changes of several records of one table, in record order.
 
     Args:
-        asked: changes against the same schema.
-        config: bounds the number of new columns when given.
+        asked: changes of the same schema.
+        config: if given, limits the number of new columns.
 
     Raises:
         RecordError: code ``too_many_columns``.
@@ -198,16 +200,16 @@ def merge(*asked: SchemaChanges, config: ConnectorConfig | None = None) -> Schem
 
 
 def fitting(schema: Schema, adds: Mapping[Path, IcebergType]) -> dict[Path, IcebergType]:
-    """The new columns whose names, those inside them too, read like no other column's.
+    """Return the new columns with names, including nested names, that are unique in the table.
 
-    A table tells ``a.b`` from the field ``b`` of ``a`` by nothing, nor a column from another whose
-    mapped names are others. Of two new ones the first is right.
+    A table does not distinguish the column ``a.b`` from the field ``b`` of ``a``, nor from a mapped
+    name of another column. Of two conflicting new columns the first one is kept.
     """
     taken: set[str] = set()
     found: dict[Path, IcebergType] = {}
     for path, kind in adds.items():
         names = list(_full_names(".".join(path), kind))
-        known = schema._name_to_id  # noqa: SLF001 - has no public form
+        known = schema._name_to_id  # noqa: SLF001 - pyiceberg has no public accessor
         if not any(name in known or name in taken for name in names):
             taken.update(names)
             found[path] = kind
@@ -227,14 +229,14 @@ def _full_names(name: str, kind: IcebergType) -> Iterator[str]:
 
 
 def apply_changes(schema: Schema, asked: SchemaChanges, last_column_id: int) -> tuple[Schema, int]:
-    """Return the schema with the changes made, and the new last column id.
+    """Apply changes to a schema; return the new schema and the new last column id.
 
     Args:
         schema: the table's current schema.
-        asked: changes against it or one before it; what is there already by now, is wider than
-            asked for, or has a name like another column's, is left as it is: the record that asks
-            is looked at again, and refused where that is right.
-        last_column_id: highest id ever given in the table.
+        asked: changes of this schema or of an earlier one. A change is skipped if the column
+            already exists, is already wider, or has the name of another column. The record that
+            needs the change is then processed again and rejected if it does not fit.
+        last_column_id: the highest column id ever assigned in the table.
     """
     adds = fitting(schema, asked.adds)
     applier = _Applier(dataclasses.replace(asked, adds=adds), last_column_id)
@@ -248,7 +250,7 @@ def apply_changes(schema: Schema, asked: SchemaChanges, last_column_id: int) -> 
 
 
 def _widened(present: IcebergType, asked: IcebergType | None) -> IcebergType:
-    """The type asked for where it is wider: another writer may have widened the column further."""
+    """Return the wider type. Another writer may have widened the column further than requested."""
     if isinstance(present, DecimalType) and isinstance(asked, DecimalType):
         is_wider = present.scale == asked.scale and present.precision < asked.precision
     else:
@@ -260,7 +262,7 @@ _WIDENINGS = frozenset({(IntegerType, LongType), (FloatType, DoubleType)})
 
 
 class _Applier:
-    """Rebuilds a schema with changes; ids go to new columns first, then to what is inside them."""
+    """Rebuilds a schema with changes. A new column gets its id before its nested columns."""
 
     def __init__(self, asked: SchemaChanges, last_column_id: int) -> None:
         self._asked = asked
@@ -271,7 +273,7 @@ class _Applier:
         return self.last_column_id
 
     def struct(self, path: Path, kind: StructType) -> StructType:
-        """A struct with its own and nested changes made."""
+        """Return a struct with its own and nested changes."""
         fields = [self._field((*path, field.name), field) for field in kind.fields]
         known = {field.name for field in kind.fields}
         for target, new in self._asked.adds.items():
@@ -307,7 +309,7 @@ class _Applier:
         return kind
 
     def _fresh(self, kind: IcebergType) -> IcebergType:
-        """A new column's type with ids: those of one level before those of the next."""
+        """Return a new column's type with ids, assigned level by level."""
         if isinstance(kind, StructType):
             ids = [self._next_id() for _ in kind.fields]
             return StructType(

@@ -1,8 +1,8 @@
-"""What a record asks to change in its table's schema.
+"""Schema changes that a record requires.
 
 Rules of this file:
-- Without a Connect schema only additions are made, from the values. With one, the schema decides;
-  a list or map with content is looked at item by item.
+- A record without Connect schema only adds columns, with types inferred from its values. If the
+  record has a schema, the schema defines the changes. Lists and maps are checked item by item.
 """
 
 from __future__ import annotations
@@ -44,34 +44,37 @@ from connect.records.tables.type_inference import DECIMAL_PRECISION_MAX, infer_t
 def changes(
     schema: Schema, record: SinkRecord, config: ConnectorConfig, name_mapping: str | None = None
 ) -> SchemaChanges:
-    """Return what the record asks for; nothing when the table holds it as it is.
+    """Return the schema changes that a record requires; empty if the record fits the table.
 
     Args:
         schema: the table's current schema.
-        record: not a tombstone.
-        config: the connector's.
-        name_mapping: the table's property ``schema.name-mapping.default``.
+        record: a record that is not a tombstone.
+        config: the connector's configuration.
+        name_mapping: the table property ``schema.name-mapping.default``.
 
     Raises:
-        RecordError: what it asks for cannot be (bad or ambiguous names, more new columns than
-            ``iceberg.tables.max-new-columns``).
+        RecordError: the changes are not possible: a name is invalid or ambiguous, or there are
+            more new columns than ``iceberg.tables.max-new-columns``.
     """
     names = mapped_names(name_mapping) if name_mapping else None
     finder = _Finder(schema, config, names)
     try:
         finder.struct((), schema.as_struct(), record.value, record.value_schema)
     except RecursionError:
-        raise RecordError("nested too deeply for a column", code="too_deep") from None
+        raise RecordError("the value is nested too deeply for a column", code="too_deep") from None
     found = SchemaChanges(finder.adds, finder.retypes, tuple(finder.optionals))
     if found.adds:
         check_count(found, config)
         if len(fitting(schema, found.adds)) < len(found.adds):
-            raise RecordError("a new field's name reads like a column's", code="bad_column_name")
+            raise RecordError(
+                "the name of a new field equals the full name of another column",
+                code="bad_column_name",
+            )
     return found
 
 
 class _Finder:
-    """Walks one record beside the schema of its table."""
+    """Compares a record with the schema of its table."""
 
     def __init__(self, schema: Schema, config: ConnectorConfig, names: Names | None) -> None:
         self._schema = schema
@@ -87,7 +90,7 @@ class _Finder:
     def struct(
         self, path: Path, column: StructType, value: Any, schema: ConnectSchema | None
     ) -> None:
-        """Look at one record or struct; what is neither is left to the conversion to refuse."""
+        """Check a record or struct. The conversion rejects values of other types."""
         if type(value) is Struct:
             schema = value.schema
         known = self._known(column)
@@ -124,7 +127,7 @@ class _Finder:
 
     def _add(self, parent: Path, name: str, kind: IcebergType) -> None:
         path = (*parent, name)
-        if len(self.adds) > self._config.max_new_columns:  # however many more there are
+        if len(self.adds) > self._config.max_new_columns:  # the remaining fields do not matter
             check_count(SchemaChanges(self.adds, {}, ()), self._config)
         if not name:
             raise RecordError("a new field has an empty name", code="bad_column_name")
@@ -132,7 +135,7 @@ class _Finder:
         if self._fold and path not in self.adds:
             folded = name.lower()
             if any(p[:-1] == parent and p[-1].lower() == folded for p in self.adds):
-                raise RecordError("two new fields have one name", code="ambiguous_name")
+                raise RecordError("two new fields have the same name", code="ambiguous_name")
         before = self.adds.get(path)
         self.adds[path] = kind if before is None else common_type(before, kind)
 
@@ -159,7 +162,7 @@ class _Finder:
 
 
 def _items(value: Any, schema: ConnectSchema | None) -> Iterable[Any]:
-    """What to look at: the items, or the schema alone when there is no list or map."""
+    """Return the items to check, or one None to check the schema alone."""
     if type(value) is list:
         return value
     if type(value) is dict:
@@ -172,7 +175,7 @@ def _inner(schema: ConnectSchema | None, kind: str) -> ConnectSchema | None:
 
 
 def _wider(column: IcebergType, schema: ConnectSchema, value: Any) -> IcebergType | None:
-    """The wider type a column needs for what the schema says, None when it need not change."""
+    """Return the wider type that a column needs for a schema, or None if it needs no change."""
     if schema.name is None or not schema.name.startswith("org.apache.kafka.connect.data."):
         if isinstance(column, IntegerType) and schema.type == "int64":
             return LongType()

@@ -1,10 +1,11 @@
-"""Sort orders from the text of ``iceberg.tables.default-sort-by``.
+"""Sort orders, parsed from the terms of ``iceberg.tables.default-sort-by``.
 
 Rules of this file:
-- A term is that of a partition spec, then ``asc`` or ``desc``, then ``nulls first`` or ``nulls
-  last``, in any case. ``bucket`` and ``truncate`` may have their number first, as Spark writes it.
-- Ascending is the default. Nulls come first when ascending and last when descending.
-- A term that cannot be is an error, never an unsorted table.
+- A term is a term of a partition spec, then optionally ``asc`` or ``desc``, then optionally ``nulls
+  first`` or ``nulls last``, in any case. As in Spark, the number of ``bucket`` and ``truncate`` may
+  be the first argument.
+- The default is ascending. By default, nulls are first in ascending and last in descending order.
+- An invalid term is an error. It never results in an unsorted table.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _NUMBER_FIRST: Final = re.compile(r"(bucket|truncate)\(\s*([0-9]+)\s*,\s*(.*[^0-
 
 @dataclass(frozen=True, slots=True)
 class SortTerm:
-    """One field of a sort order before its column is looked up."""
+    """A field of a sort order, not yet bound to a column."""
 
     text: str
     by: Term
@@ -45,10 +46,10 @@ class SortTerm:
 
 
 def parse_sort_terms(texts: Sequence[str]) -> tuple[SortTerm, ...]:
-    """Read terms.
+    """Parse terms.
 
     Raises:
-        ConfigError: code ``sort_order``; a term is no term, or sorts by what one before it does.
+        ConfigError: code ``sort_order``; a term is invalid, or repeats an earlier term.
     """
     found: list[SortTerm] = []
     taken: dict[tuple[str, Transform[Any, Any]], str] = {}
@@ -56,7 +57,7 @@ def parse_sort_terms(texts: Sequence[str]) -> tuple[SortTerm, ...]:
         term = _term(text)
         before = taken.setdefault((term.by.column, term.by.transform), text)
         if before is not text:
-            raise _bad(text, f"{before!r} sorts by the same")
+            raise _bad(text, f"it repeats {before!r}")
         found.append(term)
     return tuple(found)
 
@@ -88,12 +89,12 @@ def sort_order_for(texts: Sequence[str], schema: Schema) -> SortOrder:
 
     Args:
         texts: terms, e.g. ``("ts desc nulls last", "bucket(id, 16)")``.
-        schema: with its final field ids.
+        schema: the table's schema with its final field ids.
 
     Raises:
-        ConfigError: a term is no term, or there twice.
-        RecordError: code ``sort_order``; the record that gives the table its schema has no such
-            column, or one of a type the transform does not take.
+        ConfigError: a term is invalid or duplicated.
+        RecordError: code ``sort_order``; the record that defines the table's schema lacks the
+            column, or the transform does not support the column's type.
     """
     fields = []
     for term in parse_sort_terms(texts):

@@ -1,4 +1,4 @@
-"""Tables made from the first record that goes to them."""
+"""Creation of tables from the first record that is written to them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from connect.records.tables.sort_order import sort_order_for
 from connect.records.tables.table_location import location_for
 from connect.records.tables.type_inference import infer_type, type_of
 
-# what Iceberg's own Java library gives new tables
+# Iceberg's Java library sets this property on new tables
 DEFAULT_PROPERTIES: Final[Mapping[str, str]] = {"write.parquet.compression-codec": "zstd"}
 
 
@@ -38,11 +38,11 @@ class NewTable:
 
     Attributes:
         identifier: namespace levels and name.
-        schema: with fresh ids and identifier fields.
-        spec: partitioning.
-        sort_order: how writers that sort should; the sink itself does not.
-        location: None lets the catalog choose.
-        properties: table properties, ``format-version`` among them when configured.
+        schema: the schema with fresh ids and identifier fields.
+        spec: the partition spec.
+        sort_order: the sort order for writers that sort; the sink does not sort.
+        location: the table's location; None lets the catalog choose it.
+        properties: table properties, including ``format-version`` if configured.
     """
 
     identifier: tuple[str, ...]
@@ -54,12 +54,12 @@ class NewTable:
 
 
 def table_for(name: str, record: SinkRecord, config: ConnectorConfig) -> NewTable:
-    """Describe the table that a record's first write creates.
+    """Return the table to create for a record.
 
     Raises:
-        RecordError: the record gives no schema, or none that the configured partitioning and
-            sort order fit; or the table's name fits no location.
-        ConfigError: what is configured is wrong whatever the record.
+        RecordError: the record does not define a schema, its schema does not fit the configured
+        partition spec or sort order, or the table's name cannot be part of a location.
+        ConfigError: the configuration is invalid for any record.
     """
     table = config.table(name)
     schema = schema_for_record(record, config, id_columns=table.id_columns)
@@ -76,9 +76,9 @@ def table_for(name: str, record: SinkRecord, config: ConnectorConfig) -> NewTabl
 def schema_for_record(
     record: SinkRecord, config: ConnectorConfig, *, id_columns: Sequence[str] = ()
 ) -> Schema:
-    """Return the schema of a table made for a record.
+    """Return the schema of the table to create for a record.
 
-    Id columns that are required become identifier fields; the others only must exist.
+    Required id columns become identifier fields. Optional id columns must exist.
 
     Raises:
         RecordError: code ``no_schema``, ``unsupported_type``, ``ambiguous_name`` or
@@ -90,14 +90,16 @@ def schema_for_record(
         schema = assign_fresh_schema_ids(Schema(*kind.fields))
     except ValueError:
         raise RecordError(
-            "a field's name reads like that of a nested one", code="bad_column_name"
+            "the name of a field equals the full name of a nested field", code="bad_column_name"
         ) from None
     identifiers = []
     for column in id_columns:
         try:
             field = schema.find_field(column)
         except ValueError:
-            raise RecordError(f"there is no id column {column!r}", code="id_columns") from None
+            raise RecordError(
+                f"the record has no field for the id column {column!r}", code="id_columns"
+            ) from None
         plain = field.field_type.is_primitive
         if field.required and plain and not isinstance(field.field_type, FloatType | DoubleType):
             identifiers.append(field.field_id)
@@ -113,16 +115,18 @@ def _type(record: SinkRecord, config: ConnectorConfig) -> StructType:
         if kind is None:
             raise RecordError("the record has no field with a value", code="no_schema")
     if not isinstance(kind, StructType):
-        raise RecordError(f"a {kind_of(record.value)} is no record of a table", code="wrong_type")
+        raise RecordError(
+            f"a {kind_of(record.value)} cannot be a row of a table", code="wrong_type"
+        )
     return kind
 
 
 def check_type(kind: IcebergType, *, case_insensitive: bool) -> None:
-    """Refuse what no table can hold.
+    """Check that a table can have a column of this type.
 
     Raises:
-        RecordError: an empty name, names the table could not tell apart, a decimal without
-            possible scale.
+        RecordError: a name is empty or ambiguous, a struct has no fields, or a decimal's scale is
+            not supported.
     """
     if isinstance(kind, StructType):
         seen: dict[str, Any] = {}
@@ -131,10 +135,12 @@ def check_type(kind: IcebergType, *, case_insensitive: bool) -> None:
             if not name:
                 raise RecordError("a field has an empty name", code="bad_column_name")
             if name in seen:
-                raise RecordError("two fields have one name", code="ambiguous_name")
+                raise RecordError("two fields have the same name", code="ambiguous_name")
             seen[name] = field
             if isinstance(field.field_type, StructType) and not field.field_type.fields:
-                raise RecordError("no file holds a struct without fields", code="unsupported_type")
+                raise RecordError(
+                    "a struct without fields cannot be written", code="unsupported_type"
+                )
             check_type(field.field_type, case_insensitive=case_insensitive)
     elif isinstance(kind, ListType):
         check_type(kind.element_type, case_insensitive=case_insensitive)
@@ -142,4 +148,4 @@ def check_type(kind: IcebergType, *, case_insensitive: bool) -> None:
         check_type(kind.key_type, case_insensitive=case_insensitive)
         check_type(kind.value_type, case_insensitive=case_insensitive)
     elif isinstance(kind, DecimalType) and not 0 <= kind.scale <= kind.precision:
-        raise RecordError(f"no table holds {kind}", code="unsupported_type")
+        raise RecordError(f"tables do not support {kind}", code="unsupported_type")

@@ -1,10 +1,11 @@
-"""Where new tables lie, from the text of ``iceberg.tables.default-location``.
+"""Locations of new tables, from the template ``iceberg.tables.default-location``.
 
 Rules of this file:
-- ``${namespace}`` (levels joined by dots, so that no table lies inside another one's folder) and
-  ``${table}`` are filled in; nothing else is.
-- What is filled in consists of letters, digits, ``_`` and ``-``: names may come from records, and
-  none of them leads out of the folder or makes two tables share one.
+- The template may contain the variables ``${namespace}`` and ``${table}`` only. Namespace levels
+  are
+  joined by dots, so that no table is inside another table's folder.
+- The values of the variables consist of letters, digits, ``_`` and ``-``. Names may come from
+  records, so they must neither leave the folder nor map two tables to one folder.
 """
 
 from __future__ import annotations
@@ -22,18 +23,19 @@ _LEVEL: Final = re.compile(r"[\w-]+")
 
 
 def check_location(template: str) -> None:
-    """Judge a template.
+    """Check a template.
 
     Raises:
-        ConfigError: code ``table_location``; no absolute location, or a hole that is none.
+        ConfigError: code ``table_location``; the location is not absolute, or a variable is
+            invalid.
     """
     if not _ABSOLUTE.match(template):
         raise _bad(template, "give a URI, such as s3://bucket/lake/${namespace}/${table}")
     left = template.replace(NAMESPACE, "").replace(TABLE, "")
     if "${" in left:
-        raise _bad(template, f"only {NAMESPACE} and {TABLE} are filled in")
+        raise _bad(template, f"the only variables are {NAMESPACE} and {TABLE}")
     if ".." in left.split("/"):
-        raise _bad(template, "it goes up by ..")
+        raise _bad(template, "it contains ..")
 
 
 def _bad(template: str, message: str) -> ConfigError:
@@ -41,24 +43,23 @@ def _bad(template: str, message: str) -> ConfigError:
 
 
 def location_for(template: str, identifier: Sequence[str]) -> str:
-    """Fill a template in.
+    """Return the location of a table.
 
     Args:
-        template: as configured.
+        template: the configured template.
         identifier: namespace levels and name of the table.
 
     Raises:
-        ConfigError: the template is none.
-        RecordError: code ``table_location``; the table's name has characters that locations of
-            tables may not have.
+        ConfigError: the template is invalid.
+        RecordError: code ``table_location``; the table's name has characters that a location may
+            not have.
     """
     check_location(template)
     if TABLE in template or NAMESPACE in template:
         for level in identifier:
             if not _LEVEL.fullmatch(level):
                 raise RecordError(
-                    f"no location is made of {level!r}: it has other characters than letters, "
-                    "digits, _ and -",
+                    f"the table's location cannot contain {level!r}: use letters, digits, _ and -",
                     code="table_location",
                 )
     *namespace, name = identifier

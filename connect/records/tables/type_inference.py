@@ -1,10 +1,10 @@
-"""Iceberg types of values and of Connect schemas.
+"""Iceberg types from values and from Connect schemas.
 
 Rules of this file:
-- Inference gives what the Java sink gives: integers are long, fractions double, maps structs,
-  lists the type of their first element; nulls, what a null key leads to, empty containers and
-  bytes give no type. A text is never guessed to be a date.
-- Field ids are placeholders; whoever builds a schema assigns fresh ones.
+- Inference is that of the Java sink: integers become long, fractions double, maps structs, and a
+  list gets the type of its first element. Nulls, values of a null key, empty containers and bytes
+  have no type. Text is never inferred to be a date.
+- Field ids are placeholders. The caller that builds a schema assigns fresh ids.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ _VALUES: Final[Mapping[type, Callable[[Any], IcebergType | None]]] = {
     float: lambda _: DoubleType(),
     Float32: lambda _: DoubleType(),
     Decimal: _decimal,
-    Date: lambda _: TimestamptzType(),  # one java.util.Date stands for all three
+    Date: lambda _: TimestamptzType(),  # Java has one class, java.util.Date, for all three
     Time: lambda _: TimestamptzType(),
     Timestamp: lambda _: TimestamptzType(),
     dt.date: lambda _: DateType(),
@@ -99,15 +99,15 @@ _VALUES: Final[Mapping[type, Callable[[Any], IcebergType | None]]] = {
 
 
 def infer_type(value: Any) -> IcebergType | None:
-    """Return the type of a value without schema, None when none can be told.
+    """Return the type of a value without schema, or None if it has no type.
 
     Raises:
-        RecordError: nested too deeply.
+        RecordError: the value is nested too deeply.
     """
     try:
         return _infer(value)
     except RecursionError:
-        raise RecordError("nested too deeply for a column", code="too_deep") from None
+        raise RecordError("the value is nested too deeply for a column", code="too_deep") from None
 
 
 def _infer(value: Any) -> IcebergType | None:
@@ -127,12 +127,12 @@ def _infer(value: Any) -> IcebergType | None:
 
 
 def list_of(element: IcebergType, *, required: bool = False) -> ListType:
-    """A list type, ids still to be assigned."""
+    """Return a list type with placeholder ids."""
     return ListType(element_id=PLACEHOLDER_ID, element=element, element_required=required)
 
 
 def optional_field(name: str, kind: IcebergType) -> NestedField:
-    """An optional field, its id still to be assigned."""
+    """Return an optional field with a placeholder id."""
     return NestedField(field_id=PLACEHOLDER_ID, name=name, field_type=kind, required=False)
 
 
@@ -141,10 +141,10 @@ def type_of(schema: ConnectSchema, *, force_optional: bool) -> IcebergType:
 
     Args:
         schema: the schema.
-        force_optional: whether fields, elements and values inside are optional whatever it says.
+        force_optional: make nested fields, elements and values optional in any case.
 
     Raises:
-        RecordError: a schema no table type stands for.
+        RecordError: no column type corresponds to the schema.
     """
     if schema.type == "struct":
         return StructType(
@@ -177,13 +177,17 @@ def type_of(schema: ConnectSchema, *, force_optional: bool) -> IcebergType:
         return _decimal_of(schema)
     found = _LOGICAL.get((schema.type, schema.name)) or _PRIMITIVE.get(schema.type)
     if found is None:
-        raise RecordError(f"no column type for Connect's {schema.type}", code="unsupported_type")
+        raise RecordError(
+            f"no column type corresponds to Connect's {schema.type}", code="unsupported_type"
+        )
     return found
 
 
 def _part(schema: ConnectSchema | None) -> ConnectSchema:
     if schema is None:
-        raise RecordError("an array or map schema without its parts", code="unsupported_type")
+        raise RecordError(
+            "an array or map schema lacks the schema of its elements", code="unsupported_type"
+        )
     return schema
 
 
@@ -192,5 +196,5 @@ def _decimal_of(schema: ConnectSchema) -> DecimalType:
     try:
         scale = int(text)
     except ValueError:
-        raise RecordError("a decimal schema without a scale", code="unsupported_type") from None
+        raise RecordError("a decimal schema lacks its scale", code="unsupported_type") from None
     return DecimalType(DECIMAL_PRECISION_MAX, scale)

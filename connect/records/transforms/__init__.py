@@ -1,1 +1,1 @@
-"""Transformations and predicates: one module each, declared once, chained by ``chain``."""
+"""Transformations, one module each, and predicates. ``transform_chain`` runs them in order."""

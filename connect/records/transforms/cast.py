@@ -1,4 +1,4 @@
-"""``Cast``: fields, or the whole key or value, into other types."""
+"""``Cast``: casts fields, or the whole key or value, to other types."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ _FORMATS: Final = (
 
 
 def parsed_spec(spec: list[str]) -> tuple[dict[str, str], str | None]:
-    """Types by field name, or the type of the whole value.
+    """Parse a spec into types by field name, or into the type of the whole value.
 
     Raises:
-        ConfigError: Kafka's sentences.
+        ConfigError: the spec is invalid; the message is Kafka's.
     """
     fields: dict[str, str] = {}
     whole: str | None = None
@@ -121,7 +121,7 @@ def _target(name: str) -> str:
 
 
 def _spec(value: Any) -> str | None:
-    """The list can be read, or the sentence about it."""
+    """Return the error of a spec, or None if it is valid."""
     if not value:
         return Sentence("Must specify at least one field to cast.")
     try:
@@ -132,16 +132,16 @@ def _spec(value: Any) -> str | None:
 
 
 def cast(value: Any, target: str, schema: ConnectSchema | None = None) -> Any:
-    """One value in another type.
+    """Cast a value to another type.
 
     Args:
-        value: of the data model; null stays null.
-        target: Connect's type.
-        schema: the value's, None when it has none. With one the result is a plain number, without
-            one it is of the sized kind.
+        value: a value of the data model; null stays null.
+        target: a Connect type.
+        schema: schema of the value, or None. With a schema the result is a plain number, without
+            one it is a sized number.
 
     Raises:
-        RecordError: the value has no form in that type.
+        RecordError: the value cannot be cast to the type.
     """
     if value is None:
         return None
@@ -300,8 +300,8 @@ def make(options: Options, side: Side) -> Apply:
 DECLARATION: Final = Declaration(
     "Cast",
     KAFKA,
-    "Casts fields, or the whole key or value, to another type. Numbers that do not fit are cut as "
-    "Java cuts them: 300 as int8 is 44. A text that is no number is an error.",
+    "Casts fields, or the whole key or value, to another type. Numbers out of range are narrowed "
+    "as in Java: 300 as int8 becomes 44. Text that is not a number is an error.",
     make,
     Example(
         {"spec": "amount:float64,count:int32"},
@@ -312,8 +312,8 @@ DECLARATION: Final = Declaration(
         Key(
             "spec",
             "LIST",
-            "Fields and their types, `field:type,...`, or one type for the whole. Types are int8, "
-            "int16, int32, int64, float32, float64, boolean and string.",
+            "Fields and their types, `field:type,...`, or one type for the whole key or value. "
+            "The types are int8, int16, int32, int64, float32, float64, boolean and string.",
             REQUIRED,
             "HIGH",
             check=_spec,

@@ -1,8 +1,8 @@
-"""Bounds of what transformations may make of one record."""
+"""Limits of the transformation chain."""
 
 from __future__ import annotations
 
 from typing import Final
 
 RECORDS_MAX: Final = 100_000
-"""Most records that one record may become."""
+"""Maximum number of records that transformations may create from one record."""

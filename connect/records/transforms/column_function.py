@@ -1,11 +1,11 @@
-"""Users' transformations of columns: a function over ``pyarrow`` tables, and its record form.
+"""Custom transformations over columns: a function over ``pyarrow`` tables.
 
 Rules of this file:
-- The function gets the columns it declared, in their types, and gives others, row by row: what it
-  gives for a row may depend on nothing but that row.
-- Its record form is the same function over a table of one row, so both give the same.
-- What it raises, or gives in a wrong form, refuses rows; halves of a table are tried alone until
-  the bad rows are.
+- The function receives the columns that it declares, in the declared types, and returns other
+  columns. The result of a row may depend on that row only.
+- A single record is transformed by the same function over a table of one row.
+- If the function raises an exception or returns an invalid result, the table is split into halves
+  until the bad rows are found. These rows are rejected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from connect.records.transforms.value_paths import fields_of
 
 ABOUT_A_RECORD: Final = (
     *(ValueError, TypeError, LookupError, ArithmeticError, AttributeError),
-    pa.ArrowNotImplementedError,  # the one error of Arrow's about values that is none of these
+    pa.ArrowNotImplementedError,  # an Arrow error about values that is not one of the classes above
 )
 _PURPOSE: Final = "a function of columns"
 _INSTANT: Final = pa.timestamp("us", "UTC")
@@ -33,15 +33,15 @@ _MILLI: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class ColumnFunction:
-    """What an entry point returns for a transformation of columns.
+    """A transformation over columns, returned by an entry point.
 
     Attributes:
-        reads: fields of the value, top level, that the function gets, with the types it gets them
-            in; a field that is missing is null.
-        writes: fields that it gives: ``string``, ``bool``, ``int64``, ``float64``,
-            ``timestamp("us", "UTC")`` or a ``decimal128``.
-        function: gets a table of ``reads``, returns a table or record batch with the columns of
-            ``writes`` and as many rows, in the same order.
+        reads: top-level fields of the value that the function receives, with their types; a
+            missing field is null.
+        writes: fields that the function returns, with their types: ``string``, ``bool``,
+            ``int64``, ``float64``, ``timestamp("us", "UTC")`` or a ``decimal128``.
+        function: receives a table of ``reads`` and returns a table or record batch with the
+            columns of ``writes`` and the same rows in the same order.
     """
 
     reads: Mapping[str, pa.DataType]
@@ -50,14 +50,14 @@ class ColumnFunction:
 
 
 class ColumnApply:
-    """A user's function as a transformation.
+    """Runs a custom function over columns as a transformation.
 
     Args:
-        name: of the entry point.
-        declared: what it returned.
+        name: name of the entry point.
+        declared: the transformation that the entry point returned.
 
     Raises:
-        ConfigError: it declares no columns, or of types that tables have no use for.
+        ConfigError: it declares no columns, or columns of unsupported types.
     """
 
     def __init__(self, name: str, declared: ColumnFunction) -> None:
@@ -76,14 +76,17 @@ class ColumnApply:
                 )
 
     def __call__(self, record: SinkRecord) -> SinkRecord:
-        """The record form; the value has no schema afterwards."""
+        """Transform one record. The result has no value schema."""
         if record.value is None:
             return record
         value = fields_of(record.value, _PURPOSE)
         try:
             columns = [_single(value.get(name), kind) for name, kind in self.reads.items()]
         except ABOUT_A_RECORD:
-            raise refused(f"{self.name} gets a value of another type", "wrong_type") from None
+            raise refused(
+                f"the value of a field does not have the type that {self.name} declares",
+                "wrong_type",
+            ) from None
         made = self.over(pa.Table.from_arrays(columns, names=list(self.reads)))
         found = {name: _value(made.column(name)[0]) for name in self.writes}
         return with_side(record, "value", None, {**value, **found})
@@ -92,7 +95,7 @@ class ColumnApply:
         """Call the function.
 
         Raises:
-            RecordError: it raised, or did not give what it declared.
+            RecordError: the function raised an exception, or its result is not as declared.
         """
         try:
             found = self._function(table)
@@ -101,19 +104,21 @@ class ColumnApply:
         if isinstance(found, pa.RecordBatch):
             found = pa.Table.from_batches([found])
         if not isinstance(found, pa.Table):
-            raise refused(f"{self.name} returned a {type(found).__name__}, no table", "custom")
+            raise refused(f"{self.name} returned a {type(found).__name__}, not a table", "custom")
         if found.num_rows != table.num_rows:
-            raise refused(f"{self.name} returned another number of rows", "custom")
+            raise refused(
+                f"{self.name} returned {found.num_rows} rows for {table.num_rows} rows", "custom"
+            )
         for name, kind in self.writes.items():
             if name not in found.column_names or found.schema.field(name).type != kind:
                 raise refused(f"{self.name} did not return {name} as {kind}", "custom")
         return found.select(list(self.writes))
 
     def tried(self, table: pa.Table) -> tuple[pa.Table, list[int]]:
-        """Call the function so that no row spoils the others.
+        """Call the function and isolate the rows that fail.
 
         Returns:
-            what it gives, nulls for bad rows; and the positions of these.
+            The function's result with nulls for the bad rows, and the positions of the bad rows.
         """
         try:
             return self.over(table), []
@@ -137,7 +142,7 @@ def _single(value: Any, kind: pa.DataType) -> pa.Array:
 
 
 def _value(found: pa.Scalar) -> Any:
-    """A value as records have it."""
+    """Convert an Arrow scalar to a value of a record."""
     if found.is_valid and found.type == _INSTANT:
         return Timestamp(found.value // _MILLI, found.value % _MILLI * _MILLI)
     return found.as_py()

@@ -1,4 +1,4 @@
-"""``CopyValue``: a field's value into another field."""
+"""``CopyValue``: copies the value of a field to another field."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def make(options: Options, side: Side) -> Apply:
     def rebuilt(schema: ConnectSchema) -> ConnectSchema:
         inner = field_schema(schema, source)
         if inner is None:
-            raise refused(f"there is no field {source}", "unknown_field")
+            raise refused(f"the record has no field {source}", "unknown_field")
         return struct_like(schema, [*schema.fields, (target, inner)])
 
     new_schema = PerSchema(rebuilt)
@@ -67,7 +67,7 @@ DECLARATION: Final = Declaration(
     ),
     keys=(
         Key("source.field", "STRING", "The field to copy.", REQUIRED, "HIGH"),
-        Key("target.field", "STRING", "The field to copy it to.", REQUIRED, "HIGH"),
+        Key("target.field", "STRING", "The field to copy to.", REQUIRED, "HIGH"),
     ),
     also=(TABULAR,),
     is_column=True,

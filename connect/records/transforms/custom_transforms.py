@@ -1,9 +1,9 @@
-"""Transformations of users: Python functions, found by entry points of installed packages.
+"""Custom transformations: Python functions, found through entry points of installed packages.
 
 Rules of this file:
-- Nothing is imported before a connector names it.
-- What such a function raises about a record, as far as Python has a word for it, refuses the
-  record; anything else ends the task, as a bug.
+- A function is imported when a connector uses it.
+- An exception of a class that describes bad data rejects the record. Any other exception is a bug
+  and fails the task.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _ABOUT_A_RECORD: Final = (ValueError, TypeError, LookupError, ArithmeticError, A
 
 @cache
 def installed() -> tuple[Declaration, ...]:
-    """A declaration for each entry point of the group, by its name."""
+    """Return a declaration for each entry point of the group."""
     return tuple(
         declaration(point) for point in sorted(entry_points(group=GROUP), key=lambda p: p.name)
     )
 
 
 def declaration(point: EntryPoint) -> Declaration:
-    """What an entry point stands for; it is loaded when a connector uses it."""
+    """Return the declaration of an entry point, which is loaded when a connector uses it."""
     return Declaration(
         point.name,
         "",
         f"Installed as {point.value}.",
         partial(_make, point),
         Example({}, {"value": None}, {"value": None}),
-        families={_ALL_OPTIONS: "an option of its own."},
+        families={_ALL_OPTIONS: "option of the transformation."},
     )
 
 
@@ -56,7 +56,7 @@ def _make(point: EntryPoint, options: Options, side: Side) -> Apply:
         function = factory(own)
     except _ABOUT_A_RECORD as error:
         raise ConfigError(
-            f"transformation {point.name} refuses its options: {error}", code="transform_option"
+            f"transformation {point.name} rejects its options: {error}", code="transform_option"
         ) from None
     found = _of_columns(point.name, function)
     if found is not None:
@@ -71,8 +71,8 @@ def _make(point: EntryPoint, options: Options, side: Side) -> Apply:
 
 
 def _of_columns(name: str, function: Any) -> Apply | None:
-    """A function of columns; None where it is one of records."""
-    from connect.records.transforms.column_function import ColumnApply, ColumnFunction  # noqa: PLC0415 - it takes pyarrow
+    """Return the transformation if the function is over columns; None if it is over records."""
+    from connect.records.transforms.column_function import ColumnApply, ColumnFunction  # noqa: PLC0415 - imports pyarrow
 
     return ColumnApply(name, function) if isinstance(function, ColumnFunction) else None
 
@@ -87,6 +87,6 @@ def _guarded(name: str, function: Callable[[SinkRecord], Any]) -> Apply:
             return found
         if isinstance(found, list | tuple) and all(isinstance(r, SinkRecord) for r in found):
             return found
-        raise refused(f"{name} returned a {type(found).__name__}, which is no record", "custom")
+        raise refused(f"{name} returned a {type(found).__name__}, not a record", "custom")
 
     return apply

@@ -1,9 +1,9 @@
-"""Java's ``SimpleDateFormat``, in UTC and English, as far as patterns of topics and fields go.
+"""Java's ``SimpleDateFormat`` in UTC and English, for the patterns of topics and fields.
 
 Rules of this file:
-- Reading is lenient, as Java's is: month 13 is January, text after the pattern is ignored.
-- Letters: y M d D E a H k K h m s S u X Z z. Others are an error of the configuration.
-- Two-digit years are 1969 to 2068; Java's are relative to the day the worker started.
+- Parsing is lenient, as in Java: month 13 is January, and text after the pattern is ignored.
+- The letters are y M d D E a H k K h m s S u X Z z. Other letters are a configuration error.
+- Two-digit years are 1969 to 2068. In Java, they are relative to the day when the worker started.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _X_ZONES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A literal text, or a letter with how often it stands there."""
+    """A literal text, or a pattern letter with its count."""
 
     letter: str
     count: int
@@ -56,21 +56,21 @@ class Piece:
 
     @property
     def is_number(self) -> bool:
-        """Whether digits stand there."""
+        """Return whether the piece is formatted as digits."""
         return self.letter in _NUMERIC or (self.letter == "M" and self.count < 3)
 
 
 class DateFormat:
-    """One pattern.
+    """A date pattern.
 
     Args:
-        pattern: as ``SimpleDateFormat`` has it.
+        pattern: a pattern of ``SimpleDateFormat``.
 
     Attributes:
-        pieces: what stands in the pattern, in order.
+        pieces: the pieces of the pattern in order.
 
     Raises:
-        ConfigError: a letter that is none, or an open quote.
+        ConfigError: the pattern has an unknown letter or an unterminated quote.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -78,7 +78,7 @@ class DateFormat:
         self.pieces = _pieces(pattern)
 
     def format(self, millis: int) -> str:
-        """Write an instant, milliseconds since 1970 UTC."""
+        """Format an instant given as milliseconds since 1970 UTC."""
         days, clock = divmod(millis, _DAY_MS)
         year, month, day = civil_from_days(days)
         parts = _Parts(year, month, day, days, clock)
@@ -88,14 +88,14 @@ class DateFormat:
         )
 
     def parse(self, text: str, *, strict: bool = False) -> int:
-        """Read an instant, milliseconds since 1970 UTC.
+        """Parse an instant and return its milliseconds since 1970 UTC.
 
         Args:
-            text: what to read.
-            strict: refuse text after it and parts that are none, such as month 13.
+            text: the text to parse.
+            strict: reject text after the pattern, and parts out of range such as month 13.
 
         Raises:
-            ValueError: the text does not begin with what the pattern says.
+            ValueError: the text does not match the pattern.
         """
         found: dict[str, int] = {}
         index = 0
@@ -112,17 +112,17 @@ class DateFormat:
 
     @property
     def letters(self) -> frozenset[str]:
-        """The letters in the pattern."""
+        """Return the letters of the pattern."""
         return frozenset(piece.letter for piece in self.pieces if piece.letter)
 
     @property
     def has_zone(self) -> bool:
-        """Whether texts tell their offset from UTC."""
+        """Return whether the pattern contains a UTC offset."""
         return any(piece.letter and piece.letter in "XZz" for piece in self.pieces)
 
 
 def day_of(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01; the day is counted from the month's first, however large it is."""
+    """Return the days since 1970-01-01. The day may exceed the length of the month."""
     return days_from_civil(year, month, 1) + day - 1
 
 
@@ -212,20 +212,20 @@ def _literal(literal: str, text: str, index: int) -> int:
 
 
 def read_part(piece: Piece, text: str, index: int, found: dict[str, int], *, abuts: bool) -> int:
-    """Read what one letter of a pattern stands for, blanks before it aside.
+    """Parse the part of a text for one pattern letter, after optional blanks.
 
     Args:
-        piece: the letter.
-        text: what to read.
-        index: where in it.
-        found: gets the number, by letter.
-        abuts: a number follows without a mark between, so this one has as many digits as letters.
+        piece: the pattern letter and its count.
+        text: the text to parse.
+        index: index of the part in the text.
+        found: receives the number by letter.
+        abuts: another number follows directly, so this one has as many digits as letters.
 
     Returns:
-        Where the text goes on.
+        The index after the part.
 
     Raises:
-        ValueError: something else stands there.
+        ValueError: the text does not match the letter.
     """
     while index < len(text) and text[index] in " \t":
         index += 1
@@ -233,7 +233,7 @@ def read_part(piece: Piece, text: str, index: int, found: dict[str, int], *, abu
     if letter in "XZz":
         match = (_X_ZONES.get(piece.count, _ZONE) if letter == "X" else _ZONE).match(text, index)
         if match is None:
-            raise ValueError("there is no zone where the pattern has one")
+            raise ValueError("the text has no time zone where the pattern requires one")
         sign = 0 if match[1] is None else -1 if match[1] == "-" else 1
         found[letter] = sign * (int(match[2] or 0) * 60 + int(match[3] or 0))
         return match.end()
@@ -245,7 +245,7 @@ def read_part(piece: Piece, text: str, index: int, found: dict[str, int], *, abu
     digits = re.compile(rf"\d{{{piece.count}}}" if abuts else r"-?\d{1,18}(?!\d)")
     match = digits.match(text, index)
     if match is None:
-        raise ValueError("there is no number where the pattern has one")
+        raise ValueError("the text has no number where the pattern requires one")
     number = int(match[0])
     if letter == "y" and piece.count <= 2 and len(match[0]) == 2 and number >= 0:
         number += 1900 if number >= 69 else 2000
@@ -259,14 +259,14 @@ def _name(names: tuple[str, ...], text: str, index: int) -> tuple[int, int]:
         for form in (name, name[:3]):
             if rest.startswith(form.lower()):
                 return number, index + len(form)
-    raise ValueError("there is no name where the pattern has one")
+    raise ValueError("the text has no name where the pattern requires one")
 
 
 def _check(found: Mapping[str, int], text: str, end: int) -> None:
     if end < len(text):
-        raise ValueError("there is text after the time")
+        raise ValueError("the text continues after the time")
     if any(char.isdecimal() and not char.isascii() for char in text):
-        raise ValueError("there are digits of another script")
+        raise ValueError("the text has digits of another script")
     for letter, number in found.items():
         low, high = _RANGES.get(letter, (-(2**63), 2**63))
         if not low <= number <= high:
@@ -274,16 +274,16 @@ def _check(found: Mapping[str, int], text: str, end: int) -> None:
     year, month, day = found.get("y", 1970), found.get("M", 1), found.get("d", 1)
     days = day_of(year, month, day)
     if civil_from_days(days) != (year, month, day):
-        raise ValueError("the month has no such day")
+        raise ValueError("the day does not exist in the month")
 
 
 def _weekday(letter: str, number: int) -> int:
-    """Days since a Monday; of ``u`` beyond 1 to 7 as Java's calendar has it, from Sunday."""
+    """Return the days since Monday. As in Java, ``u`` beyond 1 to 7 counts from Sunday."""
     return number if letter == "E" else number - 1 if 1 <= number <= 7 else number - 2
 
 
 def instant_of(found: dict[str, int]) -> int:
-    """Milliseconds since 1970 UTC of the parts of a time, any year."""
+    """Return the milliseconds since 1970 UTC for the parts of a time."""
     year = found.get("y", 1970)
     years, month = divmod(found.get("M", 1) - 1, 12)
     reported = [letter for letters in ("Eu", "dD") for letter in found if letter in letters]

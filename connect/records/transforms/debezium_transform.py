@@ -1,4 +1,4 @@
-"""``DebeziumTransform``: a change event of Debezium becomes its row, with ``_cdc`` beside it."""
+"""``DebeziumTransform``: converts a Debezium change event to its row with a ``_cdc`` struct."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _PLAIN_TARGET: Final = "{db}.{table}"
 
 
 def operation(op: str) -> str:
-    """``I``, ``U`` or ``D`` for Debezium's letter."""
+    """Return ``I``, ``U`` or ``D`` for Debezium's operation."""
     return {"u": "U", "d": "D"}.get(op, "I")
 
 
 def target_pattern(options: Options) -> str:
-    """The pattern of ``_cdc.target``."""
+    """Return the pattern of ``_cdc.target``."""
     return str(options["cdc.target.pattern"] or _PLAIN_TARGET)
 
 
@@ -66,7 +66,7 @@ def make(options: Options, side: Side) -> Apply:
 
 
 def cdc_names(pattern: str, database: str, table: str) -> dict[str, str]:
-    """``source`` and ``target`` of a change."""
+    """Return ``source`` and ``target`` of a change."""
     target = pattern.replace("{db}", database).replace("{table}", table)
     return {"source": f"{database}.{table}", "target": target}
 
@@ -85,7 +85,7 @@ def _from_map(record: SinkRecord, pattern: str) -> SinkRecord | None:
         "offset": record.offset,
         **cdc_names(pattern, database, java_text(_there(source, "table"))),
     }
-    if type(record.key) is dict:  # other keys are no part of the row, as in Java
+    if type(record.key) is dict:  # as in Java, other keys are not added
         cdc["key"] = record.key
     return with_side(record, "value", None, {**a_map(payload, _PURPOSE), CDC: cdc})
 
@@ -96,17 +96,17 @@ def _from_struct(record: SinkRecord, pattern: str) -> SinkRecord:
     side_name = "before" if op == "D" else "after"
     payload = _field(value, side_name)
     if payload is None:
-        raise refused(f"the change has no {side_name}", "no_row")
+        raise refused(f"the change event has no {side_name}", "no_row")
     row = a_struct(payload, _PURPOSE)
     ts = _field(value, "ts_ms")
     if type(ts) is not int:
-        raise refused("the change has no ts_ms", "no_timestamp")
+        raise refused("the change event has no ts_ms", "no_timestamp")
     source = a_struct(_field(value, "source"), _PURPOSE)
     has_schema = field_schema(source.schema, "schema") is not None
     database = _field(source, "schema" if has_schema else "db")
     table = _field(source, "table")
     if pattern != _PLAIN_TARGET and (database is None or table is None):
-        raise refused("the target of the change has no name", "no_field")
+        raise refused("the change event does not name its source table", "no_field")
     cdc: dict[str, Any] = {
         "op": op,
         "ts": Timestamp(ts),
@@ -140,10 +140,10 @@ def _field(struct: Struct, name: str) -> Any:
 DECLARATION: Final = Declaration(
     "DebeziumTransform",
     ICEBERG,
-    "Turns a Debezium change event into its row (`after`, for deletes `before`) with a struct "
-    "`_cdc`: `op` (I, U or D), `ts`, `offset`, `source`, `target` and the message `key`. Route by "
-    "`_cdc.target`. Without schema only a key that is a map is there, and an insert or update "
-    "without row is dropped.",
+    "Converts a Debezium change event to its row (`after`, or `before` for deletes) and adds a "
+    "struct `_cdc` with `op` (I, U or D), `ts`, `offset`, `source`, `target` and the message "
+    "`key`. Route by `_cdc.target`. For records without schema, the key is added only if it is a "
+    "map, and an insert or update without row is dropped.",
     make,
     Example(
         {"cdc.target.pattern": "lake.{db}_{table}"},
@@ -177,8 +177,8 @@ DECLARATION: Final = Declaration(
         Key(
             "cdc.target.pattern",
             "STRING",
-            "`_cdc.target`, with `{db}` and `{table}`; by default `{db}.{table}`. `{db}` is the "
-            "source's schema where it has one.",
+            "Pattern of `_cdc.target`, with `{db}` and `{table}`; the default is `{db}.{table}`. "
+            "`{db}` is the schema of the source table if it has one.",
         ),
     ),
     also=(TABULAR,),

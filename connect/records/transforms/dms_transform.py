@@ -1,4 +1,4 @@
-"""``DmsTransform``: a change event of AWS DMS becomes its row, with ``_cdc`` beside it."""
+"""``DmsTransform``: converts a change event of AWS DMS to its row with a ``_cdc`` struct."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _apply(record: SinkRecord) -> SinkRecord | None:
         return None
     given = metadata.get("operation")
     if given is None:
-        raise refused("the metadata has no operation", "no_field")
+        raise refused("the metadata of the change event has no operation", "no_field")
     op = {"update": "U", "delete": "D"}.get(java_text(given), "I")
     schema, table = metadata.get("schema-name"), metadata.get("table-name")
     source = f"{java_text(schema)}.{java_text(table)}"
@@ -51,8 +51,9 @@ def _apply(record: SinkRecord) -> SinkRecord | None:
 DECLARATION: Final = Declaration(
     "DmsTransform",
     ICEBERG,
-    "Turns a change event of AWS DMS into its `data` with a struct `_cdc`: `op` (U for update, D "
-    "for delete, else I), `ts` and `source`. Records without data or metadata are dropped.",
+    "Converts a change event of AWS DMS to its `data` and adds a struct `_cdc` with `op` (U for "
+    "update, D for delete, else I), `ts` and `source`. Records without data or metadata are "
+    "dropped.",
     make,
     Example(
         {},

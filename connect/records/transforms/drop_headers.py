@@ -25,7 +25,7 @@ def make(options: Options, side: Side) -> Apply:
 DECLARATION: Final = Declaration(
     "DropHeaders",
     KAFKA,
-    "Removes all headers of these names.",
+    "Removes headers by name.",
     make,
     Example(
         {"headers": "trace"},

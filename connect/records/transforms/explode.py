@@ -1,4 +1,4 @@
-"""``Explode``: one record per element of a list, or per entry of a map."""
+"""``Explode``: creates one record per element of a list, or per entry of a map."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PURPOSE: Final = "exploding"
 
 
 def _entries(found: Any, field: str) -> list[tuple[Any, Any]]:
-    """Index or key, and value, of every element."""
+    """Return the index or key, and the value, of each element."""
     if found is None:
         return []
     if type(found) is list:
@@ -33,7 +33,7 @@ def _entries(found: Any, field: str) -> list[tuple[Any, Any]]:
         return list(found.items())
     if type(found) is Struct:
         return list(all_values(found).items())
-    raise refused(f"the field {field} is neither list nor map", "wrong_type")
+    raise refused(f"the field {field} is neither a list nor a map", "wrong_type")
 
 
 def make(options: Options, side: Side) -> Apply:
@@ -75,9 +75,10 @@ def make(options: Options, side: Side) -> Apply:
 DECLARATION: Final = Declaration(
     "Explode",
     OWN,
-    "Makes one row of each element of a list, or entry of a map; the other fields are repeated. A "
-    "record whose list is empty, null or missing is dropped, unless `keep.empty`. All rows of a "
-    "record are written or none, in the order of the elements. The value has no schema afterwards.",
+    "Creates one row for each element of a list or entry of a map, and repeats the other fields. "
+    "A record with an empty, null or missing list is dropped unless `keep.empty` is true. Either "
+    "all rows of a record are written, in the order of the elements, or none. The result has no "
+    "value schema.",
     make,
     Example(
         {"field": "cameras", "key.field": "camera", "spread": "true"},
@@ -88,18 +89,27 @@ DECLARATION: Final = Declaration(
         ],
     ),
     keys=(
-        Key("field", "STRING", "The list or map, dots for nesting.", REQUIRED, "HIGH"),
-        Key("element.field", "STRING", "Where to put the element; in its place when empty.", ""),
         Key(
-            "key.field", "STRING", "Where to put the map's key or the list's index, if wanted.", ""
+            "field",
+            "STRING",
+            "Path of the list or map; dots separate nested fields.",
+            REQUIRED,
+            "HIGH",
+        ),
+        Key("element.field", "STRING", "Field for the element; empty replaces the list.", ""),
+        Key(
+            "key.field",
+            "STRING",
+            "Field for the map's key or the list's index; empty for none.",
+            "",
         ),
         Key(
             "spread",
             "BOOLEAN",
-            "Put the fields of an element that has some beside the others.",
+            "Add the fields of a struct element to the record's fields.",
             "false",
         ),
-        Key("keep.empty", "BOOLEAN", "Keep one row where there is no element.", "false"),
+        Key("keep.empty", "BOOLEAN", "Keep one row if there are no elements.", "false"),
     ),
     is_column=True,
 )

@@ -1,7 +1,7 @@
-"""MongoDB's extended JSON: the values of its documents, with their BSON types.
+"""Parser of MongoDB extended JSON: values with their BSON types.
 
-Both generations are read (``{"$date": 5}``, ``{"$date": {"$numberLong": "5"}}``), not the
-notations of the shell.
+Both versions of extended JSON are supported (``{"$date": 5}``, ``{"$date": {"$numberLong":
+"5"}}``). The notation of the MongoDB shell is not.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ _DEPTH_MAX: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Bson:
-    """A value with its BSON type's name, in lower case."""
+    """A value and the name of its BSON type in lower case."""
 
     type: str
     value: Any
 
 
 def document_of(text: Any) -> Bson:
-    """Read a document.
+    """Parse a document.
 
     Raises:
-        RecordError: it is none.
+        RecordError: the text is not a document.
     """
     if type(text) is not str:
-        raise refused("a document is no text", "wrong_type")
+        raise refused("a MongoDB document must be a string", "wrong_type")
     try:
         node = _READER.read_text(text)
     except NotJson as error:
-        raise refused(f"a document is not valid JSON: {error}", error.code) from None
+        raise refused(f"a MongoDB document is not valid JSON: {error}", error.code) from None
     if type(node) is not dict:
-        raise refused("a document is no JSON object", "bad_json")
+        raise refused("a MongoDB document must be a JSON object", "bad_json")
     return Bson("document", {name: _value(item, 0) for name, item in node.items()})
 
 
 def value_of(text: str) -> Bson:
-    """Read one value, as keys of messages hold it.
+    """Parse a single value, as in message keys.
 
     Raises:
-        RecordError: it is none.
+        RecordError: the text is not a value.
     """
     found: Bson = document_of(f'{{"v":{text}}}').value["v"]
     return found
@@ -60,7 +60,7 @@ def value_of(text: str) -> Bson:
 
 def _value(node: Any, depth: int) -> Bson:
     if depth > _DEPTH_MAX:
-        raise refused("a document is nested too deeply", "too_deep")
+        raise refused("a MongoDB document is nested too deeply", "too_deep")
     kind = type(node)
     if kind is dict:
         special = _special(node)
@@ -71,7 +71,7 @@ def _value(node: Any, depth: int) -> Bson:
         return Bson("array", [_value(item, depth + 1) for item in node])
     if kind is int:
         if not -(2**63) <= node < 2**63:
-            raise refused("a number of a document has more than 64 bits", "out_of_range")
+            raise refused("a number in a MongoDB document has more than 64 bits", "out_of_range")
         return Bson("int32" if -(2**31) <= node < 2**31 else "int64", node)
     if node is None:
         return Bson("null", None)
@@ -88,7 +88,7 @@ def _special(node: dict[str, Any]) -> Bson | None:
                 if isinstance(error, RecordError):
                     raise
                 displayed = ", ".join(sorted(names))
-                raise refused(f"a value of {displayed} is malformed", "bad_text") from None
+                raise refused(f"a value of type {displayed} is malformed", "bad_text") from None
     return None
 
 

@@ -1,4 +1,4 @@
-"""``ExtractField``: one field in place of the whole key or value."""
+"""``ExtractField``: replaces the whole key or value with one of its fields."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def make(options: Options, side: Side) -> Apply:
 DECLARATION: Final = Declaration(
     "ExtractField",
     KAFKA,
-    "Puts one field in the place of the whole key or value. A field that is not there gives null, "
-    "with a schema it is an error.",
+    "Replaces the whole key or value with one of its fields. A missing field results in null; in a "
+    "record with schema it is an error.",
     make,
     Example(
         {"field": "after.row", "field.syntax.version": "V2"},

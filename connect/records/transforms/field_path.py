@@ -1,4 +1,4 @@
-"""Kafka's two ways to name a field: by its name (V1), or by a path with dots (V2)."""
+"""Kafka's two syntaxes for fields: a name (V1), or a path with dots (V2)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def _syntax(value: Any) -> str | None:
 SYNTAX_VERSION: Final = Key(
     "field.syntax.version",
     "STRING",
-    "V1: a field's name is taken as it is. V2: dots lead into nested fields, and backticks enclose "
-    "names that hold dots.",
+    "V1: a field name is used unchanged. V2: dots separate nested fields, and backticks enclose "
+    "names that contain dots.",
     "V1",
     "HIGH",
     check=_syntax,
@@ -31,10 +31,10 @@ SYNTAX_VERSION: Final = Key(
 
 
 def steps_of(path: str, version: str) -> tuple[str, ...]:
-    """The names along a path.
+    """Split a path into field names.
 
     Raises:
-        ConfigError: a backtick without its partner.
+        ConfigError: a backtick is not closed.
     """
     if version.upper() == "V1":
         return (path,)
@@ -54,7 +54,7 @@ def steps_of(path: str, version: str) -> tuple[str, ...]:
 
 
 def _quoted(path: str, opened: int) -> tuple[str, int]:
-    """The name between backticks, and where the next step begins."""
+    """Return the name between backticks, and the index of the next name."""
     name, start, index = "", opened + 1, opened + 1
     while True:
         index = path.find("`", index)
@@ -78,10 +78,10 @@ def _quoted(path: str, opened: int) -> tuple[str, int]:
 
 
 def in_map(value: dict[Any, Any], steps: tuple[str, ...]) -> Any:
-    """The value at a path; None where it ends early.
+    """Return the value at a path, or None if a field is missing.
 
     Raises:
-        RecordError: the path leads through something that is no map.
+        RecordError: a value on the path is not a map.
     """
     for name in steps[:-1]:
         inner = value.get(name)
@@ -92,7 +92,7 @@ def in_map(value: dict[Any, Any], steps: tuple[str, ...]) -> Any:
 
 
 def in_schema(schema: ConnectSchema, steps: tuple[str, ...]) -> ConnectSchema | None:
-    """The schema at a path; None where there is none."""
+    """Return the schema at a path, or None if a field is missing."""
     found: ConnectSchema | None = schema
     for name in steps:
         found = None if found is None else field_schema(found, name)
@@ -100,7 +100,7 @@ def in_schema(schema: ConnectSchema, steps: tuple[str, ...]) -> ConnectSchema | 
 
 
 def in_struct(struct: Struct, steps: tuple[str, ...], *, default: bool) -> Any:
-    """The value at a path; None where it ends early."""
+    """Return the value at a path, or None if a field is missing."""
     for name in steps[:-1]:
         schema = field_schema(struct.schema, name)
         inner = None if schema is None else value_of(struct, name, schema)

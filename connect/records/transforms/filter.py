@@ -1,4 +1,4 @@
-"""``Filter``: drops every record that its predicate lets through to it."""
+"""``Filter``: drops the records that its predicate selects."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def make(options: Options, side: Side) -> Apply:
 DECLARATION: Final = Declaration(
     "Filter",
     KAFKA,
-    "Drops records. With a predicate it drops those that the predicate matches, with `negate` the "
-    "others. A dropped record is read and counted as dropped; it is no error and no dead letter.",
+    "Drops records. With a predicate, it drops the records that match; with `negate`, it drops the "
+    "others. Dropped records are counted. They are neither errors nor dead letters.",
     make,
     Example({}, {"value": {"id": 7}}, None),
     is_column=True,

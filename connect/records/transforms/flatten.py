@@ -1,4 +1,4 @@
-"""``Flatten``: nested fields become fields of the top level."""
+"""``Flatten``: converts nested fields to top-level fields."""
 
 from __future__ import annotations
 
@@ -125,15 +125,15 @@ def make(options: Options, side: Side) -> Apply:
 DECLARATION: Final = Declaration(
     "Flatten",
     KAFKA,
-    "Makes fields of nested structs and maps fields of the top level, named by their path. Lists "
-    "stay as they are; an empty map leaves no field.",
+    "Converts the fields of nested structs and maps to top-level fields that are named by their "
+    "path. Lists do not change. An empty map results in no field.",
     make,
     Example(
         {"delimiter": "_"},
         {"value": {"id": 7, "user": {"name": "ann", "tags": ["x"]}}},
         {"value": {"id": 7, "user_name": "ann", "user_tags": ["x"]}},
     ),
-    keys=(Key("delimiter", "STRING", "Put between the names of a path.", "."),),
+    keys=(Key("delimiter", "STRING", "Delimiter between the names of a path.", "."),),
     has_sides=True,
     is_column=True,
 )

@@ -1,4 +1,4 @@
-"""``HeaderFrom``: fields into headers."""
+"""``HeaderFrom``: moves or copies fields to headers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def make(options: Options, side: Side) -> Apply:
         for name, header in zip(names, headers, strict=True):
             inner = field_schema(struct.schema, name)
             if inner is None:
-                raise refused(f"there is no field {name}", "unknown_field")
+                raise refused(f"the record has no field {name}", "unknown_field")
             value = field_value(struct, name, inner, default=default)
             found.append(Header(header, value, inner))
         if not moved:
@@ -82,7 +82,7 @@ def make(options: Options, side: Side) -> Apply:
 DECLARATION: Final = Declaration(
     "HeaderFrom",
     KAFKA,
-    "Moves or copies fields into headers; headers of the same name are kept beside the new ones.",
+    "Moves or copies fields to headers. Existing headers with the same name are kept.",
     make,
     Example(
         {"fields": "trace", "headers": "trace-id", "operation": "move"},
@@ -90,7 +90,7 @@ DECLARATION: Final = Declaration(
         {"value": {"id": 7}, "headers": {"trace-id": "a1"}},
     ),
     keys=(
-        Key("fields", "LIST", "Fields to take.", REQUIRED, "HIGH", check=_not_empty),
+        Key("fields", "LIST", "Fields to move or copy.", REQUIRED, "HIGH", check=_not_empty),
         Key(
             "headers",
             "LIST",
@@ -102,7 +102,7 @@ DECLARATION: Final = Declaration(
         Key(
             "operation",
             "STRING",
-            "`move` takes the field out of the record, `copy` leaves it.",
+            "`move` removes the fields from the record, `copy` keeps them.",
             REQUIRED,
             "HIGH",
             check=one_of(("move", "copy")),

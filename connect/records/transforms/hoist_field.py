@@ -1,4 +1,4 @@
-"""``HoistField``: the whole key or value becomes one field of a struct or map."""
+"""``HoistField``: wraps the whole key or value in a field of a struct or map."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def make(options: Options, side: Side) -> Apply:
 DECLARATION: Final = Declaration(
     "HoistField",
     KAFKA,
-    "Puts the whole key or value into one field, so that a plain value has columns.",
+    "Wraps the whole key or value in a field, so that a plain value can become a row.",
     make,
     Example({"field": "line"}, {"value": "GET / 200"}, {"value": {"line": "GET / 200"}}),
     keys=(Key("field", "STRING", "Name of the field.", REQUIRED),),

@@ -1,4 +1,4 @@
-"""``InsertField``: where the record comes from, or a fixed text, as fields."""
+"""``InsertField``: adds fields with the record's coordinates or a fixed text."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _SCHEMAS: Final[Mapping[str, tuple[str, str | None]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Insertion:
-    """One field to insert.
+    """A field to insert.
 
     Attributes:
         kind: ``topic``, ``partition``, ``offset``, ``timestamp`` or ``static``.
-        name: of the field.
-        optional: in the schema.
+        name: name of the field.
+        optional: whether the field is optional in the schema.
     """
 
     kind: str
@@ -54,10 +54,10 @@ class Insertion:
 
 
 def insertions(options: Options) -> tuple[Insertion, ...]:
-    """What is to be inserted, in the order of the schema's new fields.
+    """Return the fields to insert, in schema order.
 
     Raises:
-        ConfigError: nothing, or a static field without value.
+        ConfigError: there are no fields, or the static field has no value.
     """
     found = tuple(
         Insertion(kind, name.rstrip("!?") if name[-1] in "!?" else name, not name.endswith("!"))
@@ -126,16 +126,16 @@ def _logical(kind: str) -> tuple[str | None, int | None]:
 
 
 def _field(kind: str, doc: str) -> Key:
-    end = " A `!` at the end makes the field required, a `?` optional (the default)."
+    end = " The suffix `!` makes the field required, `?` makes it optional (the default)."
     return Key(f"{kind}.field", "STRING", doc + end)
 
 
 DECLARATION: Final = Declaration(
     "InsertField",
     KAFKA,
-    "Adds fields with the record's topic, partition, offset, timestamp or a fixed text. Without "
-    "schema a field of the same name is replaced, with schema it is an error. Records with a null "
-    "key or value there pass unchanged.",
+    "Adds fields with the record's topic, partition, offset, timestamp or a fixed text. If a field "
+    "with the name exists, it is replaced; in a record with schema this is an error. A null key or "
+    "value does not change.",
     make,
     Example(
         {

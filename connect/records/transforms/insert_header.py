@@ -1,4 +1,4 @@
-"""``InsertHeader``: one header with a fixed value."""
+"""``InsertHeader``: adds a header with a fixed value."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ def make(options: Options, side: Side) -> Apply:
 DECLARATION: Final = Declaration(
     "InsertHeader",
     KAFKA,
-    "Adds a header. The literal is read as Kafka's simple header converter reads it: `12` is a "
-    'number, `true` a boolean, `2024-01-02` a date, `[1,2]` a list, `{"a":1}` a map, anything '
-    "else a text. Of `12,x` and of `07:51:30` the first number counts.",
+    "Adds a header with a literal value. It is parsed as by Kafka's SimpleHeaderConverter: `12` is "
+    "a "
+    'number, `true` a boolean, `2024-01-02` a date, `[1,2]` a list, `{"a":1}` a map, and '
+    "other text a string. For `12,x` and `07:51:30`, only the first number is used.",
     make,
     Example(
         {"header": "source", "value.literal": "eu-1"},

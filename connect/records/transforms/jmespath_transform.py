@@ -1,4 +1,4 @@
-"""``Jmespath``: fields by JMESPath expressions over the value and where it came from."""
+"""``Jmespath``: sets fields with JMESPath expressions over the value and its coordinates."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _iso(nanos: int) -> Any:
     return lambda _, number: instant_text(int(number * nanos))
 
 
-# methods of a class of a library without types, which can be made only like this
+# the untyped library finds custom functions as methods of a subclass
 _FUNCTIONS: Final[Any] = type(functions.Functions)(
     "RecordFunctions",
     (functions.Functions,),
@@ -60,7 +60,7 @@ _FUNCTIONS: Final[Any] = type(functions.Functions)(
 def _compiled(name: str, expression: str) -> Any:
     if len(expression) > EXPRESSION_CHARACTERS_MAX:
         raise ConfigError(
-            f"{name}: an expression has at most {EXPRESSION_CHARACTERS_MAX} characters",
+            f"{name}: the expression has more than {EXPRESSION_CHARACTERS_MAX} characters",
             code="jmespath",
         )
     try:
@@ -68,11 +68,13 @@ def _compiled(name: str, expression: str) -> Any:
     except RecursionError:
         raise ConfigError(f"{name}: the expression is nested too deeply", code="jmespath") from None
     except JMESPathError as error:
-        raise ConfigError(f"{name}: no JMESPath expression: {error}", code="jmespath") from None
+        raise ConfigError(
+            f"{name}: invalid JMESPath expression: {error}", code="jmespath"
+        ) from None
 
 
 def _searchable(value: Any) -> Any:
-    """The value in the types that JMESPath knows; it tells them by their very class."""
+    """Convert a value to the types of JMESPath, which checks the exact class of a value."""
     kind = type(value)
     if kind is Struct:
         value, kind = all_values(value), dict
@@ -94,7 +96,9 @@ def make(options: Options, side: Side) -> Apply:
     }
     where = _compiled("where", options["where"]) if options["where"] else None
     if not fields and where is None:
-        raise ConfigError("neither fields nor where is given", code="transform_option")
+        raise ConfigError(
+            "neither fields nor where is set; set at least one of them", code="transform_option"
+        )
     keeps = options["keep"]
     search_options = jmespath.Options(custom_functions=_FUNCTIONS())
 
@@ -102,9 +106,9 @@ def make(options: Options, side: Side) -> Apply:
         try:
             return expression.search(seen, options=search_options)
         except (JMESPathError, ValueError, OverflowError, TypeError, ArithmeticError) as error:
-            # its message may hold the value
+            # the error's message may contain the value
             kind = type(error).__name__
-            raise refused(f"the expression cannot be evaluated: {kind}", "jmespath") from None
+            raise refused(f"the expression failed: {kind}", "jmespath") from None
 
     def apply(record: SinkRecord) -> SinkRecord | None:
         if record.value is None:
@@ -135,7 +139,7 @@ def _origin(record: SinkRecord) -> dict[str, Any]:
 
 
 def _header(header: Header) -> Any:
-    """Raw headers as text, as far as they are some."""
+    """Return a raw header as text if it is valid UTF-8."""
     value = _searchable(header.value)
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
@@ -144,12 +148,12 @@ DECLARATION: Final = Declaration(
     "Jmespath",
     OWN,
     "Sets fields to the results of [JMESPath](https://jmespath.org) expressions, and drops records "
-    "for which `where` is false, null or empty. Expressions see the value's fields and `kafka` "
-    "with `topic`, `partition`, `offset`, `timestamp` (milliseconds), `key` and `headers`. Besides "
-    "JMESPath's own functions there are `substr(text, start, length)`, "
+    "if `where` is false, null or empty. Expressions can use the value's fields and `kafka` "
+    "with `topic`, `partition`, `offset`, `timestamp` (milliseconds), `key` and `headers`. In "
+    "addition to the functions of JMESPath, `substr(text, start, length)`, "
     "`epoch_seconds_to_iso8601`, `epoch_millis_to_iso8601`, `epoch_micros_to_iso8601` and "
-    "`epoch_millis_to_micro`. All expressions see the record as it came. What changes fields "
-    "leaves the value without schema.",
+    "`epoch_millis_to_micro` are available. All expressions use the original record. If fields "
+    "change, the result has no value schema.",
     make,
     Example(
         {
@@ -168,10 +172,15 @@ DECLARATION: Final = Declaration(
         },
     ),
     keys=(
-        Key("where", "STRING", "Only records for which this is true go on.", ""),
-        Key("keep", "BOOLEAN", "Keep the other fields of the value.", "true"),
+        Key(
+            "where",
+            "STRING",
+            "Expression; records for which it is false, null or empty are dropped.",
+            "",
+        ),
+        Key("keep", "BOOLEAN", "Keep all other fields of the value.", "true"),
     ),
-    families={_FIELDS: "the expression for the field of that path, dots for nesting."},
+    families={_FIELDS: "expression for the field with this path; dots separate nested fields."},
     needs_headers=True,
     is_column=True,
 )

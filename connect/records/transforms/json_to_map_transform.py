@@ -1,4 +1,4 @@
-"""``JsonToMapTransform``: a JSON text becomes a struct whose objects are maps of texts."""
+"""``JsonToMapTransform``: parses JSON text to a struct; nested objects become string maps."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ _DEPTH_MAX: Final = 100
 
 
 def text_of(node: Any) -> str:
-    """A JSON value as text: texts as they are, the rest as JSON."""
+    """Convert a JSON value to text: strings unchanged, other values as JSON."""
     if type(node) is str:
         return node
     try:
         return to_string({"v": node})[5:-1]
     except (Unconvertible, RecursionError):
-        raise refused("a value inside the JSON text has no form as text", "bad_text") from None
+        raise refused("a nested JSON value cannot be converted to text", "bad_text") from None
 
 
 def _kind(node: Any) -> str:
@@ -70,7 +70,7 @@ def _kind(node: Any) -> str:
 
 
 def _schema_of(node: Any) -> ConnectSchema | None:
-    """The schema of a field's value; None when it is left out."""
+    """Return the schema of a field's value, or None if the field is omitted."""
     kind = _kind(node)
     if kind == "object":
         return _OBJECT if node else None
@@ -80,7 +80,7 @@ def _schema_of(node: Any) -> ConnectSchema | None:
 
 
 def _list_schema(lists: list[Any], depth: int) -> ConnectSchema | None:
-    """One schema for several lists; None when all are empty, to the innermost."""
+    """Return the common schema of several lists, or None if all of them are empty."""
     if depth > _DEPTH_MAX:
         raise refused("lists are nested too deeply in the JSON text", "too_deep")
     items = [item for each in lists for item in each]
@@ -145,18 +145,17 @@ def make(options: Options, side: Side) -> Apply:
 DECLARATION: Final = Declaration(
     "JsonToMapTransform",
     ICEBERG,
-    "Reads a text value (of StringConverter) as a JSON object. Its fields get types; objects "
-    "inside become maps from text to text, lists of mixed kinds lists of text; null fields and "
-    "empty objects and lists are left out. With `json.root` the whole object becomes one map "
-    "`payload`.",
+    "Parses a string value (of StringConverter) as a JSON object. The fields of the object become "
+    "typed fields. Nested objects become maps from string to string, and lists of mixed types "
+    "become lists of strings. Null fields, empty objects and empty lists are omitted. With "
+    "`json.root`, the whole object becomes one map `payload`.",
     make,
     Example(
         {},
         {"value": '{"id": 7, "tags": [1, "x"], "user": {"name": "ann", "age": 5}}'},
         {"value": {"id": 7, "tags": ["1", "x"], "user": {"name": "ann", "age": "5"}}},
     ),
-    keys=(Key("json.root", "BOOLEAN", "The whole object as one map `payload`.", "false"),),
+    keys=(Key("json.root", "BOOLEAN", "Convert the whole object to one map `payload`.", "false"),),
     also=(TABULAR,),
-    differs="Text after the JSON document is an error, as with our JSON converter; Java ignores "
-    "it.",
+    differs="Text after the JSON document is an error, as in JsonConverter. Java ignores it.",
 )

@@ -1,4 +1,4 @@
-"""``KafkaMetadataTransform``: topic, partition, offset and timestamp as fields."""
+"""``KafkaMetadataTransform``: adds topic, partition, offset and timestamp as fields."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _FIELDS: Final[tuple[tuple[str, ConnectSchema], ...]] = (
 
 
 def external_of(text: str | None) -> tuple[str, str] | None:
-    """Name and value of the extra field.
+    """Parse name and value of the external field.
 
     Raises:
-        ConfigError: no comma, or more than one.
+        ConfigError: the text does not have exactly one comma.
     """
     if text is None:
         return None
@@ -97,8 +97,8 @@ def make(options: Options, side: Side) -> Apply:
 DECLARATION: Final = Declaration(
     "KafkaMetadataTransform",
     ICEBERG,
-    "Adds the record's topic, partition, offset and timestamp, and if wanted one fixed text, as "
-    "fields `<field_name>_<what>` or as one struct.",
+    "Adds the record's topic, partition, offset and timestamp, and optionally a fixed text. The "
+    "fields are `<field_name>_topic` and so on, or the fields of one struct.",
     make,
     Example(
         {"field_name": "_kafka", "nested": "true", "external_field": "cluster,eu-1"},
@@ -126,15 +126,21 @@ DECLARATION: Final = Declaration(
         Key(
             "field_name",
             "STRING",
-            "Name of the struct, or what the names of the fields begin with.",
+            "Name of the struct, or prefix of the fields' names.",
             "_kafka_metadata",
             "LOW",
         ),
-        Key("nested", "BOOLEAN", "One struct in place of several fields.", "false", "LOW"),
-        Key("external_field", "STRING", "`name,value` of a fixed text beside them.", None, "LOW"),
+        Key("nested", "BOOLEAN", "Add one struct instead of several fields.", "false", "LOW"),
+        Key(
+            "external_field",
+            "STRING",
+            "Name and value of an additional field with a fixed text: `name,value`.",
+            None,
+            "LOW",
+        ),
     ),
     also=(TABULAR,),
-    differs="Two of them in one chain each have their own settings; in Java the second changes "
-    "the first.",
+    differs="Two transformations of this class in one chain have separate settings. In Java, the "
+    "second one changes the first one.",
     is_column=True,
 )

@@ -1,12 +1,12 @@
-"""Texts as Kafka's ``Values.parseString`` reads them: the literal of ``InsertHeader``.
+"""Parser of literals with the rules of Kafka's ``Values.parseString``, for ``InsertHeader``.
 
 Rules of this file:
-- The grammar is Kafka's to the letter, also where it is odd: the first value of a text decides
-  and what follows is ignored (``12,x`` is 12), a comma may end a list and may be missing in a
-  map, blanks alone between two marks vanish within quotes, ``[1,null]`` is no list.
-- Of two types in a list the wider number wins; of two with one bare type the last.
-- Not Kafka's: 50 levels are the most; a map whose keys are lists or maps, or of several kinds
-  that are equal here (``true`` and 1), leaves all a text.
+- The grammar is exactly that of Kafka, including its oddities. The first value of a text counts,
+  and the rest is ignored (``12,x`` is 12). A list may end with a comma. A map may lack commas.
+  Blanks between two delimiters vanish, even in quotes. ``[1,null]`` is not a list.
+- Items of several numeric types get the widest type. Items of one type get the last item's schema.
+- Unlike Kafka, the depth is limited to 50 levels. A map with lists or maps as keys, or with keys of
+  several types that are equal in Python (``true`` and 1), makes the whole text a string.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ _TEMPORAL: Final = {
         DateFormat("yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"),
     ),
 }
-"""By the length of the text."""
+"""Formats by the length of the text."""
 
 
-class _NotThisWay(ValueError):  # noqa: N818 - ends an attempt
-    """The text is no list or map of the grammar."""
+class _NoMatch(ValueError):  # noqa: N818 - ends an attempt
+    """The text is not a list or map of the grammar."""
 
 
-class _Unheld(ValueError):  # noqa: N818 - ends the attempt
-    """The text is what only Java can hold."""
+class _NotRepresentable(ValueError):  # noqa: N818 - ends the attempt
+    """Only Java can represent the value of the text."""
 
 
 def parsed(text: str) -> Typed:
-    """A text with the schema and value that Kafka finds in it; itself when it finds nothing."""
+    """Return the schema and value of a text, as Kafka parses it."""
     schema, value = _Reader(text).first() if text else (STRING_SCHEMA, text)
-    return schema, _displayed(schema, value)
+    return schema, _to_data_model(schema, value)
 
 
 class _Reader:
-    """The tokens of a text, each one of ``: , { } [ ] "`` or what stands between them."""
+    """Parser of a text. A token is one of ``: , { } [ ] "`` or the text between them."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -82,7 +82,7 @@ class _Reader:
         return found
 
     def _takes(self, expected: str) -> bool:
-        """Take the next token that is not blank if it is the expected one."""
+        """Consume the next non-blank token if it is the expected one; return whether it was."""
         if not self._has_more:
             return False
         found = self._token()
@@ -102,15 +102,15 @@ class _Reader:
     # -------------------------------------------------------------- values
 
     def first(self) -> Typed:
-        """The value that the text begins with."""
-        word = self._word(is_inner=False)
-        if word is not None:
-            return word
+        """Parse the first value of the text."""
+        keyword = self._keyword(is_inner=False)
+        if keyword is not None:
+            return keyword
         try:
             found = self._container(0)
-        except _Unheld:
+        except _NotRepresentable:
             return STRING_SCHEMA, self._text
-        except _NotThisWay:
+        except _NoMatch:
             self._rewind(0)
             found = None
         if found is not None:
@@ -121,29 +121,29 @@ class _Reader:
         return self._scalar(token.strip(_BLANKS)) or (STRING_SCHEMA, self._text)
 
     def _inner(self, depth: int) -> Typed:
-        """A value within a list or map; a text only within quotes, or of blanks."""
+        """Parse a value in a list or map. A string must be quoted or blank."""
         if self._takes('"'):
             return self._quoted()
-        word = self._word(is_inner=True)
-        if word is not None:
-            return word
+        keyword = self._keyword(is_inner=True)
+        if keyword is not None:
+            return keyword
         found = self._container(depth)
         if found is not None:
             return found
         if not self._has_more:
-            raise _NotThisWay
+            raise _NoMatch
         token = self._token()
         if not token.strip(_BLANKS):
             return STRING_SCHEMA, token
         found = self._scalar(token.strip(_BLANKS))
         if found is None:
-            raise _NotThisWay
+            raise _NoMatch
         return found
 
-    def _word(self, *, is_inner: bool) -> Typed | None:
-        for word, found in _WORDS.items():
+    def _keyword(self, *, is_inner: bool) -> Typed | None:
+        for keyword, found in _KEYWORDS.items():
             start = self._mark()
-            if self._takes(word) and (is_inner or not self._has_more):
+            if self._takes(keyword) and (is_inner or not self._has_more):
                 return found
             self._rewind(start)
         return None
@@ -153,7 +153,7 @@ class _Reader:
         if not is_list and not self._takes("{"):
             return None
         if depth == _DEPTH_MAX:
-            raise _Unheld
+            raise _NotRepresentable
         return self._list(depth + 1) if is_list else self._map(depth + 1)
 
     def _list(self, depth: int) -> Typed:
@@ -171,7 +171,7 @@ class _Reader:
                 self._rewind(end)
             elif not self._takes(","):
                 break
-        raise _NotThisWay
+        raise _NoMatch
 
     def _map(self, depth: int) -> Typed:
         pairs: list[tuple[Typed, Typed]] = []
@@ -187,7 +187,7 @@ class _Reader:
                 break
             pairs.append((key, self._inner(depth)))
             self._takes(",")
-        raise _NotThisWay
+        raise _NoMatch
 
     def _quoted(self) -> Typed:
         parts: list[str] = []
@@ -196,21 +196,21 @@ class _Reader:
         content = "".join(parts)
         return _temporal(content) or (STRING_SCHEMA, content)
 
-    def _scalar(self, word: str) -> Typed | None:
-        if word[0].isdecimal():
+    def _scalar(self, token: str) -> Typed | None:
+        if token[0].isdecimal():
             start = self._mark()
             rest = [self._token() for _ in range(4) if self._has_more]
-            found = _temporal(word + "".join(rest)) if len(rest) == 4 else None
+            found = _temporal(token + "".join(rest)) if len(rest) == 4 else None
             if found is not None:
                 return found
             self._rewind(start)
-            found = _temporal(word)
+            found = _temporal(token)
             if found is not None:
                 return found
-        return _number(word) if word[0].isdecimal() or word[0] in "+-" else None
+        return _number(token) if token[0].isdecimal() or token[0] in "+-" else None
 
 
-_WORDS: Final[dict[str, Typed]] = {
+_KEYWORDS: Final[dict[str, Typed]] = {
     "null": (None, None),
     "true": (ConnectSchema("boolean"), True),
     "false": (ConnectSchema("boolean"), False),
@@ -218,7 +218,7 @@ _WORDS: Final[dict[str, Typed]] = {
 
 
 def _temporal(text: str) -> Typed | None:
-    """A date, time or instant; Java's lenient reading, so month 13 is January."""
+    """Parse a date, time or instant, leniently as in Java: month 13 is January."""
     text = text.replace("\\:", ":")
     known = _TEMPORAL.get(len(text) + sum(char > "\uffff" for char in text))
     if known is None:
@@ -230,10 +230,10 @@ def _temporal(text: str) -> Typed | None:
         return None
 
 
-def _number(word: str) -> Typed | None:
-    if not DECIMAL_TEXT.fullmatch(word):
+def _number(token: str) -> Typed | None:
+    if not DECIMAL_TEXT.fullmatch(token):
         return None
-    decimal = Decimal(word) or abs(Decimal(word))  # Java has no negative zero
+    decimal = Decimal(token) or abs(Decimal(token))  # Java has no negative zero
     exponent = decimal.as_tuple().exponent
     assert isinstance(exponent, int)
     if -exponent not in _SCALES:
@@ -255,7 +255,7 @@ def _number(word: str) -> Typed | None:
 
 
 def _map_of(pairs: Sequence[tuple[Typed, Typed]]) -> tuple[ConnectSchema, dict[Any, Any], bool]:
-    """Schema and value of a map, and whether it is all of the map."""
+    """Return schema and value of a map, and whether a Python dict can represent all its entries."""
     key = _common([own for (own, _), _ in pairs])
     value = None if key is None else _common([own for _, (own, _) in pairs])
     last: dict[tuple[type, Any], Any] = {}
@@ -268,7 +268,7 @@ def _map_of(pairs: Sequence[tuple[Typed, Typed]]) -> tuple[ConnectSchema, dict[A
 
 
 def _common(schemas: Sequence[ConnectSchema | None]) -> ConnectSchema | None:
-    """The schema of all items; None when there is none."""
+    """Return the common schema of items, or None if they have no common type."""
     common: ConnectSchema | None = None
     for schema in schemas:
         if schema is None:
@@ -283,24 +283,24 @@ def _common(schemas: Sequence[ConnectSchema | None]) -> ConnectSchema | None:
 
 
 def _aligned(schema: ConnectSchema | None, value: Any) -> Any:
-    """A value in the common type.
+    """Convert a value to the common type.
 
     Raises:
-        _NotThisWay: it cannot be one of it.
+        _NoMatch: the value cannot be converted.
     """
     if schema is None:
         return value
     if value is None:
-        raise _NotThisWay
+        raise _NoMatch
     make = _NUMBERS.get(schema.type)
     if make is None or (isinstance(value, Timestamp) and schema.name is not None):
         return value
     if isinstance(value, Timestamp):
-        raise _NotThisWay
+        raise _NoMatch
     if schema.name is None:
         return make(value)
     if schema.name == TIME and not 0 <= value <= _DAY_MS:
-        raise _NotThisWay
+        raise _NoMatch
     return Timestamp(value * (_DAY_MS if schema.name == DATE else 1))
 
 
@@ -311,14 +311,14 @@ _NUMBERS: Final[dict[str, Callable[[Any], Any]]] = {
 }
 
 
-def _displayed(schema: ConnectSchema | None, value: Any) -> Any:
-    """A value as the data model has it: sized numbers only where no schema tells the size."""
+def _to_data_model(schema: ConnectSchema | None, value: Any) -> Any:
+    """Convert a value to the data model. Numbers are sized only if they have no schema."""
     if isinstance(value, list):
         inner = None if schema is None else schema.value_schema
-        return [_displayed(inner, item) for item in value]
+        return [_to_data_model(inner, item) for item in value]
     if isinstance(value, dict):
         key, inner = (None, None) if schema is None else (schema.key_schema, schema.value_schema)
-        return {_displayed(key, k): _displayed(inner, v) for k, v in value.items()}
+        return {_to_data_model(key, k): _to_data_model(inner, v) for k, v in value.items()}
     if schema is None or isinstance(value, Float32):
         return value
     if isinstance(value, Timestamp):

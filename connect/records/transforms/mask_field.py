@@ -1,4 +1,4 @@
-"""``MaskField``: fields lose their value and keep their type."""
+"""``MaskField``: replaces the values of fields and keeps their types."""
 
 from __future__ import annotations
 
@@ -78,15 +78,15 @@ _BITS: Final = {"int8": 8, "int16": 16, "int32": 32}
 
 
 def masked(value: Any, replacement: str | None, kind: str | None = None) -> Any:
-    """What stands in a value's place.
+    """Return the replacement of a value.
 
     Args:
-        value: of the field.
-        replacement: the option; None for the empty value.
-        kind: the type of the field's schema.
+        value: value of the field.
+        replacement: the option ``replacement``; None for the empty value of the type.
+        kind: type of the field's schema.
 
     Raises:
-        RecordError: there is nothing for a value of this kind.
+        RecordError: values of this type cannot be masked.
     """
     if value is None:
         return None
@@ -137,8 +137,8 @@ def make(options: Options, side: Side) -> Apply:
 DECLARATION: Final = Declaration(
     "MaskField",
     KAFKA,
-    "Puts the empty value of its type into a field (0, false, empty text, empty list), or a "
-    "replacement into text and number fields. Null stays null.",
+    "Replaces the values of fields with the empty value of their type (0, false, empty string, "
+    "empty list), or replaces strings and numbers with a given replacement. Null stays null.",
     make,
     Example(
         {"fields": "card", "replacement": "****"},
@@ -150,7 +150,7 @@ DECLARATION: Final = Declaration(
         Key(
             "replacement",
             "STRING",
-            "Put in place of text and numbers; for numbers it must be one.",
+            "Replacement of strings and numbers; for number fields it must be a number.",
             None,
             "LOW",
             check=_not_empty,

@@ -1,4 +1,4 @@
-"""``MongoDebeziumTransform``: documents in Debezium's MongoDB events become structs."""
+"""``MongoDebeziumTransform``: converts documents in Debezium's MongoDB events to structs."""
 
 from __future__ import annotations
 
@@ -49,21 +49,21 @@ _REGEX: Final = ConnectSchema(
 
 
 class Documents:
-    """Turns documents into structs.
+    """Converts MongoDB documents to structs.
 
     Args:
-        arrays_as_documents: a list becomes a struct with fields ``_0``, ``_1`` ...; otherwise all
-            its elements must have one type.
+        arrays_as_documents: convert lists to structs with fields ``_0``, ``_1`` and so on.
+            Otherwise all elements of a list must have one type.
     """
 
     def __init__(self, *, arrays_as_documents: bool) -> None:
         self._as_documents = arrays_as_documents
 
     def schema(self, document: Bson, name: str | None = None) -> ConnectSchema:
-        """The optional struct schema of a document.
+        """Return the optional struct schema of a document.
 
         Raises:
-            RecordError: a list holds values of several types.
+            RecordError: a list contains values of several types.
         """
         fields = [
             (key, inner)
@@ -73,7 +73,7 @@ class Documents:
         return ConnectSchema("struct", optional=True, name=name, fields=tuple(fields))
 
     def value(self, document: Bson, schema: ConnectSchema) -> Struct:
-        """A document's values in a schema."""
+        """Convert a document to a struct with a schema."""
         found = document.value
         return Struct(
             schema,
@@ -81,10 +81,10 @@ class Documents:
         )
 
     def scalar(self, item: Bson) -> tuple[ConnectSchema, Any]:
-        """A value of any type with its schema, as for the fields of a document."""
+        """Return schema and value of a single value, as for the fields of a document."""
         schema = self._field(item, "null.id")
         if schema is None:
-            raise refused(f"a key of type {item.type} has no form", "wrong_type")
+            raise refused(f"a key of type {item.type} is not supported", "wrong_type")
         return schema, self._value(item, schema)
 
     def _field(self, item: Bson, name: str) -> ConnectSchema | None:
@@ -112,7 +112,7 @@ class Documents:
         merged: ConnectSchema | None = None
         for schema in schemas:
             if schema is None:
-                raise refused("a list holds values without form", "wrong_type")
+                raise refused("a list contains values of an unsupported type", "wrong_type")
             merged = schema if merged is None else _merged(merged, schema, name)
         return merged or OPTIONAL_STRING
 
@@ -141,7 +141,7 @@ def _numbered(item: Bson) -> Bson:
 
 
 def _merged(left: ConnectSchema, right: ConnectSchema, name: str) -> ConnectSchema:
-    """One schema for two elements of a list."""
+    """Merge the schemas of two elements of a list."""
     if left == right:
         return left
     if left.type == right.type == "struct" and left.name == right.name:
@@ -149,7 +149,7 @@ def _merged(left: ConnectSchema, right: ConnectSchema, name: str) -> ConnectSche
         for key, inner in right.fields:
             fields[key] = _merged(fields[key], inner, f"{name}.{key}") if key in fields else inner
         return ConnectSchema("struct", optional=True, name=left.name, fields=tuple(fields.items()))
-    raise refused(f"the list {name} holds values of several types", "mixed_list")
+    raise refused(f"the list {name} contains values of several types", "mixed_list")
 
 
 def _mode(value: Any) -> str | None:
@@ -177,7 +177,9 @@ def make(options: Options, side: Side) -> Apply:
         if after is None and _part(value, "updateDescription") is not None:
             after = _updated(value, before, key)
         elif before is None and after is None:
-            raise refused("the change has neither before, after nor updateDescription", "no_row")
+            raise refused(
+                "the change event has neither before, after nor updateDescription", "no_row"
+            )
         return _rebuilt(record, documents, {"before": before, "after": after}, key)
 
     return apply
@@ -200,7 +202,7 @@ def _document(value: Struct, name: str) -> Bson | None:
 
 
 def _updated(value: Struct, before: Bson | None, key: Bson) -> Bson:
-    """The document after an update that tells only what it changed."""
+    """Return the document after an update event that contains only the changed fields."""
     reported = a_struct(_part(value, "updateDescription"), _PURPOSE)
     fields = dict(before.value) if before is not None else {}
     fields.update(document_of(_part(reported, "updatedFields")).value)
@@ -243,10 +245,10 @@ def _rebuilt(
 DECLARATION: Final = Declaration(
     "MongoDebeziumTransform",
     ICEBERG,
-    "Turns the JSON documents in `before` and `after` of Debezium's MongoDB events into structs, "
-    "and makes `after` of an update that tells only what it changed. Put `DebeziumTransform` "
-    "behind it. Needs the schemas of the key and of the envelope; what has others becomes a "
-    "tombstone.",
+    "Converts the JSON documents in `before` and `after` of Debezium's MongoDB events to structs. "
+    "If an update event contains only the changed fields, `after` is computed. Use "
+    "`DebeziumTransform` after it. The key and value must have Debezium's schemas; other records "
+    "become tombstones.",
     make,
     Example(
         {},
@@ -287,18 +289,18 @@ DECLARATION: Final = Declaration(
                 "op": "c",
             },
         },
-        "Keys and values of records with schema are shown as JsonConverter writes them.",
+        "Keys and values with schema are shown as JsonConverter writes them.",
     ),
     keys=(
         Key(
             "array_handling_mode",
             "STRING",
-            "`array`: lists stay lists, all elements of one type. `document`: a struct with the "
-            "fields `_0`, `_1` and so on.",
+            "`array`: a list stays a list, with elements of one type. `document`: a list becomes a "
+            "struct with the fields `_0`, `_1` and so on.",
             "array",
             check=_mode,
         ),
     ),
     also=(TABULAR,),
-    differs="Documents are extended JSON; notations of the MongoDB shell are an error.",
+    differs="Documents must be extended JSON. The notation of the MongoDB shell is an error.",
 )

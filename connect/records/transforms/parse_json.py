@@ -1,4 +1,4 @@
-"""``ParseJson``: a text field that holds JSON becomes what it says."""
+"""``ParseJson``: parses a string field that contains JSON."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def make(options: Options, side: Side) -> Apply:
         if text is None:
             return record
         if type(text) is not str:
-            raise refused(f"the field {options['field']} is no text", "wrong_type")
+            raise refused(f"the field {options['field']} is not a string", "wrong_type")
         try:
             parsed = _READER.read_text(text)
         except NotJson as error:
@@ -51,8 +51,8 @@ def make(options: Options, side: Side) -> Apply:
 DECLARATION: Final = Declaration(
     "ParseJson",
     OWN,
-    "Reads a text field as JSON: objects become structs, lists lists, numbers numbers. The value "
-    "has no schema afterwards. A null or missing field passes; a text that is no JSON is an error.",
+    "Parses a string field as JSON. Objects become structs. Null and missing fields do not change. "
+    "A string that is not valid JSON is an error. The result has no value schema.",
     make,
     Example(
         {"field": "payload"},
@@ -60,8 +60,8 @@ DECLARATION: Final = Declaration(
         {"value": {"id": 7, "payload": {"user": {"name": "ann"}, "tags": ["x"]}}},
     ),
     keys=(
-        Key("field", "STRING", "The field, dots for nesting.", REQUIRED, "HIGH"),
-        Key("target", "STRING", "Where to put the result; the field itself when empty.", ""),
+        Key("field", "STRING", "Path of the field; dots separate nested fields.", REQUIRED, "HIGH"),
+        Key("target", "STRING", "Path of the field for the result; empty replaces the field.", ""),
     ),
     is_column=True,
 )

@@ -1,4 +1,4 @@
-"""``ParseTimestamp``: texts or numbers become instants, strictly."""
+"""``ParseTimestamp``: converts strings or numbers to instants with strict parsing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _zone(name: Any) -> str | None:
     try:
         ZoneInfo(name)
     except (ValueError, OSError, KeyError):
-        return "no such time zone"
+        return "the time zone is unknown"
     return None
 
 
@@ -62,10 +62,10 @@ def _reader(options: Options) -> Callable[[Any], datetime]:
     def read(value: Any) -> datetime:
         if type(value) in WHOLE:
             if form != "epoch":
-                raise ValueError("a number where the format is of texts")
+                raise ValueError("a number does not match a text format")
             return _EPOCH + timedelta(microseconds=int(value) * unit)
         if type(value) is not str or form == "epoch":
-            raise ValueError("not what the format says")
+            raise ValueError("the value does not match the format")
         if pattern is None:
             micros, has_zone = iso(value), bool(_OFFSET.search(value))
         else:
@@ -83,7 +83,7 @@ def make(options: Options, side: Side) -> Apply:
     del side
     paths = [steps(path) for path in options["fields"]]
     if not paths:
-        raise ConfigError("fields names no field", code="transform_option")
+        raise ConfigError("fields is empty; name at least one field", code="transform_option")
     read = _reader(options)
     is_lenient = options["invalid"] == "null"
 
@@ -100,7 +100,7 @@ def make(options: Options, side: Side) -> Apply:
                 parsed = read(given)
             except (ValueError, OverflowError, Unconvertible):
                 if not is_lenient:
-                    message = f"the field {'.'.join(path)} holds no time of the format"
+                    message = f"the field {'.'.join(path)} does not match the time format"
                     raise refused(message, "bad_text") from None
             value = put_in(value, path, parsed)
         return with_side(record, "value", None, value)
@@ -111,9 +111,9 @@ def make(options: Options, side: Side) -> Apply:
 DECLARATION: Final = Declaration(
     "ParseTimestamp",
     OWN,
-    "Turns texts or numbers into instants, to the microsecond. Strict: text after the time, month "
-    "13 or the 30th of February are errors, unless `invalid` is `null`. Null and missing fields "
-    "pass. The value has no schema afterwards.",
+    "Converts strings or numbers to instants with microsecond precision. Parsing is strict: text "
+    "after the time, month 13 or February 30 are errors, unless `invalid` is `null`. Null and "
+    "missing fields do not change. The result has no value schema.",
     make,
     Example(
         {"fields": "at", "format": "dd/MM/yyyy HH:mm", "timezone": "Europe/Paris"},
@@ -121,11 +121,13 @@ DECLARATION: Final = Declaration(
         {"value": {"id": 7, "at": "2023-11-14T22:13:00+00:00"}},
     ),
     keys=(
-        Key("fields", "LIST", "The fields, dots for nesting.", REQUIRED, "HIGH"),
+        Key(
+            "fields", "LIST", "Paths of the fields; dots separate nested fields.", REQUIRED, "HIGH"
+        ),
         Key(
             "format",
             "STRING",
-            "`iso8601`, `epoch` for numbers, or a pattern of Java's SimpleDateFormat.",
+            "`iso8601`, `epoch` for numbers, or a pattern of Java's `SimpleDateFormat`.",
             _ISO,
             "HIGH",
             check=_format,
@@ -140,14 +142,15 @@ DECLARATION: Final = Declaration(
         Key(
             "timezone",
             "STRING",
-            "Zone of texts that tell no offset, as the IANA database names it.",
+            "Time zone of strings without UTC offset, as an IANA name.",
             "UTC",
             check=_zone,
         ),
         Key(
             "invalid",
             "STRING",
-            "`error` refuses a record whose field holds no such time, `null` makes the field null.",
+            "`error` rejects a record if a field does not match the format; `null` sets the field "
+            "to null.",
             "error",
             check=one_of(("error", "null")),
         ),

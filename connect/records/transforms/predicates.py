@@ -1,4 +1,4 @@
-"""Kafka's predicates: whether a transformation applies to a record."""
+"""Kafka's predicates, which select the records that a transformation applies to."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Test = Callable[[SinkRecord], bool]
 
 @dataclass(frozen=True, slots=True)
 class PredicateDeclaration:
-    """A predicate as configurations name it.
+    """The declaration of a predicate.
 
     Attributes:
         name: simple class name.
-        doc: when it is true.
-        make: builds the function from typed options.
-        keys: its configuration.
-        needs_headers: whether headers must be read for it.
+        doc: condition under which it is true.
+        make: builds the predicate function from typed options.
+        keys: its configuration keys.
+        needs_headers: whether it reads headers.
     """
 
     name: str
@@ -35,7 +35,7 @@ class PredicateDeclaration:
 
     @property
     def class_name(self) -> str:
-        """The full name."""
+        """Return the full class name."""
         return f"{KAFKA}predicates.{self.name}"
 
 
@@ -71,15 +71,15 @@ def _topic_name_matches(options: Options) -> Test:
 PREDICATES: Final = (
     PredicateDeclaration(
         "HasHeaderKey",
-        "True for records with a header of that name.",
+        "True for records with a header of this name.",
         _has_header_key,
         (Key("name", "STRING", "The header's name.", REQUIRED, check=_not_empty),),
         needs_headers=True,
     ),
-    PredicateDeclaration("RecordIsTombstone", "True for records without value.", _is_tombstone),
+    PredicateDeclaration("RecordIsTombstone", "True for records with a null value.", _is_tombstone),
     PredicateDeclaration(
         "TopicNameMatches",
-        "True where the regular expression matches the whole topic name, as changed so far.",
+        "True if the regular expression matches the record's whole topic name.",
         _topic_name_matches,
         (
             Key(

@@ -1,4 +1,4 @@
-"""``RegexRouter``: another topic name by a regular expression."""
+"""``RegexRouter``: changes the topic name with a regular expression."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from connect.records.transforms.transform import (
 
 
 def valid_regex(value: Any) -> str | None:
-    """The text is a regular expression, or what is wrong with it."""
-    if value is None:  # what Java says of it
+    """Return the error of a regular expression, or None if it is valid."""
+    if value is None:  # the message of the Java class
         return 'Invalid regex: Cannot invoke "String.isEmpty()" because "this.pattern" is null'
     return fault(value)
 
@@ -39,7 +39,7 @@ def make(options: Options, side: Side) -> Apply:
         try:
             return dataclasses.replace(record, topic=expand(match))
         except ValueError as error:
-            raise refused(f"the replacement does not fit the regex: {error}") from None
+            raise refused(f"the replacement does not match the regex: {error}") from None
 
     return apply
 
@@ -47,8 +47,9 @@ def make(options: Options, side: Side) -> Apply:
 DECLARATION: Final = Declaration(
     "RegexRouter",
     KAFKA,
-    "Changes the topic that later transformations, predicates, routing and name templates see, "
-    "where the regular expression matches the whole of it. Offsets stay those of the real topic.",
+    "Changes the record's topic for later transformations, predicates, routing and name templates "
+    "if the regular expression matches the whole topic name. Source offsets keep the original "
+    "topic.",
     make,
     Example(
         {"regex": "(.*)-[0-9]{8}", "replacement": "$1"},
@@ -56,11 +57,18 @@ DECLARATION: Final = Declaration(
         {"value": {"id": 7}, "topic": "orders"},
     ),
     keys=(
-        Key("regex", "STRING", "Must match the whole topic.", REQUIRED, "HIGH", check=valid_regex),
+        Key(
+            "regex",
+            "STRING",
+            "Java regular expression for the whole topic name.",
+            REQUIRED,
+            "HIGH",
+            check=valid_regex,
+        ),
         Key(
             "replacement",
             "STRING",
-            "The new topic; `$1` and `${name}` stand for groups.",
+            "The new topic; `$1` and `${name}` refer to groups.",
             REQUIRED,
             "HIGH",
         ),

@@ -1,4 +1,4 @@
-"""``ReplaceField``: keeps, leaves out and renames fields."""
+"""``ReplaceField``: includes, excludes and renames fields."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _PURPOSE: Final = "field replacement"
 
 
 def renames_of(value: list[str]) -> dict[str, str]:
-    """New names by old ones.
+    """Parse renames into a map from old name to new name.
 
     Raises:
-        ConfigError: Kafka's sentence.
+        ConfigError: a rename is invalid; the message is Kafka's.
     """
     found: dict[str, str] = {}
     for item in value:
@@ -91,8 +91,8 @@ def make(options: Options, side: Side) -> Apply:
 DECLARATION: Final = Declaration(
     "ReplaceField",
     KAFKA,
-    "Keeps only the included fields, leaves out the excluded ones, renames what is left. Names are "
-    "those before the renaming.",
+    "Keeps the included fields, removes the excluded fields, and renames fields. `include` and "
+    "`exclude` contain the names before renaming.",
     make,
     Example(
         {"exclude": "secret", "renames": "id:order_id"},
@@ -100,8 +100,8 @@ DECLARATION: Final = Declaration(
         {"value": {"order_id": 7, "qty": 3}},
     ),
     keys=(
-        Key("exclude", "LIST", "Fields to leave out; stronger than `include`.", ""),
-        Key("include", "LIST", "The only fields to keep.", ""),
+        Key("exclude", "LIST", "Fields to remove; takes precedence over `include`.", ""),
+        Key("include", "LIST", "Fields to keep; empty keeps all.", ""),
         Key("renames", "LIST", "`old:new,...`", "", check=_renames),
         NULL_DEFAULT,
     ),

@@ -1,4 +1,4 @@
-"""``SetSchemaMetadata``: another name or version for the schema."""
+"""``SetSchemaMetadata``: sets the name or version of the schema."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def make(options: Options, side: Side) -> Apply:
 DECLARATION: Final = Declaration(
     "SetSchemaMetadata",
     KAFKA,
-    "Sets the name or version of a struct's schema. Records without schema are refused.",
+    "Sets the name or version of a struct's schema. A record without schema is an error.",
     make,
     Example(
         {"schema.name": "shop.Order", "schema.version": "2"},
@@ -71,7 +71,7 @@ DECLARATION: Final = Declaration(
             "schemas": True,
         },
         {"value": {"id": 7}, "schema_name": "shop.Order"},
-        "Keys and values of records with schema are shown as JsonConverter writes them.",
+        "Keys and values with schema are shown as JsonConverter writes them.",
     ),
     keys=(
         Key("schema.name", "STRING", "The schema's new name.", None, "HIGH"),

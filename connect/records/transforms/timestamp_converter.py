@@ -1,4 +1,4 @@
-"""``TimestampConverter``: a time from one form into another."""
+"""``TimestampConverter``: converts timestamps between formats."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SCHEMAS: Final[Mapping[str, tuple[str, str | None, int | None]]] = {
     "Time": ("int32", TIME, 1),
     "Timestamp": ("int64", TIMESTAMP, 1),
 }
-# how many of the unit are a millisecond, and how many milliseconds one of it is
+# number of units per millisecond, and number of milliseconds per unit
 _UNITS: Final[Mapping[str, tuple[int, int]]] = {
     "seconds": (1, 1_000),
     "milliseconds": (1, 1),
@@ -53,13 +53,13 @@ _UNITS: Final[Mapping[str, tuple[int, int]]] = {
 
 
 class TimestampConversion:
-    """Reads a time in any form and writes it in one.
+    """Converts timestamps of any format to one format.
 
     Args:
-        options: of the transformation.
+        options: options of the transformation.
 
     Raises:
-        ConfigError: text is wanted and no format is given.
+        ConfigError: the target type is string and no format is set.
     """
 
     def __init__(self, options: Options) -> None:
@@ -74,15 +74,16 @@ class TimestampConversion:
         self._per_milli, self._millis = _UNITS[options["unix.precision"]]
 
     def convert(self, value: Any, source: str | None = None, *, is_typed: bool = True) -> Any:
-        """One value.
+        """Convert a value.
 
         Args:
-            value: null stays null.
-            source: the form its schema says; None when it has none, then its kind tells.
-            is_typed: give Date and Time as such; else as Timestamp, as Java does without schema.
+            value: the timestamp; null stays null.
+            source: the format declared by the schema; None to infer it from the value.
+            is_typed: return Date and Time as such. Otherwise return Timestamp, as Java does for
+                records without schema.
 
         Raises:
-            RecordError: it is in none of the forms.
+            RecordError: the value has none of the formats.
         """
         if value is None:
             return None
@@ -102,7 +103,7 @@ class TimestampConversion:
     def _millis_of(self, value: Any, form: str) -> int:
         if form == "string" and type(value) is str:
             if self._format is None:
-                raise refused("a text needs the option format", "no_format")
+                raise refused("a string requires the option format", "no_format")
             try:
                 millis = self._format.parse(value)
             except ValueError:
@@ -127,7 +128,7 @@ class TimestampConversion:
 
 
 def _held(number: int) -> int:
-    """The nearest number of 64 bits, as Java's ``TimeUnit`` gives it."""
+    """Clamp a number to 64 bits, as Java's ``TimeUnit`` does."""
     return max(-_LONG_MAX - 1, min(number, _LONG_MAX))
 
 
@@ -206,9 +207,9 @@ def make(options: Options, side: Side) -> Apply:
 DECLARATION: Final = Declaration(
     "TimestampConverter",
     KAFKA,
-    "Converts a field, or the whole key or value, between text, a number since 1970 and Connect's "
-    "Date, Time and Timestamp. Everything is UTC. Reading is lenient as Java's: month 13 is "
-    "January of the next year, text after the pattern is ignored; `ParseTimestamp` is strict.",
+    "Converts a field, or the whole key or value, between string, number since 1970 and Connect's "
+    "Date, Time and Timestamp. All times are in UTC. Parsing is lenient, as in Java: month 13 is "
+    "January of the next year, and text after the pattern is ignored. `ParseTimestamp` is strict.",
     make,
     Example(
         {
@@ -221,7 +222,9 @@ DECLARATION: Final = Declaration(
         {"value": {"id": 7, "at": 1700000000000}},
     ),
     keys=(
-        Key("field", "STRING", "The field; empty for the whole key or value.", "", "HIGH"),
+        Key(
+            "field", "STRING", "The field to convert; empty for the whole key or value.", "", "HIGH"
+        ),
         Key(
             "target.type",
             "STRING",
@@ -233,14 +236,14 @@ DECLARATION: Final = Declaration(
         Key(
             "format",
             "STRING",
-            "Pattern for reading and writing text, as Java's SimpleDateFormat has it.",
+            "Pattern of Java's `SimpleDateFormat` to parse and format strings.",
             "",
             check=valid_format,
         ),
         Key(
             "unix.precision",
             "STRING",
-            "Unit of numbers.",
+            "Unit of `unix` numbers.",
             "milliseconds",
             "LOW",
             check=one_of(("nanoseconds", "microseconds", "milliseconds", "seconds")),
@@ -248,7 +251,7 @@ DECLARATION: Final = Declaration(
         NULL_DEFAULT,
     ),
     has_sides=True,
-    differs="Pattern letters are y M d D E a H k K h m s S u X Z z; others are an error of the "
-    "configuration. Two-digit years are 1969 to 2068.",
+    differs="The pattern letters are y M d D E a H k K h m s S u X Z z. Other letters are a "
+    "configuration error. Two-digit years are 1969 to 2068.",
     is_column=True,
 )

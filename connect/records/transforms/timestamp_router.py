@@ -1,4 +1,4 @@
-"""``TimestampRouter``: the record's time in the topic name."""
+"""``TimestampRouter``: adds the record's timestamp to the topic name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from connect.records.transforms.transform import (
 
 
 def valid_format(value: Any) -> str | None:
-    """The text is a pattern of Java's ``SimpleDateFormat``, or what is wrong with it."""
+    """Return the error of a pattern of Java's ``SimpleDateFormat``, or None if it is valid."""
     try:
         DateFormat(value or "")
     except ConfigError as error:
@@ -48,7 +48,7 @@ def make(options: Options, side: Side) -> Apply:
 DECLARATION: Final = Declaration(
     "TimestampRouter",
     KAFKA,
-    "Changes the topic that later steps see to one with the record's time (UTC) in it.",
+    "Changes the record's topic to a name that contains the record's timestamp (UTC).",
     make,
     Example(
         {"topic.format": "${topic}_${timestamp}", "timestamp.format": "yyyyMM"},
@@ -59,14 +59,14 @@ DECLARATION: Final = Declaration(
         Key(
             "topic.format",
             "STRING",
-            "The new topic, with `${topic}` and `${timestamp}`.",
+            "The new topic; may contain `${topic}` and `${timestamp}`.",
             "${topic}-${timestamp}",
             "HIGH",
         ),
         Key(
             "timestamp.format",
             "STRING",
-            "Pattern of the time, as Java's SimpleDateFormat has it.",
+            "Pattern of Java's `SimpleDateFormat` for the timestamp.",
             "yyyyMMdd",
             "HIGH",
             check=valid_format,

@@ -1,10 +1,10 @@
-"""What every transformation is, and what they share.
+"""The transformation interface, and functions shared by transformations.
 
 Rules of this file:
-- A transformation is a function of one record; it keeps nothing from record to record but what it
-  built from schemas, so records may be tried again.
-- Values are never changed in place: a record may go through more than one chain.
-- Errors name kinds of values, never the values.
+- A transformation is a function of one record. It keeps no state except caches by schema, so that
+  records can be retried.
+- Values are immutable, because a record may pass through more than one chain.
+- Error messages contain types of values, but no values.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from connect.model.records import (
 Side = Literal["key", "value"]
 Options = Mapping[str, Any]
 Apply = Callable[[SinkRecord], "SinkRecord | Sequence[SinkRecord] | None"]
-"""Gets a record; returns it changed, several records in its place, or None to drop it."""
+"""Transforms a record: returns one record, several records, or None to drop it."""
 
 KAFKA: Final = "org.apache.kafka.connect.transforms."
 ICEBERG: Final = "org.apache.iceberg.connect.transforms."
@@ -50,7 +50,7 @@ OPTIONAL_STRING: Final = ConnectSchema("string", optional=True)
 NULL_DEFAULT: Final = Key(
     "replace.null.with.default",
     "BOOLEAN",
-    "A null field with a default takes the default.",
+    "Replace a null field with its default value, if it has one.",
     "true",
 )
 _SCHEMAS_KEPT: Final = 256
@@ -58,15 +58,15 @@ _SCHEMAS_KEPT: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A use of a transformation, shown on its page and run by a test.
+    """An example of a transformation, which is shown on its page and run by a test.
 
     Attributes:
-        config: its own keys.
-        before: parts of the record: ``value``, and where they matter ``key``, ``topic``,
+        config: configuration of the transformation.
+        before: parts of the input record: ``value``, and optionally ``key``, ``topic``,
             ``timestamp`` (milliseconds) and ``headers`` (a map).
-        after: the same parts of the record that comes out; a list for several records, None when
-            the record is dropped.
-        says: one sentence about it.
+        after: the same parts of the output record; a list for several records, None if the record
+            is dropped.
+        says: one sentence that explains the example.
     """
 
     config: Mapping[str, str]
@@ -77,23 +77,23 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """A transformation as configurations name it.
+    """The declaration of a transformation.
 
     Attributes:
         name: simple class name, without ``$Key`` or ``$Value``.
-        package: of the class name that answers show, with its last dot.
-        doc: what it does, a few sentences for its page.
+        package: package of the class name in REST answers, with a trailing dot.
+        doc: description for its page.
         make: builds the function from typed options; raises ConfigError.
-        example: for its page.
-        keys: its configuration.
+        example: example for its page.
+        keys: its configuration keys.
         has_sides: whether there are two classes, ``$Key`` and ``$Value``.
-        also: further packages under which existing configurations name it.
-        families: prefixes of keys whose ends are free, with what they mean; options hold a map for
-            each.
-        differs: what it does differently from the Java class, for its page.
-        is_column: whether records go through it column by column.
-        needs_headers: whether it looks at headers, so that they must be read.
-        is_query: whether Spark runs it over micro-batches, so that ``make``'s function never does.
+        also: other packages of the class in existing configurations.
+        families: key prefixes with free suffixes, and their documentation. Options contain a map
+            for each prefix.
+        differs: differences from the Java class, for its page.
+        is_column: whether it has a column form.
+        needs_headers: whether it reads headers.
+        is_query: whether Spark runs it over micro-batches. The function of ``make`` is not used.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Declaration:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The full names that answers show, one per side."""
+        """Return the full class names in REST answers, one per side."""
         name = self.package + self.name
         return (f"{name}$Key", f"{name}$Value") if self.has_sides else (name,)
 
@@ -124,16 +124,17 @@ def typed_options(
     prefix: str = "",
     families: Mapping[str, str] | None = None,
 ) -> Options:
-    """Type a transformation's own configuration.
+    """Convert the configuration of a transformation to typed options.
 
     Args:
-        keys: declarations.
-        families: prefixes of keys whose ends are free.
-        raw: keys without prefix.
-        prefix: of the keys in the connector's configuration, for sentences about missing ones.
+        keys: declared keys.
+        families: key prefixes with free suffixes.
+        raw: configuration with keys without prefix.
+        prefix: prefix of the keys in the connector's configuration, for errors of missing keys.
 
     Raises:
-        ConfigError: the first sentence about it, in Kafka's words.
+        ConfigError: a value is missing or invalid; the message is the first error in Kafka's
+            format.
     """
     found: dict[str, Any] = {}
     for key in keys:
@@ -153,7 +154,7 @@ def typed_options(
 
 
 def refused(message: str, code: str = "transformation") -> RecordError:
-    """Build the error of a transformation about a record."""
+    """Build the RecordError of a transformation."""
     return RecordError(message, stage="TRANSFORMATION", code=code)
 
 
@@ -161,7 +162,7 @@ def refused(message: str, code: str = "transformation") -> RecordError:
 
 
 def side_of(record: SinkRecord, side: Side) -> tuple[ConnectSchema | None, Any]:
-    """The schema and value that a transformation works on."""
+    """Return the schema and value of a record's key or value."""
     if side == "key":
         return record.key_schema, record.key
     return record.value_schema, record.value
@@ -170,17 +171,17 @@ def side_of(record: SinkRecord, side: Side) -> tuple[ConnectSchema | None, Any]:
 def with_side(
     record: SinkRecord, side: Side, schema: ConnectSchema | None, value: Any
 ) -> SinkRecord:
-    """The record with another key or value."""
+    """Return a copy of the record with another key or value."""
     if side == "key":
         return dataclasses.replace(record, key_schema=schema, key=value)
     return dataclasses.replace(record, value_schema=schema, value=value)
 
 
 def a_map(value: Any, purpose: str) -> dict[Any, Any]:
-    """The value, which must be a map.
+    """Return the value if it is a map.
 
     Raises:
-        RecordError: Kafka's sentence.
+        RecordError: the value has another type; the message is Kafka's.
     """
     if type(value) is dict:
         return value
@@ -192,10 +193,10 @@ def a_map(value: Any, purpose: str) -> dict[Any, Any]:
 
 
 def a_struct(value: Any, purpose: str) -> Struct:
-    """The value, which must be a struct.
+    """Return the value if it is a struct.
 
     Raises:
-        RecordError: Kafka's sentence.
+        RecordError: the value has another type; the message is Kafka's.
     """
     if type(value) is Struct:
         return value
@@ -208,28 +209,28 @@ def a_struct(value: Any, purpose: str) -> Struct:
 
 
 def field_schema(schema: ConnectSchema, name: str) -> ConnectSchema | None:
-    """The schema of a struct's field, None when it has no such field."""
+    """Return the schema of a struct's field, or None if it has no such field."""
     return next((inner for known, inner in schema.fields if known == name), None)
 
 
 def field_value(struct: Struct, name: str, schema: ConnectSchema, *, default: bool = True) -> Any:
-    """A field's value; a null one with a default takes it where that is wanted."""
+    """Return a field's value. If ``default`` is set, null becomes the field's default value."""
     value = struct.values.get(name)
     return schema.default if value is None and default else value
 
 
 def all_values(struct: Struct, *, default: bool = True) -> dict[str, Any]:
-    """Every field's value, as ``field_value`` gives it."""
+    """Return the values of all fields, as ``field_value`` does."""
     return {n: field_value(struct, n, s, default=default) for n, s in struct.schema.fields}
 
 
 def struct_like(
     schema: ConnectSchema, fields: Sequence[tuple[str, ConnectSchema]], **changes: Any
 ) -> ConnectSchema:
-    """A struct schema with the name, version and doc of another.
+    """Return a struct schema with the name, version and doc of another schema.
 
     Raises:
-        RecordError: two fields have one name.
+        RecordError: two fields have the same name.
     """
     seen: set[str] = set()
     for name, _ in fields:
@@ -249,17 +250,17 @@ def struct_like(
 
 @dataclass(slots=True)
 class PerSchema:
-    """What is built from a schema, kept for the schemas seen last.
+    """Caches results that are built from schemas, for the most recently used schemas.
 
     Attributes:
-        make: builds it.
+        make: builds the result from a schema.
     """
 
     make: Callable[[ConnectSchema], ConnectSchema]
     _kept: dict[int, tuple[ConnectSchema, ConnectSchema]] = field(default_factory=dict)
 
     def __call__(self, schema: ConnectSchema) -> ConnectSchema:
-        """Build, or what was built for the same object."""
+        """Return the cached result for the schema object, or build it."""
         known = self._kept.get(id(schema))
         if known is not None and known[0] is schema:
             return known[1]
@@ -309,11 +310,11 @@ FRACTIONAL: Final = frozenset({float, Float32})
 
 
 def java_class(value: Any) -> str:
-    """The name that Kafka's sentences have for a value's kind."""
+    """Return the Java class name of a value, for Kafka's error messages."""
     known = _JAVA_CLASSES.get(type(value))
     return known or ("java.math.BigDecimal" if type(value).__name__ == "Decimal" else "an object")
 
 
 def connect_type(value: Any) -> str | None:
-    """Connect's type of a value without schema; None for what it has no type for."""
+    """Return the Connect type of a value without schema, or None if it has none."""
     return _CONNECT_TYPES.get(type(value))

@@ -1,9 +1,10 @@
-"""A connector's transformations, one after the other.
+"""The transformation chain of a connector.
 
 Rules of this file:
-- A predicate sees the record as the transformations before have made it.
-- A record that is dropped, or made into none, ends there; one made into several goes on as each.
-- An error names the alias of the transformation that raised it; the whole record is refused.
+- A predicate receives the result of the preceding transformations.
+- If a transformation drops a record, the chain ends. If it returns several records, each of them
+  continues.
+- An error contains the alias of the transformation and rejects the whole source record.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from connect.records.transforms.transform import Apply, Declaration, Side, typed
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One transformation of a chain.
+    """A transformation in a chain.
 
     Attributes:
-        alias: the name the configuration gives it.
-        declared: what it is.
-        side: of the record.
-        apply: the function.
-        applies: whether the predicate lets a record through to it; None without one.
+        alias: its alias in the configuration.
+        declared: its declaration.
+        side: key or value.
+        apply: the transformation function.
+        applies: the predicate; None applies the transformation to all records.
     """
 
     alias: str
@@ -66,17 +67,17 @@ class Chain:
     """All transformations of a connector.
 
     Args:
-        transforms: in order.
+        transforms: configured transformations in order.
 
     Raises:
-        ConfigError: a class nobody has, or an option it refuses.
+        ConfigError: a class is unknown, or an option is invalid.
     """
 
     def __init__(self, transforms: tuple[TransformConfig, ...]) -> None:
         self.links = tuple(link_of(config) for config in transforms)
 
     def apply(self, record: SinkRecord) -> tuple[SinkRecord, ...]:
-        """Transform a record; nothing of it is left when it was dropped.
+        """Transform a record. The result is empty if the record is dropped.
 
         Raises:
             RecordError: stage TRANSFORMATION.
@@ -89,7 +90,7 @@ class Chain:
                 records = tuple(made for each in records for made in link.run(each))
             if len(records) > RECORDS_MAX:
                 raise RecordError(
-                    f"one record became more than {RECORDS_MAX}",
+                    f"the transformations created more than {RECORDS_MAX} records from one record",
                     stage="TRANSFORMATION",
                     code="too_many_records",
                     transform=link.alias,
@@ -103,7 +104,7 @@ def link_of(config: TransformConfig) -> Link:
     """Build one transformation.
 
     Raises:
-        ConfigError: a class nobody has, or an option it refuses.
+        ConfigError: a class is unknown, or an option is invalid.
     """
     found = transform_classes.find(config.class_name)
     if found is None:
@@ -133,7 +134,7 @@ def predicate_of(config: PredicateConfig) -> predicates.Test:
     """Build one predicate.
 
     Raises:
-        ConfigError: a class nobody has, or an option it refuses.
+        ConfigError: a class is unknown, or an option is invalid.
     """
     declared = predicates.BY_NAME.get(config.class_name)
     if declared is None:
@@ -146,7 +147,7 @@ def predicate_of(config: PredicateConfig) -> predicates.Test:
 
 
 def needs_headers(transforms: tuple[TransformConfig, ...]) -> bool:
-    """Whether any of them, or of their predicates, looks at headers."""
+    """Return whether a transformation or predicate reads headers."""
     wanted: Mapping[str, bool] = {p.class_name: p.needs_headers for p in predicates.PREDICATES}
     for config in transforms:
         found = transform_classes.find(config.class_name)

@@ -1,4 +1,4 @@
-"""Every transformation by the names that configurations have for it."""
+"""Transformations by class name."""
 
 from __future__ import annotations
 
@@ -69,21 +69,21 @@ DECLARATIONS: Final[tuple[Declaration, ...]] = (
 
 
 def names_of(declared: Declaration) -> Mapping[str, Side]:
-    """Every name of a transformation, and the side of the record it means."""
+    """Return all class names of a transformation, and the record side of each name."""
     bases = [package + declared.name for package in (declared.package, *declared.also)]
     if not declared.has_sides:
         return dict.fromkeys((*bases, declared.name), "value")
     found: dict[str, Side] = {}
-    for base in bases:  # the bare name with a side is no name in Kafka either
+    for base in bases:  # as in Kafka, the simple name with a side is not valid
         found[f"{base}$Key"] = "key"
         found[f"{base}$Value"] = "value"
     return found
 
 
 def find(name: str) -> tuple[Declaration, Side] | None:
-    """The transformation of a class name, and its side; None when there is none.
+    """Return the transformation with a class name and its side, or None if it is unknown.
 
-    Installed ones of users are found by the names of their entry points.
+    Custom transformations are found by the names of their entry points.
     """
     known = _BY_NAME.get(name)
     if known is not None:

@@ -1,6 +1,6 @@
-"""Paths of field names in values without schema, dots between them; values are copied, not changed.
+"""Paths with dots in values without schema. Values are copied, not changed.
 
-A struct inside reads as a map of its fields.
+A nested struct is read as a map of its fields.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from connect.records.transforms.transform import a_map, all_values, refused
 
 
 def fields_of(value: Any, purpose: str) -> dict[Any, Any]:
-    """The fields of a map or struct.
+    """Return the fields of a map or struct.
 
     Raises:
-        RecordError: it is neither.
+        RecordError: the value is neither a map nor a struct.
     """
     return all_values(value) if type(value) is Struct else a_map(value, purpose)
 
 
 def steps(path: str) -> tuple[str, ...]:
-    """The names of a path."""
+    """Split a path into field names."""
     return tuple(path.split("."))
 
 
 def get_in(value: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    """The value at a path; None where it ends early."""
+    """Return the value at a path, or None if a field is missing."""
     found: Any = value
     for name in path:
         if type(found) is Struct:
@@ -39,10 +39,10 @@ def get_in(value: Mapping[str, Any], path: tuple[str, ...]) -> Any:
 
 
 def put_in(value: Mapping[str, Any], path: tuple[str, ...], new: Any) -> dict[str, Any]:
-    """The map with a value at a path; maps are made where there are none.
+    """Return a copy of a map with a value at a path. Missing maps are created.
 
     Raises:
-        RecordError: the path leads through something that is no map.
+        RecordError: a value on the path is not a map.
     """
     first, *rest = path
     if not rest:
@@ -51,12 +51,12 @@ def put_in(value: Mapping[str, Any], path: tuple[str, ...], new: Any) -> dict[st
     if type(inner) is Struct:
         inner = all_values(inner)
     if inner is not None and type(inner) is not dict:
-        raise refused(f"the path leads through {first}, which has no fields", "wrong_type")
+        raise refused(f"the path contains {first}, which has no fields", "wrong_type")
     return {**value, first: put_in(inner or {}, tuple(rest), new)}
 
 
 def plain(value: Any) -> Any:
-    """Structs as maps, to any depth."""
+    """Convert structs to maps at all depths."""
     if type(value) is Struct:
         return {name: plain(inner) for name, inner in all_values(value).items()}
     if type(value) is dict:

@@ -1,4 +1,4 @@
-"""``ValueToKey``: fields of the value become the key."""
+"""``ValueToKey``: creates the key from fields of the value."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def make(options: Options, side: Side) -> Apply:
 DECLARATION: Final = Declaration(
     "ValueToKey",
     KAFKA,
-    "Makes a new key of fields of the value.",
+    "Replaces the key with fields of the value.",
     make,
     Example(
         {"fields": "id"},
@@ -73,7 +73,14 @@ DECLARATION: Final = Declaration(
         {"value": {"id": 7, "name": "pen"}, "key": {"id": 7}},
     ),
     keys=(
-        Key("fields", "LIST", "Fields of the new key.", REQUIRED, "HIGH", check=Distinct("fields")),
+        Key(
+            "fields",
+            "LIST",
+            "Fields of the value for the new key.",
+            REQUIRED,
+            "HIGH",
+            check=Distinct("fields"),
+        ),
         NULL_DEFAULT,
     ),
     is_column=True,

@@ -1,1 +1,1 @@
-"""What brokers, catalog and registries say to a configuration before anything is started."""
+"""Checks of a configuration against brokers, catalog and schema registries."""

@@ -1,7 +1,7 @@
-"""What a configuration asks of the brokers, looked at without creating anything.
+"""Checks of a configuration against the Kafka brokers. They do not create topics.
 
 Rules of this file:
-- That a topic may be described does not say that it may be read: nothing of the kind is claimed.
+- A successful check does not prove that the connector may read a topic that it can describe.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _SHOWN_MAX = 5
 def broker_checks(
     config: ConnectorConfig, node: Mapping[str, str], *, each_s: float, excluded: frozenset[str]
 ) -> Iterator[Check]:
-    """The questions, each with a time limit.
+    """Return the checks for the brokers.
 
     Args:
-        config: placeholders resolved.
-        node: node properties, placeholders resolved.
-        each_s: for each question.
-        excluded: topics that no ``topics.regex`` brings in.
+        config: the configuration with resolved placeholders.
+        node: node properties with resolved placeholders.
+        each_s: timeout of a check in seconds.
+        excluded: topics that ``topics.regex`` never matches.
     """
-    # as tasks read, and as the herder creates topics
+    # the clients of tasks, and of the herder, which creates topics
     reading = client_properties(
         node, config.consumer_overrides, config.kafka_overrides, prefix="admin."
     )
@@ -69,21 +69,24 @@ def broker_checks(
 def _sources(
     config: ConnectorConfig, kafka: Mapping[str, str], each_s: float, excluded: frozenset[str]
 ) -> Iterator[tuple[str, str]]:
-    """Topics exist, as far as this user is told."""
+    """Check that the source topics exist and can be described."""
     there = KafkaAdmin(kafka, timeout_s=each_s).topics()
     if config.topics_regex is not None:
         if not source_partitions(config, there, excluded=excluded):
-            yield "topics.regex", f"none of the {len(there)} topics that may be described matches"
+            yield (
+                "topics.regex",
+                f"it matches none of the {len(there)} topics that can be described",
+            )
         return
     for topic in config.topics:
         if topic not in there:
-            yield "topics", f"{topic} is not there, or may not be described"
+            yield "topics", f"{topic} does not exist, or cannot be described"
 
 
 def _offsets(
     config: ConnectorConfig, kafka: Mapping[str, str], each_s: float, excluded: frozenset[str]
 ) -> Iterator[tuple[str, str]]:
-    """The group's offsets may be read."""
+    """Check that the offsets of the consumer group can be read."""
     admin = KafkaAdmin(kafka, timeout_s=each_s)
     there = source_partitions(config, admin.topics(), excluded=excluded)
     asked = there[:1] or [TopicPartition(config.control_topic, 0)]
@@ -94,28 +97,28 @@ def _offsets(
 def _control(
     config: ConnectorConfig, kafka: Mapping[str, str], each_s: float
 ) -> Iterator[tuple[str, str]]:
-    """The control topic keeps what is written to it, or may be created."""
+    """Check that the control topic is not compacted, or can be created."""
     admin, topic = KafkaAdmin(kafka, timeout_s=each_s), config.control_topic
     if topic not in admin.topics():
         if (why := _refusal(admin, topic, 1, CONTROL_TOPIC_CONFIG)) is not None:
-            yield CONTROL, f"it is not there, and {why}"
+            yield CONTROL, f"it does not exist, and {why}"
     elif "compact" in re.split(r"\s*,\s*", _policy(admin, topic)):
-        yield CONTROL, "its cleanup.policy is compact, which would remove events; set delete"
+        yield CONTROL, "its cleanup.policy is compact, which would remove events; set it to delete"
 
 
 def _letters(
     config: ConnectorConfig, kafka: Mapping[str, str], each_s: float
 ) -> Iterator[tuple[str, str]]:
-    """The dead letter topic is there, or may be created."""
+    """Check that the dead letter topic exists or can be created."""
     admin, topic = KafkaAdmin(kafka, timeout_s=each_s), config.errors.dead_letter_topic or ""
     if topic not in admin.topics():
         factor = config.errors.dead_letter_replication_factor
         if (why := _refusal(admin, topic, 1, {}, replication_factor=factor)) is not None:
-            yield LETTERS, f"it is not there, and {why}"
+            yield LETTERS, f"it does not exist, and {why}"
 
 
 def _policy(admin: KafkaAdmin, topic: str) -> str:
-    """``cleanup.policy``; empty when it may not be read, which says nothing of the topic."""
+    """Return ``cleanup.policy`` of a topic, or an empty text if it cannot be read."""
     try:
         return admin.topic_config(topic).get("cleanup.policy", "")
     except IcefloeError:
@@ -130,7 +133,7 @@ def _refusal(
     *,
     replication_factor: int = -1,
 ) -> str | None:
-    """Why the brokers would not create a topic; None when they would."""
+    """Return the reason why the brokers would not create a topic, or None."""
     try:
         admin.ensure_topic(
             topic, partitions, config, replication_factor=replication_factor, is_trial=True

@@ -1,8 +1,8 @@
-"""What a configuration asks of its catalog, looked at without creating anything.
+"""Checks of a configuration against its catalog. They do not create tables.
 
 Rules of this file:
-- A SQL catalog's own tables are not made here; a database without them has no tables.
-- That a table can be loaded says that catalog and store answer, not that they may be written to.
+- The internal tables of a SQL catalog are not created. A database without them has no tables.
+- A successful check proves that a table can be loaded, not that it can be written.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MULTI_TABLE = "iceberg.catalog.multi-table-commit"
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A table and the key that names it."""
+    """A configured table and its key."""
 
     name: str
     key: str
@@ -54,12 +54,12 @@ class _Wanted:
 
 
 class CatalogQuestions:
-    """Questions to one connector's catalog.
+    """Checks of one connector's catalog.
 
     Args:
-        config: placeholders resolved.
-        each_s: time limit of a request, and after which no further table is looked at.
-        clock: monotonic time.
+        config: the configuration with resolved placeholders.
+        each_s: timeout of a request in seconds, and of the checks of all tables.
+        clock: monotonic clock.
     """
 
     def __init__(self, config: ConnectorConfig, *, each_s: float, clock: Clock) -> None:
@@ -72,7 +72,7 @@ class CatalogQuestions:
         )
 
     def check(self) -> Check:
-        """All of them, as one check."""
+        """Return all of them as one check."""
         kind = catalog_kind(self._config.catalog_properties)
         uri = self._config.raw.get("iceberg.catalog.uri")  # as sent, not as resolved
         where = f"the {kind} catalog" + (f" at {uri}" if uri else "")
@@ -94,13 +94,13 @@ class CatalogQuestions:
         except RetriableError as error:
             if _CATALOG_TABLE not in str(error.__cause__):
                 yield self._key, reported(error)
-            else:  # a database that no catalog was in: its tables are made when it is first opened
+            else:  # a new database: the catalog creates its internal tables when it is first opened
                 yield from self._absent(self._tables())
         finally:
             gateway.close()
 
     def _bounded(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """The properties with shorter times, and nothing made on opening."""
+        """Return the properties with shorter timeouts and without creation of tables."""
         each_ms = int(self._each_s * 1000)
         limits = {
             key: str(min(each_ms, int(properties.get(key, longest))))
@@ -110,15 +110,15 @@ class CatalogQuestions:
 
     def _ask(self, gateway: CatalogGateway) -> Found:
         if self._config.multi_table_commit and not gateway.has_transactions:
-            yield _MULTI_TABLE, "it does not offer to commit to several tables at once"
+            yield _MULTI_TABLE, "the catalog does not support multi-table transactions"
         deadline_ms = self._clock.monotonic_ms() + int(self._each_s * 1000)
         wanted = self._tables()
         if not wanted:
             namespace = self._config.default_namespace or "default"
-            gateway.has_namespace(namespace.split("."))  # any answer will do
+            gateway.has_namespace(namespace.split("."))  # any answer is sufficient
         for each in wanted:
             if self._clock.monotonic_ms() > deadline_ms:
-                return  # the others are not looked at, and nothing is said of them
+                return  # the other tables are not checked
             try:
                 table = gateway.load(each.name.split("."))
             except CommitRefused as error:
@@ -151,7 +151,7 @@ class CatalogQuestions:
                 yield (
                     each.key,
                     (
-                        f"table {each.name} is not there; create it, or set "
+                        f"table {each.name} does not exist; create it, or set "
                         "iceberg.tables.auto-create-enabled to true"
                     ),
                 )
@@ -165,7 +165,7 @@ class CatalogQuestions:
                 each.key,
                 (
                     f"table {each.name} has format version {version}; only version "
-                    f"{FORMAT_VERSION} can be written"
+                    f"{FORMAT_VERSION} is supported"
                 ),
             )
         if each.is_row_level:
@@ -196,7 +196,7 @@ class CatalogQuestions:
                 yield from self._keyless(each)
 
     def _keyless(self, each: _Wanted) -> Found:
-        """Neither configuration nor table name the key columns; message keys must."""
+        """Check that message keys have fields if no key columns are configured or in the table."""
         config = self._config
         kind = config.key_converter.class_name.rpartition(".")[2].removesuffix("Converter")
         is_changed = any(
@@ -206,21 +206,21 @@ class CatalogQuestions:
             yield (
                 each.key,
                 (
-                    f"rows of table {each.name} cannot be told apart: it has no identifier fields, "
-                    f"and keys read by {kind}Converter have no fields; set "
+                    f"rows of table {each.name} cannot be identified: it has no identifier fields, "
+                    f"and keys of {kind}Converter have no fields; set "
                     f"iceberg.table.{each.name}.id-columns"
                 ),
             )
 
     def _without_database(self, file: Path) -> Found:
         if not file.parent.is_dir():
-            yield self._key, "the folder of the database is not there"
+            yield self._key, "the folder of the database does not exist"
         else:
             yield from self._absent(self._tables())
 
 
 def _absent_database(catalog: ClientConfig) -> Path | None:
-    """The file of a SQLite catalog that is not there: opening would make it."""
+    """Return the missing file of a SQLite catalog, which opening would create, or None."""
     name = sqlite_file(catalog.properties["uri"]) if catalog.kind == "sql" else None
     file = Path(name) if name else None
     return file if file is not None and not file.exists() else None

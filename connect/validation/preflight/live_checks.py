@@ -1,8 +1,8 @@
-"""Checks of a configuration against broker and catalog: side by side, each within its time.
+"""Runs checks against brokers, catalog and registries in parallel with timeouts.
 
 Rules of this file:
-- A check says what it asked and of whom.
-- No answer in time is an error that says so; an answer that comes later is thrown away.
+- The message of a check contains the request and its target.
+- A timeout is an error. Answers after the timeout are ignored.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _log = logger("preflight")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One question.
+    """A check.
 
     Attributes:
-        key: where it is told that it was not answered.
-        asked: what is asked of whom, as the beginning of a sentence.
-        run: asks, within its own time limits; gives keys and what is wrong with them.
+        key: key for the error if there is no answer.
+        asked: the request and its target, as the beginning of a message.
+        run: runs the check with its timeout; returns keys and errors.
     """
 
     key: str
@@ -39,20 +39,20 @@ class Check:
 
 
 def reported(error: IcefloeError) -> str:
-    """An error's message in one line of bounded length."""
+    """Return an error message as one line of bounded length."""
     return " ".join(KNOWN.mask(error.message).split())[:_MESSAGE_CHARACTERS_MAX]
 
 
 def run_checks(checks: Iterable[Check], *, whole_s: float, clock: Clock) -> dict[str, list[str]]:
-    """Ask everything at the same time.
+    """Run checks in parallel.
 
     Args:
-        checks: what to ask.
-        whole_s: how long to wait for all of them.
-        clock: monotonic time.
+        checks: the checks.
+        whole_s: timeout of all checks in seconds.
+        clock: monotonic clock.
 
     Returns:
-        Sentences by key, in the order of the checks.
+        Error messages by key, in the order of the checks.
     """
     listed = tuple(checks)
     start_ms = clock.monotonic_ms()
@@ -72,7 +72,7 @@ def run_checks(checks: Iterable[Check], *, whole_s: float, clock: Clock) -> dict
 
 
 def _answered(check: Check) -> list[tuple[str, str]]:
-    """Keys and whole sentences; a question that is refused gives one."""
+    """Return keys and complete messages. A failed request has one message."""
     try:
         return [(key, f"{check.asked}: {what}") for key, what in check.run()]
     except IcefloeError as error:

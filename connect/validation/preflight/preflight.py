@@ -1,9 +1,9 @@
-"""Quick checks passed: what brokers, catalog and schema registries say to a configuration.
+"""Live checks of a configuration that passed the local checks.
 
 Rules of this file:
-- Nothing is created or changed anywhere: not a topic, not a table, not a catalog's database.
-- Nothing that a placeholder stands for, and nothing that may be a secret, is in a sentence.
-- Only some configurations are checked at a time: a check holds threads and connections.
+- The checks do not create or change topics, tables or databases of catalogs.
+- Messages contain neither values of placeholders nor values that may be secrets.
+- The number of concurrent validations is limited, because checks hold threads and connections.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Preflight:
     """Checks against brokers, catalog and schema registries.
 
     Args:
-        node: node properties, placeholders unresolved.
-        resolve: turns placeholders into values.
-        whole_s: how long all checks of a configuration may take; each gets ``EACH_PART`` of it.
-        excluded: topics that no ``topics.regex`` brings in.
-        clock: monotonic time.
+        node: node properties with placeholders.
+        resolve: resolves placeholders.
+        whole_s: timeout of all checks in seconds; each check gets ``EACH_PART`` of it.
+        excluded: topics that ``topics.regex`` never matches.
+        clock: monotonic clock.
     """
 
     def __init__(
@@ -52,15 +52,16 @@ class Preflight:
         self._turns = threading.BoundedSemaphore(AT_A_TIME)
 
     def check(self, raw: Mapping[str, str]) -> dict[str, list[str]]:
-        """What is wrong with a configuration that the node alone finds nothing wrong with.
+        """Return the errors that brokers, catalog and registries report for a configuration.
 
         Returns:
-            Sentences by key; one at ``name`` when too many others are being checked.
+            Error messages by key. One message at ``name`` if too many validations are running.
         """
         if not self._turns.acquire(timeout=self._whole_s):
             busy = (
-                f"Not checked against brokers and catalog: {AT_A_TIME} others have been for "
-                f"{self._whole_s:g} s; try again, or leave that out with icefloe.remote=false"
+                f"Not checked against brokers and catalog: {AT_A_TIME} validations are running; "
+                f"try "
+                "again, or skip these checks with icefloe.remote=false"
             )
             return {"name": [busy]}
         try:

@@ -1,9 +1,8 @@
-"""What a configuration's converters ask of their schema registries.
+"""Checks of a configuration against the schema registries of its converters.
 
 Rules of this file:
-- Asked is what converters ask: for a schema by its id, one that no registry has given. That it is
-  not there says that the registry answers, knows the login and may be read; which schemas records
-  will name is not known.
+- The check requests a schema id that does not exist. The answer that it is missing proves that the
+  registry is available and accepts the credentials. The schemas of future records are not known.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ _LIMITS: Final = {"http.connect.timeout.ms": 10_000, "http.read.timeout.ms": 60_
 
 
 def registry_checks(config: ConnectorConfig, *, each_s: float) -> Iterator[Check]:
-    """A question to each registry; key and value converters with equal options share one.
+    """Yield one check per registry. Converters with equal options share a check.
 
     Args:
-        config: placeholders resolved, ``raw`` as sent.
-        each_s: for each request.
+        config: the configuration with resolved placeholders; ``raw`` is as sent.
+        each_s: timeout of a request in seconds.
     """
     seen: list[Mapping[str, str]] = []
     sides = {

@@ -1,1 +1,1 @@
-"""The ``Sql`` transformation without Spark: its query taken apart and checked."""
+"""The ``Sql`` transformation: parsing and validation of the query without Spark."""

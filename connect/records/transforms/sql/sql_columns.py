@@ -1,4 +1,4 @@
-"""The columns of the view ``records``: names and Spark SQL types, as Iceberg types."""
+"""Columns of the view ``records``: parses names and Spark SQL types to Iceberg types."""
 
 from __future__ import annotations
 
@@ -54,24 +54,24 @@ _HIDDEN: Final = "__"
 
 
 def columns_schema(text: str) -> Schema:
-    """The columns as a table's schema, all of them optional.
+    """Parse columns to a schema with optional fields.
 
     Args:
         text: ``device STRING, cameras MAP<STRING, STRUCT<fps: INT>>``.
 
     Raises:
-        ConfigError: ``sql_query``: a type that Spark or Iceberg has not, or a name twice.
+        ConfigError: ``sql_query``; a type is not supported, or a name is duplicated.
     """
     reading = _Columns(tokens_of(text, brackets="(<"))
     found = reading.fields(0)
     for field in found:
         if field.name.lower() in _RESERVED or field.name.startswith(_HIDDEN):
-            refuse(f"no column of the records can be called {field.name}")
+            refuse(f"the name {field.name} is reserved and cannot be a column of the view records")
     return Schema(*found)
 
 
 def spark_type(kind: IcebergType) -> str:
-    """A column's type in Spark's SQL."""
+    """Return the Spark SQL type of a column."""
     if isinstance(kind, DecimalType):
         return f"DECIMAL({kind.precision},{kind.scale})"
     if isinstance(kind, ListType):
@@ -84,7 +84,7 @@ def spark_type(kind: IcebergType) -> str:
 
 
 class _Columns:
-    """Columns and their types, read once from the first token to the last."""
+    """Parser of columns and their types."""
 
     def __init__(self, tokens: Sequence[Token]) -> None:
         self._tokens = tokens
@@ -92,23 +92,23 @@ class _Columns:
         self._ids = iter(range(1, 1 << 31))
 
     def fields(self, depth: int) -> list[NestedField]:
-        """``name [:] type, name [:] type`` up to the end of these brackets."""
+        """Parse ``name [:] type, name [:] type`` up to the closing bracket."""
         found: list[NestedField] = []
         names: set[str] = set()
         while True:
             name = self._next()
-            if name is None or name.kind not in ("word", "quoted") or self._is_end():
+            if name is None or name.kind not in ("identifier", "quoted") or self._is_end():
                 refuse(
                     "a column is written as a name and a type, not "
                     f"{'nothing' if name is None else displayed([name])}"
                 )
             if not _PLAIN_NAME.fullmatch(name.name):
                 refuse(
-                    f"the column name {displayed([name])} has other characters than letters, "
+                    f"the column name {displayed([name])} has characters other than letters, "
                     "digits and _"
                 )
             if name.name.lower() in names:
-                refuse(f"two columns are called {name.name}")
+                refuse(f"two columns have the name {name.name}")
             names.add(name.name.lower())
             self._skip(":")
             kind = self._type(depth)
@@ -127,14 +127,14 @@ class _Columns:
             return self._decimal()
         if kind in _NESTED:
             if not self._skip("<"):
-                refuse(f"{kind} needs the types inside of it: {kind}<...>")
+                refuse(f"{kind} requires element types: {kind}<...>")
             made = self._nested(kind, depth + 1)
             if not self._skip(">"):
-                refuse(f"no column of the records has the type {kind} with more types inside")
+                refuse(f"the type {kind} has no element types")
             return made
         known = _PRIMITIVES.get(kind)
-        if known is None or name is None or name.kind != "word":
-            raise ConfigError(f"no column of the records has the type {text}", code="sql_query")
+        if known is None or name is None or name.kind != "identifier":
+            raise ConfigError(f"the column type {text} is not supported", code="sql_query")
         return known
 
     def _nested(self, kind: str, depth: int) -> IcebergType:
@@ -145,7 +145,7 @@ class _Columns:
             return ListType(next(self._ids), element, element_required=False)
         key = self._type(depth)
         if not self._skip(","):
-            refuse("MAP needs two types: MAP<key, value>")
+            refuse("MAP requires two types: MAP<key, value>")
         value = self._type(depth)
         return MapType(next(self._ids), key, next(self._ids), value, value_required=False)
 
@@ -155,13 +155,13 @@ class _Columns:
         precision = self._number()
         scale = self._number() if self._skip(",") else 0
         if not self._skip(")") or not 1 <= precision <= _PRECISION_MAX or scale > precision:
-            refuse(f"no column has the type DECIMAL({precision},{scale})")
+            refuse(f"the type DECIMAL({precision},{scale}) is not valid")
         return DecimalType(precision, scale)
 
     def _number(self) -> int:
         token = self._next()
         if token is None or not re.fullmatch("[0-9]{1,3}", token.text):
-            refuse("DECIMAL takes whole numbers: DECIMAL(precision, scale)")
+            refuse("DECIMAL requires whole numbers: DECIMAL(precision, scale)")
         return int(token.text)
 
     def _next(self) -> Token | None:

@@ -1,11 +1,11 @@
-"""The functions that a query of ``Sql`` may call; every other function is refused.
+"""Functions that a query of ``Sql`` may call. Other functions are rejected.
 
 Rules of this file:
-- A function is listed only if its result depends on its arguments alone: no file, address, class,
-  user, clock or property of the session.
-- No listed function takes options, and none makes a large value from a small one, except those of
-  ``BOUNDED`` (a literal sets their size) and those whose growth ``worker.sql.expression_sizes``
-  computes.
+- The result of a listed function depends on its arguments only. It does not depend on files,
+  addresses, classes, the user, the clock or session properties.
+- No listed function has options, and none creates a large value from a small one. Exceptions are
+  the functions of ``BOUNDED``, with a literal size, and functions for which
+  ``worker.sql.expression_sizes`` computes the size.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _GROUPS: Final[Mapping[str, str]] = {
 
 
 def names_of(text: str) -> frozenset[str]:
-    """Names that spaces separate."""
+    """Split a text into names."""
     return frozenset(text.split())
 
 
@@ -78,10 +78,10 @@ BOUNDED: Final[Mapping[str, tuple[int, int]]] = {
     "space": (0, 10_000),
     **dict.fromkeys(("round", "bround", "ceil", "ceiling", "floor", "format_number"), (1, 100)),
 }
-"""Functions with an argument that sets a size: its place, and the largest whole number there."""
+"""Functions with a size argument: its position and its maximum value."""
 
 ARGUMENTS_MAX: Final[Mapping[str, int]] = {"from_json": 2, "from_csv": 2, "to_json": 1, "to_csv": 1}
-"""Functions whose later arguments would be options."""
+"""Functions with optional arguments that are options: the number of allowed arguments."""
 
 LITERALS: Final[Mapping[str, tuple[int, ...]]] = {
     **dict.fromkeys(("extract", "date_part", "datepart"), (0,)),
@@ -90,17 +90,17 @@ LITERALS: Final[Mapping[str, tuple[int, ...]]] = {
     ),
     "named_struct": tuple(range(0, 2_000, 2)),
 }
-"""Functions with arguments that Spark computes while it resolves names: literals."""
+"""Functions with arguments that must be literals, because Spark evaluates them in analysis."""
 
 SCHEMAS: Final = frozenset({"from_json", "from_csv"})
-"""Functions whose second argument is a schema: a literal."""
+"""Functions with a schema as second argument, which must be a literal."""
 
 FORMATS: Final = frozenset({"format_string", "printf"})
-"""Functions whose first argument is a format with widths: a literal."""
+"""Functions with a format with widths as first argument, which must be a literal."""
 
 
 def functions_text() -> str:
-    """The list for the page of documentation."""
+    """Return the list of functions for the documentation."""
     return "; ".join(
         f"{group.lower()}: {', '.join(f'`{name}`' for name in sorted(names.split()))}"
         for group, names in _GROUPS.items()

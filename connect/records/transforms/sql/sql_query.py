@@ -1,10 +1,10 @@
-"""The text of a ``Sql`` transformation's query, taken apart without Spark.
+"""Parser of the query of a ``Sql`` transformation, without Spark.
 
 Rules of this file:
-- Only the outermost clauses are distinguished, and the functions that are called; what else is
-  inside of them is Spark's to judge. ``worker.sql.sql_expressions`` does not rely on this file.
-- What is refused here is what could not be counted record by record: subqueries, aggregates,
-  sorting, limits, other joins.
+- The parser recognizes the outermost clauses and the names of functions. Spark checks the
+  expressions. ``worker.sql.sql_expressions`` does not rely on this file.
+- Clauses that cannot be evaluated record by record are rejected: subqueries, aggregates, sorting,
+  limits and other joins.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BEFORE_BRACKET: Final = frozenset(
 _OF_LIKE: Final = frozenset({"ALL", "ANY", "SOME"})
 _NESTED_TYPES: Final = frozenset({"ARRAY", "MAP", "STRUCT"})
 _NESTED_TYPES_MAX: Final = 64
-_CASES_MAX: Final = 200  # Spark's parser takes the square of their nesting
+_CASES_MAX: Final = 200  # the time of Spark's parser is quadratic in their nesting
 _JOINS_MAX: Final = 16
 _MOVING_LITERAL: Final = re.compile(
     r"\b(?:DATE|TIMESTAMP|TIMESTAMP_NTZ|TIMESTAMP_LTZ)\s*"
@@ -49,7 +49,7 @@ _MOVING_LITERAL: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Equality:
-    """``left = right`` of a join's condition, as written."""
+    """An equality ``left = right`` in the condition of a join, as written."""
 
     left: str
     right: str
@@ -57,13 +57,13 @@ class Equality:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """One static table of a query.
+    """A join of the query with a static table.
 
     Attributes:
-        table: the name that its configuration has.
-        alias: what the query calls it.
-        kind: whether records without a match stay.
-        on: what must be equal, at least one.
+        table: the name in the configuration.
+        alias: the alias in the query.
+        kind: inner or left join.
+        on: equalities of the condition, at least one.
     """
 
     table: str
@@ -77,10 +77,10 @@ class Query:
     """A query over the view ``records``.
 
     Attributes:
-        select: its items, ``*`` and ``alias.*`` as they are.
-        alias: what the query calls the records.
-        joins: static tables, in order.
-        where: a condition, or None.
+        select: the items of the SELECT list; ``*`` and ``alias.*`` are not expanded.
+        alias: the alias of the records.
+        joins: joins with static tables, in order.
+        where: the condition, or None.
     """
 
     select: tuple[str, ...]
@@ -90,47 +90,47 @@ class Query:
 
 
 def parse_query(text: str) -> Query:
-    """Take a query apart.
+    """Parse a query.
 
     Args:
         text: ``SELECT .. FROM records [[AS] r] [[INNER | LEFT [OUTER]] JOIN t [[AS] a] ON ..]
             [WHERE ..]``, in Spark's SQL.
 
     Raises:
-        ConfigError: ``sql_query``: it is something else.
+        ConfigError: ``sql_query``; the query has another form.
     """
     tokens = tokens_of(text)
-    _refuse_the_uncountable(tokens)
+    _refuse_other_clauses(tokens)
     _refuse_functions(tokens)
-    if not tokens or tokens[0].word != "SELECT":
+    if not tokens or tokens[0].keyword != "SELECT":
         refuse("the query must begin with SELECT")
-    starts = [i for i, token in enumerate(tokens) if token.word == "FROM"]
+    starts = [i for i, token in enumerate(tokens) if token.keyword == "FROM"]
     if not starts:
         refuse(f"the query has no FROM {RECORDS}")
     select = tuple(map(text_of, split_at(tokens[1 : starts[0]], ",")))
     if not all(select):
         refuse("an item of the SELECT list is empty")
     rest = tokens[starts[0] + 1 :]
-    ends = [i for i, token in enumerate(rest) if token.word == "WHERE"]
+    ends = [i for i, token in enumerate(rest) if token.keyword == "WHERE"]
     where = text_of(rest[ends[0] + 1 :]) if ends else None
     if where == "":
         refuse("WHERE has no condition")
     source, *joined = _relations(rest[: ends[0]] if ends else rest)
     name, alias = _named(source[1])
     if name.lower() != RECORDS:
-        refuse(f"FROM must name {RECORDS}, other tables follow with JOIN; it names {name}")
+        refuse(f"FROM must name {RECORDS}, not {name}; add other tables with JOIN")
     if len(joined) > _JOINS_MAX:
-        refuse(f"the query has {len(joined)} joins, {_JOINS_MAX} are allowed")
+        refuse(f"the query has {len(joined)} joins, more than {_JOINS_MAX}")
     joins = tuple(_join(kind, part) for kind, part in joined)
     aliases = [alias.lower(), *(join.alias.lower() for join in joins)]
     for each in aliases:
         if aliases.count(each) > 1:
-            refuse(f"two relations of the query are called {each}")
+            refuse(f"two relations of the query have the name {each}")
     return Query(select, alias, joins, where)
 
 
 def star_of(item: str) -> str | None:
-    """The relation of ``alias.*``, an empty text for ``*``, None for any other item."""
+    """Return the alias of ``alias.*``, an empty text for ``*``, or None for any other item."""
     tokens = tokens_of(item)
     if [t.text for t in tokens] == ["*"]:
         return ""
@@ -139,99 +139,101 @@ def star_of(item: str) -> str | None:
     return None
 
 
-def _refuse_the_uncountable(tokens: Sequence[Token]) -> None:
+def _refuse_other_clauses(tokens: Sequence[Token]) -> None:
     for i, token in enumerate(tokens):
-        word, following = token.word, tokens[i + 1].word if i + 1 < len(tokens) else ""
-        is_word = token.kind == "word" and not token.after_dot
-        if i and is_word and token.text.upper() == "SELECT":
-            refuse("subqueries are not possible: records are looked at one by one")
-        if word in _CLAUSES or (word in _BEFORE_BY and following == "BY"):
-            refuse(f"{word} is not possible: records are looked at one by one")
-        if word == "DISTINCT" and i == 1:
-            refuse("DISTINCT is not possible: records are looked at one by one")
-        if word in _OTHER_JOINS and (following in ("JOIN", "OUTER", "VIEW") or word == "LATERAL"):
-            refuse(f"{word} is not possible: a static table is joined with JOIN or LEFT JOIN")
+        keyword, following = token.keyword, tokens[i + 1].keyword if i + 1 < len(tokens) else ""
+        is_name = token.kind == "identifier" and not token.after_dot
+        if i and is_name and token.text.upper() == "SELECT":
+            refuse("subqueries are not supported: the query is evaluated for each record")
+        if keyword in _CLAUSES or (keyword in _BEFORE_BY and following == "BY"):
+            refuse(f"{keyword} is not supported: the query is evaluated for each record")
+        if keyword == "DISTINCT" and i == 1:
+            refuse("DISTINCT is not supported: the query is evaluated for each record")
+        if keyword in _OTHER_JOINS and (
+            following in ("JOIN", "OUTER", "VIEW") or keyword == "LATERAL"
+        ):
+            refuse(f"{keyword} is not supported: use JOIN or LEFT JOIN for a static table")
     if tokens and _MOVING_LITERAL.search(tokens[0].source):
-        refuse("a literal that depends on the time of the query would differ when tried again")
+        refuse("a literal that depends on the current time would differ in a retry")
 
 
 def _refuse_functions(tokens: Sequence[Token]) -> None:
-    """Refuse functions outside the allowlist, and what nests without brackets."""
+    """Reject functions outside the allowlist, and deep nesting without brackets."""
     cases = types = 0
     before = ""
     for token, following in pairwise(tokens):
-        if token.kind not in ("word", "quoted"):
+        if token.kind not in ("identifier", "quoted"):
             before = ""
             continue
         of_like = before in ("LIKE", "ILIKE")
         before = keyword = (
-            token.text.upper() if token.kind == "word" and not token.after_dot else ""
+            token.text.upper() if token.kind == "identifier" and not token.after_dot else ""
         )
         cases += keyword == "CASE"
         types += keyword in _NESTED_TYPES and following.text[0] == "<"
         if cases > _CASES_MAX or types > _NESTED_TYPES_MAX:
             refuse(
-                f"the query has more than {_CASES_MAX} times CASE, or more than "
+                f"the query has more than {_CASES_MAX} CASE expressions, or more than "
                 f"{_NESTED_TYPES_MAX} nested types"
             )
         if following.text != "(" or keyword in (_OF_LIKE if of_like else _BEFORE_BRACKET):
             continue
         if token.after_dot:
-            refuse(f"the name of the function {token.name} is qualified: write the bare name")
+            refuse(f"the name of the function {token.name} is qualified: use the simple name")
         refuse_function(token.name)
 
 
 def refuse_function(name: str) -> None:
-    """Raise ``ConfigError`` for a function that the allowlist does not name."""
+    """Raise ``ConfigError`` for a function that is not in the allowlist."""
     if name.lower() not in FUNCTIONS:
         refuse(
             f"the function {name} is not allowed in a query; docs/reference/transforms/Sql.md "
-            "lists those that are"
+            "lists the allowed functions"
         )
 
 
 def _relations(
     tokens: Sequence[Token],
 ) -> list[tuple[Literal["inner", "left"], list[Token]]]:
-    """What follows FROM and each JOIN."""
+    """Split the text after FROM into the relations of FROM and each JOIN."""
     found: list[tuple[Literal["inner", "left"], list[Token]]] = [("inner", [])]
     for token in tokens:
-        if token.word != "JOIN":
+        if token.keyword != "JOIN":
             found[-1][1].append(token)
             continue
         before = found[-1][1]
         kind: Literal["inner", "left"] = "inner"
-        if before and before[-1].word == "OUTER":
+        if before and before[-1].keyword == "OUTER":
             before.pop()
-            if not before or before[-1].word != "LEFT":
-                refuse("OUTER JOIN is not possible: a static table is joined with LEFT JOIN")
-        if before and before[-1].word in ("LEFT", "INNER"):
-            kind = "left" if before.pop().word == "LEFT" else "inner"
+            if not before or before[-1].keyword != "LEFT":
+                refuse("OUTER JOIN is not supported: use LEFT JOIN for a static table")
+        if before and before[-1].keyword in ("LEFT", "INNER"):
+            kind = "left" if before.pop().keyword == "LEFT" else "inner"
         found.append((kind, []))
     return found
 
 
 def _named(tokens: Sequence[Token]) -> tuple[str, str]:
-    """``name [[AS] alias]``."""
-    names = [t for t in tokens if t.word != "AS"]
-    if not 1 <= len(names) <= 2 or any(t.kind not in ("word", "quoted") for t in names):
-        refuse(f"a relation is written as a name and perhaps an alias, not {displayed(tokens)}")
+    """Parse ``name [[AS] alias]``."""
+    names = [t for t in tokens if t.keyword != "AS"]
+    if not 1 <= len(names) <= 2 or any(t.kind not in ("identifier", "quoted") for t in names):
+        refuse(f"a relation must be a name with an optional alias, not {displayed(tokens)}")
     return names[0].name, names[-1].name
 
 
 def _join(kind: Literal["inner", "left"], tokens: list[Token]) -> Join:
-    places = [i for i, token in enumerate(tokens) if token.word == "ON"]
+    places = [i for i, token in enumerate(tokens) if token.keyword == "ON"]
     if not places:
-        refuse("a JOIN needs a condition: ON <column of the static table> = <expression>")
+        refuse("a JOIN requires a condition: ON <column of the static table> = <expression>")
     table, alias = _named(tokens[: places[0]])
     equalities: list[Equality] = []
     for part in split_at(tokens[places[0] + 1 :], "AND"):
         signs = [i for i, t in enumerate(part) if t.depth == 0 and t.kind == "operator"]
         is_one = len(signs) == 1 and part[signs[0]].text in ("=", "==")
-        if not is_one or any(t.word in _NO_EQUALITY for t in part):
+        if not is_one or any(t.keyword in _NO_EQUALITY for t in part):
             refuse(
-                f"the condition of JOIN {table} must be equalities joined by AND, others go into "
-                f"WHERE; it has {displayed(part)}"
+                f"the condition of JOIN {table} must consist of equalities with AND, not "
+                f"{displayed(part)}; move other conditions to WHERE"
             )
         left, right = text_of(part[: signs[0]]), text_of(part[signs[0] + 1 :])
         if not left or not right:

@@ -1,9 +1,8 @@
-"""Tokens of Spark SQL, found without Spark: of a query and of the columns of its view.
+"""Tokenizer of Spark SQL, without Spark, for queries and columns.
 
 Rules of this file:
-- Time is linear in the text, and the text, its tokens and its nesting are bounded before anything
-  else reads them.
-- Strings and comments end where Spark's lexer ends them; one without an end is refused.
+- The time is linear in the text. Size and nesting are checked first.
+- Strings and comments end as in Spark's lexer. An unterminated one is an error.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _TOKEN: Final = re.compile(
     r"""(?P<comment>--[^\n]*|/\*.*?\*/)
     |(?P<string>[rR]'[^']*'|[rR]"[^"]*"|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")
     |(?P<quoted>`(?:[^`]|``)*`)
-    |(?P<word>[^\W\d]\w*)
+    |(?P<identifier>[^\W\d]\w*)
     |(?P<number>\d[\w.]*)
     |(?P<operator><=>|<=|>=|!=|<>|==|=)
     |(?P<other>\S)""",
@@ -37,12 +36,12 @@ class Token:
     """A token of a text.
 
     Attributes:
-        kind: ``string``, ``quoted``, ``word``, ``number``, ``operator`` or ``other``.
-        depth: how many brackets enclose it.
+        kind: ``string``, ``quoted``, ``identifier``, ``number``, ``operator`` or ``other``.
+        depth: number of enclosing brackets.
         after_dot: whether a dot precedes it.
-        source: the whole text, comments blanked.
-        start: its place there.
-        end: of it.
+        source: the whole text with blanks for comments.
+        start: index of its first character in the text.
+        end: index after its last character.
     """
 
     kind: str
@@ -58,36 +57,36 @@ class Token:
         return self.source[self.start : self.end]
 
     @property
-    def word(self) -> str:
-        """The word in capitals where it may be a keyword; else empty."""
-        is_keyword = self.kind == "word" and self.depth == 0 and not self.after_dot
+    def keyword(self) -> str:
+        """Return the text in upper case if it may be a keyword, else an empty text."""
+        is_keyword = self.kind == "identifier" and self.depth == 0 and not self.after_dot
         return self.text.upper() if is_keyword else ""
 
     @property
     def name(self) -> str:
-        """What an identifier names."""
+        """Return the name of an identifier."""
         is_quoted = self.kind == "quoted"
         return self.text[1:-1].replace("``", "`") if is_quoted else self.text
 
 
 def refuse(why: str) -> NoReturn:
-    """Raise ``ConfigError`` about a query or its columns."""
+    """Raise ``ConfigError`` for a query or its columns."""
     raise ConfigError(why, code="sql_query")
 
 
 def tokens_of(text: str, brackets: str = "([") -> list[Token]:
-    """The tokens of a text, comments and a last semicolon left out.
+    """Split a text into tokens, without comments and a final semicolon.
 
     Args:
-        text: as configured.
-        brackets: which characters enclose others.
+        text: the configured text.
+        brackets: the characters that count as opening brackets.
 
     Raises:
-        ConfigError: ``sql_query``: it is too long or too deeply nested, brackets do not match, or
-            a string, name or comment has no end.
+        ConfigError: ``sql_query``; the text is too long or nested too deeply, brackets do not
+            match, or a string, name or comment is not terminated.
     """
     if len(text) > CHARACTERS_MAX:
-        refuse(f"the text has {len(text)} characters, {CHARACTERS_MAX} are allowed")
+        refuse(f"the text has {len(text)} characters, more than {CHARACTERS_MAX}")
     pieces, clean = _pieces(text)
     ends = {_CLOSING[c] for c in brackets}
     found: list[Token] = []
@@ -102,7 +101,7 @@ def tokens_of(text: str, brackets: str = "([") -> list[Token]:
         if piece in brackets and piece:
             depth += 1
         if depth > NESTING_MAX:
-            refuse(f"brackets are nested more than {NESTING_MAX} deep")
+            refuse(f"brackets are nested deeper than {NESTING_MAX} levels")
         if depth < 0:
             break
     if depth:
@@ -113,21 +112,21 @@ def tokens_of(text: str, brackets: str = "([") -> list[Token]:
 
 
 def text_of(tokens: Sequence[Token]) -> str:
-    """Tokens as they were written, comments blanked."""
+    """Return the text of tokens, with blanks for comments."""
     return tokens[0].source[tokens[0].start : tokens[-1].end] if tokens else ""
 
 
 def displayed(tokens: Sequence[Token]) -> str:
-    """The beginning of tokens, for a message."""
+    """Return the beginning of tokens, for an error message."""
     text = text_of(tokens)
     return text if len(text) <= _SHOWN_CHARACTERS_MAX else f"{text[:_SHOWN_CHARACTERS_MAX]}..."
 
 
 def split_at(tokens: Sequence[Token], separator: str) -> Iterator[list[Token]]:
-    """Parts between separators that no bracket encloses."""
+    """Split tokens at separators outside brackets."""
     part: list[Token] = []
     for token in tokens:
-        if token.depth == 0 and separator in (token.text, token.word):
+        if token.depth == 0 and separator in (token.text, token.keyword):
             yield part
             part = []
         else:
@@ -136,7 +135,7 @@ def split_at(tokens: Sequence[Token], separator: str) -> Iterator[list[Token]]:
 
 
 def _pieces(text: str) -> tuple[list[tuple[str, int, int]], str]:
-    """Kind, start and end of each token, and the text with comments blanked."""
+    """Return kind, start and end of each token, and the text with blanks for comments."""
     pieces: list[tuple[str, int, int]] = []
     clean: list[str] = []
     place = 0
@@ -147,8 +146,8 @@ def _pieces(text: str) -> tuple[list[tuple[str, int, int]], str]:
             place = end
             continue
         if kind == "other" and text[start] in _QUOTES:
-            refuse(f"the string or name that begins at character {start + 1} has no end")
+            refuse(f"the string or name at character {start + 1} is not terminated")
         if kind == "other" and text.startswith("/*", start):
-            refuse(f"the comment that begins at character {start + 1} has no end")
+            refuse(f"the comment at character {start + 1} is not terminated")
         pieces.append((kind, start, end))
     return pieces, "".join([*clean, text[place:]])

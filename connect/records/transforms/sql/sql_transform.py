@@ -1,7 +1,7 @@
-"""``Sql``: a query of Spark's over the records, joined with static tables.
+"""``Sql``: a Spark SQL query over the records, which may join static tables.
 
-Spark runs it in the worker, over each micro-batch (``worker.sql.sql_batches``). Here is what can be
-said of it without Spark: its options, and where it may stand.
+The worker runs the query with Spark over each micro-batch (``worker.sql.sql_batches``). This module
+checks the options and the position in the chain without Spark.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ STATIC_TABLE: Final = "table."
 
 @dataclass(frozen=True, slots=True)
 class SqlPlan:
-    """A ``Sql`` transformation's configuration, understood.
+    """The parsed configuration of a ``Sql`` transformation.
 
     Attributes:
-        query: taken apart.
-        columns: of the view ``records``.
-        tables: where each static table of the query is: an Iceberg table's name, or the path of
+        query: the parsed query.
+        columns: columns of the view ``records``.
+        tables: the source of each static table: the name of an Iceberg table, or the path of
             Parquet files.
-        refresh_ms: for how long a static table is taken to be as it was read.
-        bytes_max: how large each static table may be, as Arrow bytes.
+        refresh_ms: interval after which a static table is read again.
+        bytes_max: maximum size of each static table in Arrow bytes.
     """
 
     query: Query
@@ -46,25 +46,28 @@ class SqlPlan:
 
     @classmethod
     def of(cls, options: Options) -> SqlPlan:
-        """Understand typed options.
+        """Parse typed options.
 
         Raises:
-            ConfigError: ``sql_query``: the query or a column is none; a static table is not named.
+            ConfigError: ``sql_query``; the query or a column is invalid, or the source of a static
+                table is missing.
         """
         query = parse_query(options["query"])
         tables: Mapping[str, str] = options[STATIC_TABLE]
         used = {join.table for join in query.joins}
         for name in sorted(used - set(tables)):
             raise ConfigError(
-                f"the query joins {name}, but {STATIC_TABLE}{name} does not say what that is",
+                f"the query joins {name}: set {STATIC_TABLE}{name} to its source",
                 code="sql_query",
             )
         for name in sorted(set(tables) - used):
-            raise ConfigError(f"{STATIC_TABLE}{name} is not in the query", code="sql_query")
+            raise ConfigError(
+                f"{STATIC_TABLE}{name} is set, but the query does not join {name}", code="sql_query"
+            )
         for name, place in tables.items():
             if not is_location(place) and "." not in place:
                 raise ConfigError(
-                    f"{STATIC_TABLE}{name} is neither <namespace>.<table> nor a path: {place}",
+                    f"{STATIC_TABLE}{name} must be <namespace>.<table> or a path, not {place}",
                     code="sql_query",
                 )
         return cls(
@@ -77,12 +80,12 @@ class SqlPlan:
 
 
 def misplaced(names: Sequence[str], *, has_predicate: bool, is_row_level: bool) -> str | None:
-    """What is wrong with where a ``Sql`` stands; None: nothing.
+    """Return the error of the position of ``Sql`` in the chain, or None if it is valid.
 
     Args:
-        names: classes of all transformations of the connector, in order.
-        has_predicate: whether one of those that are ``Sql`` depends on a predicate.
-        is_row_level: whether the connector replaces and deletes rows.
+        names: classes of the connector's transformations, in order.
+        has_predicate: whether a ``Sql`` transformation has a predicate.
+        is_row_level: whether the connector applies row-level changes.
     """
     found = [is_sql(name) for name in names]
     if not any(found):
@@ -92,72 +95,76 @@ def misplaced(names: Sequence[str], *, has_predicate: bool, is_row_level: bool) 
     if not found[-1]:
         return "Sql must be the last transformation"
     if has_predicate:
-        return "Sql cannot depend on a predicate: its WHERE drops records"
+        return "Sql cannot have a predicate: use WHERE to drop records"
     if is_row_level:
-        return "Sql serves connectors that only add rows, without cdc-field and upsert-mode"
+        return "Sql requires a connector that only inserts rows: remove cdc-field and upsert-mode"
     return None
 
 
 def is_sql(class_name: str) -> bool:
-    """Whether a configuration's class name means this transformation."""
+    """Return whether a class name is this transformation."""
     return class_name.strip() in (OWN + DECLARATION.name, DECLARATION.name)
 
 
 def make(options: Options, side: Side) -> Apply:
-    """Judge the options; records do not go through this function."""
+    """Check the options. The returned function is never used."""
     del side
     SqlPlan.of(options)
 
     def apply(record: SinkRecord) -> NoReturn:
         raise InvariantViolation(
-            "a record came to Sql one by one", topic=record.topic, offset=record.offset
+            "Sql received a single record; only Spark can run it",
+            topic=record.topic,
+            offset=record.offset,
         )
 
     return apply
 
 
 _QUERY_DOC: Final = (
-    "Runs a query of Spark SQL over the records, which may join them with static tables. "
-    "The records are the view `records`, with the `columns` given: fields of the value, "
-    "converted as for columns of a table. Beside them stands the struct `kafka` with `topic`, "
-    "`partition`, `offset` and `timestamp`.\n\n"
+    "Runs a Spark SQL query over the records, which may join static tables. The view `records` has "
+    "the configured `columns`, which are fields of the value and are converted like columns of a "
+    "table. It also has a struct `kafka` with `topic`, `partition`, `offset` and `timestamp`.\n\n"
     "The query is `SELECT <items> FROM records [[AS] r] [[INNER | LEFT [OUTER]] JOIN <name> "
-    "[[AS] a] ON <equalities joined by AND>]* [WHERE <condition>]`. A record that it leaves out is "
-    "counted as dropped. A record for which an expression fails (Spark's ANSI mode: a cast of a "
-    "text that is no number, an overflow) is refused. One that it makes into several goes to its "
-    "tables with all of its rows or none; among matches of one record there is no order.\n\n"
-    "It is the last transformation, the only one of its kind, has no predicate, and serves "
-    "connectors that only add rows. A row depends on its record, the query and static tables "
-    "alone: subqueries, aggregates, window functions, generators such as `explode` (see "
-    "[Explode](Explode.md)) and functions of time, chance, user, files or addresses are refused. "
-    "Variables such as `${env:HOME}` are plain text. Both sides of an equality of a join must have "
-    "one type; write a `CAST` where they do not.\n\n"
+    "[[AS] a] ON <equalities joined by AND>]* [WHERE <condition>]`. A record without "
+    "result rows is counted as dropped. If an expression fails for a record (in Spark's ANSI mode, "
+    "for example a cast of an invalid number, or an overflow), the record is rejected. Either all "
+    "result rows of a record are written or none. The order of several matches of one record is "
+    "undefined.\n\n"
+    "`Sql` must be the last transformation of the chain and have no predicate. A connector can "
+    "have one `Sql` transformation, and must only insert rows. A result row depends only on its "
+    "record, the query and the static tables. Subqueries, aggregates, window functions, generators "
+    "such as `explode` (see [Explode](Explode.md)), and functions that depend on time, randomness, "
+    "the user, files or addresses are rejected. Variables such as `${env:HOME}` are not replaced. "
+    "Both sides of an equality in a join condition must have the same type; use `CAST` if they "
+    "differ.\n\n"
 )
 
 _FUNCTIONS_DOC: Final = (
-    "These functions may be called, by their bare names and without options: "
+    "The query can call these functions, with their simple names and without options: "
     f"{functions_text()}. "
-    "Other functions are refused with their name when the connector is validated; what only Spark "
-    "knows is refused when its task starts (`sql_query`), with the condition of Spark's error.\n\n"
-    f"Bounds: a text of {CHARACTERS_MAX:,} characters, brackets {NESTING_MAX} deep. The numbers "
-    "that set the size of `repeat`, `lpad`, `rpad`, `space`, `array_repeat`, `round` and "
-    "`format_number`, what replaces and joins texts, and schemas of `from_json` are written in the "
-    "query. A value that can become more than 64 times its record, or 1 MiB of constants, is "
-    "refused. A lambda of `transform` and its kind uses only texts, lists, maps and structs of its "
-    "own arguments.\n\n"
+    "Other functions are rejected when the connector is validated. Errors that only Spark detects "
+    "fail the task when it starts (`sql_query`), with the error condition of Spark.\n\n"
+    f"Limits: the query has at most {CHARACTERS_MAX:,} characters and {NESTING_MAX} levels of "
+    "brackets. Size arguments of `repeat`, `lpad`, `rpad`, `space`, `array_repeat`, `round` and "
+    "`format_number`, replacement and separator texts, and schemas of `from_json` must be "
+    "literals. A query is rejected if a value can grow to more than 64 times its record, or to 1 "
+    "MiB of constants. A lambda function, for example of `transform`, can use strings, lists, maps "
+    "and structs of its own arguments only.\n\n"
 )
 
 _TABLES_DOC: Final = (
-    "A static table is an Iceberg table of the connector's catalog, as it is now, or Parquet "
-    "files, where the node's operator allows it (`icefloe.static.tables.<connector>`). It is "
-    "read whole, kept in the memory of the worker and sent to every core; columns of types "
-    "that Spark has none of (`time`, `uuid`, `fixed`) are left out. It is looked at again "
-    "after `tables.refresh.ms`, between batches: all records of a batch meet one state of it, "
-    "those read again after a failure perhaps a newer one.\n\n"
-    "What the query computes with is handed from Python to Spark and back, row by row, which costs "
-    "CPU: see [performance](../../evidence/performance.md). Columns that it selects as they are go "
-    "past Spark and cost next to nothing. Prefer [Jmespath](Jmespath.md) where no table is joined "
-    "and no SQL needed. Tombstones are dropped."
+    "A static table is the current snapshot of an Iceberg table in the connector's catalog, or a "
+    "set of Parquet files. The node's operator can restrict static tables "
+    "(`icefloe.static.tables.<connector>`). The table is read completely, kept in the memory of "
+    "the worker and broadcast to every core. Columns of types that Spark does not support "
+    "(`time`, `uuid`, `fixed`) are omitted. The table is read again between batches after "
+    "`tables.refresh.ms`. All records of a batch use the same state of the table. After a failure, "
+    "records that are read again may use a newer state.\n\n"
+    "Columns in expressions are transferred between Python and Spark row by row, which costs CPU: "
+    "see [performance](../../evidence/performance.md). Columns that are selected unchanged bypass "
+    "Spark and cost almost nothing. Use [Jmespath](Jmespath.md) if the query does not join a "
+    "table. Tombstones are dropped."
 )
 
 DECLARATION: Final = Declaration(
@@ -174,21 +181,21 @@ DECLARATION: Final = Declaration(
         },
         {"value": {"device": "d1", "camera": "front", "fps": 30}},
         {"value": {"device": "d1", "camera": "front", "city": "Oslo", "per_minute": 1800}},
-        says="With the row `d1, Oslo` in the table `geo.locations` (`device`, `city`) it",
+        says="The table `geo.locations` (`device`, `city`) contains the row `d1, Oslo`.",
     ),
     keys=(
-        Key("query", "STRING", "The query, Spark SQL.", REQUIRED, "HIGH"),
+        Key("query", "STRING", "The Spark SQL query.", REQUIRED, "HIGH"),
         Key(
             "columns",
             "STRING",
-            "Columns of the view `records` as in CREATE TABLE: `device STRING, fps INT`.",
+            "Columns of the view `records`, as in `CREATE TABLE`: `device STRING, fps INT`.",
             REQUIRED,
             "HIGH",
         ),
         Key(
             "tables.refresh.ms",
             "LONG",
-            "After how long static tables are looked at again.",
+            "Interval after which static tables are read again.",
             "60000",
             unit="ms",
             check=at_least(0),
@@ -196,8 +203,8 @@ DECLARATION: Final = Declaration(
         Key(
             "tables.max.bytes",
             "LONG",
-            "How large each static table may be, read into memory; one of more than 256 MB may "
-            "also want a larger `spark.driver.maxResultSize`.",
+            "Maximum size of each static table in memory. A table of more than 256 MB may require "
+            "a larger `spark.driver.maxResultSize`.",
             "67108864",
             "LOW",
             unit="bytes",
@@ -205,8 +212,8 @@ DECLARATION: Final = Declaration(
         ),
     ),
     families={
-        STATIC_TABLE: "what the query's name of a static table means: `<namespace>.<table>` in the "
-        "connector's catalog, or the path of a Parquet file or folder."
+        STATIC_TABLE: "source of the static table with this name in the query: "
+        "`<namespace>.<table>` in the connector's catalog, or the path of a Parquet file or folder."
     },
     is_query=True,
 )

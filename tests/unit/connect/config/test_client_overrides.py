@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connect.config.client_overrides import CLIENT_KEYS, PREFIXES, handed_on, is_refused
+from connect.config.client_overrides import CLIENT_KEYS, PREFIXES, allowed_overrides, is_refused
 from connect.config.invalid_config import InvalidConfigError
 from connect.config.keys.client_names import ALLOWED, REFUSED
 from connect.validation.parse import parse
@@ -49,9 +49,9 @@ def test_what_no_connector_may_set(prefix: str, name: str) -> None:
     assert sink is not None
     found = {i.name: i.errors for i in validate(sink, raw, BUILT_IN).configs if i.errors}
     (sentence,) = found[prefix + name]
-    assert sentence.startswith(f"{prefix}{name} may not be set by a connector")
+    assert sentence.startswith(f"A connector cannot set {prefix}{name}:")
     assert "value-of-it" not in sentence
-    assert handed_on(raw, prefix) == {}
+    assert allowed_overrides(raw, prefix) == {}
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)

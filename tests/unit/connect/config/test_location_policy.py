@@ -59,7 +59,7 @@ def test_granted_locations(location: str) -> None:
     ],
 )
 def test_other_locations_are_refused(location: str) -> None:
-    """What only looks like it lies below the granted place does not."""
+    """A location that only has the granted location as a text prefix is rejected."""
     why = LocationPolicy(granted=("s3://lake/alice",)).refusal(location)
     assert why is not None
     assert "icefloe.locations." in why

@@ -189,7 +189,7 @@ def test_folders_hold_their_secrets(tmp_path: Path, text: str) -> None:
     (folder / "sub" / "token").write_text("abc")
     (folder / "large").write_bytes(b"x" * (VALUE_BYTES_MAX + 1))
     (folder / "bytes").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="not there, or not allowed to be read"):
+    with pytest.raises(ConfigError, match="does not exist or may not be read"):
         found.resolve(text.replace("{tmp}", str(tmp_path)))
 
 

@@ -40,7 +40,7 @@ _LISTED = {
         (_LISTED, "/srv/static/../bob", False),
         (_LISTED, "/etc/passwd", False),
         (_LISTED, "http://127.0.0.1/x", False),
-        ({**_LISTED, LOCAL_KEY: "/elsewhere"}, "/srv/static/names", False),
+        ({**_LISTED, LOCAL_KEY: "/other"}, "/srv/static/names", False),
         ({f"{STATIC_TABLES_PREFIX}default": ""}, "geo.places", False),
         ({f"{STATIC_TABLES_PREFIX}default": "*"}, "geo.places", True),
         ({f"{STATIC_TABLES_PREFIX}default": "*"}, "/srv/names", False),

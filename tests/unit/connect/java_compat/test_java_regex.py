@@ -59,7 +59,7 @@ def test_both_engines_mean_the_same(pattern: str, text: str, flags: str) -> None
 @pytest.mark.filterwarnings("ignore:Possible set:FutureWarning")  # that is Python's alone
 @given(st.text("ab()[]{}|*+?.^$\\dpLQEzZ1-&", max_size=12), st.text("ab1$\n", max_size=4))
 def test_any_text_is_a_regex_or_an_error(pattern: str, text: str) -> None:
-    """Whatever is sent, the answer is a match, none, or a configuration error."""
+    """For any pattern and text, the result is a match, no match, or a configuration error."""
     with suppress(ConfigError):
         compile_java_regex(pattern).fullmatch(text)
 
@@ -96,8 +96,8 @@ def test_what_java_means(java: str, text: str, matches: bool) -> None:
 
 def test_groups_by_name_and_number() -> None:
     """Replacements find them, whichever engine matched."""
-    for look_ahead in ("", "(?!x)"):
-        match = compile_java_regex(look_ahead + r"(?<base>[a-z]+)-(\d+)").fullmatch("orders-7")
+    for lookahead in ("", "(?!x)"):
+        match = compile_java_regex(lookahead + r"(?<base>[a-z]+)-(\d+)").fullmatch("orders-7")
         assert match is not None
         assert replacement("${base}_$2$1")(match) == "orders_7orders"
         with pytest.raises(ValueError, match="No group"):
@@ -174,19 +174,19 @@ def test_a_list_of_texts_has_a_time_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("java", "words"),
+    ("java", "message"),
     [
         (r"\p{L}" * 20_000, "at most"),
-        (r"\p{L}" * 60, "more than 50 classes"),
+        (r"\p{L}" * 60, "more than 50 character classes"),
         ("a" * (LENGTH_MAX + 1), "at most"),
         ("(?!b)" + "a" * BACKTRACKING_LENGTH_MAX, "at most"),
         ("(" * 4_000 + ")" * 4_000, "nested too deeply"),
     ],
 )
-def test_large_patterns_are_refused(java: str, words: str) -> None:
+def test_large_patterns_are_refused(java: str, message: str) -> None:
     """At once, with a message that is not as large."""
     started_s = time.process_time()
-    with lock_is_free(), pytest.raises(ConfigError, match=words) as refused:
+    with lock_is_free(), pytest.raises(ConfigError, match=message) as refused:
         compile_java_regex(java)
     assert len(refused.value.message) < 600
     assert time.process_time() - started_s < GENEROUS_S

@@ -98,7 +98,7 @@ def test_envelopes_with_known_schemas_read_alike(payloads: list[int], spaced: bo
 
 
 def test_decimals_keep_their_digits() -> None:
-    """A decimal's number in JSON is read to its last digit, whatever decimal.format says."""
+    """A JSON number of a decimal keeps all its digits with any decimal.format."""
     text = "12345678901234567890123456789012345678.90"
     schema = {
         "type": "bytes",

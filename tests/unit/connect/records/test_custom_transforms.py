@@ -81,7 +81,7 @@ def test_the_documented_example(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_it_raises_refuses_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error's class is told, not its message; other results are refused, too."""
+    """The error has the exception's class, not its message; invalid results are errors."""
     own(
         monkeypatch,
         raising=lambda _: lambda _: {}["secret"],
@@ -114,15 +114,15 @@ def test_the_documented_example_of_columns(monkeypatch: pytest.MonkeyPatch) -> N
     assert apply(record({"card": "411122223333", "n": 1})) == record({"card": "3333", "n": 1})
     assert apply(record({"n": 1})) == record({"n": 1, "card": None})
     assert apply(record(None)) == record(None)
-    with pytest.raises(RecordError, match="another type") as refused:
+    with pytest.raises(RecordError, match="does not have the type") as refused:
         apply(record({"card": 4111}))
     assert "4111" not in str(refused.value)
-    with pytest.raises(ConfigError, match="refuses its options"):
+    with pytest.raises(ConfigError, match="rejects its options"):
         made("own_transforms:last_digits", field="card", count="x")
 
 
 def test_columns_that_are_not_what_was_declared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another type, another number of rows, no table: the record is refused, its value not told."""
+    """A wrong type, number of rows or result rejects the record; the error has no values."""
     text, number = {"a": pa.string()}, {"b": pa.int64()}
     own(
         monkeypatch,
@@ -134,7 +134,7 @@ def test_columns_that_are_not_what_was_declared(monkeypatch: pytest.MonkeyPatch)
         wide=lambda _: ColumnFunction(text, {"b": pa.list_(pa.int8())}, lambda t: t),
     )
     for name, said in (
-        ("rows", "number of rows"),
+        ("rows", "rows for"),
         ("kind", "return b as int64"),
         ("name", "return b as int64"),
         ("value", "no table"),

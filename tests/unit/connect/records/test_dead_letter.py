@@ -118,7 +118,7 @@ def test_no_topic_no_message() -> None:
 def test_the_origin_of_a_dead_letter_is_read_back(
     headers: tuple[tuple[str, bytes | None], ...], partition: int, offset: int
 ) -> None:
-    """Coordinates, code and table, and the record's own headers even when they look like ours."""
+    """Coordinates, code, table and the record's headers, even if these resemble context headers."""
     record = KafkaRecord("t", partition, offset, 5, 0, b"k", b"v", headers)
     sent = message(record, ERROR, WITH_HEADERS, task_id=2)
     assert sent is not None

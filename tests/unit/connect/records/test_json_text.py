@@ -48,7 +48,7 @@ def test_both_parsers_read_alike(document: Any) -> None:
     st.binary(max_size=40) | st.text('[]{}",:0123456789.eE+-tfn \\u', max_size=60).map(str.encode)
 )
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
-    """Whatever the bytes, there is a value or a NotJson, from both parsers alike."""
+    """For any bytes, both parsers return the same value or raise NotJson."""
     try:
         fast: Any = READER.read(data)
     except NotJson as error:
@@ -110,7 +110,7 @@ def test_what_is_refused(text: str, code: str) -> None:
 
 
 def test_whole_numbers_are_exact() -> None:
-    """Digits are never lost, up to the bound, whatever Python's own limit for texts."""
+    """Digits are never lost up to the bound, independent of Python's limit for texts."""
     digits = "9" * NUMBER_DIGITS_MAX
     assert READER.read(f"[-{digits}]".encode()) == [-int(digits)]
 

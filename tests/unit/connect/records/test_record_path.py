@@ -100,14 +100,14 @@ def test_errors_say_where(value: bytes, stage: str, code: str, column: str | Non
 
 
 def test_key_errors_have_their_stage() -> None:
-    """The key's converter is told from the value's."""
+    """The converters of key and value are separate."""
     path = ReferencePath(config(key_converter="JsonConverter"))
     with pytest.raises(RecordError) as refused:
         path.read(kafka(b"{}", key=b"{"))
     assert refused.value.stage == "KEY_CONVERTER"
 
 
-def test_name_mappings_are_told_apart() -> None:
+def test_each_name_mapping_has_a_converter() -> None:
     """One schema with two mappings gives two converters."""
     path = ReferencePath(config())
     (record,) = path.read(kafka(b'{"id":1,"n":2}'))

@@ -36,7 +36,7 @@ SOURCE = Schema(
     ],
 )
 def test_bad_specs_are_errors(terms: list[str], kind: type[IcefloeError]) -> None:
-    """What is wrong whatever the record is the configuration's; the rest is the record's."""
+    """Errors that do not depend on the record are configuration errors, others record errors."""
     with pytest.raises(kind) as refused:
         spec_for(terms, SOURCE)
     assert refused.value.code == "partition_spec"
@@ -65,7 +65,7 @@ def test_nothing_inside_a_list_parts_or_sorts_a_table() -> None:
         )
     )
     for build in (spec_for, sort_order_for):
-        with pytest.raises(RecordError, match=r"'tags\.element' lies in a list"):
+        with pytest.raises(RecordError, match=r"'tags\.element' is inside a list"):
             build(["tags.element"], within)
 
 
@@ -92,9 +92,9 @@ def test_sort_orders() -> None:
         (["id desc asc"], ConfigError, "expected <column"),
         (["zorder(id)"], ConfigError, "unknown transform 'zorder'"),
         (["bucket(16, 4)", "bucket(0, id)"], ConfigError, "a number above 0"),
-        (["id", "id desc"], ConfigError, "'id' sorts by the same"),
-        (["day(id)"], RecordError, "does not take long"),
-        (["nothing desc"], RecordError, "there is no column 'nothing'"),
+        (["id", "id desc"], ConfigError, "it repeats 'id'"),
+        (["day(id)"], RecordError, "does not support long"),
+        (["nothing desc"], RecordError, "the table has no column 'nothing'"),
     ],
 )
 def test_bad_sort_orders_are_errors(terms: list[str], kind: type[IcefloeError], why: str) -> None:
@@ -117,12 +117,12 @@ def test_locations() -> None:
     [
         ("lake/${table}", "give a URI"),
         ("s3:///${table}", "give a URI"),
-        ("s3://lake/${topic}", "only ${namespace} and ${table}"),
-        ("s3://lake/../${table}", "goes up"),
+        ("s3://lake/${topic}", "the only variables are ${namespace} and ${table}"),
+        ("s3://lake/../${table}", "contains .."),
     ],
 )
 def test_bad_locations_are_errors(template: str, why: str) -> None:
-    """What is wrong with a template is told with the template."""
+    """The error of a template contains the template."""
     with pytest.raises(ConfigError) as refused:
         check_location(template)
     assert why in refused.value.message

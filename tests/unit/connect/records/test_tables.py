@@ -158,9 +158,9 @@ def test_new_columns_are_bounded() -> None:
         merge(*each, config=few)
 
 
-def test_no_more_new_columns_are_looked_at_than_a_table_can_have() -> None:
+def test_only_as_many_new_columns_are_checked_as_a_table_can_have() -> None:
     """An object of millions of names is refused at the first that is too many."""
-    value = {**{f"c{i}": 1 for i in range(20)}, "": "a bad name, had it been looked at"}
+    value = {**{f"c{i}": 1 for i in range(20)}, "": "an invalid name that is never checked"}
     with pytest.raises(RecordError) as refused:
         changes(Schema(), record(value), config(max_new_columns="10"))
     assert refused.value.code == "too_many_columns"
@@ -213,7 +213,7 @@ def test_names_a_table_cannot_have(value: Any, keys: dict[str, str], code: str) 
     ],
 )
 def test_common_types(first: IcebergType, second: IcebergType, both: IcebergType) -> None:
-    """The wider one, text beside anything, else the first."""
+    """The wider type, string with any other type, else the first type."""
     assert common_type(first, second) == both
 
 

@@ -124,7 +124,7 @@ def test_errors_name_the_alias() -> None:
 
 
 def test_unknown_classes_are_errors_of_the_configuration() -> None:
-    """A class or predicate that nobody has is told by name."""
+    """The error of an unknown class or predicate contains its name."""
     with pytest.raises(ConfigError, match=r"example\.Nope"):
         chain("example.Nope", {})
     with pytest.raises(ConfigError, match=r"example\.No"):
@@ -220,7 +220,7 @@ def test_parse_timestamp(given: Any, config: dict[str, str], wanted: datetime | 
 
 
 def test_parse_json() -> None:
-    """A text becomes what it says, in its place or elsewhere; what is no JSON is refused."""
+    """A string becomes its JSON value, in place or in another field; invalid JSON is an error."""
     assert one("ParseJson", {"a": "[1,{}]"}, field="a") == {"a": [1, {}]}
     assert one("ParseJson", {"a": "1"}, field="a", target="b.c") == {"a": "1", "b": {"c": 1}}
     assert one("ParseJson", {"a": None}, field="a") == {"a": None}

@@ -82,8 +82,8 @@ def test_the_nodes_own_values_override_nothing(prefix: str) -> None:
     }
     overrides = {prefix + name: value for name, value in own.items()}
     assert refused(USERS, overrides) == {}
-    beside = {prefix + "bootstrap.servers": "broker-2:9092,evil:9092"}
-    assert refused(USERS, beside).keys() == beside.keys()
+    extended = {prefix + "bootstrap.servers": "broker-2:9092,evil:9092"}
+    assert refused(USERS, extended).keys() == extended.keys()
 
 
 def test_policies_have_kafkas_meaning() -> None:
@@ -110,7 +110,7 @@ def test_policies_have_kafkas_meaning() -> None:
 def test_placeholders_hide_no_server() -> None:
     """What a placeholder stands for is judged where it is known, in the node and in its children.
 
-    A placeholder of no provider stays as it is, and what stands beside it is judged.
+    A placeholder without provider is not resolved, and the text next to it is checked.
     """
     node = {
         **USERS,

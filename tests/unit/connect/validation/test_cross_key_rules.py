@@ -26,10 +26,20 @@ AUTO = {"iceberg.tables.auto-create-enabled": "true"}
 
 
 WRONG: list[tuple[str, dict[str, str], str, str]] = [
-    ("control_topic_is_no_source", {"iceberg.control.topic": "orders"}, "topics", "control topic"),
-    ("dead_letters_are_no_events", {LETTERS: "control-iceberg"}, LETTERS, "it is the control"),
-    ("dead_letters_are_no_events", {LETTERS: "a b"}, LETTERS, "1 to 249 letters"),
-    ("topics_can_exist", {"topics": "a b"}, "topics", "1 to 249 letters"),
+    (
+        "control_topic_is_not_a_source",
+        {"iceberg.control.topic": "orders"},
+        "topics",
+        "control topic",
+    ),
+    (
+        "dead_letter_topic_is_not_control_topic",
+        {LETTERS: "control-iceberg"},
+        LETTERS,
+        "it is the control",
+    ),
+    ("dead_letter_topic_is_not_control_topic", {LETTERS: "a b"}, LETTERS, "1 to 249 letters"),
+    ("topic_names_are_valid", {"topics": "a b"}, "topics", "1 to 249 letters"),
     (
         "replication_factor",
         {"errors.deadletterqueue.topic.replication.factor": "0"},
@@ -37,19 +47,19 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         "at least 1, or -1",
     ),
     (
-        "unmatched_letters_go_somewhere",
+        "unmatched_records_need_a_target",
         {"iceberg.tables.unmatched": "dead-letter"},
         "iceberg.tables.unmatched",
         "errors.deadletterqueue.topic.name or errors.deadletterqueue.table",
     ),
     (
-        "table_settings_are_of_tables",
+        "table_settings_need_a_table",
         {"iceberg.table.shop.order.id-columns": "id"},
         "iceberg.table.shop.order.id-columns",
         "Did you mean shop.orders?",
     ),
     (
-        "table_settings_are_of_tables",
+        "table_settings_need_a_table",
         {
             "iceberg.tables": "orders",
             "iceberg.tables.default-namespace": "shop",
@@ -59,7 +69,7 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         "Did you mean shop.orders?",
     ),
     (
-        "some_table_is_matched",
+        "route_field_needs_a_regex",
         {"iceberg.tables.route-field": "kind"},
         "iceberg.tables.route-field",
         "set iceberg.table.shop.orders.route-regex",
@@ -68,14 +78,14 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         "mapped_topics",
         {**BY_TOPIC, MAP: "orders:orders,refunds:refunds,refund:refunds"},
         MAP,
-        "topics does not list it. Did you mean refunds?",
+        "the topic is not in topics. Did you mean refunds?",
     ),
-    ("mapped_topics", {**BY_TOPIC, MAP: "orders:orders"}, MAP, "No table is mapped to topic ref"),
+    ("mapped_topics", {**BY_TOPIC, MAP: "orders:orders"}, MAP, "Topic refunds is not in"),
     (
         "mapped_tables",
         {**BY_TOPIC, MAP: "orders:orders,refunds:refunds", "iceberg.tables.max-tables": "1"},
         "iceberg.tables.max-tables",
-        "names 2 tables",
+        "contains 2 tables",
     ),
     (
         "namespace_levels",
@@ -83,12 +93,12 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         "iceberg.tables.default-namespace",
         "a level of the namespace is empty",
     ),
-    ("id_columns", {f"{ORDERS}id-columns": "a,,b"}, f"{ORDERS}id-columns", "name is empty"),
+    ("id_columns", {f"{ORDERS}id-columns": "a,,b"}, f"{ORDERS}id-columns", "column name is empty"),
     (
         "id_columns",
         {"iceberg.tables.default-id-columns": "a,b,a"},
         "iceberg.tables.default-id-columns",
-        "there twice",
+        "duplicated",
     ),
     (
         "partition_terms",
@@ -100,14 +110,14 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         "partition_terms",
         {**AUTO, f"{ORDERS}partition-by": "bucket(id, 4),bucket(id, 8)"},
         f"{ORDERS}partition-by",
-        "is there already",
+        "already exists",
     ),
-    ("locations", {**AUTO, AT: "s3://lake/${namespace}"}, AT, "put in ${table}"),
+    ("locations", {**AUTO, AT: "s3://lake/${namespace}"}, AT, "add ${table}"),
     (
         "locations",
         {**AUTO, AT: "s3://lake/${table}", "errors.deadletterqueue.table": "dead.letters"},
         AT,
-        "several namespaces (dead, shop); put in ${namespace}",
+        "several namespaces (dead, shop); add ${namespace}",
     ),
     (
         "locations",
@@ -119,7 +129,7 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
             "iceberg.tables.route-field": "kind",
         },
         AT,
-        "put in ${namespace}",
+        "add ${namespace}",
     ),
     (
         "locations",
@@ -129,13 +139,13 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
             "iceberg.table.shop.refunds.location": "s3://lake/orders/",
         },
         "iceberg.table.shop.refunds.location",
-        "table shop.orders lies there",
+        "table shop.orders has this location",
     ),
     (
         "parquet_only",
         {"iceberg.tables.write-props.write.format.default": "orc"},
         "iceberg.tables.write-props.write.format.default",
-        "only parquet is written",
+        "only parquet is supported",
     ),
     ("format_version", {**AUTO, f"{NEW}format-version": "1"}, f"{NEW}format-version", "version 2"),
     (
@@ -145,7 +155,12 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         "Cannot create catalog iceberg, both type and catalog-impl are set: type=rest, cat",
     ),
     ("catalog_properties", {f"{CATALOG}uri": ""}, f"{CATALOG}uri", "Missing required"),
-    ("catalog_properties", {f"{CATALOG}uri": "ftp://x"}, f"{CATALOG}uri", "begins with http://"),
+    (
+        "catalog_properties",
+        {f"{CATALOG}uri": "ftp://x"},
+        f"{CATALOG}uri",
+        "must begin with http://",
+    ),
     ("catalog_properties", {f"{CATALOG}type": "sql"}, f"{CATALOG}warehouse", "Missing required"),
     (
         "catalog_properties",
@@ -153,7 +168,12 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         f"{CATALOG}uri",
         "must start with sqlite:, postgresql:",
     ),
-    ("catalog_properties", {f"{CATALOG}type": "hive"}, f"{CATALOG}uri", "begins with thrift://"),
+    (
+        "catalog_properties",
+        {f"{CATALOG}type": "hive"},
+        f"{CATALOG}uri",
+        "must begin with thrift://",
+    ),
     (
         "catalog_properties",
         {f"{CATALOG}py-io-impl": "os.path"},
@@ -175,14 +195,16 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "change", "key", "words"), WRONG)
-def test_what_does_not_go_together(rule: str, change: dict[str, str], key: str, words: str) -> None:
+@pytest.mark.parametrize(("rule", "change", "key", "message"), WRONG)
+def test_what_does_not_go_together(
+    rule: str, change: dict[str, str], key: str, message: str
+) -> None:
     """Each rule has its error at the key that is to be changed, and no other."""
     assert rule in {each.__name__ for each in cross_key_rules.RULES}
     found = errors(change)
     assert list(found) == [key]
     (sentence,) = found[key]
-    assert words in sentence
+    assert message in sentence
 
 
 def test_every_rule_is_tested() -> None:
@@ -289,7 +311,7 @@ def test_control_topics_hold_no_other_records() -> None:
     """Control events go neither to the nodes' own topics nor to what another connector reads."""
     key = "iceberg.control.topic"
     found = errors({key: "nodes-config"}, own_topics=frozenset({"nodes-config"}))
-    assert "the nodes' or the broker's own" in found[key][0]
+    assert "belongs to the nodes or the broker" in found[key][0]
     found = errors({key: "sales"}, sources=frozenset({"sales"}))
     assert "another connector reads that topic" in found[key][0]
 

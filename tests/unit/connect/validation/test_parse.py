@@ -107,7 +107,7 @@ def test_group_of_the_source_offsets() -> None:
 
 
 def test_groups_of_the_older_sink() -> None:
-    """Its JSON goes on with its control group, and knows Connect's copy of the offsets."""
+    """The older sink's JSON keeps its control group; Connect's copy of the offsets is known."""
     tabular = {**GOOD, "connector.class": "io.tabular.iceberg.connect.IcebergSinkConnector"}
     name = GOOD["name"]
     config = parse(tabular)
@@ -157,7 +157,7 @@ def test_every_error_is_named_at_once() -> None:
     ],
 )
 def test_an_unknown_name_leads_to_the_nearest(wrong: str, nearest: str) -> None:
-    """Names nobody else gives a meaning are errors."""
+    """Unknown keys with the connector's prefixes are errors."""
     (sentence,) = errors({**GOOD, wrong: "1"})[wrong]
     assert sentence.endswith(f"Did you mean {nearest}?")
 
@@ -254,7 +254,7 @@ def test_placeholders_are_resolved_for_numbers_alone() -> None:
     )
 )
 def test_any_text_is_taken_or_refused_by_name(change: dict[str, str]) -> None:
-    """Whatever values say, there is a configuration or an error with its keys."""
+    """For any values, the result is a configuration or an error with its keys."""
     with contextlib.suppress(InvalidConfigError):
         assert parse({**GOOD, **change}).raw == {**GOOD, **change}
 

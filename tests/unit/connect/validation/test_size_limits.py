@@ -80,7 +80,7 @@ def judged(raw: dict[str, str]) -> int:
 
 @pytest.mark.parametrize("name", [n for n in NAMES if not n.endswith(REGEXES)])
 def test_time_and_answer_grow_with_the_value(name: str) -> None:
-    """A long value of any key, whatever it consists of, is judged soon and answered shortly."""
+    """A long value of any key is checked in short time, and the message is short."""
     for piece in PIECES:
         start = time.process_time()
         size = judged({**GOOD, name: piece * (SIZE // len(piece))})
@@ -128,7 +128,7 @@ def test_what_is_too_large_is_a_400(api: RestServer) -> None:
         "key has": {"k" * (size_limits.NAME_CHARACTERS_MAX + 1): ""},
         "value of": {"iceberg.x": "x" * (size_limits.VALUE_CHARACTERS_MAX + 1)},
         "placeholders": {"iceberg.x": "${env:X}" * (size_limits.PLACEHOLDERS_MAX + 1)},
-        "refers to": {f"iceberg.x{n}": "${env:BIG}" for n in range(5)},
+        "values of its placeholders": {f"iceberg.x{n}": "${env:BIG}" for n in range(5)},
     }
     for why, more in large.items():
         config = {**GOOD, **more}

@@ -105,7 +105,7 @@ def test_override_policy_none() -> None:
     ],
 )
 def test_transformations_are_judged(keys: dict[str, str], sentence: str) -> None:
-    """Each mistake in a transformation is told at its alias, before the connector is created."""
+    """Errors of a transformation are reported at its keys before the connector is created."""
     change: dict[str, str | None] = {f"transforms.a.{name}": value for name, value in keys.items()}
     found = answer({"transforms": "a", **change}).errors
     assert len(found) == 1
