@@ -137,7 +137,7 @@ def test_columns_that_are_not_what_was_declared(monkeypatch: pytest.MonkeyPatch)
         ("rows", "rows for"),
         ("kind", "return b as int64"),
         ("name", "return b as int64"),
-        ("value", "no table"),
+        ("value", "not a table"),
     ):
         with pytest.raises(RecordError, match=said) as refused:
             made(f"own_transforms:{name}")(record({"a": "secret"}))
