@@ -79,12 +79,12 @@ def test_columns_that_are_handed_through_stay_with_their_rows(rig: Rig) -> None:
 def test_what_spark_need_not_see_it_does_not(rig: Rig) -> None:
     """Columns that a query hands through go past it; so does all when nothing is computed."""
     nothing = rig.query("SELECT * FROM records")
-    assert nothing.shares.seen == ()
+    assert nothing.split.seen == ()
     condition = rig.query("SELECT id, n, kafka.offset FROM records r WHERE r.device > ''")
-    assert condition.shares.seen == ("device",)
+    assert condition.split.seen == ("device",)
     joined = "SELECT r.*, upper(n) AS m FROM records r JOIN places p ON p.device = r.device"
-    assert rig.query(joined).shares.seen == ("device", "n")
-    assert rig.query("SELECT to_json(kafka) AS k FROM records").shares.seen == ("kafka",)
+    assert rig.query(joined).split.seen == ("device", "n")
+    assert rig.query("SELECT to_json(kafka) AS k FROM records").split.seen == ("kafka",)
 
 
 def test_lists_that_are_mostly_null(rig: Rig) -> None:

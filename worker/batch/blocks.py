@@ -1,4 +1,4 @@
-"""Record batches of Spark's Kafka source, joined to blocks worth decoding at once."""
+"""Joins record batches of Spark's Kafka source into blocks that are decoded at once."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Rows = npt.NDArray[np.int64]
 
 
 class Block:
-    """Some records, column by column.
+    """Records in columns.
 
     Args:
-        table: columns as ``PipelineSpec.columns`` names them.
+        table: the columns of ``PipelineSpec.columns``.
     """
 
     def __init__(self, table: pa.Table) -> None:
@@ -32,7 +32,7 @@ class Block:
 
     @property
     def has_key(self) -> Mask:
-        """Records with a key, where keys were asked for."""
+        """Mask of records with a key; all false if keys were not read."""
         keys = self.column("key")
         if keys is None:
             return np.zeros(self.count, np.bool_)
@@ -41,7 +41,7 @@ class Block:
 
     @property
     def may_have_map_key(self) -> Mask:
-        """Records whose key may be read as a map: others have no brace in it."""
+        """Mask of records with a brace in their key: only those keys can be a map."""
         keys = self.column("key")
         if keys is None:
             return np.zeros(self.count, np.bool_)
@@ -50,13 +50,13 @@ class Block:
         return found
 
     def column(self, name: str) -> pa.Array | None:
-        """One column, None when the spec did not ask for it."""
+        """Return one column; None if the spec does not need it."""
         return one_chunk(self.table.column(name)) if name in self.table.column_names else None
 
     @property
     def sizes(self) -> pa.Array:
-        """Bytes of each record's value, and of its key where keys were asked for."""
-        known = self.column("size")  # where the bytes themselves were left behind
+        """Bytes of each record's value, and of its key if keys were read."""
+        known = self.column("size")  # set where the bytes themselves are not in the block
         if known is not None:
             return known
         found = pc.fill_null(pc.binary_length(self.values), 0).cast(pa.int64())
@@ -67,13 +67,13 @@ class Block:
 
     @property
     def timestamps_ms(self) -> pa.Array:
-        """Record timestamps, null where a record has none."""
+        """Record timestamps; null for a record without one."""
         stamps = one_chunk(self.table.column("timestamp")).cast(pa.int64())
-        millis = pc.divide(stamps, 1000)  # Kafka's are whole milliseconds
+        millis = pc.divide(stamps, 1000)  # Kafka timestamps are in milliseconds
         return pc.if_else(pc.less(millis, 0), pa.scalar(None, pa.int64()), millis)
 
     def records(self, places: Rows) -> Iterator[KafkaRecord]:
-        """Some of the records, one by one."""
+        """Yield the records at these places, one by one."""
         part = self.table.take(pa.array(places))
         stamps = Block(part).timestamps_ms.to_pylist()
         names = part.column_names
@@ -98,7 +98,7 @@ class Block:
 
 
 def one_chunk(column: Any) -> pa.Array:
-    """A column as one array; one that is one already is not copied."""
+    """Return a column as one array, without a copy if it has one chunk."""
     if isinstance(column, pa.ChunkedArray) and column.num_chunks == 1:
         return column.chunk(0)
     joined = column.combine_chunks()
@@ -108,12 +108,12 @@ def one_chunk(column: Any) -> pa.Array:
 
 
 def blocks(batches: Iterator[pa.RecordBatch], limits: PipelineLimits) -> Iterator[Block]:
-    """Records in blocks of bounded size."""
+    """Yield records in blocks of bounded size."""
     return map(Block, joined(batches, limits))
 
 
 def joined(batches: Iterator[pa.RecordBatch], limits: PipelineLimits) -> Iterator[pa.Table]:
-    """Join batches until there are the rows or bytes of a block; split what is larger alone."""
+    """Join batches up to the rows or bytes of a block; split larger batches."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

@@ -1,9 +1,9 @@
-"""What Spark tasks send back to the driver: Arrow rows of a kind and a payload.
+"""The results that Spark tasks send to the driver: Arrow rows with a kind and a payload.
 
 Rules of this file:
-- Payloads are JSON with bytes as base64, read back field by field; nothing is ever unpickled.
-- A result with an error or with requests describes files that must not be announced: the caller
-  deletes them.
+- Payloads are JSON with bytes as base64, parsed field by field. Nothing is unpickled.
+- The files of a result with an error or with requests must not be announced: the caller deletes
+  them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from worker.batch.error_rows import error_from, error_json, failure_of
 DESCRIPTOR_DDL: Final = "kind string, payload binary"
 DESCRIPTOR_SCHEMA: Final = pa.schema([("kind", pa.string()), ("payload", pa.binary())])
 
-_LETTER_BYTES: Final = 1_000  # coordinates, the error, and what Python adds
+_LETTER_BYTES: Final = 1_000  # coordinates, the error, and overhead of Python objects
 _LETTERS_BYTES: Final = 32 * 2**20
 _ID_MAPS: Final = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
 _BOUNDS: Final = ("lower_bounds", "upper_bounds")
@@ -40,12 +40,12 @@ _PLAIN: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
-    """What became of the records of one source partition.
+    """Counts of the records of one source partition, by outcome.
 
-    ``read`` is the sum of dropped, dead-lettered and written ones; ``bytes_read`` are those of
-    their keys and values, as far as these were needed. ``future`` counts records whose timestamp is
-    too far ahead of the clock to be believed; ``timestamp_max_ms`` leaves them out. ``late`` counts
-    records whose timestamp is at or below the valid-through time that the task has seen.
+    ``read`` is the sum of dropped, dead-lettered and written records. ``bytes_read`` counts the
+    bytes of their keys and values, if these were read. ``future`` counts records with a timestamp
+    too far ahead of the clock; ``timestamp_max_ms`` ignores them. ``late`` counts records with a
+    timestamp at or below the last VTTS that the task received.
     """
 
     read: int = 0
@@ -53,12 +53,12 @@ class PartitionProgress:
     dead_lettered: int = 0
     written: int = 0
     timestamp_max_ms: int | None = None
-    bytes_read: int = field(default=0, compare=False)  # of no outcome, for the size of reads
+    bytes_read: int = field(default=0, compare=False)  # not an outcome: for the size of reads
     future: int = 0
     late: int = 0
 
     def plus(self, other: PartitionProgress) -> PartitionProgress:
-        """Both together."""
+        """Return the sums of both."""
         stamps = [t for t in (self.timestamp_max_ms, other.timestamp_max_ms) if t is not None]
         return PartitionProgress(
             self.read + other.read,
@@ -74,14 +74,14 @@ class PartitionProgress:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record that could not be handled, byte for byte, and why."""
+    """A record that could not be processed, with all of its bytes, and its error."""
 
     record: KafkaRecord
     error: RecordError
 
     @property
     def size(self) -> int:
-        """Bytes that it takes, roughly."""
+        """Its approximate size in memory, in bytes."""
         record = self.record
         headers = sum(len(name) + len(value or b"") for name, value in record.headers)
         return _LETTER_BYTES + len(record.key or b"") + len(record.value or b"") + headers
@@ -89,17 +89,17 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class TableRequest:
-    """A table without which the batch cannot be written.
+    """A table that a batch needs and the driver does not know.
 
     Attributes:
-        table: the name routing gave.
-        schema_json: Iceberg schema that ``connect.records.tables`` makes of the first record for
-            it; None when auto-create is off (look the table up; when it is missing, name it in
-            ``PipelineSpec.absent``).
+        table: the name that routing returned.
+        schema_json: Iceberg schema that ``connect.records.tables`` infers from the first record.
+            None if auto-create is off: the driver loads the table, and adds a missing one to
+            ``PipelineSpec.absent``.
         spec_json: partition spec of the table to create.
-        sort_json: its sort order.
-        location: where it shall lie; None lets the catalog choose.
-        properties: of the table to create.
+        sort_json: sort order of the table to create.
+        location: location of the table to create; None lets the catalog choose.
+        properties: properties of the table to create.
     """
 
     table: str
@@ -112,12 +112,12 @@ class TableRequest:
 
 @dataclass(frozen=True, slots=True)
 class SchemaRequest:
-    """Changes of a table's schema without which the batch cannot be written.
+    """Changes of a table's schema that a batch needs.
 
     Attributes:
-        table: the name routing gave.
-        schema_id: the schema the changes are based on.
-        changes: ``SchemaChanges.to_json`` of records that asked, to be merged and applied.
+        table: the name that routing returned.
+        schema_id: the schema on which the changes are based.
+        changes: ``SchemaChanges.to_json`` of the records that need them; the driver merges them.
     """
 
     table: str
@@ -127,19 +127,19 @@ class SchemaRequest:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """Everything the tasks of one batch reported.
+    """The results of all Spark tasks of one batch.
 
     Attributes:
-        steps: per step, in order, the files of each table by its name; one step at most without
-            row-level changes.
-        progress: per source partition what became of its records.
-        dead_letters: records refused, with tolerance ``all``.
-        table_requests: tables to look up or create before the batch is run again.
-        schema_requests: schema changes to apply before the batch is run again.
-        error: with tolerance ``none``, the first refused record of the batch; or what keeps every
-            record from being read, such as a schema registry that does not answer.
-        losses: values that lost digits beyond microseconds.
-        rows: what became of the rows that the records made.
+        steps: per step, in order, the files by table name; at most one step without row-level
+            changes.
+        progress: counts of records per source partition.
+        dead_letters: refused records, with tolerance ``all``.
+        table_requests: tables to load or create before the batch runs again.
+        schema_requests: schema changes to apply before the batch runs again.
+        error: with tolerance ``none``, the first refused record of the batch; or an error that
+            concerns all records, such as a schema registry that does not answer.
+        losses: number of values that lost digits beyond microseconds.
+        rows: counts of the rows that the records produced.
     """
 
     steps: tuple[Mapping[str, tuple[ContentFile, ...]], ...] = ()
@@ -153,7 +153,7 @@ class BatchResult:
 
     @property
     def files(self) -> dict[str, tuple[ContentFile, ...]]:
-        """Per table name all files written."""
+        """All files by table name."""
         out: dict[str, tuple[ContentFile, ...]] = {}
         for step in self.steps:
             for name, files in step.items():
@@ -162,7 +162,7 @@ class BatchResult:
 
     @property
     def is_usable(self) -> bool:
-        """Whether the files may be announced; else they must be deleted."""
+        """Whether the files may be announced; otherwise they must be deleted."""
         return self.error is None and not self.table_requests and not self.schema_requests
 
 
@@ -170,17 +170,17 @@ class BatchResult:
 
 
 def file_row(table: str, file: ContentFile, step: int = 0) -> tuple[str, bytes]:
-    """A written file, and the step of row-level changes that it belongs to."""
+    """Return the row of a written file and of its step of row-level changes."""
     return "file", _dump({"table": table, "step": step, "file": _file_json(file)})
 
 
 def progress_row(tp: TopicPartition, progress: PartitionProgress) -> tuple[str, bytes]:
-    """Counts of one source partition."""
+    """Return the row of the counts of one source partition."""
     return "progress", _dump([tp.topic, tp.partition, *dataclasses.astuple(progress)])
 
 
 def dead_letter_row(letter: DeadLetter) -> tuple[str, bytes]:
-    """A refused record."""
+    """Return the row of a refused record."""
     r = letter.record
     record = [r.topic, r.partition, r.offset, r.timestamp_ms, r.timestamp_type]
     raw = [_b64(r.key), _b64(r.value), [[name, _b64(value)] for name, value in r.headers]]
@@ -188,27 +188,27 @@ def dead_letter_row(letter: DeadLetter) -> tuple[str, bytes]:
 
 
 def table_request_row(request: TableRequest) -> tuple[str, bytes]:
-    """A table that is not in the plan."""
+    """Return the row of a table that the spec does not contain."""
     return "table_request", _dump(dataclasses.asdict(request))
 
 
 def schema_request_row(request: SchemaRequest) -> tuple[str, bytes]:
-    """Columns a table lacks."""
+    """Return the row of schema changes that a table needs."""
     return "schema_request", _dump(dataclasses.asdict(request))
 
 
 def losses_row(count: int) -> tuple[str, bytes]:
-    """Values that lost digits beyond microseconds."""
+    """Return the row with the number of values that lost digits beyond microseconds."""
     return "losses", _dump(count)
 
 
 def rows_row(rows: RowCounts) -> tuple[str, bytes]:
-    """What became of the rows that records made."""
+    """Return the row with the counts of rows that records produced."""
     return "rows", _dump(dataclasses.astuple(rows))
 
 
 def to_batch(rows: Iterable[tuple[str, bytes]]) -> pa.RecordBatch:
-    """Rows as ``DESCRIPTOR_DDL`` declares them."""
+    """Return rows as a record batch of ``DESCRIPTOR_DDL``."""
     listed = list(rows)
     return pa.record_batch(
         [
@@ -220,7 +220,7 @@ def to_batch(rows: Iterable[tuple[str, bytes]]) -> pa.RecordBatch:
 
 
 def letter_batches(letters: list[DeadLetter]) -> Iterator[pa.RecordBatch]:
-    """Dead letters as rows, some at a time; each is taken off the list when its row is made."""
+    """Yield dead letters as rows, in bounded batches; remove each from the list to free memory."""
     letters.reverse()
     while letters:
         rows, size = [], 0
@@ -261,21 +261,21 @@ def _partition_json(value: Any) -> Any:
 
 
 def collect(rows: pa.Table) -> BatchResult:
-    """Put together what all tasks of a batch sent.
+    """Merge the results of all Spark tasks of a batch.
 
     Args:
         rows: ``DESCRIPTOR_DDL`` rows in any order, e.g. ``df.mapInArrow(..).toArrow()``.
 
     Returns:
-        Files per table in path order, so that equal rows give an equal result.
+        The result. Files are sorted by path, so equal rows give an equal result.
 
     Raises:
-        InvariantViolation: a row of a kind nobody sends.
+        InvariantViolation: the kind of a row is unknown.
     """
     found: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
     letters: list[DeadLetter] = []
     for kind, payload in zip(rows["kind"].to_pylist(), rows["payload"], strict=True):
-        if kind == "dead_letter":  # they may be large: one at a time
+        if kind == "dead_letter":  # dead letters may be large, so only one at a time is decoded
             letters.append(_letter_from(json.loads(payload.as_py())))
         elif kind in found:
             found[kind].append(json.loads(payload.as_py()))
@@ -346,7 +346,7 @@ def _bytes(value: str | None) -> bytes | None:
 
 
 def _failure_from(items: list[Any]) -> RetriableError | ConfigError | None:
-    """What an operator must mend, else what may pass."""
+    """Return the first failure; an error of the configuration comes before a retriable one."""
     for item in sorted(items, key=lambda item: str(item[0])):
         return failure_of(*item)
     return None

@@ -1,4 +1,4 @@
-"""Errors of Spark tasks on their way to the driver, as rows of descriptors."""
+"""Errors of Spark tasks as descriptor rows, which Spark sends to the driver."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 from connect.errors import ConfigError, RecordError, RetriableError
 
 LETTERS_FULL = "dead_letters_full"
-"""A Spark task met more dead letters than it can keep, or all of them more than the driver can."""
+"""The dead letters of a Spark task, or of all tasks of a batch, do not fit into memory."""
 
 LARGE_RECORD = "record_not_small"
-"""A record is not as small as all of a read were taken to be."""
+"""A record is large in a read that expects small records."""
 
 NOT_WRITABLE = "table_not_writable"
-"""The store does not take files of a table, while it may take those of others."""
+"""The store does not accept files of a table; it may accept those of other tables."""
 
 REFUSALS = frozenset({NOT_WRITABLE, "forbidden", "unauthorized"})
-"""A table may not be used: the fault of no record, and gone once it is allowed."""
+"""A table may not be used. No record causes it, and a change of permissions ends it."""
 
 
 def is_reported(error: RecordError | RetriableError | ConfigError) -> bool:
-    """Whether the driver is told of an error; Spark need not try again what would fail again."""
+    """Return whether to send an error to the driver; Spark retries all other errors first."""
     return (
         isinstance(error, RecordError)
         or error.code in {LETTERS_FULL, *REFUSALS}
@@ -31,7 +31,7 @@ def is_reported(error: RecordError | RetriableError | ConfigError) -> bool:
 
 
 def error_row(error: RecordError | RetriableError | ConfigError) -> tuple[str, bytes]:
-    """What ended a task: its first refused record, tolerance none, or an outage."""
+    """Return the row of the error that ended a task: a refused record or a failed service."""
     if isinstance(error, RecordError):
         return "error", _dump(error_json(error))
     kind = "RetriableError" if isinstance(error, RetriableError) else "ConfigError"
@@ -39,13 +39,13 @@ def error_row(error: RecordError | RetriableError | ConfigError) -> tuple[str, b
 
 
 def reported(payload: bytes) -> RecordError | RetriableError | ConfigError:
-    """The error of a payload that ``error_row`` made."""
+    """Return the error of a payload of ``error_row``."""
     item = json.loads(payload)
     return error_from(item) if isinstance(item, dict) else failure_of(*item)
 
 
 def error_json(error: RecordError) -> dict[str, Any]:
-    """An error of a record as JSON holds it."""
+    """Return the error of a record as a JSON object."""
     return {
         "message": error.message,
         "stage": error.stage,
@@ -55,7 +55,7 @@ def error_json(error: RecordError) -> dict[str, Any]:
 
 
 def error_from(item: dict[str, Any]) -> RecordError:
-    """Inverse of ``error_json``."""
+    """Return the error of an object of ``error_json``."""
     return RecordError(
         item["message"], stage=item["stage"], code=item["code"], **item["coordinates"]
     )
@@ -64,7 +64,7 @@ def error_from(item: dict[str, Any]) -> RecordError:
 def failure_of(
     kind: str, message: str, code: str, coordinates: Mapping[str, Any]
 ) -> RetriableError | ConfigError:
-    """The failure that ``error_row`` told."""
+    """Return the failure of a payload of ``error_row``."""
     failure = ConfigError if kind == "ConfigError" else RetriableError
     return failure(message, code=code, **coordinates)
 

@@ -1,10 +1,10 @@
-"""What the pipeline is told: plain values that travel to the executors.
+"""The input of the pipeline besides records: values that the driver sends to the executors.
 
 Rules of this file:
-- Everything pickles and holds no client. ``io_properties`` may hold secrets of the object store,
-  so specs are never logged.
-- A spec is made per batch on the driver, from tables as loaded there: a batch that asks for
-  schema changes is run again with a newer spec.
+- Each value can be pickled and contains no client. ``io_properties`` may contain secrets of the
+  object store, so specs are never logged.
+- The driver makes a spec per batch, from its loaded tables. A batch that requests schema changes
+  runs again with a newer spec.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ _TOTAL_CONVERTERS: Final = frozenset({"String", "ByteArray", "SimpleHeader"})
 
 @dataclass(frozen=True, slots=True)
 class ChangePlan:
-    """How rows of one table are replaced and deleted.
+    """Settings for replacing and deleting rows of one table.
 
     Attributes:
-        key_ids: field ids of the key columns; none when the message key names them.
-        delete_spec_json: partition spec of delete files, Iceberg's JSON: the table's, where a key
-            cannot move between partitions, else one without partitions, which reaches all rows.
+        key_ids: field ids of the key columns; empty if the message key names them.
+        delete_spec_json: partition spec of delete files, as Iceberg JSON. It is the table's spec if
+            a key cannot change its partition. Otherwise it is an unpartitioned spec, and deletes
+            apply to all rows.
     """
 
     key_ids: tuple[int, ...]
@@ -42,17 +43,17 @@ class ChangePlan:
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """One table as the driver saw it.
+    """One table in the state that the driver loaded.
 
     Attributes:
-        name: the name routing gives, e.g. ``db.payments``.
-        reference: identity for the events.
-        schema_json: current schema, Iceberg's JSON.
-        spec_json: default partition spec, Iceberg's JSON.
+        name: the name that routing returns, e.g. ``db.payments``.
+        reference: identity of the table in events.
+        schema_json: current schema, as Iceberg JSON.
+        spec_json: default partition spec, as Iceberg JSON.
         location: the table's location.
-        properties: table properties with the connector's write properties over them.
-        io_properties: what opens the object store.
-        changes: only for connectors of row-level changes.
+        properties: table properties, overridden by the connector's write properties.
+        io_properties: properties of the client of the object store.
+        changes: only for connectors with row-level changes.
     """
 
     name: str
@@ -85,13 +86,13 @@ class TablePlan:
         write_properties: Mapping[str, str] | None = None,
         changes: ChangePlan | None = None,
     ) -> TablePlan:
-        """Plan for a loaded table.
+        """Return the plan of a loaded table.
 
         Args:
-            table: as the catalog gateway gave it.
-            name: the name routing gives.
+            table: from the catalog gateway.
+            name: the name that routing returns.
             catalog: the catalog's name, for events.
-            io_properties: what opens the object store, ``storage_properties(table.io.properties)``.
+            io_properties: of the object store, ``storage_properties(table.io.properties)``.
             write_properties: the connector's ``iceberg.tables.write-props.*``.
             changes: for row-level changes.
         """
@@ -112,11 +113,11 @@ class TablePlan:
 
 @dataclass(frozen=True, slots=True)
 class UnusableTable:
-    """Why no row can be written to a table.
+    """The reason why no row can be written to a table.
 
     Attributes:
-        code: bounded; that of the error which its records are refused with.
-        message: what is wrong.
+        code: bounded; error code with which records for the table are refused.
+        message: message of that error.
     """
 
     code: str
@@ -125,18 +126,18 @@ class UnusableTable:
 
 @dataclass(frozen=True, slots=True)
 class PipelineLimits:
-    """Bounds of one Spark task.
+    """Limits of one Spark task.
 
     Attributes:
         block_rows: records decoded at once.
         block_bytes: bytes of values decoded at once.
-        block_cells: rows times fields (of all tables together) decoded at once.
+        block_cells: rows times fields (of all tables) decoded at once.
         group_rows: rows of a Parquet row group.
-        buffered_bytes_max: Arrow bytes waiting for their row group, all tables together.
-        open_files_max: files being written at the same time.
-        requests_max: tables and schema changes asked for in one run.
-        letter_bytes_max: bytes of dead letters that a Spark task keeps until it ends; one is kept
-            whatever its size.
+        buffered_bytes_max: Arrow bytes that wait for their row group, of all tables.
+        open_files_max: files that are open at the same time.
+        requests_max: tables and schema changes requested in one run.
+        letter_bytes_max: bytes of dead letters that a Spark task keeps until it ends. A single
+            dead letter of any size is kept.
         changes_bytes_max: Arrow bytes of row-level changes kept to find the newest of each key.
     """
 
@@ -153,16 +154,16 @@ class PipelineLimits:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSpec:
-    """Everything a Spark task needs to turn records into files.
+    """All settings with which a Spark task turns records into files.
 
     Attributes:
         config: the connector, placeholders resolved.
         tables: the known tables.
-        absent: names looked up and not found; records for them are unmatched.
-        limits: bounds.
-        reference_only: take every record through the reference, to compare.
-        unusable: tables that no row can be written to; records for them are refused.
-        valid_through_ms: the last valid-through time that the task has seen; None before the first.
+        absent: names of tables that do not exist; records for them are unmatched.
+        limits: limits of a Spark task.
+        reference_only: whether each record takes the reference path, for comparison.
+        unusable: tables to which no row can be written; records for them are refused.
+        valid_through_ms: the last VTTS that the task received; None before the first.
     """
 
     config: ConnectorConfig
@@ -175,12 +176,12 @@ class PipelineSpec:
 
     @property
     def has_dead_letters(self) -> bool:
-        """Whether records may be kept as dead letters, with key and headers."""
+        """Whether records may become dead letters, which contain key and headers."""
         return self.config.errors.tolerance_all or self.config.unmatched == "dead-letter"
 
     @property
     def needs_key(self) -> bool:
-        """Whether keys must be read: refused, transformed, deleting rows, or dead letters."""
+        """Whether a converter, a transformation, row-level changes or dead letters need keys."""
         return bool(
             self.has_dead_letters
             or self.config.is_row_level
@@ -190,7 +191,7 @@ class PipelineSpec:
 
     @property
     def needs_headers(self) -> bool:
-        """Whether headers must be read: refused or dead-lettered, used, or naming schemas."""
+        """Whether a converter, a transformation, a schema id or dead letters need headers."""
         sides = (self.config.key_converter, self.config.value_converter)
         return (
             self.has_dead_letters
@@ -200,7 +201,7 @@ class PipelineSpec:
         )
 
     def columns(self) -> tuple[str, ...]:
-        """Columns of Spark's Kafka source that ``run`` needs, in its order."""
+        """Return the columns of Spark's Kafka source that ``run`` needs, in its order."""
         columns = ["value", "topic", "partition", "offset", "timestamp"]
         if self.needs_key:
             columns.append("key")
@@ -210,16 +211,16 @@ class PipelineSpec:
 
 
 def is_total(converter: ConverterConfig) -> bool:
-    """Whether a converter takes every record."""
+    """Return whether a converter accepts every record."""
     return converter_name(converter) in _TOTAL_CONVERTERS and not is_gzip(converter.options)
 
 
 def converter_name(converter: ConverterConfig) -> str:
-    """Java's class name without package and ending, e.g. ``Json``."""
+    """Return Java's class name without package and suffix, e.g. ``Json``."""
     return converter.class_name.rpartition(".")[2].removesuffix("Converter")
 
 
 def is_plain_json(converter: ConverterConfig) -> bool:
-    """Whether a converter reads JSON without schemas."""
+    """Return whether a converter reads JSON without schemas."""
     enabled = str(converter.options.get("schemas.enable", "true")).strip().lower()
     return converter_name(converter).lower() == "json" and enabled == "false"

@@ -1,8 +1,8 @@
-"""``python -m worker.spark.archiving``: make the archive of Spark's classes for workers.
+"""``python -m worker.spark.archiving``: make the class archive of Spark for workers.
 
-A session is opened, does what each first batch does, loads the classes of the Kafka source, and its
-JVM writes them all down at its end. Takes about a minute; workers that start later use it. With
-``--missing`` nothing is done where there is an archive that fits.
+It opens a session, runs the warm-up of a worker, and loads the classes of the Kafka source. The JVM
+writes the archive when it ends. This takes about a minute. With ``--missing`` it does nothing if a
+valid archive exists.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def make_archive(cache: Path | None = None) -> Path:
     """Make the archive; ``cache`` None is the user's cache folder.
 
     Raises:
-        ConfigError: no usable Java, or jars that do not match their check sums.
+        ConfigError: no usable Java, or jars with wrong checksums.
         RetriableError: jars could not be downloaded.
     """
     folder = archive_dir(cache)
@@ -47,7 +47,7 @@ def make_archive(cache: Path | None = None) -> Path:
 
 
 def _stream(session: Session, checkpoint: Path) -> None:
-    """One streaming query, as a backlog is read."""
+    """Run one streaming query, as a backlog does."""
 
     def each(rows: DataFrame, _batch: int) -> None:
         rows.count()
@@ -60,7 +60,7 @@ def _stream(session: Session, checkpoint: Path) -> None:
 
 
 def _load_classes(session: Session, jar: Path) -> None:
-    """Load what a jar holds; classes whose optional dependencies are missing are left out."""
+    """Load the classes of a jar; skip classes with missing optional dependencies."""
     jvm = session.spark._jvm  # noqa: SLF001 - pyspark has no public way to the JVM
     assert jvm is not None
     loader = jvm.java.lang.ClassLoader.getSystemClassLoader()
@@ -74,9 +74,9 @@ def _load_classes(session: Session, jar: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Make the archive and print where it is."""
-    there = find_archive() if "--missing" in arguments else None
-    sys.stdout.write(f"{there or make_archive()}\n")
+    """Make the archive and print its path."""
+    existing = find_archive() if "--missing" in arguments else None
+    sys.stdout.write(f"{existing or make_archive()}\n")
     return 0
 
 

@@ -1,15 +1,15 @@
-"""How much a task reads at once: bounded in records and in bytes.
+"""Decides how much a task reads at once, in records and in bytes.
 
 Rules of this file:
-- The log tells how many offsets wait, not how many bytes. Those come from the mean of the records
-  read last; before any were read, of a guess.
-- Kafka's consumer keeps all records of its last poll, and Spark keeps a consumer per partition. A
-  fetch is bounded in compressed bytes only, so polls are bounded by the mean, too; before it is
-  known, by few records.
-- A batch that held too much to be kept is read again in smaller ones. They grow again with each
-  batch that goes well.
-- Records that are small on average go to Python in batches bounded in rows. That one of them is
-  large all the same ends the read; it is read again, as is all that comes, with bytes bounded.
+- Kafka reports how many offsets wait, not how many bytes. Bytes are estimated from the mean size of
+  the last records; before the first read, from a default.
+- A Kafka consumer keeps all records of its last poll, and Spark keeps a consumer per partition. A
+  fetch is bounded in compressed bytes only. So the records of a poll are bounded as well, by their
+  mean size, and before that is known by a low number.
+- A batch with results that do not fit into memory is read again in smaller batches. The size
+  doubles with each batch that succeeds.
+- If records are small on average, their Arrow batches to Python are bounded in rows. A single large
+  record then ends the read. This read and all later ones are bounded in bytes.
 """
 
 from __future__ import annotations
@@ -27,15 +27,20 @@ SMALL_RECORDS: Final = 200_000
 BATCH_RECORDS: Final = 1_000_000
 SMALL_BYTES: Final = 48 * 2**20
 BATCH_BYTES: Final = 2**30
-LETTER_BYTES_MAX: Final = 64 * 2**20  # of dead letters that wait for a round
-SMALL_ROWS: Final = 5_000  # of a batch on its way to Python
-SMALL_ROWS_BYTES: Final = 16 * 2**20  # expected of such a batch
-LARGE_BYTES: Final = 32 * 2**10  # a key, a value or headers; so a batch has 150 MiB of them at most
-POLLS: Final = (5_000, 500, 50, 5)  # records; few sizes, as each has consumers of its own
+LETTER_BYTES_MAX: Final = 64 * 2**20  # of dead letters that wait for an announcement
+SMALL_ROWS: Final = 5_000  # of an Arrow batch to Python
+SMALL_ROWS_BYTES: Final = 16 * 2**20  # expected size of such a batch
+LARGE_BYTES: Final = 32 * 2**10  # of a key, a value or headers; a batch has at most 150 MiB of them
+POLLS: Final = (
+    5_000,
+    500,
+    50,
+    5,
+)  # records; only a few sizes, because each size has separate consumers
 FIRST_POLL: Final = 50  # Spark asks the broker for two offsets at each poll
-POLL_BYTES: Final = 128 * 2**20  # of all partitions together
+POLL_BYTES: Final = 128 * 2**20  # for all partitions together
 _GUESS_BYTES: Final = 1_000
-_GUESS_RECORDS: Final = 100  # so many records weigh as much as the guess
+_GUESS_RECORDS: Final = 100  # the default size has the weight of this many records
 _WINDOW_RECORDS: Final = 50_000
 _SHRINK: Final = 8
 
@@ -45,14 +50,14 @@ class ReadSizes:
     """The sizes of one task's reads.
 
     Args:
-        small_records: up to so many records are read by one Spark task into one file per table.
-        batch_records: bound of a micro-batch in a backlog.
-        small_bytes: more bytes than these, keys and values, are spread over all cores.
-        batch_bytes: as ``batch_records``, in bytes of keys and values; it is aimed at.
+        small_records: one Spark task reads up to this many records, into one file per table.
+        batch_records: upper bound of a micro-batch in a backlog.
+        small_bytes: reads with more bytes of keys and values use all cores.
+        batch_bytes: target size of a micro-batch, in bytes of keys and values.
 
     Attributes:
-        are_known: whether a batch was read yet.
-        may_enlarge: whether rows of any size may follow the records to Python.
+        are_known: whether the size of records is known from a batch.
+        may_enlarge: whether a query may make rows of any size from the records.
     """
 
     small_records: int = SMALL_RECORDS
@@ -67,7 +72,7 @@ class ReadSizes:
     _has_large: bool = field(default=False, init=False)
 
     def is_small(self, record_count: int) -> bool:
-        """Whether so many records are one Spark task's work."""
+        """Return whether one Spark task reads this many records."""
         return (
             self._shrunk is None
             and record_count <= self.small_records
@@ -76,31 +81,31 @@ class ReadSizes:
 
     @property
     def records_max(self) -> int:
-        """Records of a micro-batch in a backlog; of each partition that moves, one at least."""
+        """Upper bound of records in a micro-batch of a backlog; at least one."""
         fitting = int(self.batch_bytes * self._records / max(self._bytes, 1))
         return max(1, min(self.batch_records, fitting, self._shrunk or self.batch_records))
 
     @property
     def are_small(self) -> bool:
-        """Whether records may be taken to be small, as long as each is looked at."""
+        """Whether records are expected to be small; the size of each is still checked."""
         if self.may_enlarge or self._has_large or not self.are_known:
             return False
         return self._bytes * SMALL_ROWS <= SMALL_ROWS_BYTES * self._records
 
     @property
     def first_records(self) -> int:
-        """Records of a batch that may have to be run twice."""
+        """Number of records in a batch that may run twice."""
         return min(FIRST_RECORDS, self.records_max)
 
     def poll_records(self, partition_count: int) -> int:
-        """Records that the consumers of so many partitions may get from one poll each."""
+        """Return how many records each consumer may poll, with this many partitions."""
         if not self.are_known:
             return FIRST_POLL
         each = self._bytes / self._records * partition_count
         return next((records for records in POLLS if records * each <= POLL_BYTES), POLLS[-1])
 
     def add(self, progress: Mapping[TopicPartition, PartitionProgress]) -> None:
-        """Learn from a batch that went well."""
+        """Update the mean size of records with a batch that succeeded."""
         read = sum(counted.read for counted in progress.values())
         size = sum(counted.bytes_read for counted in progress.values())
         self.are_known = True
@@ -111,11 +116,11 @@ class ReadSizes:
             self._shrunk = grown if grown < self.batch_records else None
 
     def can_adapt(self, code: str, record_count: int) -> bool:
-        """Whether what was not kept can be read in another way from now on.
+        """Change the sizes after a failed read; return whether a retry can succeed.
 
         Args:
-            code: of the error that ended a read, whatever it was.
-            record_count: what a batch of it had at most.
+            code: code of the error that ended the read.
+            record_count: upper bound of records in one batch of that read.
         """
         if code == LARGE_RECORD:
             was_known, self._has_large = self._has_large, True
@@ -123,7 +128,7 @@ class ReadSizes:
         return code == LETTERS_FULL and self.shrink(record_count)
 
     def shrink(self, record_count: int) -> bool:
-        """A batch of so many records, or fewer, held too much; whether smaller ones can be read."""
+        """Read fewer records from now on; return whether batches can become smaller."""
         before = min(record_count, self.records_max)
         self._shrunk = max(1, before // _SHRINK)
         return self._shrunk < before

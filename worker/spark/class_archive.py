@@ -1,18 +1,18 @@
-"""Spark's classes in the form that the JVM uses them in, made once and mapped at each start.
+"""Finds the class archive (application class data sharing) that makes Spark's JVM start faster.
 
-Half of what a worker's start costs is the loading and checking of some ten thousand classes.
+Loading and verifying about ten thousand classes takes half of a worker's start time.
 
 Rules of this file:
-- An archive is for one Java and one Spark; both are in its name, and the JVM itself passes over
-  one that does not fit its class path.
-- A JVM ends in a crash where an archive is cut off, so its length is in its name, too: one that
-  has another length is not used.
-- ``make setup`` and the image's build make one, see ``worker.spark.archiving``. A worker never
-  does: that takes a minute and 200 MB.
-- A session without one starts as well, only slower.
+- An archive belongs to one Java and one Spark. Both are part of its name. The JVM ignores an
+  archive that does not fit its class path.
+- A truncated archive crashes the JVM. So the file size is part of the name, and an archive with
+  another size is not used.
+- ``make setup`` and the image build make an archive, see ``worker.spark.archiving``. A worker never
+  does: it takes a minute and 200 MB.
+- A session also starts without an archive, but more slowly.
 
 Source:
-    JDK 17, ``java`` tool reference: application class data sharing. Figures in
+    JDK 17, ``java`` tool reference: application class data sharing. Measurements in
     docs/evidence/performance.md.
 """
 
@@ -27,16 +27,16 @@ import pyspark
 from connect.jvm.jars import cache_dir, pyspark_jars_dir, read_lock
 from connect.jvm.java import find_java
 
-_CONTENT = "2"  # another number where the archive is to hold other classes
+_CONTENT = "2"  # increased when the archive must contain other classes
 
 
 def archive_dir(cache: Path | None = None) -> Path:
-    """Where archives are: beside the jars; ``cache`` None is the user's cache folder."""
+    """Return the folder of archives next to the jars, by default in the user's cache folder."""
     return (cache or cache_dir()) / "classes"
 
 
 def archive_stem() -> str:
-    """Begin of an archive's name: says for which Java, Spark and Kafka source."""
+    """Return the prefix of an archive's name: a hash of Java, Spark and Kafka source."""
     source = json.dumps(read_lock()["spark-kafka"], sort_keys=True)
     java, spark = str(find_java().resolve()), pyspark.__version__
     parts = (java, spark, str(pyspark_jars_dir()), source, _CONTENT)
@@ -44,7 +44,7 @@ def archive_stem() -> str:
 
 
 def find_archive(cache: Path | None = None) -> Path | None:
-    """The archive for this Java and this Spark, None when there is none that may be used."""
+    """Return the archive for this Java and Spark; None if there is no valid one."""
     for file in sorted(archive_dir(cache).glob(f"{archive_stem()}-*.jsa")):
         size = file.stem.rpartition("-")[2]
         if size == str(file.stat().st_size) and not any(map(str.isspace, str(file))):
@@ -53,16 +53,19 @@ def find_archive(cache: Path | None = None) -> Path | None:
 
 
 def archive_options(cache: Path | None = None) -> list[str]:
-    """Options of a JVM that uses the archive; none when there is no archive."""
+    """Return the JVM options that use the archive; empty without an archive."""
     file = find_archive(cache)
     if file is None:
         return []
-    silent = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")  # about one that does not fit
+    silent = (
+        "-Xlog:cds=off",
+        "-Xlog:cds+dynamic=off",
+    )  # no message about an archive that does not fit
     return ["-Xshare:auto", f"-XX:SharedArchiveFile={file}", *silent]
 
 
 def keep(made: Path, cache: Path | None = None) -> Path:
-    """Put an archive in its place, under a name that says what it is."""
+    """Move an archive to the folder of archives, under its final name."""
     target = archive_dir(cache) / f"{archive_stem()}-{made.stat().st_size}.jsa"
     for old in archive_dir(cache).glob(f"{archive_stem()}-*.jsa"):
         if old != target:

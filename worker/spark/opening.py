@@ -1,4 +1,4 @@
-"""The session of a worker that starts, opened in a thread while modules are imported."""
+"""Opens the session of a starting worker in a thread, while modules are imported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STATE_DIR = "icefloe.state.dir"
 
 
 class Opening:
-    """A session that is being opened.
+    """A session that is being opened in a thread.
 
     Args:
         spark: the node's ``spark.*`` properties, placeholders resolved.
@@ -30,12 +30,12 @@ class Opening:
 
     @classmethod
     def of(cls, configure: Mapping[str, Any]) -> Opening | None:
-        """Begin with what the first message of a node says; None when it needs resolving first."""
-        given = early(configure.get("properties", {}))
-        return None if given is None else cls(*given)
+        """Start with a node's first message; return None if it has placeholders to resolve."""
+        found = session_properties(configure.get("properties", {}))
+        return None if found is None else cls(*found)
 
     def result(self) -> Session:
-        """The session, once it is open; raises what ``open_session`` raised."""
+        """Wait for the session and return it; errors as ``open_session``."""
         return self._session.result()
 
     def _run(self) -> Session:
@@ -43,12 +43,12 @@ class Opening:
         return open_session(self._spark, folder=self._folder)
 
 
-def early(properties: Mapping[str, str]) -> tuple[dict[str, str], Path] | None:
-    """What a session needs of a node's properties as they are.
+def session_properties(properties: Mapping[str, str]) -> tuple[dict[str, str], Path] | None:
+    """Return what a session needs from a node's unresolved properties.
 
     Returns:
-        ``spark.*`` properties and state folder. None where one of them holds a placeholder, or the
-        folder is not named: then the whole configuration is to be read first.
+        ``spark.*`` properties and state folder. None if one of them has a placeholder, or if the
+        folder is not set: the whole configuration must be resolved first.
     """
     spark = {name: value for name, value in properties.items() if name.startswith("spark.")}
     folder = properties.get(STATE_DIR)

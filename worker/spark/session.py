@@ -1,15 +1,15 @@
-"""The one Spark session of a worker process, with the settings that were measured to matter.
+"""Opens the Spark session of a worker process, with settings that were chosen by measurement.
 
 Rules of this file:
-- Nothing of the session's configuration goes onto a command line: it may hold secrets (object
-  store keys in ``spark.hadoop.*``). It travels in a file that only this user can read and that is
-  removed once the session stands.
-- The session serves many tasks; what belongs to one connector is set per query, never here.
-- What Spark, its JVM and the Python workers write for a while lies in folders of the session's own:
-  a killed process leaves it behind, and the next worker removes it.
+- The session's configuration is never on a command line: it may contain secrets (object store keys
+  in ``spark.hadoop.*``). It is passed in a file that only this user can read. The file is removed
+  once the session is open.
+- The session serves many tasks. Settings of one connector are set per query.
+- Temporary files of Spark, its JVM and the Python workers are in private folders of the session.
+  A killed process leaves its folders, and the next worker removes them.
 
 Source:
-    Spark 4.1 configuration; the figures behind each choice are in docs/decisions/0003.
+    Spark 4.1 configuration; the measurements are in docs/decisions/0003.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ from worker.spark.source_options import LARGE_RECORD_TEXT
 
 TASK_FAILURES_MAX = 3
 _LOCAL = re.compile(r"local(?:\[\s*([0-9]+|\*)\s*\])?")
-SOCKET_FOLDER_BYTES_MAX = 60  # a socket's path has 107 at most, its name 42
-_SYSTEM = Path("/tmp")  # noqa: S108 - where Java has them; a private folder is made in it
+SOCKET_FOLDER_BYTES_MAX = 60  # the path of a socket has at most 107, its name 42
+_SYSTEM = Path("/tmp")  # noqa: S108 - Java's default; a private folder is made in it
 ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_OF_ROWS = "icefloe.of.rows"  # marks that session, and those that its queries make of it
+_OF_ROWS = "icefloe.of.rows"  # marks this session and the sessions that its queries derive
 REDACTED = r"(?i)secret|password|token|access[.]?key|credential|jaas|sasl|ssl[.]key"
-# pyspark logs what it raises out of expressions, with the values
-_TALKERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-_DEFAULT_OPTIONS = "spark.driver.defaultJavaOptions"  # extraJavaOptions of a node come behind
-# nothing that XML names is fetched by Java's own parsers
+# these loggers of pyspark log errors of expressions together with values
+_VALUE_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_DEFAULT_OPTIONS = "spark.driver.defaultJavaOptions"  # extraJavaOptions of a node are appended
+# the XML parsers of Java must not fetch external entities
 _NO_XML = [f"-Djavax.xml.accessExternal{kind}=" for kind in ("DTD", "Schema", "Stylesheet")]
-# addresses and archives that no session reads; a node may open one again
+# file systems that no session needs; a node can enable one again
 _CLOSED_SCHEMES = ("http", "https", "ftp", "sftp", "har", "webhdfs", "swebhdfs", "viewfs")
 _NO_FILE_SYSTEM = "closed.by.icefloe"
 _CLASS_PATH = "spark.driver.extraClassPath"
-# whatever the node says: queries of connectors read no variables and no files
+# a node cannot change these: queries of connectors must not read variables or files
 _OF_QUERIES = {"spark.sql.variable.substitute": "false", "spark.sql.runSQLOnFiles": "false"}
 _SECRET = "spark.authenticate.secret"  # noqa: S105 - the name of a property
 _CHECKPOINT_FILES = (
@@ -72,20 +72,20 @@ appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{{ISO8601}} %p jvm %c{{1}} %enc{{%m}}{{CRLF}}%n
-# a failed task is told by the task itself, with its coordinates
+# a connector task reports its failed Spark tasks, with coordinates
 logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
 logger.tasks.level = off
 logger.executor.name = org.apache.spark.executor.Executor
 logger.executor.level = off
-# it warns of every streaming query about settings that we chose
+# it warns for every streaming query about settings that Icefloe chose
 logger.queries.name = org.apache.spark.sql.execution.streaming
 logger.queries.level = error
-# native Hadoop and the local folder's configuration are no news
+# native Hadoop is not used, and the local folder is chosen by Icefloe
 logger.native.name = org.apache.hadoop.util.NativeCodeLoader
 logger.native.level = error
 logger.conf.name = org.apache.spark.SparkConf
 logger.conf.level = error
-# pools are made as connectors come, no file declares them
+# pools are created with connectors, no file declares them
 logger.pools.name = org.apache.spark.scheduler.FairSchedulableBuilder
 logger.pools.level = error
 logger.kafka.name = org.apache.kafka
@@ -97,14 +97,14 @@ logger.source.level = error
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A running session and what belongs to it.
+    """A running session and its folders.
 
     Attributes:
         spark: the session.
-        of_rows: the same Spark, with Arrow batches that are bounded in rows alone, for records
-            known to be small: asking for a batch's bytes after each row takes a tenth of all CPU.
-        folder: private folder for checkpoints and spill, removed by ``close``.
-        cores: how many tasks run side by side.
+        of_rows: a session of the same Spark for small records. Its Arrow batches are bounded in
+            rows only: reading the bytes of a batch after each row takes a tenth of all CPU.
+        folder: private folder for checkpoints and spill files, removed by ``close``.
+        cores: number of Spark tasks that run in parallel.
         folders: all private folders, locked.
     """
 
@@ -115,21 +115,21 @@ class Session:
     folders: tuple[SessionFolder, ...]
 
     def release_callbacks(self) -> None:
-        """Free the connection that every ended streaming query leaves behind.
+        """Close the connections that ended streaming queries leave open.
 
-        Each query's thread opens a connection of its own to call into Python; py4j closes
-        connections that no call has used since the last clean-up, and nothing else does.
+        The thread of each query opens a connection to call into Python. Only a clean-up of py4j
+        closes connections without a call since the last clean-up.
         """
         release_callbacks(self.spark)
 
     def wait_for_jvm(self) -> None:
-        """Block until the JVM has ended, for whatever reason."""
+        """Block until the JVM has ended, for any reason."""
         gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no public way to the JVM
         if gateway is not None:
             gateway.proc.wait()
 
     def close(self, end_timeout_s: float = 30.0) -> None:
-        """Stop Spark and its JVM, which may take so long; remove the folder."""
+        """Stop Spark, wait up to ``end_timeout_s`` for the end of its JVM, remove the folders."""
         gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no public way to the JVM
         self.spark.stop()
         if gateway is not None:
@@ -146,21 +146,21 @@ _cleaning = threading.Lock()
 
 
 def release_callbacks(spark: SparkSession) -> None:
-    """``Session.release_callbacks`` for whoever has only the session."""
+    """Do the same as ``Session.release_callbacks``, for a Spark session."""
     client = spark.sparkContext._gateway._gateway_client  # noqa: SLF001 - no public way
     with _cleaning:
         JavaObject("GATEWAY_SERVER", client).getCallbackClient().periodicCleanup()
 
 
 def core_count() -> int:
-    """Cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def with_retries(master: str) -> str:
-    """The master, where a lost Python worker does not fail the whole batch.
+    """Return the master with several attempts per task, where it is a local one.
 
-    A local master makes one attempt at each of its tasks unless it names a number of them.
+    By default a local master makes one attempt, so one lost Python worker fails the whole batch.
     """
     found = _LOCAL.fullmatch(master.strip())
     return f"local[{found[1] or 1},{TASK_FAILURES_MAX}]" if found else master
@@ -175,31 +175,25 @@ def settings(
     cores: int,
     java_options: Sequence[str] = (),
 ) -> dict[str, str]:
-    """The session's configuration: measured defaults under the node's ``spark.*`` properties.
+    """Return the session's configuration: defaults, overridden by the node's ``spark.*``.
 
     Args:
-        node: node properties; those that start with ``spark.`` win.
+        node: node properties; only those that start with ``spark.`` are used.
         folder: private folder of the session.
-        scratch: where the JVM puts temporary files and sockets.
-        jars: Spark's Kafka source and what it needs.
-        cores: cores of this machine that may be used.
-        java_options: more options of the JVM.
+        scratch: folder for temporary files and sockets of the JVM.
+        jars: Spark's Kafka source and its dependencies.
+        cores: number of cores of this machine to use.
+        java_options: additional options of the JVM.
     """
-    options = [
-        "-XX:+UseSerialGC",  # 230 MB less than G1 at the same throughput
-        "-XX:+ExitOnOutOfMemoryError",
-        "-Djava.net.preferIPv4Stack=true",
-        f'"-Dlog4j2.configurationFile={folder / "log4j2.properties"}"',
-    ]
     own = {
         "spark.master": f"local[{cores},{TASK_FAILURES_MAX}]",
         "spark.app.name": "icefloe",
         "spark.driver.memory": "1536m",
-        # what all tasks of a batch send, twice of it at a time, has to fit beside the rest
+        # the results of all tasks of a batch are in memory twice for a moment
         "spark.driver.maxResultSize": "256m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": " ".join(options),
+        "spark.driver.extraJavaOptions": " ".join(_java_options(folder)),
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.scheduler.mode": "FAIR",
@@ -218,7 +212,7 @@ def settings(
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # bytes bound a batch of large records, rows one of small ones; see
+        # bytes bound an Arrow batch of large records, rows bound one of small records; see
         # worker.task.source_reader._column
         ARROW_BYTES: str(16 * 2**20),
         ARROW_ROWS: "10000",
@@ -231,53 +225,69 @@ def settings(
         "spark.python.unix.domain.socket.enabled": "true",
         **{f"spark.hadoop.fs.{scheme}.impl": _NO_FILE_SYSTEM for scheme in _CLOSED_SCHEMES},
     }
-    given = {k: v for k, v in node.items() if k.startswith("spark.")}
-    if "spark.master" in given:
-        given["spark.master"] = with_retries(given["spark.master"])
-    secured = _authentication(given)
-    found = _found_by_jvm(given, jars)
+    overrides = {k: v for k, v in node.items() if k.startswith("spark.")}
+    if "spark.master" in overrides:
+        overrides["spark.master"] = with_retries(overrides["spark.master"])
+    secured = _authentication(overrides)
+    class_path = _class_path(overrides, jars)
     default = " ".join(
         [
             f'"-Djava.io.tmpdir={scratch}"',
             *_NO_XML,
             *java_options,
-            given.get(_DEFAULT_OPTIONS, ""),
+            overrides.get(_DEFAULT_OPTIONS, ""),
         ]
     )
-    return {**own, **secured, **given, **found, **_OF_QUERIES, _DEFAULT_OPTIONS: default.strip()}
+    return {
+        **own,
+        **secured,
+        **overrides,
+        **class_path,
+        **_OF_QUERIES,
+        _DEFAULT_OPTIONS: default.strip(),
+    }
 
 
-def _found_by_jvm(given: Mapping[str, str], jars: Sequence[Path]) -> dict[str, str]:
-    """How the JVMs of the session find the classes of the Kafka source.
+def _java_options(folder: Path) -> list[str]:
+    return [
+        "-XX:+UseSerialGC",  # 230 MB less than G1 at the same throughput
+        "-XX:+ExitOnOutOfMemoryError",
+        "-Djava.net.preferIPv4Stack=true",
+        f'"-Dlog4j2.configurationFile={folder / "log4j2.properties"}"',
+    ]
 
-    A local session has them on the class path of its one JVM: an archive of classes holds nothing
-    that comes by ``spark.jars``, and Spark copies those jars at each start.
+
+def _class_path(overrides: Mapping[str, str], jars: Sequence[Path]) -> dict[str, str]:
+    """Return the properties with which the JVMs of the session find the Kafka source.
+
+    A local session has the jars on the class path of its only JVM. With ``spark.jars`` Spark would
+    copy them at each start, and a class archive could not contain their classes.
     """
-    if _is_local(given.get("spark.master", "local")):
-        own = [given[_CLASS_PATH]] if given.get(_CLASS_PATH) else []
+    if _is_local(overrides.get("spark.master", "local")):
+        own = [overrides[_CLASS_PATH]] if overrides.get(_CLASS_PATH) else []
         return {_CLASS_PATH: os.pathsep.join([*own, *map(str, jars)])} if jars else {}
-    return {} if "spark.jars" in given else {"spark.jars": ",".join(map(str, jars))}
+    return {} if "spark.jars" in overrides else {"spark.jars": ",".join(map(str, jars))}
 
 
 def _is_local(master: str) -> bool:
     return re.fullmatch(r"local(\[[^]]*\])?", master.strip()) is not None
 
 
-def _authentication(given: Mapping[str, str]) -> dict[str, str]:
-    """Only processes of this session may talk to it; between machines in cipher.
+def _authentication(overrides: Mapping[str, str]) -> dict[str, str]:
+    """Return properties that authenticate all connections, and encrypt those between machines.
 
     Raises:
-        ConfigError: ``spark_secret_missing``: the master makes no secret itself.
+        ConfigError: ``spark_secret_missing``: the master does not generate a secret.
     """
-    master = given.get("spark.master", "local")
-    if given.get("spark.authenticate", "true").strip().lower() != "true":
+    master = overrides.get("spark.master", "local")
+    if overrides.get("spark.authenticate", "true").strip().lower() != "true":
         return {}
     if _is_local(master):
         return {"spark.authenticate": "true"}
-    makes_secret = master.startswith(("yarn", "k8s://"))
-    if not makes_secret and not any(key.startswith(_SECRET) for key in given):
+    generates_secret = master.startswith(("yarn", "k8s://"))
+    if not generates_secret and not any(key.startswith(_SECRET) for key in overrides):
         raise ConfigError(
-            f"spark.master is {master}, which makes no secret for spark.authenticate: set "
+            f"spark.master is {master}, which generates no secret for spark.authenticate: set "
             f"{_SECRET} on the node and on the master, or spark.authenticate=false",
             code="spark_secret_missing",
         )
@@ -290,20 +300,19 @@ def open_session(
     folder: Path | None = None,
     java_options: Sequence[str] | None = None,
 ) -> Session:
-    """Start Spark; takes about 2 s with an archive of classes, 6 s without.
+    """Start Spark. It takes about 2 s with a class archive, 6 s without.
 
     Args:
         node: node properties.
-        folder: parent of the session's private folder; the system's temporary folder if None. What
-            killed workers left there is removed.
-        java_options: more options of the JVM; those for the archive of classes if None.
+        folder: parent of the session's private folder; the system's temporary folder if None.
+            Folders of killed workers in it are removed.
+        java_options: additional options of the JVM; those of the class archive if None.
 
     Raises:
-        ConfigError: no usable Java, jars that do not match their check sums, or no secret for a
-            remote master.
+        ConfigError: no usable Java, jars with wrong checksums, or no secret for a remote master.
         RetriableError: jars could not be downloaded.
     """
-    for name in _TALKERS:
+    for name in _VALUE_LOGGERS:
         PySparkLogger.getLogger(name).disabled = True
     folders = _private_folders(folder)
     home, scratch = folders[0].path, folders[-1].path / "tmp"
@@ -321,12 +330,12 @@ def open_session(
     properties = home / "spark.properties"
     properties.touch(mode=0o600)
     properties.write_text("".join(f"{k} {_escaped(v)}\n" for k, v in conf.items()))
-    given = {
+    variables = {
         "PYSPARK_SUBMIT_ARGS": f"--properties-file {shlex.quote(str(properties))} pyspark-shell",
         "TMPDIR": str(scratch),  # of the Python workers
     }
     try:
-        with _environment(given):
+        with _environment(variables):
             spark = SparkSession.builder.getOrCreate()
     finally:
         properties.unlink()
@@ -336,27 +345,27 @@ def open_session(
 
 def _of_rows(spark: SparkSession, node: Mapping[str, str]) -> SparkSession:
     if ARROW_BYTES in node:
-        return spark  # the operator has chosen
+        return spark  # the operator chose the bound
     made = spark.newSession()
-    made.conf.set(ARROW_BYTES, str(2**31 - 1))  # the one bound that Spark does not look for
+    made.conf.set(ARROW_BYTES, str(2**31 - 1))  # at this bound Spark does not read the size
     made.conf.set(_OF_ROWS, "true")
     made.conf.set(ARROW_ROWS, node.get(ARROW_ROWS, str(SMALL_ROWS)))
     return made
 
 
 def is_of_rows(rows: DataFrame) -> bool:
-    """Whether these rows go to Python in batches that are bounded in rows alone."""
+    """Return whether the Arrow batches of these rows are bounded in rows only."""
     return bool(rows.sparkSession.conf.get(_OF_ROWS, "false") == "true")
 
 
 def held_small(column: Column, size: Column, ddl: str) -> Column:
-    """A column of that type, whose rows end the read where they are large: ``LARGE_RECORD``."""
+    """Return the column with a check: a large value ends the read (``LARGE_RECORD``)."""
     refusal = F.raise_error(F.lit(LARGE_RECORD_TEXT)).cast(ddl)
     return F.when(size > LARGE_BYTES, refusal).otherwise(column)
 
 
 def _private_folders(parent: Path | None) -> tuple[SessionFolder, ...]:
-    """The session's folder, and one for sockets where its path is too long for them."""
+    """Make the session's folder, and one for sockets if its path is too long for them."""
     home = SessionFolder.make(parent)
     if len(os.fsencode(home.path / "tmp")) <= SOCKET_FOLDER_BYTES_MAX:
         return (home,)
@@ -364,10 +373,10 @@ def _private_folders(parent: Path | None) -> tuple[SessionFolder, ...]:
 
 
 @contextlib.contextmanager
-def _environment(given: Mapping[str, str]) -> Iterator[None]:
-    """Variables for processes that are started meanwhile."""
-    before = {name: os.environ.get(name) for name in given}
-    os.environ.update(given)
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for processes that are started in the block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
@@ -379,5 +388,5 @@ def _environment(given: Mapping[str, str]) -> Iterator[None]:
 
 
 def _escaped(value: str) -> str:
-    """A value in the form of Java's property files."""
+    """Escape a value for a Java properties file."""
     return value.replace("\\", "\\\\").replace("\n", "\\n")

@@ -1,11 +1,11 @@
-"""Private folders of worker processes; what a killed worker left is removed by the next one.
+"""Private folders of worker processes. The next worker removes those of killed workers.
 
 Rules of this file:
-- A folder is in use for as long as somebody holds the lock of a file in it; the system lets go of
-  that when the process dies. A folder gets its name when it is locked already.
-- The lock file goes last, so that what could not be removed is found again.
-- The parent may be open to other users: folders are opened by descriptors, links are not followed,
-  and what this user does not own alone is left as it is.
+- A folder is in use while a process holds the lock of a file in it. The system releases the lock
+  when the process ends. A folder is locked before it gets its final name.
+- The lock file is removed last, so that a folder that could not be emptied is found again.
+- Other users may have access to the parent. Folders are opened by descriptors, links are not
+  followed, and folders that are not owned by this user alone are left unchanged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SessionFolder:
     """A folder of this process.
 
     Attributes:
-        path: where it is.
+        path: path of the folder.
         lock: descriptor of the locked file.
     """
 
@@ -41,19 +41,19 @@ class SessionFolder:
 
     @classmethod
     def make(cls, parent: Path | None = None) -> SessionFolder:
-        """A new folder; those in the same place that nobody holds any more are removed.
+        """Make a folder; remove folders of ended processes next to it.
 
         Args:
-            parent: where; the system's temporary folder if None.
+            parent: where to make it; the system's temporary folder if None.
 
         Raises:
-            OSError: nothing can be written there.
+            OSError: the parent is not writable.
         """
         parent = (parent or Path(tempfile.gettempdir())).absolute()
         with _descriptor(os.open(parent, _FOLDER_FLAGS)) as opened:
             for name in os.listdir(opened):  # noqa: PTH208 - by its descriptor
                 if name.startswith(PREFIX):
-                    _remove_left(opened, name)
+                    _remove_unused(opened, name)
         made = Path(tempfile.mkdtemp(prefix=_UNNAMED, dir=parent))
         with _own_folder(made) as folder:
             lock = _locked(folder, os.O_CREAT)
@@ -61,7 +61,7 @@ class SessionFolder:
         return cls(named, lock)
 
     def remove(self) -> None:
-        """Remove it with all that is in it, if it is still the folder that was made."""
+        """Remove the folder and its content, if it is still the folder that was made."""
         with contextlib.suppress(OSError), _own_folder(self.path) as folder:
             found = os.stat(_LOCK, dir_fd=folder, follow_symlinks=False)
             if os.path.samestat(found, os.fstat(self.lock)):
@@ -80,16 +80,16 @@ def _descriptor(opened: int) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _own_folder(name: str | Path, parent: int | None = None) -> Iterator[int]:
-    """Open a folder; OSError where it is a link, or where others own it or may use it."""
+    """Open a folder; OSError if it is a link, or if other users own it or have access to it."""
     with _descriptor(os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=parent)) as folder:
         found = os.fstat(folder)
         if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
-            raise PermissionError(f"{name} is open to other users")
+            raise PermissionError(f"other users have access to {name}")
         yield folder
 
 
 def _locked(folder: int, more: int = 0) -> int:
-    """Open and lock a folder's lock file; OSError when there is none or a process holds it."""
+    """Open and lock a folder's lock file; OSError if it is missing or locked by a process."""
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | more
     lock = os.open(_LOCK, flags, 0o600, dir_fd=folder)
     try:
@@ -100,8 +100,8 @@ def _locked(folder: int, more: int = 0) -> int:
     return lock
 
 
-def _remove_left(parent: int, name: str) -> None:
-    """Remove a folder that no process holds."""
+def _remove_unused(parent: int, name: str) -> None:
+    """Remove a folder that no process has locked."""
     with contextlib.suppress(OSError), _own_folder(name, parent) as folder:
         with _descriptor(_locked(folder)):
             _empty(folder)

@@ -1,10 +1,10 @@
 """Options of Spark's Kafka source for one task.
 
 Rules of this file:
-- Secrets are in the options alone: options reach the JVM over py4j, never a command line.
-- A task keeps one consumer group id for all its reads (executors keep their consumers by it), and
-  it changes with the options: Spark refuses one id under two sets of options.
-- Every read names its partitions and offsets; Spark never asks a consumer group for a position.
+- Secrets are only in the options. Options reach the JVM over py4j, never over a command line.
+- All reads of a task have one consumer group id, because executors cache consumers by it. The id
+  changes with the options: Spark refuses one id with two sets of options.
+- Every read names its partitions and offsets. Spark never reads a position from a consumer group.
 
 Source:
     Spark 4.1, Structured Streaming + Kafka integration guide; measured fetch settings.
@@ -28,24 +28,41 @@ FETCH = {
     "max.partition.fetch.bytes": str(4 * 1024 * 1024),
     "fetch.max.bytes": str(64 * 1024 * 1024),
     "max.poll.records": "5000",
-    # half a second per partition at the log's end otherwise; with data there it never matters
+    # the default waits half a second per partition at the end of the log
     "fetch.max.wait.ms": "10",
     "request.timeout.ms": "30000",
     "default.api.timeout.ms": "60000",
 }
 POLL_OPTION = "kafka.max.poll.records"
-_SET_BY_SPARK = frozenset({
-    "auto.offset.reset", "enable.auto.commit", "group.id", "group.instance.id",
-    "interceptor.classes", "isolation.level", "key.deserializer", "partition.assignment.strategy",
-    "value.deserializer",
-})  # fmt: skip
-_PRODUCER_ONLY = frozenset({
-    "acks", "batch.size", "compression.type", "delivery.timeout.ms", "enable.idempotence",
-    "linger.ms", "max.in.flight.requests.per.connection", "max.request.size", "retries",
-    "transaction.timeout.ms",
-})  # fmt: skip
+_SET_BY_SPARK = frozenset(
+    {
+        "auto.offset.reset",
+        "enable.auto.commit",
+        "group.id",
+        "group.instance.id",
+        "interceptor.classes",
+        "isolation.level",
+        "key.deserializer",
+        "partition.assignment.strategy",
+        "value.deserializer",
+    }
+)
+_PRODUCER_ONLY = frozenset(
+    {
+        "acks",
+        "batch.size",
+        "compression.type",
+        "delivery.timeout.ms",
+        "enable.idempotence",
+        "linger.ms",
+        "max.in.flight.requests.per.connection",
+        "max.request.size",
+        "retries",
+        "transaction.timeout.ms",
+    }
+)
 _DATA_LOST = ("Some data may have been lost", "OffsetOutOfRangeException", "KAFKA_DATA_LOSS")
-LARGE_RECORD_TEXT = "a record is not as small as the mean of those before it promised"
+LARGE_RECORD_TEXT = "a record is much larger than the mean of the previous records"
 _RESULTS_FULL = "bigger than spark.driver.maxResultSize"
 _CLASS_OR_CONDITION = re.compile(
     r"^(?:Caused by: )?((?:\w+\.)*[A-Z]\w{0,60}(?:Error|Exception))(?=:|\s*$)"
@@ -63,13 +80,13 @@ def source_options(
     task: str,
     has_headers: bool,
 ) -> dict[str, str]:
-    """Options for ``spark.read`` and ``spark.readStream``, without partitions and offsets.
+    """Return options for ``spark.read`` and ``spark.readStream``, without partitions and offsets.
 
     Args:
         node: node properties.
         consumer_overrides: the connector's ``consumer.override.*``, prefix removed.
-        task: name of the task, unique in the cluster; part of the consumers' group id.
-        has_headers: read the record headers too.
+        task: name of the task, unique in the cluster; part of the consumer group id.
+        has_headers: whether to read the record headers.
 
     Raises:
         ConfigError: no ``bootstrap.servers``.
@@ -93,7 +110,7 @@ def source_options(
 
 
 def assignment(partitions: Mapping[TopicPartition, Any]) -> str:
-    """The ``assign`` option: topic -> partitions."""
+    """Return the ``assign`` option: topic to partitions."""
     topics: dict[str, list[int]] = {}
     for tp in sorted(partitions):
         topics.setdefault(tp.topic, []).append(tp.partition)
@@ -101,7 +118,7 @@ def assignment(partitions: Mapping[TopicPartition, Any]) -> str:
 
 
 def offsets_text(offsets: Mapping[TopicPartition, int]) -> str:
-    """The ``startingOffsets`` and ``endingOffsets`` options: topic -> partition -> offset."""
+    """Return the ``startingOffsets`` or ``endingOffsets`` option: topic to partition to offset."""
     topics: dict[str, dict[str, int]] = {}
     for tp, offset in sorted(offsets.items()):
         topics.setdefault(tp.topic, {})[str(tp.partition)] = offset
@@ -109,7 +126,7 @@ def offsets_text(offsets: Mapping[TopicPartition, int]) -> str:
 
 
 def parse_offsets(text: str) -> dict[TopicPartition, int]:
-    """Inverse of ``offsets_text``; also the last line of a checkpoint's offsets file."""
+    """Parse the text of ``offsets_text``, or the last line of a checkpoint's offsets file."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in json.loads(text).items()
@@ -121,17 +138,17 @@ def check_positions(
     positions: Mapping[TopicPartition, int],
     watermarks: Mapping[TopicPartition, tuple[int, int]],
 ) -> None:
-    """Make sure that everything from the positions on is still there.
+    """Check that the logs contain all records from the positions on.
 
     Raises:
-        DataLost: ``source_data_lost`` with the range that retention took, or
+        DataLost: ``source_data_lost`` with the range that retention deleted, or
             ``source_log_reset`` when the log ends before the position (a re-created topic).
     """
     for tp, position in sorted(positions.items()):
         start, end = watermarks[tp]
         if position < start:
             raise DataLost(
-                f"source records [{position}, {start}) are gone: the log starts at {start}",
+                f"source records [{position}, {start}) are deleted: the log starts at {start}",
                 code="source_data_lost",
                 topic=tp.topic,
                 partition=tp.partition,
@@ -140,8 +157,8 @@ def check_positions(
             )
         if position > end:
             raise DataLost(
-                f"reading stands at {position} but the log ends at {end}: "
-                "the topic was created anew or truncated",
+                f"the next source offset is {position}, but the log ends at {end}: "
+                "the topic was created again or truncated",
                 code="source_log_reset",
                 topic=tp.topic,
                 partition=tp.partition,
@@ -151,21 +168,21 @@ def check_positions(
 
 
 def map_spark_error(error: BaseException, *, is_query: bool = False) -> IcefloeError:
-    """What Spark raised out of a read, as one of ours; its message names the cause in one line.
+    """Map an exception of a Spark read; the message names the cause in one line.
 
     Args:
-        error: of Spark, py4j or ours.
-        is_query: whether a query of a connector ran in it: then no text of Spark's is passed on,
-            which may quote files and values, but the classes of the errors alone.
+        error: an exception of Spark or py4j; an IcefloeError is returned unchanged.
+        is_query: whether a query of a connector ran in the read. Messages of Spark may then quote
+            files and values, so only the class names of the errors are kept.
     """
     if isinstance(error, IcefloeError):
         return error
     text = str(error)
     if any(sign in text for sign in _DATA_LOST):
         return DataLost(
-            "the source records that were asked for are no longer there", code="source_data_lost"
+            "the requested source records are no longer in the log", code="source_data_lost"
         )
-    # a trace of a Python worker quotes what stores and catalogs answer
+    # a trace of a Python worker quotes answers of stores and catalogs
     cause = _classes(text) if is_query or are_hidden() else _cause(text)
     if any(sign in text for sign in _UNAVAILABLE):
         return RetriableError(f"reading from Kafka: {cause}", code="broker_unavailable")
@@ -173,15 +190,15 @@ def map_spark_error(error: BaseException, *, is_query: bool = False) -> IcefloeE
         return RetriableError(LARGE_RECORD_TEXT, code=LARGE_RECORD)
     if _RESULTS_FULL in text:
         return RetriableError(
-            "what a batch left, dead letters for the most part, takes more memory than "
-            "spark.driver.maxResultSize, and it cannot be made smaller",
+            "the results of a batch, mostly dead letters, need more memory than "
+            "spark.driver.maxResultSize, and the batch cannot be smaller",
             code=LETTERS_FULL,
         )
     return RetriableError(f"the batch failed in Spark: {cause}", code="batch_failed")
 
 
 def _cause(text: str) -> str:
-    """The innermost exception's line of a Java or Python trace: records are never in it."""
+    """Return the line of the innermost exception in a Java or Python trace; it has no records."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by: ")]
     python = [
@@ -194,9 +211,9 @@ def _cause(text: str) -> str:
 
 
 def _classes(text: str) -> str:
-    """The classes and conditions of errors in a trace, without their messages."""
+    """Return the classes and error conditions in a trace, without their messages."""
     found = dict.fromkeys(a or b for a, b in _CLASS_OR_CONDITION.findall(text))
-    return ", ".join(list(found)[-_CLASSES_MAX:]) or "no class is named"
+    return ", ".join(list(found)[-_CLASSES_MAX:]) or "no error class in the trace"
 
 
 def _is_error_text(line: str) -> bool:

@@ -1,10 +1,10 @@
-"""What a session does once before its first records come: start what every read needs.
+"""Warms up a session before its first records: Python daemon, JVM classes, Kafka source.
 
 Rules of this file:
 - It reads no topic, writes no file and needs no broker.
-- It runs beside the tasks, which open meanwhile: without it the first batch waits until the Python
-  daemon has its modules and the JVM its classes.
-- The maker of the archive of classes runs it too, so what is warmed is what is archived.
+- It runs while the tasks start. Without it the first batch waits until the Python daemon has
+  imported its modules and the JVM has loaded its classes.
+- The class archive is made from a warm-up, so it contains the classes that the warm-up loads.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from worker.batch.descriptors import DESCRIPTOR_DDL
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Start the Python daemon with one row through the plan that a small read has."""
+    """Run one row through the plan of a small read, which starts the Python daemon."""
     load_source(spark)
     rows = spark.range(1).select(*_columns()).coalesce(1)
     rows.mapInArrow(_none, DESCRIPTOR_DDL).toArrow()
 
 
 def load_source(spark: SparkSession) -> None:
-    """Let Spark find its Kafka source; nothing connects before the first action."""
+    """Load the classes of the Kafka source; no client connects before the first action."""
     ranges = '{"warm-up": {"0": 0}}'
     options = {
         "kafka.bootstrap.servers": "127.0.0.1:9",
@@ -38,7 +38,7 @@ def load_source(spark: SparkSession) -> None:
 
 
 def _columns() -> list[Column]:
-    """Columns like those of the Kafka source."""
+    """Return columns with the types of the Kafka source."""
     number, nothing = F.col("id"), F.lit(None)
     return [
         nothing.cast("binary").alias("key"),
@@ -55,7 +55,7 @@ def _columns() -> list[Column]:
 
 
 def _none(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Take every batch, give none."""
+    """Consume every batch and return none."""
     for _ in batches:
         pass
     yield from ()

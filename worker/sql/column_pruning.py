@@ -1,4 +1,4 @@
-"""Which columns of the view ``records`` a query only hands through, told from Spark's plans."""
+"""Finds the columns of the view ``records`` that a query only passes through, in Spark's plans."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812 - the same
 
 from connect.records.transforms.sql.sql_transform import SqlPlan
-from worker.sql.row_transport import Item, Shares, has_list
+from worker.sql.row_transport import ColumnSplit, Item, has_list
 from worker.sql.sql_expressions import Expressions, analyzed
 from worker.sql.sql_read import view_columns
 
@@ -19,9 +19,9 @@ class Selected:
     """An item of a SELECT list.
 
     Attributes:
-        text: as written.
-        name: of its column.
-        kind: its type.
+        text: text of the item in the query.
+        name: name of its column.
+        kind: type of its column.
     """
 
     text: str
@@ -30,11 +30,11 @@ class Selected:
 
 
 class ViewColumns:
-    """The columns of the view as plans name them.
+    """The columns of the view, as attributes of Spark's plans.
 
     Args:
-        view: all of the view, any rows.
-        expressions: of the query.
+        view: the view with all columns; its rows do not matter.
+        expressions: the query's expressions.
     """
 
     def __init__(self, view: DataFrame, expressions: Expressions) -> None:
@@ -43,7 +43,7 @@ class ViewColumns:
         self._all = [output.apply(i) for i in range(output.size())]
 
     def path(self, rows: DataFrame, text: str) -> tuple[str, ...]:
-        """The column that an expression is, and the fields inside of it; empty for any other."""
+        """Return the column, and fields inside, that an expression equals; empty for any other."""
         plan = analyzed(rows.select(self._expressions.column(text)))
         if plan.nodeName() != "Project":
             return ()
@@ -61,26 +61,26 @@ class ViewColumns:
             expression = expression.child()
 
     def used(self, rows: DataFrame, texts: Iterable[str]) -> set[str]:
-        """The columns that expressions look at."""
+        """Return the columns that expressions refer to."""
         found = analyzed(rows.select(*map(self._expressions.column, texts))).references()
         return {str(a.name()) for a in self._all if found.contains(a)}
 
 
-def shares_of(
+def split_columns(
     plan: SqlPlan,
     columns: ViewColumns,
     joined: DataFrame,
     selected: Sequence[Selected],
     keys: Iterable[tuple[DataFrame, Sequence[str]]],
-) -> Shares:
-    """What goes through Spark of a query that is known to be sound.
+) -> ColumnSplit:
+    """Return which columns Spark must receive for a valid query.
 
     Args:
-        plan: the query's.
-        columns: of the view that ``joined`` begins with.
+        plan: the plan of the query.
+        columns: the columns of the view with which ``joined`` starts.
         joined: the view with all static tables.
-        selected: items of the SELECT list, stars spelt out.
-        keys: of each join what precedes it, and the sides of its equalities that are of that.
+        selected: items of the SELECT list, with ``*`` expanded.
+        keys: per join its left side, and the left expressions of its equalities.
     """
     items: list[Item] = []
     kinds = view_columns(plan)
@@ -102,4 +102,4 @@ def shares_of(
     used = columns.used(joined, computed)
     for rows, sides in keys:
         used |= columns.used(rows, sides)
-    return Shares(tuple(name for name in kinds if name in used), tuple(items), is_fenced)
+    return ColumnSplit(tuple(name for name in kinds if name in used), tuple(items), is_fenced)

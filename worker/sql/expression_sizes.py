@@ -1,10 +1,10 @@
-"""How large an expression of a query can make its row: a bound, known before any record.
+"""Computes an upper bound of the size of a query's rows, before the first record.
 
 Rules of this file:
-- A value holds at most ``times`` of each column that it is made of, and ``bytes`` more. A query
-  whose bound is too large is refused: one worker serves many connectors, and its memory is shared.
-- Only functions that ``worker.sql.sql_expressions`` lets through are known here. A function that
-  makes a value from the product of two others has one of them as a literal.
+- A value contains each of its columns at most ``times`` times, plus ``bytes`` bytes. A query with
+  too large a bound is refused: many connectors share the memory of one worker.
+- This file covers the functions that ``worker.sql.sql_expressions`` allows. If a function
+  multiplies the sizes of two arguments, one of them must be a literal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ENLARGING: Final = {
     **dict.fromkeys(("StringTranslate", "Encode", "UrlEncode"), 4),
     "StructsToJson": 6,
 }
-"""How many bytes a byte becomes; a quotation mark in JSON is two, a control character six."""
+"""Maximal bytes per byte of the argument: in JSON a quotation mark has 2, a control character 6."""
 _CHOICES: Final = names_of("CaseWhen Coalesce Greatest If Least NaNvl Nvl Nvl2 Decode")
 _LAMBDAS: Final = names_of("ArrayTransform TransformKeys TransformValues ZipWith MapZipWith")
 _CHARACTER_BYTES: Final = 4
@@ -41,11 +41,11 @@ _CHARACTER_BYTES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A bound of a value's size.
+    """An upper bound of a value's size.
 
     Attributes:
-        times: column -> how many times its size the value may hold.
-        bytes: how many bytes it may hold beside that.
+        times: column to how many times the value may contain it.
+        bytes: additional bytes that the value may contain.
     """
 
     times: Counter[str] = field(default_factory=Counter)
@@ -67,10 +67,10 @@ class Size:
 
 
 def size_of(expression: Any) -> Size:
-    """The bound of a resolved expression.
+    """Return the bound of a resolved expression.
 
     Raises:
-        ConfigError: ``sql_query``: it, or a part of it, may be too large.
+        ConfigError: ``sql_query``: the expression, or a part of it, may be too large.
     """
     return _Sizes().of(expression)
 
@@ -83,18 +83,20 @@ def check_row(sizes: list[Size]) -> None:
     """
     whole = sum(sizes, Size())
     if whole.most > ROW_TIMES_MAX or whole.bytes > 4 * BYTES_MAX:
-        refuse("its rows may be much larger than the records they are made of")
+        refuse("its rows may be much larger than their records")
 
 
 class _Sizes:
     def __init__(self) -> None:
-        self._variables: tuple[str, ...] | None = None  # of the innermost lambda that makes values
+        self._variables: tuple[str, ...] | None = (
+            None  # of the innermost lambda function that makes values
+        )
 
     def of(self, expression: Any) -> Size:
         kind = simple_name(expression)
         found = self._of(kind, expression)
         if found.most > TIMES_MAX or found.bytes > BYTES_MAX:
-            refuse(f"{kind} may make a value much larger than the record it is made of")
+            refuse(f"{kind} may make a value much larger than its record")
         return Size(bytes=_FIXED_BYTES) if _is_fixed(expression) else found
 
     def _of(self, kind: str, expression: Any) -> Size:
@@ -136,15 +138,15 @@ class _Sizes:
             and not _is_fixed(expression)
         ):
             refuse(
-                "a lambda function that makes values uses texts, lists, maps or structs of its "
-                "own arguments only"
+                "a lambda function that makes values may use strings, lists, maps and structs of "
+                "its arguments only"
             )
         return Size(Counter([name]))
 
     def _lambda(self, children: list[Any]) -> Size:
-        """Each item becomes the lambda's value: with an item's bytes, and the same bytes more."""
-        *given, function = children
-        whole = sum((self.of(child) for child in given), Size())
+        """Return the bound of a list or map with the lambda's value for each item."""
+        *arguments, function = children
+        whole = sum((self.of(child) for child in arguments), Size())
         variables = [str(v.exprId().toString()) for v in items(function.arguments())]
         before, self._variables = self._variables, tuple(variables)
         made = self.of(function.function())
@@ -154,11 +156,11 @@ class _Sizes:
     def _replaced(self, kind: str, children: list[Any], sizes: list[Size]) -> Size:
         by = literal_of(children[2])
         if not isinstance(by, str):
-            refuse("what replaces something in a text must be written in the query")
+            refuse("the replacement in a string function must be a literal")
         if kind == "RegExpReplace" and "$" in by:
             pattern = literal_of(children[1])
             if not isinstance(pattern, str) or "(?=" in pattern or "(?<=" in pattern:
-                refuse("a group of regexp_replace is taken of a written pattern without lookaround")
+                refuse("regexp_replace with a group needs a literal pattern without lookaround")
         return sizes[0] * (len(by.encode()) + 1)
 
     def _joined(self, kind: str, children: list[Any], sizes: list[Size]) -> Size:
@@ -166,7 +168,7 @@ class _Sizes:
         separators = [literal_of(child) for child in children[1:]] if place else []
         separators = separators or [literal_of(children[0])]
         if not all(isinstance(each, str) for each in separators):
-            refuse("what stands between joined texts must be written in the query")
+            refuse("the separator of joined strings must be a literal")
         length = max(len(each.encode()) for each in separators)
         whole = Size()
         for child, size in zip(children, sizes, strict=True):
@@ -176,12 +178,12 @@ class _Sizes:
 
 
 def _number(expression: Any) -> int:
-    """A literal number; what casts it to another type aside."""
+    """Return a literal number, without casts around it."""
     while simple_name(expression) in ("Cast", "UnaryMinus"):
         expression = expression.child()
     value = literal_of(expression)
     if not isinstance(value, int):
-        refuse("a size must be a whole number, written as such")
+        refuse("a size must be an integer literal")
     return max(value, 1)
 
 

@@ -1,14 +1,14 @@
-"""How rows travel between the halves of ``Sql``: pieces, most of whose bytes Spark never looks at.
+"""Passes rows through Spark in pieces, with only those columns that the query computes with.
 
 Rules of this file:
-- What Spark sees costs it microseconds per row and column. So it sees a row's place in its piece
-  and the columns that the query computes with; all else of a piece is one value in a row of its
-  own before the piece's rows, the carrier.
-- Rows keep their order, and each place comes back at least once: what does not is no record that
-  the query left out but a bug, and the task stops.
-- Where the query gives lists, every ``FENCE_ROWS``-th row is a fence, in which all lists have an
-  item. Spark asks for the size of its Arrow vectors after each row, and each time Arrow fills the
-  offsets of a list from the last one that is not null.
+- Each row and column costs Spark microseconds. So Spark receives the position of a row in its piece
+  and the columns that the query computes with. All other data of a piece is one binary value, in a
+  separate row before the rows of the piece: the carrier.
+- Rows keep their order, and each position returns at least once. A missing position is a bug, not a
+  record that the query removed, and the task stops.
+- If the query makes lists, every ``FENCE_ROWS``-th row is a fence, in which all lists have an
+  item. Spark reads the size of its Arrow vectors after each row. Each time Arrow fills the offsets
+  of a list from the last item that is not null, which takes quadratic time without fences.
 """
 
 from __future__ import annotations
@@ -26,11 +26,19 @@ from pyspark.sql import types as T  # noqa: N812 - as all of Spark's users call 
 
 from connect.errors import InvariantViolation
 
-ROW, DROPPED, REFUSED, OUTAGE, FAILED = range(5)
-"""What a row stands for: a row of the query, or a record without one and why."""
+ROW: Final = 0
+"""State of a row of the query."""
+DROPPED: Final = 1
+"""State of a record that a transformation or the query removed."""
+REFUSED: Final = 2
+"""State of a record with an error before the query."""
+OUTAGE: Final = 3
+"""State of a row with an error that concerns all further records."""
+FAILED: Final = 4
+"""State of a record for which an expression of the query failed."""
 
 PLACE: Final = "__place"
-"""Of a row in its piece, from 0; null for a carrier, -1 for a fence."""
+"""Column with the position of a row in its piece, from 0; null for a carrier, -1 for a fence."""
 CARRIED: Final = "__carried"
 STATE: Final = "__state"
 MADE: Final = "__row"
@@ -65,9 +73,9 @@ class Item:
     """A column of the query's rows.
 
     Attributes:
-        name: of the column.
-        path: the column of the view that it is, and fields inside; empty: Spark makes it.
-        kind: its type, where Spark does not make it.
+        name: name of the column.
+        path: the column of the view that it equals, and fields inside; empty if Spark computes it.
+        kind: its type, if Spark does not compute it.
     """
 
     name: str
@@ -76,11 +84,11 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
-    """What of a query's rows goes through Spark, and what past it.
+class ColumnSplit:
+    """Which columns of a query's rows Spark receives, and which are only carried.
 
     Attributes:
-        seen: columns of the view that Spark sees.
+        seen: columns of the view that Spark receives.
         items: columns of the query's rows.
         is_fenced: whether Spark makes lists.
     """
@@ -91,7 +99,7 @@ class Shares:
 
     @property
     def carried(self) -> pa.Schema:
-        """What goes past Spark: about each row, and items by their number."""
+        """Schema of the carried columns: about each row, and items by their number."""
         items = [pa.field(str(i), t.kind) for i, t in enumerate(self.items) if t.path]
         return pa.schema([*_CARRIED, *items])
 
@@ -99,21 +107,21 @@ class Shares:
 # ------------------------------------------------------------------ before Spark
 
 
-def cut(
-    carried: pa.RecordBatch, seen: Sequence[pa.Array], shares: Shares
+def to_pieces(
+    carried: pa.RecordBatch, seen: Sequence[pa.Array], split: ColumnSplit
 ) -> Iterator[pa.RecordBatch]:
-    """Rows as batches for Spark: carriers, and rows with a place and the columns it sees.
+    """Yield batches for Spark: carriers, and rows with a position and the seen columns.
 
     Args:
-        carried: ``shares.carried`` of all rows.
-        seen: the columns ``shares.seen`` names, of the same rows.
-        shares: of the query.
+        carried: the columns ``split.carried`` of all rows.
+        seen: the columns ``split.seen`` of all rows.
+        split: the split of the query's columns.
     """
     count = carried.num_rows
     pieces = max(-(-count // _PIECE_ROWS), carried.nbytes // _PIECE_BYTES, 1)
     step = max(-(-count // pieces), 1)
     states = carried.column("state").to_numpy(zero_copy_only=False)
-    names = [PLACE, CARRIED, *shares.seen]
+    names = [PLACE, CARRIED, *split.seen]
     for start in range(0, count, step):
         part = carried.slice(start, step)
         yield _carrier(part, [column.type for column in seen], names)
@@ -123,7 +131,7 @@ def cut(
         columns = [column.slice(start, step) for column in seen]
         if len(places) < part.num_rows:
             columns = [column.take(pa.array(places)) for column in columns]
-        if shares.is_fenced:
+        if split.is_fenced:
             places, columns = _fenced(places, columns)
         nothing = pa.nulls(len(places), pa.binary())
         yield pa.record_batch([pa.array(places, pa.int32()), nothing, *columns], names=names)
@@ -148,15 +156,15 @@ def _fenced(places: Positions, columns: list[pa.Array]) -> tuple[Positions, list
 # ------------------------------------------------------------------ behind Spark
 
 
-def whole(batches: Iterator[pa.RecordBatch], shares: Shares) -> Iterator[pa.RecordBatch]:
-    """The pieces with what Spark made of their rows.
+def from_pieces(batches: Iterator[pa.RecordBatch], split: ColumnSplit) -> Iterator[pa.RecordBatch]:
+    """Yield the pieces together with the items that Spark computed.
 
     Args:
-        batches: ``PLACE``, ``CARRIED``, ``STATE`` and, where Spark makes items, ``MADE``.
-        shares: of the query.
+        batches: ``PLACE``, ``CARRIED``, ``STATE`` and, if Spark computes items, ``MADE``.
+        split: the split of the query's columns.
 
     Yields:
-        ``shares.carried`` and the other items by their number; ``state`` as it is now.
+        ``split.carried`` and the other items by their number, with the new ``state``.
 
     Raises:
         InvariantViolation: rows are missing, or out of order.
@@ -169,18 +177,18 @@ def whole(batches: Iterator[pa.RecordBatch], shares: Shares) -> Iterator[pa.Reco
         if piece is not None:
             piece.add(batch.slice(0, starts[0] if starts else batch.num_rows))
         elif starts[:1] != [0]:
-            raise InvariantViolation("rows of a query came without their carrier")
+            raise InvariantViolation("rows of a query have no carrier")
         for start, end in pairwise([*starts, batch.num_rows]):
             if piece is not None:
                 yield piece.whole()
-            piece = _Piece(_carried(carriers[start].as_buffer(), shares.carried), shares, kind)
+            piece = _Piece(_carried(carriers[start].as_buffer(), split.carried), split, kind)
             piece.add(batch.slice(start + 1, end - start - 1))
     if piece is not None:
         yield piece.whole()
 
 
 def _carried(found: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
-    """What a carrier holds; copied, as it lies anywhere and not all of Arrow takes that."""
+    """Return the content of a carrier, copied to an aligned address as Arrow requires."""
     room = np.empty(found.size + _ALIGNED, np.uint8)
     start = -room.ctypes.data % _ALIGNED
     room[start : start + found.size] = np.frombuffer(found, np.uint8)
@@ -188,20 +196,20 @@ def _carried(found: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
 
 
 class _Piece:
-    def __init__(self, carried: pa.RecordBatch, shares: Shares, kind: pa.DataType) -> None:
+    def __init__(self, carried: pa.RecordBatch, split: ColumnSplit, kind: pa.DataType) -> None:
         self._carried = carried
-        self._shares = shares
+        self._shares = split
         self._kind = kind
-        self._items = [i for i, item in enumerate(shares.items) if not item.path]
+        self._items = [i for i, item in enumerate(split.items) if not item.path]
         self._parts: list[pa.RecordBatch] = []
 
     def add(self, part: pa.RecordBatch) -> None:
-        """Rows that came back."""
+        """Add rows that Spark returned."""
         if part.num_rows:
             self._parts.append(part)
 
     def whole(self) -> pa.RecordBatch:
-        """All rows, those that Spark did not see at their places."""
+        """Return all rows in order, also those that Spark did not receive."""
         states = self._carried.column("state").to_numpy(zero_copy_only=False)
         parts = [_RowPart(part, self._shares) for part in self._parts]
         places = np.concatenate([np.empty(0, np.int64), *(part.places for part in parts)])
@@ -229,11 +237,11 @@ class _Piece:
 
 
 class _RowPart:
-    """Rows of a piece that came back together, without fences."""
+    """Rows of a piece in one batch of Spark, without fences."""
 
-    def __init__(self, batch: pa.RecordBatch, shares: Shares) -> None:
+    def __init__(self, batch: pa.RecordBatch, split: ColumnSplit) -> None:
         places = batch.column(PLACE).to_numpy()
-        if shares.is_fenced and (places == FENCE).any():
+        if split.is_fenced and (places == FENCE).any():
             batch = batch.filter(pa.array(places != FENCE))
             places = batch.column(PLACE).to_numpy()
         self.places: Positions = places.astype(np.int64)
@@ -245,7 +253,7 @@ class _RowPart:
             self.states[(self.states == ROW) & missing] = FAILED
 
     def made(self, place: int) -> pa.Array:
-        """An item that Spark made, by its place among these."""
+        """Return an item that Spark computed, by its position among these items."""
         return pc.struct_field(self._made, [place])
 
 
@@ -253,14 +261,14 @@ class _RowPart:
 
 
 def has_list(kind: T.DataType) -> bool:
-    """Whether a type of Spark's is or holds a list or a map, which is one to Arrow."""
+    """Return whether a Spark type is or contains a list or a map (a list in Arrow)."""
     if isinstance(kind, T.StructType):
         return any(has_list(field.dataType) for field in kind.fields)
     return isinstance(kind, (T.ArrayType, T.MapType))
 
 
 def fence_text(kind: T.DataType) -> str:
-    """A value of a type in Spark's SQL, to be cast to it: not null, an item in each list."""
+    """Return SQL of a value to cast to a type: not null, with an item in each list."""
     if isinstance(kind, T.ArrayType):
         return f"array({fence_text(kind.elementType)})"
     if isinstance(kind, T.MapType):

@@ -1,16 +1,16 @@
-"""A ``Sql`` transformation in Spark: the view of the records, joined with static tables.
+"""Runs a ``Sql`` transformation in Spark: the view of the records, joined with static tables.
 
 Rules of this file:
-- No record leaves the plan before the half behind it has counted it: WHERE and inner joins become
-  a column that says so, and every join keeps the records' side.
-- What an expression raises about a row is caught in that row: every expression of the query is
-  evaluated below ``TryEval``, the keys of joins before the join, in one type on both sides.
-- The order of the records stays: static tables are broadcast, nothing is shuffled.
-- Only what gives the same rows again is let in, one record at a time.
+- The plan removes no record: the writing half counts every record. WHERE and inner joins become a
+  state column, and every join keeps all rows of the records' side.
+- An error of an expression concerns its row only. ``TryEval`` is around every expression. Join keys
+  are evaluated before the join, with one type on both sides.
+- The records keep their order: static tables are broadcast, nothing is shuffled.
+- A query must return the same rows in a retry, and it runs on each record alone.
 
 Source:
-    Spark 4.1, ``catalyst.expressions.TryEval``, which ``try_add`` and its kind are made of; there
-    is no function in SQL for it.
+    Spark 4.1, ``catalyst.expressions.TryEval``, on which ``try_add`` and similar functions are
+    based. SQL has no function for it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Final
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users call it
-from pyspark.sql import types as T  # noqa: N812 - the same
+from pyspark.sql import types as T  # noqa: N812 - as all of Spark's users call it
 
 from connect.config.connector import ConnectorConfig
 from connect.config.key import Key
@@ -34,7 +34,7 @@ from connect.records.transforms.transform import typed_options
 from worker.batch.descriptors import DESCRIPTOR_DDL
 from worker.batch.pipeline_spec import PipelineSpec
 from worker.spark.session import held_small, is_of_rows
-from worker.sql.column_pruning import Selected, ViewColumns, shares_of
+from worker.sql.column_pruning import Selected, ViewColumns, split_columns
 from worker.sql.expression_sizes import Size, check_row, size_of
 from worker.sql.row_transport import (
     CARRIED,
@@ -45,8 +45,8 @@ from worker.sql.row_transport import (
     PLACE,
     ROW,
     STATE,
+    ColumnSplit,
     Item,
-    Shares,
     fence_text,
 )
 from worker.sql.sql_expressions import Expressions, analyzed, refuse, spark_refusals
@@ -55,16 +55,26 @@ from worker.sql.sql_write import write
 from worker.sql.static_tables import StaticTables
 
 _TYPES: Final = (
-    *(T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType),
-    *(T.DoubleType, T.DecimalType, T.StringType, T.BinaryType, T.DateType),
-    *(T.TimestampType, T.TimestampNTZType),
+    T.BooleanType,
+    T.ByteType,
+    T.ShortType,
+    T.IntegerType,
+    T.LongType,
+    T.FloatType,
+    T.DoubleType,
+    T.DecimalType,
+    T.StringType,
+    T.BinaryType,
+    T.DateType,
+    T.TimestampType,
+    T.TimestampNTZType,
 )
 _TEXTS: Final = (T.StringType, T.BinaryType)
 _NESTED: Final = (T.ArrayType, T.MapType, T.StructType)
 
 
 def sql_plan(config: ConnectorConfig) -> SqlPlan | None:
-    """The query of a connector; None when it has none."""
+    """Return the query of a connector; None if it has no ``Sql`` transformation."""
     if not config.transforms or not is_sql(config.transforms[-1].class_name):
         return None
     keys: tuple[Key, ...] = DECLARATION.keys
@@ -77,11 +87,11 @@ class SparkQuery:
 
     Args:
         spark: the worker's session.
-        plan: what the query is.
+        plan: the plan of the query.
         static_tables: its static tables, not yet read.
 
     Attributes:
-        shares: what of its rows goes through Spark; known after ``refresh``.
+        split: which columns Spark receives; known after ``refresh``.
     """
 
     def __init__(self, spark: SparkSession, plan: SqlPlan, static_tables: StaticTables) -> None:
@@ -90,15 +100,15 @@ class SparkQuery:
         self._static_tables = static_tables
         self._joined: list[_Static] = []
         self._items: list[Selected] = []
-        self.shares = Shares((), ())
+        self.split = ColumnSplit((), ())
         self._expressions = Expressions(spark)
 
     def refresh(self) -> None:
-        """Look at the static tables when it is time, and at the query when they changed.
+        """Refresh the static tables if due; prepare the query again if one of them changed.
 
         Raises:
             ConfigError: ``sql_query``, ``sql_table``.
-            CommitRefused, RetriableError: a catalog or store does not give a static table.
+            CommitRefused, RetriableError: a static table cannot be loaded.
         """
         if not self._static_tables.refresh() and self._items:
             return
@@ -106,31 +116,31 @@ class SparkQuery:
             self._prepare()
 
     def run(self, rows: DataFrame, spec: PipelineSpec) -> DataFrame:
-        """The descriptors of a micro-batch of Kafka's records; see ``pipeline.run``."""
-        shares = self.shares
-        ddl = view_ddl(self._plan, shares.seen)
-        view = rows.mapInArrow(read(spec, self._plan, shares), ddl)
-        asked = self._over(view, self._items, shares)
+        """Return the descriptors of a micro-batch of Kafka records; see ``pipeline.run``."""
+        split = self.split
+        ddl = view_ddl(self._plan, split.seen)
+        view = rows.mapInArrow(read(spec, self._plan, split), ddl)
+        queried = self._over(view, self._items, split)
         if is_of_rows(rows):
-            asked = asked.withColumn(STATE, self._state())
-        return asked.mapInArrow(write(spec, shares), DESCRIPTOR_DDL)
+            queried = queried.withColumn(STATE, self._state())
+        return queried.mapInArrow(write(spec, split), DESCRIPTOR_DDL)
 
     @property
     def may_enlarge(self) -> bool:
-        """Whether the query makes values whose size Spark is not asked for: lists and the like."""
-        return any(isinstance(each.kind, _NESTED) for each in _made(self._items, self.shares))
+        """Whether the query makes lists, maps or structs: Spark does not check their size."""
+        return any(isinstance(each.kind, _NESTED) for each in _made(self._items, self.split))
 
     def _state(self) -> Column:
-        """The state of a row, if it is as small as records are that go by rows alone."""
-        made = _made(self._items, self.shares)
+        """Return the state column, with a check that the values of the query are small."""
+        made = _made(self._items, self.split)
         texts = [each.name for each in made if isinstance(each.kind, _TEXTS)]
         sizes = [F.coalesce(F.octet_length(F.col(MADE).getField(name)), F.lit(0)) for name in texts]
         if not sizes:
             return F.col(STATE)
         return held_small(F.col(STATE), reduce(add, sizes), "tinyint")
 
-    def _over(self, view: DataFrame, selected: list[Selected], shares: Shares) -> DataFrame:
-        """The query's rows in the view's order, as ``row_transport.whole`` takes them."""
+    def _over(self, view: DataFrame, selected: list[Selected], split: ColumnSplit) -> DataFrame:
+        """Return the query's rows in the view's order, for ``row_transport.from_pieces``."""
         query = self._plan.query
         joined = self._join_all(view)
         failed, left_out = F.lit(False), F.lit(False)  # noqa: FBT003 - Spark's
@@ -143,17 +153,17 @@ class SparkQuery:
         if query.where is not None:
             where = self._expressions.column(query.where)
             condition = self._tried([where.alias("holds")])
-            is_asked = is_row & ~failed & ~left_out
-            joined = joined.withColumn("__where", F.when(is_asked, condition))
+            is_candidate = is_row & ~failed & ~left_out
+            joined = joined.withColumn("__where", F.when(is_candidate, condition))
             holds = F.coalesce(F.col("__where.holds"), F.lit(False))  # noqa: FBT003 - Spark's
             chosen = chosen.when(F.col("__where").isNull(), FAILED).when(~holds, DROPPED)
         joined = joined.withColumn(STATE, chosen.otherwise(ROW).cast("tinyint"))
         found = [self._of_view(PLACE), self._of_view(CARRIED), F.col(STATE)]
-        made = _made(selected, shares)
+        made = _made(selected, split)
         if made:
             items = [self._expressions.column(each.text).alias(each.name) for each in made]
             row = F.when(F.col(STATE) == ROW, self._tried(items))
-            if shares.is_fenced:
+            if split.is_fenced:
                 fence = F.struct(
                     *(F.expr(fence_text(s.kind)).cast(s.kind).alias(s.name) for s in made)
                 )
@@ -164,7 +174,7 @@ class SparkQuery:
     # -------------------------------------------------------------- before the first batch
 
     def _prepare(self) -> None:
-        """Read the static tables into Spark, find out sides and names, judge the whole plan."""
+        """Read the static tables into Spark, resolve sides and names, check the whole plan."""
         query = self._plan.query
         view = self._spark.createDataFrame([], view_ddl(self._plan))
         self._joined = []
@@ -177,19 +187,19 @@ class SparkQuery:
             with spark_refusals(query.where):
                 kind = joined.select(where).schema[0].dataType
             if not isinstance(kind, T.BooleanType):
-                refuse(f"WHERE is no condition: it gives {kind.simpleString()}")
+                refuse(f"WHERE is not a condition: its type is {kind.simpleString()}")
         check_row([self._sized(joined, each.text) for each in selected])
         if query.where is not None:
             self._sized(joined, query.where)
-        everything = Shares((), tuple(Item(each.name) for each in selected))
-        self._expressions.judge(self._over(view, selected, everything))
+        everything = ColumnSplit((), tuple(Item(each.name) for each in selected))
+        self._expressions.check_plan(self._over(view, selected, everything))
         keys = [(static.left, static.sides) for static in self._joined]
-        self.shares = shares_of(
+        self.split = split_columns(
             self._plan, ViewColumns(view, self._expressions), joined, selected, keys
         )
         self._items = selected
-        seen = self._spark.createDataFrame([], view_ddl(self._plan, self.shares.seen))
-        self._over(seen, selected, self.shares)  # Spark would say what is missing
+        seen = self._spark.createDataFrame([], view_ddl(self._plan, self.split.seen))
+        self._over(seen, selected, self.split)  # Spark raises an error if a column is missing
 
     def _static(self, number: int, join: Join, left: DataFrame) -> _Static:
         table = self._spark.createDataFrame(self._static_tables.tables[join.table])
@@ -200,20 +210,20 @@ class SparkQuery:
             self._expressions.column(side).alias(_key(number, i)) for i, side in enumerate(texts)
         ]
         found = right.select("*", *keys, F.lit(True).alias(_hit(number)))  # noqa: FBT003 - Spark's
-        for i in range(len(keys)):  # null equals nothing
+        for i in range(len(keys)):  # null is equal to no value
             found = found.where(F.col(_key(number, i)).isNotNull())
-        self._expressions.judge(right.select(*keys))
-        for mine, its in sides:
-            self._sized(left, mine)
-            self._sized(right, its)
+        self._expressions.check_plan(right.select(*keys))
+        for of_records, of_table in sides:
+            self._sized(left, of_records)
+            self._sized(right, of_table)
         condition = None
         try:
             rows = found.toArrow()
         except PySparkException as error:
-            condition = error.getCondition() or "an error of Spark"
-        if condition is not None:  # outside of the handler: a trace would show Spark's text
+            condition = error.getCondition() or "an error in Spark"
+        if condition is not None:  # not in the handler: a trace would show Spark's text
             raise ConfigError(
-                f"static table {join.table}: the condition of its join fails for a row of it: "
+                f"static table {join.table}: the join condition fails for one of its rows: "
                 f"{condition}",
                 code="sql_table",
             )
@@ -224,31 +234,33 @@ class SparkQuery:
     def _sides(
         self, join: Join, first: str, second: str, left: DataFrame, right: DataFrame
     ) -> tuple[str, str]:
-        """The side of an equality that is known before the join, and the static table's."""
-        ways = [
-            (mine, its, kind, of_table)
-            for mine, its in ((first, second), (second, first))
-            if (kind := self._type(left, mine)) is not None
-            and (of_table := self._type(right, its)) is not None
+        """Return the left side of an equality, then the side of the static table."""
+        matches = [
+            (left_side, right_side, left_type, right_type)
+            for left_side, right_side in ((first, second), (second, first))
+            if (left_type := self._type(left, left_side)) is not None
+            and (right_type := self._type(right, right_side)) is not None
         ]
         text = f"{first} = {second} of JOIN {join.table}"
         column = self._expressions.column
-        with spark_refusals(text):  # Spark finds what is wrong
+        with spark_refusals(text):  # Spark raises an error for an unknown name
             left.join(right).select(column(first) == column(second))
-        if not ways:
-            refuse(f"{text}: one side must be of the static table, the other of what precedes it")
-        if len(ways) > 1:
-            refuse(f"{text}: both sides may be either table's; write <alias>.<column>")
-        mine, its, kind, of_table = ways[0]
-        if kind.simpleString() != of_table.simpleString():
+        if not matches:
             refuse(
-                f"{text}: the sides have the types {kind.simpleString()} and "
-                f"{of_table.simpleString()}; write a CAST"
+                f"{text}: one side must use the static table, the other side what precedes the join"
             )
-        return mine, its
+        if len(matches) > 1:
+            refuse(f"{text}: each side may belong to either table; write <alias>.<column>")
+        left_side, right_side, left_type, right_type = matches[0]
+        if left_type.simpleString() != right_type.simpleString():
+            refuse(
+                f"{text}: the sides have the types {left_type.simpleString()} and "
+                f"{right_type.simpleString()}; write a CAST"
+            )
+        return left_side, right_side
 
     def _named(self, joined: DataFrame) -> Iterator[Selected]:
-        """Items of the SELECT list, stars spelt out."""
+        """Yield the items of the SELECT list, with ``*`` expanded."""
         names: set[str] = set()
         for item in self._plan.query.select:
             star = star_of(item)
@@ -257,10 +269,10 @@ class SparkQuery:
                 with spark_refusals(text):
                     (column,) = joined.select(self._expressions.column(text)).schema.fields
                 if column.name.lower() in names:
-                    refuse(f"two columns of the query are called {column.name}")
+                    refuse(f"two columns of the query have the name {column.name}")
                 if not _is_writable(column.dataType):
                     kind = column.dataType.simpleString()
-                    refuse(f"column {column.name} has the type {kind}, which no table takes")
+                    refuse(f"column {column.name} has the type {kind}, which no table supports")
                 names.add(column.name.lower())
                 yield Selected(text, column.name, column.dataType)
 
@@ -273,12 +285,12 @@ class SparkQuery:
         ]
         chosen = [r for r in relations if not star or r[0].lower() == star.lower()]
         if not chosen:
-            refuse(f"{star}.* names no relation of the query")
+            refuse(f"{star}.* is not a relation of the query")
         for alias, columns in chosen:
             yield from (f"{_quoted(alias)}.{_quoted(column)}" for column in columns)
 
     def _type(self, rows: DataFrame, text: str) -> T.DataType | None:
-        """The type of an expression; None when a name in it is unknown there."""
+        """Return the type of an expression; None if these rows do not have a name in it."""
         column = self._expressions.column(text)
         try:
             found: T.DataType = rows.select(column).schema[0].dataType
@@ -287,20 +299,20 @@ class SparkQuery:
         return found
 
     def _sized(self, rows: DataFrame, text: str) -> Size:
-        """The bound of an expression's size."""
+        """Return the bound of an expression's size; refuse one that is too large."""
         return size_of(analyzed(rows.select(self._expressions.column(text))).projectList().apply(0))
 
     # -------------------------------------------------------------- parts of the plan
 
     def _join_all(self, view: DataFrame) -> DataFrame:
-        """The view with as many static tables as are prepared."""
+        """Return the view, joined with all static tables prepared so far."""
         query = self._plan.query
         found = view.alias(query.alias)
         for number, (join, static) in enumerate(zip(query.joins, self._joined, strict=False)):
             keys = [
                 self._expressions.column(text).alias(f"k{i}") for i, text in enumerate(static.sides)
             ]
-            tried = F.when(self._is_row(), self._tried(keys))  # others find nothing
+            tried = F.when(self._is_row(), self._tried(keys))  # dropped records match no row
             found = found.withColumn(_on(number), tried)
             condition = " AND ".join(
                 f"{_on(number)}.k{i} = {_key(number, i)}" for i in range(len(keys))
@@ -316,7 +328,7 @@ class SparkQuery:
         return F.coalesce(self._of_view(PLACE), F.lit(FENCE)) >= 0
 
     def _tried(self, columns: list[Column]) -> Column:
-        """A struct of expressions; null where one of them fails."""
+        """Return a struct of expressions; null for a row in which one of them fails."""
         return self._expressions.tried(F.struct(*columns))
 
 
@@ -324,10 +336,10 @@ class _Static:
     """A static table in Spark.
 
     Args:
-        rows: its columns, the keys of its join, and a mark that it was hit.
-        left: what it is joined to.
-        sides: what the keys must equal.
-        columns: its own columns.
+        rows: its columns, the keys of its join, and a mark of matched rows.
+        left: the left side of its join.
+        sides: left expressions that the keys must equal.
+        columns: its columns, without keys and mark.
     """
 
     def __init__(
@@ -339,9 +351,9 @@ class _Static:
         self.columns = columns
 
 
-def _made(selected: list[Selected], shares: Shares) -> list[Selected]:
-    """What Spark makes of a query's items; others go past it."""
-    pairs = zip(selected, shares.items, strict=True)
+def _made(selected: list[Selected], split: ColumnSplit) -> list[Selected]:
+    """Return the items that Spark computes; all others are carried."""
+    pairs = zip(selected, split.items, strict=True)
     return [each for each, item in pairs if not item.path]
 
 

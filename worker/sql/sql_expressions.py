@@ -1,13 +1,13 @@
-"""Expressions of a query: parsed once, and judged before Spark resolves any name in them.
+"""Parses the expressions of a query, and checks them before Spark resolves any name in them.
 
 Rules of this file:
-- Text becomes an expression here and nowhere else, by the parser that replaces no variables. What
-  was judged is what runs: it is never parsed again from text that something else may change.
-- Judged is an allowlist, twice: the kinds and functions of the parsed expression, before analysis
-  may read a file or call anything; and the kinds of the resolved plan, where a bare name may have
-  become a function such as ``current_user``.
-- No text of Spark's errors leaves this file: it may quote files, columns and values. A refusal
-  names the error's condition and the part of the query.
+- Only this file turns text into an expression, with a parser that does not substitute variables.
+  The checked expression is the one that runs. It is never parsed again.
+- There are two allowlists. The first has the classes and functions of parsed expressions, before
+  the analysis can read a file or call a function. The second has the classes of the resolved plan,
+  in which a plain name may have become a function such as ``current_user``.
+- The text of Spark's errors never leaves this file: it may quote files, columns and values. An
+  error names Spark's error condition and the part of the query.
 
 Source:
     Spark 4.1, ``AstBuilder``, ``LiteralFunctionResolution``, ``FunctionRegistry``.
@@ -61,7 +61,7 @@ _PARSED_ANONYMOUS: Final = re.compile(
     re.escape(f"{_CATALYST}expressions.") + r"Is(?:Not)?Unknown\$\$anon\$\d+"
 )
 _SYNTAX: Final = frozenset({"case", "div", "try_cast", "timestampadd", "timestampdiff"})
-"""Names on the list of functions that the parser takes as syntax."""
+"""Names in the list of functions that the parser treats as syntax."""
 
 _RESOLVED: Final = _OPERATORS | names_of(
     """
@@ -87,11 +87,11 @@ _NAMED: Final = {
     "UNRESOLVED_ROUTINE": "routineName",
     "AMBIGUOUS_REFERENCE": "name",
 }
-"""Conditions whose parameter is a name that the query itself holds."""
+"""Error conditions with a parameter that is a name in the query."""
 
 
 class Expressions:
-    """The one way from a query's text into Spark.
+    """Turns text of a query into expressions of Spark.
 
     Args:
         spark: the worker's session.
@@ -99,37 +99,37 @@ class Expressions:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._jvm: Any = spark._jvm  # noqa: SLF001 - pyspark gives no way to the parser
+        self._jvm: Any = spark._jvm  # noqa: SLF001 - pyspark has no public access to the parser
         catalyst = self._jvm.org.apache.spark.sql.catalyst
         self._parser = catalyst.parser.CatalystSqlParser()
         self._patterns = catalyst.trees.TreePattern
         self._utils = self._jvm.org.apache.spark.sql.classic.ExpressionUtils
-        self._judged: set[str] = set()
+        self._checked: set[str] = set()
         self._resolved = _RESOLVED | _classes_of_functions(spark)
 
     def column(self, text: str) -> Column:
-        """An expression of the query.
+        """Parse and check an expression of the query.
 
         Raises:
-            ConfigError: ``sql_query``: Spark cannot parse it, or something in it is not allowed.
+            ConfigError: ``sql_query``: Spark cannot parse it, or a part of it is not allowed.
         """
         with spark_refusals(text):
             session = self._spark._jsparkSession  # noqa: SLF001 - no public way
             self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
             parsed = self._parser.parseExpression(text)
-        if text not in self._judged:
-            _judge_parsed(parsed, text)
-            self._judged.add(text)
+        if text not in self._checked:
+            _check_parsed(parsed, text)
+            self._checked.add(text)
         return Column(self._utils.column(parsed))
 
     def tried(self, inner: Column) -> Column:
-        """The same expression; null where it fails for a row."""
+        """Return the expression with null instead of an error for a row."""
         expression = self._utils.expression(inner._jc)  # noqa: SLF001 - no public way
         made = self._jvm.org.apache.spark.sql.catalyst.expressions.TryEval(expression)
         return Column(self._utils.column(made))
 
-    def judge(self, rows: DataFrame) -> None:
-        """Refuse what a resolved plan may not hold.
+    def check_plan(self, rows: DataFrame) -> None:
+        """Check that a resolved plan has only allowed nodes and expressions.
 
         Raises:
             ConfigError: ``sql_query``.
@@ -139,11 +139,11 @@ class Expressions:
         for node in _nodes(plan):
             name = str(node.nodeName())
             if name not in _NODES:
-                refuse(f"{name} is not possible: records are looked at one by one")
+                refuse(f"{name} is not supported: the query runs on each record alone")
         if plan.containsPattern(patterns.PLAN_EXPRESSION()):
-            refuse("subqueries are not possible: records are looked at one by one")
+            refuse("subqueries are not supported: the query runs on each record alone")
         if not plan.deterministic() or plan.containsPattern(patterns.CURRENT_LIKE()):
-            refuse("a function of the query gives another result when it is tried again")
+            refuse("a function of the query may return another result in a retry")
         for node in _nodes(plan):
             for expression in items(node.expressions()):
                 for each, _ in _walked(expression):
@@ -154,10 +154,10 @@ class Expressions:
 
 @contextmanager
 def spark_refusals(part: str = "") -> Iterator[None]:
-    """Turn what Spark says of a query into our own words.
+    """Map Spark's errors about a query to errors without Spark's text.
 
     Args:
-        part: of the query.
+        part: the part of the query, for the message.
     """
     refusal: IcefloeError | None = None
     try:
@@ -168,14 +168,14 @@ def spark_refusals(part: str = "") -> Iterator[None]:
         if "StackOverflowError" not in str(error.java_exception.getClass().getName()):
             refusal = map_spark_error(error, is_query=True)
         else:
-            refusal = _error(f"{_displayed(part)} is nested too deeply")
+            refusal = _error(f"{_shortened(part)} is nested too deeply")
     if refusal is not None:
-        raise refusal from None  # traces show no error of Spark's
+        raise refusal from None  # a trace must not show the text of Spark's error
 
 
 @contextmanager
 def spark_failures() -> Iterator[None]:
-    """Turn what Spark raises out of a query's batch into our own words, without Spark's text."""
+    """Map errors of a query's batch to errors without Spark's text."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -183,12 +183,12 @@ def spark_failures() -> Iterator[None]:
 
 
 def analyzed(rows: DataFrame) -> Any:
-    """The resolved plan of rows."""
-    return rows._jdf.queryExecution().analyzed()  # noqa: SLF001 - pyspark shows no plan
+    """Return the resolved plan of a DataFrame."""
+    return rows._jdf.queryExecution().analyzed()  # noqa: SLF001 - pyspark has no public way to the plan
 
 
 def refuse(why: str) -> NoReturn:
-    """Raise ``ConfigError`` about the query."""
+    """Raise a ``ConfigError`` about the query."""
     raise _error(why)
 
 
@@ -202,55 +202,55 @@ def _refusal(error: PySparkException, part: str) -> IcefloeError:
         return map_spark_error(error, is_query=True)
     named = _NAMED.get(condition.split(".")[0])
     name = (error.getMessageParameters() or {}).get(named, "") if named else ""
-    place = f" at {_displayed(part)}" if part else ""
-    return _error(f"Spark refuses it{place}: {condition}{f' {_displayed(name)}' if name else ''}")
+    place = f" at {_shortened(part)}" if part else ""
+    return _error(f"Spark rejects it{place}: {condition}{f' {_shortened(name)}' if name else ''}")
 
 
-def _judge_parsed(parsed: Any, text: str) -> None:
+def _check_parsed(parsed: Any, text: str) -> None:
     for expression, depth in _walked(parsed):
         name = str(expression.getClass().getName())
         if depth > _DEPTH_MAX:
-            refuse(f"{_displayed(text)} is nested more than {_DEPTH_MAX} deep")
+            refuse(f"{_shortened(text)} is nested more than {_DEPTH_MAX} deep")
         if name not in _PARSED and not _PARSED_ANONYMOUS.fullmatch(name):
-            refuse(f"{_form(name)} is not allowed: {_displayed(text)}")
+            refuse(f"{_form(name)} is not allowed: {_shortened(text)}")
         if name.endswith(".UnresolvedFunction"):
-            _judge_call(expression)
+            _check_call(expression)
         elif name.endswith(".UnresolvedAttribute"):
             parts = [str(part) for part in items(expression.nameParts())]
             if any(part.startswith("__") for part in parts):
-                refuse(f"no column is called {_displayed('.'.join(parts))}")
+                refuse(f"no column has the name {_shortened('.'.join(parts))}")
 
 
-def _judge_call(call: Any) -> None:
+def _check_call(call: Any) -> None:
     parts = [str(part) for part in items(call.nameParts())]
     if len(parts) != 1:
-        refuse(f"the name of the function {_displayed('.'.join(parts))} is qualified")
+        refuse(f"the name of the function {_shortened('.'.join(parts))} is qualified")
     name = parts[0].lower()
     refuse_function(name)
     if call.isDistinct() or call.filter().isDefined() or call.ignoreNulls():
-        refuse(f"{name} takes no DISTINCT, FILTER or IGNORE NULLS")
-    _judge_arguments(name, list(items(call.arguments())))
+        refuse(f"{name} does not support DISTINCT, FILTER or IGNORE NULLS")
+    _check_arguments(name, list(items(call.arguments())))
 
 
-def _judge_arguments(name: str, arguments: list[Any]) -> None:
+def _check_arguments(name: str, arguments: list[Any]) -> None:
     if len(arguments) > ARGUMENTS_MAX.get(name, len(arguments)):
-        refuse(f"{name} takes no options")
+        refuse(f"options of {name} are not supported")
     if name in BOUNDED:
         place, largest = BOUNDED[name]
         if len(arguments) > place and not _is_small(arguments[place], largest):
             refuse(
-                f"argument {place + 1} of {name} must be a whole number between "
-                f"-{largest} and {largest}, written as such"
+                f"argument {place + 1} of {name} must be an integer literal between "
+                f"-{largest} and {largest}"
             )
     for place in LITERALS.get(name, ()):
         if place < len(arguments) and literal_of(arguments[place]) is None:
-            refuse(f"argument {place + 1} of {name} must be written as a literal")
+            refuse(f"argument {place + 1} of {name} must be a literal")
     if name in SCHEMAS and not _is_flat_text(arguments[1] if len(arguments) > 1 else None):
         refuse(f"argument 2 of {name} must be a schema of at most {NESTING_MAX} nested types")
     if name in FORMATS:
         text = literal_of(arguments[0]) if arguments else None
         if not isinstance(text, str) or _WIDTH_DIGITS.search(text):
-            refuse(f"argument 1 of {name} must be a text, with numbers of at most three digits")
+            refuse(f"argument 1 of {name} must be a string with numbers of at most three digits")
 
 
 def _is_small(argument: Any, largest: int) -> bool:
@@ -267,7 +267,7 @@ def _is_flat_text(argument: Any) -> bool:
 
 
 def literal_of(expression: Any) -> Any:
-    """The value of a literal: a whole number, or anything else as text; None for no literal."""
+    """Return the value of a literal: an integer, or other values as text; None if not a literal."""
     if simple_name(expression) != "Literal":
         return None
     value = expression.value()
@@ -277,17 +277,17 @@ def literal_of(expression: Any) -> Any:
 
 
 def _form(class_name: str) -> str:
-    """What a refused kind of expression is called."""
+    """Return the name of a refused kind of expression."""
     name = class_name.rsplit(".", 1)[-1].split("$", maxsplit=1)[0]
     if name in ("Exists", "ListQuery", "InSubquery", "ScalarSubquery"):
         return "a subquery"
-    return {"UnresolvedStar": "* inside of an expression"}.get(name, name)
+    return {"UnresolvedStar": "* inside an expression"}.get(name, name)
 
 
 def _classes_of_functions(spark: SparkSession) -> frozenset[str]:
-    """The classes that Spark resolves the allowed functions to."""
+    """Return the classes to which Spark resolves the allowed functions."""
     jvm: Any = spark._jvm  # noqa: SLF001 - no public way
-    state = spark._jsparkSession.sessionState()  # noqa: SLF001 - the same
+    state = spark._jsparkSession.sessionState()  # noqa: SLF001 - no public way
     registry, made = state.functionRegistry(), set()
     for name in FUNCTIONS - _SYNTAX:
         found = registry.lookupFunction(jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name))
@@ -297,7 +297,7 @@ def _classes_of_functions(spark: SparkSession) -> frozenset[str]:
 
 
 def _walked(expression: Any) -> Iterator[tuple[Any, int]]:
-    """All parts of an expression, with how deep they are."""
+    """Yield all parts of an expression with their depth."""
     left = [(expression, 0)]
     count = 0
     while left:
@@ -316,17 +316,17 @@ def _nodes(plan: Any) -> Iterator[Any]:
 
 
 def items(sequence: Any) -> Iterator[Any]:
-    """The items of a sequence of Scala's."""
+    """Yield the items of a Scala sequence."""
     for place in range(sequence.size()):
         yield sequence.apply(place)
 
 
 def simple_name(expression: Any) -> str:
-    """The class of an expression or type, without its package."""
+    """Return the class of an expression or type, without its package."""
     return str(expression.getClass().getName()).rsplit(".", 1)[-1]
 
 
-def _displayed(text: str) -> str:
+def _shortened(text: str) -> str:
     one_line = " ".join(text.split())
     if len(one_line) <= _SHOWN_CHARACTERS_MAX:
         return one_line

@@ -1,12 +1,11 @@
-"""Records into rows of the view ``records``: the half of the pipeline before a query.
+"""Turns records into rows of the view ``records``: the reading half, before a query.
 
 Rules of this file:
-- Every record leaves at least one row, in the order of the records, so that the half behind the
-  query can count it: without a value where transformations dropped it, with its error where it was
-  refused.
-- The value's fields become columns by the rules for columns of a table; the view is such a table.
-- A record's bytes travel with its first row, and only where it may become a dead letter; see
-  ``worker.sql.row_transport`` for how.
+- Every record has at least one row, in the order of the records, so that the writing half can count
+  it. A dropped record has a row without a value, a refused record has a row with its error.
+- The fields of a value become columns by the rules for tables: the view is treated as a table.
+- The bytes of a record are in its first row, and only if it may become a dead letter. See
+  ``worker.sql.row_transport``.
 """
 
 from __future__ import annotations
@@ -60,8 +59,8 @@ from worker.sql.row_transport import (
     REFUSED,
     ROW,
     STAMP,
-    Shares,
-    cut,
+    ColumnSplit,
+    to_pieces,
 )
 from worker.write.table_writer import TableWriter
 
@@ -92,14 +91,14 @@ Places = npt.NDArray[np.int64]
 
 
 def read(
-    spec: PipelineSpec, plan: SqlPlan, shares: Shares
+    spec: PipelineSpec, plan: SqlPlan, split: ColumnSplit
 ) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """Return the function for ``df.mapInArrow(read(..), view_ddl(plan, shares.seen))``.
+    """Return the function for ``df.mapInArrow(read(..), view_ddl(plan, split.seen))``.
 
     Args:
         spec: as for ``worker.pipeline.pipeline.run``; its last transformation is the query.
-        plan: the query's.
-        shares: what Spark sees of the view.
+        plan: the plan of the query.
+        split: which columns of the view Spark receives.
     """
     config = dataclasses.replace(
         spec.config,
@@ -111,11 +110,11 @@ def read(
         spec, config=config, tables=(_view(plan),), absent=frozenset(), unusable={}
     )
     alias = spec.config.transforms[-1].alias
-    return partial(_read, inner, alias, shares, spec.has_dead_letters)
+    return partial(_read, inner, alias, split, spec.has_dead_letters)
 
 
 def view_columns(plan: SqlPlan) -> dict[str, tuple[str, pa.DataType]]:
-    """The columns of ``records`` that a query may name, with their types in SQL and Arrow."""
+    """Return the columns of ``records`` for queries, with their types in SQL and Arrow."""
     found = {KAFKA: (_KAFKA_DDL, _KAFKA)}
     for field in plan.columns.fields:
         found[field.name] = spark_type(field.field_type), spark_arrow(field.field_type)
@@ -123,14 +122,14 @@ def view_columns(plan: SqlPlan) -> dict[str, tuple[str, pa.DataType]]:
 
 
 def view_ddl(plan: SqlPlan, seen: Iterable[str] | None = None) -> str:
-    """The view as Spark has it, with these columns or all."""
+    """Return the schema of the view in Spark, with these columns or all."""
     kinds = view_columns(plan)
     columns = [f"`{name}` {kinds[name][0]}" for name in (kinds if seen is None else seen)]
     return ", ".join([f"{PLACE} INT", f"{CARRIED} BINARY", *columns])
 
 
 def spark_arrow(kind: IcebergType) -> pa.DataType:
-    """The Arrow type in which Spark takes a column."""
+    """Return the Arrow type of a column in Spark."""
     if isinstance(kind, DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, ListType):
@@ -148,7 +147,7 @@ def _view(plan: SqlPlan) -> TablePlan:
         reference=TableReference("", (), "records", UUID(int=0)),
         schema_json=plan.columns.model_dump_json(),
         spec_json=UNPARTITIONED_PARTITION_SPEC.model_dump_json(),
-        location="file:///records",  # nothing is written there
+        location="file:///records",  # no file is written to the view
         properties={},
         io_properties={},
     )
@@ -157,11 +156,11 @@ def _view(plan: SqlPlan) -> TablePlan:
 def _read(
     spec: PipelineSpec,
     alias: str,
-    shares: Shares,
+    split: ColumnSplit,
     has_dead_letters: bool,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    reading = _Reading(spec, alias, shares, has_dead_letters=has_dead_letters)
+    reading = _Reading(spec, alias, split, has_dead_letters=has_dead_letters)
     try:
         for block in blocks(batches, spec.limits):
             yield from reading.take(block)
@@ -173,7 +172,7 @@ def _read(
 
 @dataclass(slots=True)
 class _RecordRows:
-    """Rows of some records: positions of these in the block, topics and columns of those."""
+    """Rows of some records, with the position of their record, their topics and columns."""
 
     places: Places
     topics: pa.Array
@@ -182,11 +181,11 @@ class _RecordRows:
 
 class _Reading:
     def __init__(
-        self, spec: PipelineSpec, alias: str, shares: Shares, *, has_dead_letters: bool
+        self, spec: PipelineSpec, alias: str, split: ColumnSplit, *, has_dead_letters: bool
     ) -> None:
         self._config = spec.config
         self._alias = alias
-        self._shares = shares
+        self._shares = split
         self._has_dead_letters = has_dead_letters
         self._reference = ReferencePath(spec.config)
         self._table = TableWriter(spec.tables[0], lambda: "")
@@ -197,7 +196,7 @@ class _Reading:
         self._lost = 0
 
     def take(self, block: Block) -> Iterator[pa.RecordBatch]:
-        """The rows of a block of records."""
+        """Yield the rows of a block of records."""
         state = np.full(block.count, DROPPED, np.int8)
         slow = np.ones(block.count, np.bool_) if self._config.transforms else ~block.tombstones
         found: list[_RecordRows] = []
@@ -233,12 +232,12 @@ class _Reading:
         self._seq += block.count
 
     def outage(self, error: RetriableError | ConfigError) -> Iterator[pa.RecordBatch]:
-        """One row that says why no further record can be read."""
+        """Yield one row with the error that concerns all further records."""
         row = {"seq": self._seq, "state": OUTAGE, "error": error_row(error)[1]}
         carried = pa.RecordBatch.from_pylist([row], self._shares.carried)
         kinds = dict(zip(self._names, self._types, strict=True))
         seen = [pa.nulls(1, kinds.get(name, _KAFKA)) for name in self._shares.seen]
-        yield from cut(carried, seen, self._shares)
+        yield from to_pieces(carried, seen, self._shares)
 
     def _one_by_one(self, block: Block, places: Places, errors: dict[int, bytes]) -> _RecordRows:
         rows: list[dict[str, Any]] = []
@@ -250,7 +249,9 @@ class _Reading:
                 made = [self._reference.row(each, self._table.schema) for each in read]
             except RecordError as error:
                 error.at(topic=record.topic, partition=record.partition, offset=record.offset)
-                if error.stage == "TASK_PUT":  # the view is no table: the query refuses the record
+                if (
+                    error.stage == "TASK_PUT"
+                ):  # the view is not a table: the transformation refuses the record
                     error.stage = "TRANSFORMATION"
                     error.at(transform=self._alias)
                 errors[place] = error_row(error)[1]
@@ -269,7 +270,7 @@ class _Reading:
         errors: dict[int, bytes],
         found: list[_RecordRows],
     ) -> Iterator[pa.RecordBatch]:
-        """Rows in the order of their records, one without a value for each record without rows."""
+        """Yield rows in the order of their records, with an empty row for a record without rows."""
         bare = np.flatnonzero(state != ROW)
         if len(bare):
             nothing = [pa.nulls(len(bare), kind) for kind in self._types]
@@ -284,7 +285,7 @@ class _Reading:
             order = np.argsort(places, kind="stable")
             places, taken = places[order], pa.array(order)
             columns, topics = [column.take(taken) for column in columns], topics.take(taken)
-        parts = self._about(block, state, errors, places, topics)
+        parts = self._record_columns(block, state, errors, places, topics)
         view = dict(zip(self._names, columns, strict=True))
         view[KAFKA] = pa.StructArray.from_arrays(
             [parts[f.name] for f in _KAFKA], fields=list(_KAFKA)
@@ -293,9 +294,9 @@ class _Reading:
             if item.path:
                 parts[str(i)] = _at(view[item.path[0]], item.path[1:])
         carried = pa.record_batch(parts, schema=self._shares.carried)
-        yield from cut(carried, [view[name] for name in self._shares.seen], self._shares)
+        yield from to_pieces(carried, [view[name] for name in self._shares.seen], self._shares)
 
-    def _about(
+    def _record_columns(
         self,
         block: Block,
         state: npt.NDArray[np.int8],
@@ -303,7 +304,7 @@ class _Reading:
         places: Places,
         topics: pa.Array,
     ) -> dict[str, pa.Array]:
-        """What is carried of rows, their items aside."""
+        """Return the carried columns about the records of rows, without the query's items."""
         count = len(places)
         is_first = np.ones(count, np.bool_)
         is_first[1:] = places[1:] != places[:-1]
@@ -337,12 +338,12 @@ class _Reading:
 
 
 class _Chosen:
-    """Rows of a block, of columns of which each is taken in the same way.
+    """Takes the same rows from several columns of a block.
 
     Args:
         block: the block.
-        places: of the rows.
-        mask: rows that get a null.
+        places: positions of the rows.
+        mask: rows that become null.
     """
 
     def __init__(self, block: Block, places: Places, mask: Mask | None = None) -> None:
@@ -352,7 +353,7 @@ class _Chosen:
         self._taken = None if is_all else pa.array(places, mask=mask)
 
     def of(self, column: pa.Array | None, kind: pa.DataType) -> pa.Array:
-        """Of one column; nulls where there is none."""
+        """Return the rows of one column; nulls if there is no column."""
         if column is None:
             return pa.nulls(self._count, kind)
         return _as(column if self._taken is None else column.take(self._taken), kind)

@@ -1,10 +1,10 @@
-"""Rows of a query into data files: the half of the pipeline behind it.
+"""Writes the rows of a query to data files: the writing half, after a query.
 
 Rules of this file:
-- Rows of one record are neighbours, and are taken together: all of them are written, or none.
-- A record is counted once: dropped when the query left nothing of it, dead when it was refused
-  before the query, by it, or behind it.
-- Rows have Spark's types; the reference sees them as records with the schema of the query.
+- The rows of one record are adjacent and stay together: all of them are written, or none.
+- A record is counted once. It is dropped if the query returned no row for it. It is a dead letter
+  if it was refused before, in or after the query.
+- Rows have Spark's types. The reference path receives them as records with the query's schema.
 """
 
 from __future__ import annotations
@@ -46,45 +46,52 @@ from worker.decode.registered_messages import unfit_tables
 from worker.pipeline.column_path import has_own_names
 from worker.pipeline.pipeline import PipelineTask
 from worker.pipeline.record_fallback import DROPPED, WRITTEN
-from worker.sql.row_transport import FAILED, OUTAGE, REFUSED, ROW, Shares, whole
+from worker.sql.row_transport import FAILED, OUTAGE, REFUSED, ROW, ColumnSplit, from_pieces
 
 _OF_RECORDS: Final = [
-    *("value", "key", "headers", "topic", "partition", "offset", "timestamp", "size")
+    "value",
+    "key",
+    "headers",
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "size",
 ]
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_NAIVE_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - without a zone on purpose
+_NAIVE_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - deliberately without a zone
 _MICRO: Final = dt.timedelta(microseconds=1)
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
-def write(spec: PipelineSpec, shares: Shares) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """Return the function for ``df.mapInArrow(write(spec, shares), DESCRIPTOR_DDL)``.
+def write(spec: PipelineSpec, split: ColumnSplit) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """Return the function for ``df.mapInArrow(write(spec, split), DESCRIPTOR_DDL)``.
 
     Args:
-        spec: as for ``worker.pipeline.pipeline.run``; its last transformation is the query, whose
-            rows ``df`` holds: see ``worker.sql.row_transport.whole``.
-        shares: of the query.
+        spec: as for ``worker.pipeline.pipeline.run``; its last transformation is the query.
+            ``df`` has its rows, see ``worker.sql.row_transport.from_pieces``.
+        split: the split of the query's columns.
     """
     alias = spec.config.transforms[-1].alias
     config = dataclasses.replace(spec.config, transforms=())
-    return partial(_write, dataclasses.replace(spec, config=config), alias, shares)
+    return partial(_write, dataclasses.replace(spec, config=config), alias, split)
 
 
 def _write(
     spec: PipelineSpec,
     alias: str,
-    shares: Shares,
+    split: ColumnSplit,
     batches: Iterator[pa.RecordBatch],
     clock: Clock | None = None,
 ) -> Iterator[pa.RecordBatch]:
     task = _QueriedTask(spec, alias, clock or SystemClock())
-    found = _whole_records(joined(whole(batches, shares), task.limits))
-    return task.run(QueriedBlock(table, alias, shares) for table in found)
+    found = _whole_records(joined(from_pieces(batches, split), task.limits))
+    return task.run(QueriedBlock(table, alias, split) for table in found)
 
 
 def _whole_records(found: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Rows cut only between records."""
+    """Split rows between records only."""
     waiting: pa.Table | None = None
     for block in found:
         table = block if waiting is None else pa.concat_tables([waiting, block])
@@ -99,12 +106,12 @@ def _whole_records(found: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 @dataclass(frozen=True, slots=True)
 class QueriedRecord(KafkaRecord):
-    """A record with what a query made of it.
+    """A record with its rows from a query.
 
     Attributes:
         made: its rows, of the query's type.
-        current_topic: its topic as transformations changed it.
-        error: why it is refused, whatever its rows.
+        current_topic: its topic after transformations.
+        error: the error with which it is refused; None otherwise.
     """
 
     made: tuple[pa.Scalar, ...] = ()
@@ -113,22 +120,22 @@ class QueriedRecord(KafkaRecord):
 
 
 class QueriedBlock(Block):
-    """Rows of a query; ``records`` gives the records that they are of.
+    """Rows of a query; ``records`` returns their records.
 
     Args:
-        table: the query's result, see ``worker.sql.row_transport.whole``.
-        alias: of the transformation.
-        shares: of the query.
+        table: the query's result, see ``worker.sql.row_transport.from_pieces``.
+        alias: alias of the transformation.
+        split: the split of the query's columns.
 
     Attributes:
         firsts: positions of the first row of each record.
         of_record: per row the number of its record.
-        state: per row; ``FAILED`` where the query failed.
+        state: state of each row; ``FAILED`` if the query failed.
         items: the rows' columns by name, null where there is no row.
-        topics: as transformations changed them.
+        topics: topic of each row after transformations.
     """
 
-    def __init__(self, table: pa.Table, alias: str, shares: Shares) -> None:
+    def __init__(self, table: pa.Table, alias: str, split: ColumnSplit) -> None:
         super().__init__(table.select(_OF_RECORDS))
         self._alias = alias
         seqs = table.column("seq").to_numpy()
@@ -137,7 +144,7 @@ class QueriedBlock(Block):
         self.firsts: Rows = np.flatnonzero(is_first)
         self.of_record: Rows = np.cumsum(is_first) - 1
         self.items = {
-            item.name: one_chunk(table.column(str(i))) for i, item in enumerate(shares.items)
+            item.name: one_chunk(table.column(str(i))) for i, item in enumerate(split.items)
         }
         self.state = table.column("state").to_numpy().copy()
         self.topics = one_chunk(table.column("current_topic"))
@@ -146,22 +153,22 @@ class QueriedBlock(Block):
 
     @property
     def kind(self) -> pa.DataType:
-        """The type of the query's rows."""
+        """The type of the query's rows, a struct."""
         return pa.struct([(name, column.type) for name, column in self.items.items()])
 
     def of_firsts(self) -> Block:
-        """The records, each once."""
+        """Return a block with each record once."""
         if len(self.firsts) == self.count:
             return self
         return Block(self.table.take(pa.array(self.firsts)))
 
     def rows_of(self, records: Mask) -> Mask:
-        """The rows of some records."""
+        """Return the mask of the rows of some records."""
         found: Mask = records[self.of_record]
         return found
 
     def records(self, places: Rows) -> Iterator[KafkaRecord]:
-        """Records of these first rows."""
+        """Yield the records with these first rows."""
         ends = np.append(self.firsts[1:], self.count)
         for place, record in zip(places.tolist(), super().records(places), strict=True):
             rows = range(place, int(ends[self.of_record[place]]))
@@ -177,7 +184,7 @@ class QueriedBlock(Block):
         return tuple(whole[i] for i, row in enumerate(rows) if self.state[row] == ROW)
 
     def outage(self) -> RecordError | RetriableError | ConfigError | None:
-        """Why the half before the query could not go on."""
+        """Return the error with which the reading half ended, if any."""
         places = np.flatnonzero(self.state == OUTAGE)
         return reported(self._errors[int(places[0])].as_py()) if len(places) else None
 
@@ -189,7 +196,7 @@ class QueriedBlock(Block):
                 return found
             if self.state[row] == FAILED:
                 return RecordError(
-                    "an expression of the query fails for the record",
+                    "an expression of the query failed for the record",
                     stage="TRANSFORMATION",
                     code="sql_failed",
                     transform=self._alias,
@@ -198,7 +205,7 @@ class QueriedBlock(Block):
 
 
 class _QueriedReference(ReferencePath):
-    """Takes records as a query made them."""
+    """The reference path over the rows that a query made."""
 
     def read(self, record: KafkaRecord) -> tuple[SinkRecord, ...]:
         assert isinstance(record, QueriedRecord)
@@ -213,7 +220,7 @@ class _QueriedReference(ReferencePath):
             value = _value(row.as_py(), schema)
         except (ValueError, OverflowError):
             raise RecordError(
-                "an instant of the query's row is outside the years 1 to 9999",
+                "a timestamp in the query's row is outside the years 1 to 9999",
                 stage="TRANSFORMATION",
                 code="sql_failed",
             ) from None
@@ -242,7 +249,7 @@ class _QueriedTask(PipelineTask):
         )
 
     def take(self, block: Block) -> None:
-        """Take rows of whole records; raises RecordError where one is not tolerated."""
+        """Process the rows of whole records; RecordError if a refused record is not tolerated."""
         assert isinstance(block, QueriedBlock)
         outage = block.outage()
         if outage is not None:
@@ -274,13 +281,13 @@ class _QueriedTask(PipelineTask):
             self._output.end_block()
 
     def finish(self) -> Iterator[tuple[str, bytes]]:
-        """End all files; the descriptors of everything."""
+        """Close all files and yield all descriptors."""
         if self._losses:
             yield losses_row(self._losses)
         yield from super().finish()
 
     def _spread(self, places: Rows, ambiguous: Mask) -> None:
-        """Leave all rows of a record to the reference when it must take one."""
+        """Mark all rows of a record as ambiguous if one of them is."""
         assert self._block is not None
         records = np.zeros(len(self._block.firsts), np.bool_)
         records[self._block.of_record[places[ambiguous]]] = True
@@ -305,7 +312,7 @@ class _QueriedTask(PipelineTask):
 
 
 def _wide(column: pa.Array) -> pa.Array:
-    """Small integers as those that columns have."""
+    """Cast small integers to the integer type of table columns."""
     small = pa.types.is_int8(column.type) or pa.types.is_int16(column.type)
     return column.cast(pa.int32()) if small else column
 
@@ -326,7 +333,7 @@ _SCHEMAS: Final = {
 
 
 def connect_schema(kind: pa.DataType) -> ConnectSchema:
-    """The schema of an Arrow type that Spark gives; everything is optional."""
+    """Return the schema of an Arrow type of Spark; each part is optional."""
     types = pa.types
     if types.is_struct(kind):
         fields = tuple((f.name, connect_schema(f.type)) for f in kind)
@@ -351,7 +358,7 @@ def connect_schema(kind: pa.DataType) -> ConnectSchema:
 
 
 def _value(value: Any, schema: ConnectSchema) -> Any:
-    """A value as ``SinkRecord`` has it."""
+    """Return a value in the form of ``SinkRecord``."""
     if value is None:
         return None
     if schema.type == "struct":

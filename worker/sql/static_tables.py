@@ -1,10 +1,9 @@
-"""The static tables of a query: Iceberg tables and Parquet files, read whole into Arrow.
+"""Reads the static tables of a query, Iceberg tables and Parquet files, completely into Arrow.
 
 Rules of this file:
-- A table is read again only when it is another than before: another snapshot or schema, other
-  files.
-- What cannot be had for a reason that trying again does not mend is an error of the configuration,
-  also later: joining with the last state that could be read would make wrong rows in silence.
+- A table is read again only if it changed: another snapshot or schema, or other files.
+- A table that cannot be read, for a reason that a retry does not fix, is a configuration error.
+  This is also true after the start: a join with an older state would write wrong rows.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ class StaticTables:
     """The static tables of one task.
 
     Args:
-        plan: names them.
-        catalog: where Iceberg tables are; its owner closes it.
-        clock: for the age of what is known.
-        policy: what the node's operator lets the query join.
+        plan: names the tables.
+        catalog: loads Iceberg tables; its owner closes it.
+        clock: for the time of the next refresh.
+        policy: the tables that the node's operator allows.
     """
 
     plan: SqlPlan
@@ -46,17 +45,17 @@ class StaticTables:
     policy: StaticTablesPolicy = EVERY_STATIC_TABLE
     tables: dict[str, pa.Table] = field(default_factory=dict, init=False)
     _versions: dict[str, Any] = field(default_factory=dict, init=False)
-    _looked_ms: int | None = field(default=None, init=False)
+    _refreshed_ms: int | None = field(default=None, init=False)
 
     def refresh(self) -> bool:
-        """Read what has changed, when it is time to look; whether anything had.
+        """Read changed tables, if a refresh is due; return whether a table changed.
 
         Raises:
-            ConfigError: ``sql_table``: one is not there, too large, or unreadable.
-            CommitRefused, RetriableError: as catalogs and stores say.
+            ConfigError: ``sql_table``: a table is missing, too large, or unreadable.
+            CommitRefused, RetriableError: errors of catalogs and object stores.
         """
         now_ms = self.clock.monotonic_ms()
-        if self._looked_ms is not None and now_ms - self._looked_ms < self.plan.refresh_ms:
+        if self._refreshed_ms is not None and now_ms - self._refreshed_ms < self.plan.refresh_ms:
             return False
         changed = False
         for name, place in self.plan.tables.items():
@@ -73,7 +72,7 @@ class StaticTables:
                 self.tables[name] = spark_table(found)
                 log.info("static table read", table=name, place=place, rows=found.num_rows)
                 changed = True
-        self._looked_ms = now_ms
+        self._refreshed_ms = now_ms
         return changed
 
     def _iceberg(self, name: str, place: str) -> pa.Table | None:
@@ -114,14 +113,14 @@ class StaticTables:
             raise ConfigError(why)
 
     def _check_manifests(self, table: Table) -> None:
-        """Metadata comes from outside: it may name any file as a manifest."""
+        """Refuse manifests at forbidden locations: metadata may name any file as a manifest."""
         snapshot = table.current_snapshot()
         if snapshot is not None:
             self._check_files([snapshot.manifest_list])
             self._check_files(manifest.manifest_path for manifest in snapshot.manifests(table.io))
 
     def _check_files(self, paths: Iterable[str]) -> None:
-        """Refuse files of a table that lie where the connector's own tables may not."""
+        """Refuse files at locations that are forbidden for the connector's tables."""
         if (why := self.catalog.locations.refusals(paths)) is not None:
             raise ConfigError(f"its file {why}")
 
@@ -136,7 +135,7 @@ class StaticTables:
 
 @contextlib.contextmanager
 def _unreadable(place: str) -> Iterator[None]:
-    """Name a table whose files are not what they should be, without what is in them."""
+    """Map errors of invalid files to an error that names the table but no content."""
     try:
         yield
     except (ValueError, TypeError, KeyError, EOFError, pa.ArrowException) as error:
@@ -144,7 +143,7 @@ def _unreadable(place: str) -> Iterator[None]:
 
 
 def spark_table(table: pa.Table) -> pa.Table:
-    """The columns that Spark has a type for, in that type."""
+    """Return the columns that have a Spark type, cast to that type."""
     kept = [(f.name, kind) for f in table.schema if (kind := _spark(f.type)) is not None]
     columns = [table.column(name).cast(kind) for name, kind in kept]
     return pa.Table.from_arrays(columns, names=[name for name, _ in kept])

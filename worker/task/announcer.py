@@ -1,13 +1,13 @@
-"""One Kafka transaction per answer: control events, dead letters and source offsets together.
+"""Sends one Kafka transaction per answer: control events, dead letters and source offsets.
 
 Rules of this file:
-- All or nothing: whoever reads committed sees every event, dead letter and offset of an answer, or
-  none of them.
-- No event is larger than 90 % of ``max.request.size``; a table's files are split over as many
-  DataWritten events as that takes, those of two partition specs in any case. DataComplete comes
+- All or nothing: a ``read_committed`` consumer sees every event, dead letter and offset of an
+  answer, or none of them.
+- No event is larger than 90 % of ``max.request.size``. The files of a table are split over as many
+  DataWritten events as that requires. Each partition spec has separate events. DataComplete is
   last.
-- After any error the announcer is of no further use: its producer is thrown away, the task starts
-  again from the committed source offsets, and files announced to nobody become orphans.
+- After any error the announcer must not be used again. The task discards the producer and restarts
+  from the committed source offsets. Files that were not announced become orphans.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from control_schemas.headers import encode_headers
 from worker.task.read_ledger import TaskAnnouncement
 
 EVENT_SHARE = 0.9
-MESSAGE_OVERHEAD_BYTES = 512  # of a record and its batch, more than they ever take
+MESSAGE_OVERHEAD_BYTES = 512  # upper bound for a record and its record batch
 _FAILPOINTS: Mapping[Stage, str] = {
     "begin": "W5",
     "begun": "W6",
@@ -59,14 +59,14 @@ class Announcer:
     """Announces a task's answers.
 
     Args:
-        producer: initialised; nobody else uses it.
-        control_topic: where events go.
+        producer: initialised, and used by this announcer only.
+        control_topic: topic of the events.
         connect_group_id: group of the source offsets, and key of every event.
         layout: number of the task's layout.
-        task: number of the task in it.
+        task: number of the task in its layout.
         clock: for event times and ids.
-        dead_letter: turns a dead letter of the pipeline into a message; None where dead letters
-            are counted only.
+        dead_letter: turns a dead letter of the pipeline into a message; returns None where dead
+            letters are only counted.
     """
 
     producer: TransactionalProducer
@@ -78,11 +78,12 @@ class Announcer:
     dead_letter: Callable[[Any], ProducerMessage | None]
 
     def announce(self, commit_id: UUID, answer: TaskAnnouncement) -> int:
-        """Send everything of ``answer``; return the number of dead letters sent with it.
+        """Send ``answer`` in one transaction; return the number of dead letters in it.
 
         Raises:
-            ConfigError: a single file's metrics, or the partitions of the task, do not fit an
-                event; a dead letter does not fit a request (``dead_letter_too_large``).
+            ConfigError: the metrics of a single file, or the partitions of the task, do not fit
+                into an event; a dead letter does not fit into a request
+                (``dead_letter_too_large``).
             Fenced, RetriableError: as ``TransactionalProducer.transact``.
         """
         events = list(self.events(commit_id, answer))
@@ -95,7 +96,7 @@ class Announcer:
                 on_stage=_hit,
             )
         except ConfigError as e:
-            if e.code == TOO_LARGE and letters:  # it is the largest, or that one is too large too
+            if e.code == TOO_LARGE and letters:  # at least the largest one is too large
                 record = max(letters, key=lambda letter: _size(letter[1]))[0].record
                 e.at(topic=record.topic, partition=record.partition, offset=record.offset)
             raise
@@ -103,15 +104,15 @@ class Announcer:
         return len(letters)
 
     def store_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Store source offsets alone; errors as ``announce``."""
+        """Store source offsets without events; errors as ``announce``."""
         self.producer.transact([], group_id=self.connect_group_id, offsets=offsets)
 
     def events(self, commit_id: UUID, answer: TaskAnnouncement) -> Iterator[ProducerMessage]:
-        """The control events of an answer in their order on the topic.
+        """Return the control events of an answer in their order on the topic.
 
-        Steps are numbered from the sum of the source offsets that the answer starts at: a
-        successor that answers the same round starts where its predecessor ended, and no step is
-        without a record, so that its numbers are higher.
+        Steps are numbered from the sum of the source offsets at which the answer starts. A
+        successor that answers the same round starts where its predecessor ended. Each step has at
+        least one record, so the numbers of the successor are higher.
         """
         ends = sum(a.offset or 0 for a in answer.assignments)
         first = ends - sum(r.end_offset - r.start_offset for r in answer.ranges)
@@ -137,14 +138,14 @@ class Announcer:
                     yield letter, message
 
     def _refuse_too_large(self, letter: Any, message: ProducerMessage) -> None:
-        """A dead letter keeps every byte of its record: it is sent whole or not at all."""
+        """Refuse a dead letter that exceeds a request: no byte of its record may be dropped."""
         size = _size(message) + MESSAGE_OVERHEAD_BYTES
         if size > self.producer.request_bytes_max:
             record = letter.record
             raise ConfigError(
                 f"a dead letter of {size} bytes is larger than max.request.size "
                 f"({self.producer.request_bytes_max}): raise producer.override.max.request.size, "
-                f"and max.message.bytes of topic {message.topic}, to {size} at least",
+                f"and max.message.bytes of topic {message.topic}, to at least {size}",
                 code="dead_letter_too_large",
                 topic=record.topic,
                 partition=record.partition,
@@ -158,7 +159,7 @@ class Announcer:
         files: tuple[ContentFile, ...],
         headers: EventHeaders,
     ) -> Iterator[ProducerMessage]:
-        """One event, or as many as the size limit asks for."""
+        """Return one event, or as many as the size limit requires."""
         if not files:
             return
         payload = DataWritten(
@@ -175,11 +176,11 @@ class Announcer:
             yield from self._written(commit_id, table, files[:half], headers)
             yield from self._written(commit_id, table, files[half:], headers)
         elif files[0].lower_bounds or files[0].upper_bounds:
-            # bounds serve pruning only: a file without them is right, one not announced is lost
+            # bounds only serve pruning: a file without them is valid, a file not announced is lost
             bare = replace(files[0], lower_bounds=None, upper_bounds=None)
             yield from self._written(commit_id, table, (bare,), headers)
         else:
-            self._refuse(message, f"the metrics of one file of table {table}")
+            self._refuse(message, f"the metrics of one file of table {table} need")
 
     def _message(
         self, payload: Payload, headers: EventHeaders, *, is_bounded: bool = True
@@ -195,23 +196,23 @@ class Announcer:
             partition=OWN_PARTITION,
         )
         if is_bounded and _size(message) > self._bytes_max:
-            self._refuse(message, "the partitions of one task")
+            self._refuse(message, "the partitions of one task need")
         return message
 
     @property
     def _bytes_max(self) -> int:
         return int(self.producer.request_bytes_max * EVENT_SHARE)
 
-    def _refuse(self, message: ProducerMessage, what: str) -> None:
+    def _refuse(self, message: ProducerMessage, subject: str) -> None:
         raise ConfigError(
-            f"{what} need an event of {_size(message)} bytes, more than 90 % of max.request.size: "
-            "raise it for the producer and the control topic",
+            f"{subject} an event of {_size(message)} bytes, more than 90 % of max.request.size: "
+            "raise max.request.size of the producer and max.message.bytes of the control topic",
             code="event_too_large",
         )
 
 
 def _by_spec(files: tuple[ContentFile, ...]) -> Iterator[tuple[ContentFile, ...]]:
-    """Files of one partition spec at a time: an event has one partition type."""
+    """Group files by partition spec: an event has one partition type."""
     for spec_id in dict.fromkeys(file.spec_id for file in files):
         yield tuple(file for file in files if file.spec_id == spec_id)
 

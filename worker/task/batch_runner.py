@@ -188,7 +188,7 @@ def make_runner(
         ConfigError: an option of a converter or transformation is invalid; as ``open_catalog``.
         CommitRefused, RetriableError: as ``open_catalog``.
     """
-    ReferencePath(config)  # an error of an executor would look like a failure of Spark
+    ReferencePath(config)  # an error of an executor would be reported as a failure of Spark
     catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
     clock = clock or SystemClock()
     tables = TaskTables(config, catalog, clock)

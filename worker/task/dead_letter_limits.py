@@ -1,13 +1,14 @@
-"""How many of the last records were dead letters, and how many in a row.
+"""Stops a task when too many records are dead letters: too large a share, or too many in a row.
 
-A bad deploy stops a task, it is not set aside.
+After a bad deployment the task fails, and its records do not all become dead letters.
 
 Rules of this file:
-- The window is of whole batches and never of fewer than ``RECORDS_MIN`` records; the batch that
-  is judged is always in it.
-- A run is of one source partition and goes on from batch to batch. Offsets tell that nothing lies
-  between two dead letters; where a partition's batch holds nothing else, holes do not count.
-- Nothing of a record is kept but its coordinates.
+- The window consists of whole batches and has at least ``RECORDS_MIN`` records. It always contains
+  the batch that is checked.
+- A run belongs to one source partition and continues from batch to batch. Two dead letters with
+  consecutive offsets are in one run. If a partition's batch has only dead letters, gaps between
+  their offsets do not end the run.
+- Only the coordinates of records are kept.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ TOO_MANY: Final = "too_many_dead_letters"
 
 @dataclass(slots=True)
 class DeadLetterLimits:
-    """Both limits.
+    """Both limits: the share and the run length.
 
     Args:
         ratio_max: see ``DeadLetterRatio``.
@@ -49,11 +50,11 @@ class DeadLetterLimits:
 
     @classmethod
     def of(cls, errors: ErrorsConfig) -> DeadLetterLimits:
-        """Those of a connector."""
+        """Return the limits of a connector."""
         return cls(errors.dead_letter_ratio_max, errors.dead_letter_run_max)
 
     def add(self, batch: WrittenBatch) -> None:
-        """Judge a batch together with those before it, before anybody hears of it.
+        """Check a batch together with earlier batches, before it can be announced.
 
         Raises:
             RecordError: ``too_many_dead_letters``; the batch must not be announced.
@@ -64,7 +65,7 @@ class DeadLetterLimits:
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """One batch: how often each code was met, and where first."""
+    """One batch: the number of dead letters by code, and the first record of each code."""
 
     read: int
     refused: int
@@ -77,7 +78,7 @@ class DeadLetterRatio:
     """The dead letters among the last records that a task read.
 
     Args:
-        ratio_max: a larger share stops the task; 1 lets everything pass.
+        ratio_max: a larger share stops the task; 1 is no limit.
     """
 
     ratio_max: float
@@ -86,7 +87,7 @@ class DeadLetterRatio:
     _refused: int = field(default=0, init=False)
 
     def add(self, batch: WrittenBatch) -> None:
-        """Judge a batch together with those before it, before anybody hears of it.
+        """Check a batch together with earlier batches, before it can be announced.
 
         Raises:
             RecordError: ``too_many_dead_letters``; the batch must not be announced.
@@ -114,10 +115,10 @@ class DeadLetterRatio:
             place = f", first at topic {tp.topic}, partition {tp.partition}, offset {offset}"
         return RecordError(
             f"{self._refused:,} of the last {self._read:,} records were dead letters, more than "
-            f"{MAX_RATIO}={self.ratio_max:g} allows{most}{place}. The last batch of them was not "
-            f"announced: it is read again when the task restarts. Mend the converters, the "
-            f"transformations or the tables; or set {MAX_RATIO} higher (1 is no limit) to go on "
-            "and set such records aside",
+            f"{MAX_RATIO}={self.ratio_max:g} allows{most}{place}. The last batch was not "
+            "announced: it is read again when the task restarts. Fix the converters, the "
+            f"transformations or the tables; or set {MAX_RATIO} higher (1 is no limit) to "
+            "continue with dead letters",
             stage=stage,
             code=TOO_MANY,
         )
@@ -167,7 +168,7 @@ class DeadLetterRuns:
     _open: dict[TopicPartition, _LetterRun] = field(default_factory=dict, init=False)
 
     def add(self, batch: WrittenBatch) -> None:
-        """Judge a batch together with the runs that reach it.
+        """Check a batch together with the runs that earlier batches left open.
 
         Raises:
             RecordError: ``too_many_dead_letters``; the batch must not be announced.
@@ -182,13 +183,13 @@ class DeadLetterRuns:
             if not counted.read:
                 continue
             before = self._open.pop(tp, None)
-            mine = sorted(letters.get(tp, ()), key=lambda each: each.record.offset)
-            runs = _runs(mine, counted.read, batch.ranges.starts[tp], before)
+            own = sorted(letters.get(tp, ()), key=lambda each: each.record.offset)
+            runs = _runs(own, counted.read, batch.ranges.starts[tp], before)
             for run in runs:
                 if run.count > self.run_max:
                     raise self._error(tp, run)
-            is_all = len(mine) == counted.read
-            if runs and (is_all or mine[-1].record.offset + 1 == batch.ranges.ends[tp]):
+            is_all = len(own) == counted.read
+            if runs and (is_all or own[-1].record.offset + 1 == batch.ranges.ends[tp]):
                 self._open[tp] = runs[-1]
 
     def _error(self, tp: TopicPartition, run: _LetterRun) -> RecordError:
@@ -196,9 +197,9 @@ class DeadLetterRuns:
         return RecordError(
             f"{run.count:,} dead letters in a row, more than {MAX_RUN}={self.run_max} allows: "
             f"first at topic {tp.topic}, partition {tp.partition}, offset {first.record.offset}, "
-            f"{first.error.code}. The last batch of them was not announced: it is read again when "
-            f"the task restarts. Mend the converters, the transformations or the tables; or set "
-            f"{MAX_RUN} higher (0 is no limit) to go on and set such records aside",
+            f"{first.error.code}. The last batch was not announced: it is read again when "
+            "the task restarts. Fix the converters, the transformations or the tables; or set "
+            f"{MAX_RUN} higher (0 is no limit) to continue with dead letters",
             stage=first.error.stage,
             code=TOO_MANY,
         )
@@ -207,7 +208,7 @@ class DeadLetterRuns:
 def _runs(
     letters: list[DeadLetter], read: int, start: int, before: _LetterRun | None
 ) -> list[_LetterRun]:
-    """The runs of a partition's batch in order; the first may go on from the batch before."""
+    """Return the runs of a partition's batch in order; the first may continue an open run."""
     if not letters:
         return []
     if len(letters) == read:

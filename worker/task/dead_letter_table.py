@@ -1,9 +1,9 @@
-"""Dead letters as rows of an Iceberg table, in the round of the records around them.
+"""Writes dead letters as rows of an Iceberg table, in the round of their batch.
 
 Rules of this file:
-- The file is written by the driver, where the dead letters are, and announced with the batch that
-  they come from: committed with it, and never without.
-- Rows are appended, whatever the connector does to its own tables: no key, no deletes.
+- The driver has the dead letters, so it writes their file. The file is announced with its batch:
+  both are committed together.
+- Rows are always appended, without a key and without deletes.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ SCHEMA: Final = Schema(
     NestedField(12, "connector", StringType(), required=False),
     NestedField(13, "task", IntegerType(), required=False),
 )
-_PROPERTIES: Final = {  # bounds of bytes serve no query, and would hold what is in records
+_PROPERTIES: Final = {  # bounds of binary columns serve no query and would contain parts of records
     "write.metadata.metrics.column.key": "counts",
     "write.metadata.metrics.column.value": "counts",
     "write.metadata.metrics.column.headers.element.value": "counts",
@@ -79,8 +79,8 @@ class DeadLetterTable:
 
     Args:
         config: the connector, placeholders resolved; names the table.
-        catalog: where it is; not closed here.
-        clock: for the age of what is known, and file names.
+        catalog: loads and creates the table; the caller closes it.
+        clock: for the age of the loaded table, and for file names.
         task: number of the task.
     """
 
@@ -92,12 +92,12 @@ class DeadLetterTable:
     _loaded_ms: int = field(default=0, init=False)
 
     def write(self, letters: Sequence[DeadLetter]) -> TableFiles:
-        """Write dead letters; nothing where there is none, or no table for them.
+        """Write dead letters; do nothing without dead letters or without a configured table.
 
         Raises:
-            CommitRefused: the catalog does not let us read or create the table.
-            ConfigError: the table has other columns than dead letters need.
-            RetriableError: the catalog or the store is away.
+            CommitRefused: the catalog does not allow to read or create the table.
+            ConfigError: the columns of the table do not fit dead letters.
+            RetriableError: the catalog or the store does not answer.
         """
         name = self.config.errors.dead_letter_table
         if not letters or name is None:
@@ -149,23 +149,24 @@ class DeadLetterTable:
         return table
 
     def _check(self, name: str, table: Table) -> None:
-        """A table that was there before may have columns of its own, and a partition spec."""
-        theirs = {each.name: each for each in table.schema().fields}
-        ours = {each.name: each for each in SCHEMA.fields}
+        """Check the columns of an existing table; it may have more columns and a partition spec."""
+        existing = {each.name: each for each in table.schema().fields}
+        required = {each.name: each for each in SCHEMA.fields}
         wrong = [
-            f"{column} is no {wanted.field_type}"
-            for column, wanted in ours.items()
-            if column not in theirs or _form(theirs[column].field_type) != _form(wanted.field_type)
+            f"{column} is not of type {wanted.field_type}"
+            for column, wanted in required.items()
+            if column not in existing
+            or _form(existing[column].field_type) != _form(wanted.field_type)
         ]
         wrong += [
             f"{column} is required"
-            for column, each in theirs.items()
-            if each.required and not (column in ours and ours[column].required)
+            for column, each in existing.items()
+            if each.required and not (column in required and required[column].required)
         ]
         if wrong:
             raise ConfigError(
-                f"the table that {KEY} names cannot hold dead letters: {'; '.join(wrong)}; name "
-                "a table that does not exist, it is created",
+                f"dead letters do not fit the table of {KEY}: {'; '.join(wrong)}; name a table "
+                "that does not exist, it will be created",
                 code="dead_letter_table",
                 connector=self.config.name,
                 table=name,
@@ -194,7 +195,7 @@ class DeadLetterTable:
 
 
 def _form(kind: IcebergType) -> Any:
-    """A type without field ids, and with everything optional."""
+    """Return a type for comparison, without field ids and nullability."""
     if isinstance(kind, ListType):
         return [_form(kind.element_type)]
     if isinstance(kind, StructType):
@@ -203,5 +204,5 @@ def _form(kind: IcebergType) -> Any:
 
 
 def _utf8(text: str) -> str:
-    """Text without lone surrogates, which JSON can bring and Parquet cannot hold."""
+    """Return text without lone surrogates, which JSON may contain and Parquet may not."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""What a worker does before its modules are there: little is imported, Spark starts at once."""
+"""The start of a worker: Spark starts before most modules are imported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from connect.processes.ipc import Channel
-from worker.spark.opening import early
+from worker.spark.opening import session_properties
 
 HEAVY = (
     "connect.processes.child_main",
@@ -26,7 +26,7 @@ OF_OTHERS = {
 
 
 def imported(module: str) -> set[str]:
-    """Modules of an interpreter that has imported this one."""
+    """Modules of an interpreter that imported this module."""
     program = f"import sys, {module}; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -34,15 +34,15 @@ def imported(module: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_spark_starts_before_the_modules_that_take_long() -> None:
-    """A worker's first module brings Spark's client and the pipe, and none that take seconds."""
+def test_spark_starts_before_slow_imports() -> None:
+    """The first module of a worker imports Spark's client and the IPC channel, nothing slow."""
     found = imported("worker.__main__")
     assert "worker.spark.session" in found
     assert found.isdisjoint(HEAVY)
 
 
-def test_a_process_imports_nothing_of_another_kind() -> None:
-    """No Spark beside the committer and the API, no API beside the tasks."""
+def test_a_process_imports_no_modules_of_other_processes() -> None:
+    """No Spark in coordinator and node, no REST API in coordinator and worker."""
     for module, others in OF_OTHERS.items():
         found = imported(module)
         assert module in found
@@ -50,21 +50,21 @@ def test_a_process_imports_nothing_of_another_kind() -> None:
 
 
 def test_a_session_starts_from_properties_as_they_are() -> None:
-    """The properties of Spark and the folder are all that it needs."""
+    """It needs only Spark's properties and the state folder."""
     given = {"group.id": "g", "spark.a": "1", "icefloe.state.dir": "/s"}
-    assert early(given) == ({"spark.a": "1"}, Path("/s"))
+    assert session_properties(given) == ({"spark.a": "1"}, Path("/s"))
 
 
 def test_a_session_waits_for_properties_that_must_be_resolved() -> None:
-    """A placeholder, or a folder that is not named, needs the whole configuration."""
-    assert early({"spark.a": "${env:A}", "icefloe.state.dir": "/s"}) is None
-    assert early({"spark.a": "1", "icefloe.state.dir": "${env:S}"}) is None
-    assert early({"spark.a": "1"}) is None
-    assert early({}) is None
+    """With a placeholder, or without a state folder, the whole configuration is resolved first."""
+    assert session_properties({"spark.a": "${env:A}", "icefloe.state.dir": "/s"}) is None
+    assert session_properties({"spark.a": "1", "icefloe.state.dir": "${env:S}"}) is None
+    assert session_properties({"spark.a": "1"}) is None
+    assert session_properties({}) is None
 
 
 def test_the_first_message_is_received_again() -> None:
-    """Who starts early reads it, who serves the node receives it in its place."""
+    """An early start reads it, and the command loop receives it as well."""
     ours, theirs = socket.socketpair()
     node, child = Channel(ours), Channel(theirs)
     node.send({"op": "configure"})
@@ -75,8 +75,8 @@ def test_the_first_message_is_received_again() -> None:
     child.close()
 
 
-def test_a_node_that_is_gone_sent_no_first_message() -> None:
-    """Nothing comes, then or later."""
+def test_an_ended_node_sends_no_first_message() -> None:
+    """The channel is empty, and stays empty."""
     ours, theirs = socket.socketpair()
     node, child = Channel(ours), Channel(theirs)
     node.close()

@@ -1,4 +1,4 @@
-"""Dead letters that a Spark task and a worker keep are bounded in bytes."""
+"""The dead letters of a Spark task and of a worker are bounded in bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TP = TopicPartition("t", 0)
 
 
 def run(folder: Path, *sizes: int, key: bytes | None = None) -> BatchResult:
-    """A good record and some bad ones of so many bytes, with room for 10,000."""
+    """Run a good record and bad ones of these sizes, with a limit of 10,000 bytes."""
     values: list[bytes | None] = [b'{"id":1}', *(b"x" * size for size in sizes)]
     connector = config(**{"errors.tolerance": "all"})
     given: dict[str, Any] = {"keys": [key] * len(values)}
@@ -39,7 +39,7 @@ def run(folder: Path, *sizes: int, key: bytes | None = None) -> BatchResult:
 def test_more_dead_letters_than_can_be_kept_end_the_batch(
     tmp_path: Path, sizes: tuple[int, ...], key: bytes | None
 ) -> None:
-    """The driver is told, and nothing that was written stays."""
+    """The driver receives an error, and all written files are deleted."""
     result = run(tmp_path, *sizes, key=key)
     assert isinstance(result.error, RetriableError)
     assert result.error.code == LETTERS_FULL
@@ -48,8 +48,8 @@ def test_more_dead_letters_than_can_be_kept_end_the_batch(
 
 
 @pytest.mark.parametrize("sizes", [(3_000, 3_000), (50_000,)])
-def test_what_can_be_kept_is_kept(tmp_path: Path, sizes: tuple[int, ...]) -> None:
-    """One record alone is, whatever its size: no batch is smaller."""
+def test_dead_letters_within_the_limit_are_kept(tmp_path: Path, sizes: tuple[int, ...]) -> None:
+    """A single record of any size is kept: no batch is smaller."""
     result = run(tmp_path, *sizes)
     assert result.is_usable
     assert [len(letter.record.value or b"") for letter in result.dead_letters] == list(sizes)
@@ -61,8 +61,8 @@ def test_bytes_of_records_are_counted(tmp_path: Path) -> None:
     assert result.progress[TP].bytes_read == 8 + 1_000 + 2_000 + 3 * 4
 
 
-def test_pending_dead_letters_are_weighed() -> None:
-    """Those of all batches that wait, until they are announced."""
+def test_bytes_of_pending_dead_letters_are_counted() -> None:
+    """Those of all pending batches, until they are announced."""
     ledger = Ledger({TP: 0}, out_of_order_ms=0, idle_lag_ms=0)
     headers = (("h", b"12345"), ("none", None))
     record = KafkaRecord("t", 0, 0, 5, 0, b"key", b"x" * 7_000, headers)

@@ -11,7 +11,7 @@ TP = TopicPartition("t", 0)
 
 
 def after(*batches: tuple[int, int], may_enlarge: bool = False) -> ReadSizes:
-    """Sizes after batches of so many records of so many bytes each."""
+    """Sizes after batches, each a number of records and their bytes."""
     sizes = ReadSizes()
     sizes.may_enlarge = may_enlarge
     for count, each in batches:
@@ -19,8 +19,8 @@ def after(*batches: tuple[int, int], may_enlarge: bool = False) -> ReadSizes:
     return sizes
 
 
-def test_what_is_not_known_is_taken_for_a_thousand_bytes() -> None:
-    """Until a record was read, reads of some ten thousand are small ones."""
+def test_the_default_size_of_a_record_is_a_thousand_bytes() -> None:
+    """Before the first record, a read of some ten thousand is small."""
     sizes = ReadSizes()
     assert sizes.is_small(40_000)
     assert not sizes.is_small(60_000)
@@ -28,7 +28,7 @@ def test_what_is_not_known_is_taken_for_a_thousand_bytes() -> None:
 
 
 def test_narrow_records_are_bounded_by_their_number() -> None:
-    """200,000 payments are one Spark task's work, a million one batch."""
+    """One Spark task reads 200,000 payments; a batch has a million."""
     sizes = after((10_000, 190))
     assert sizes.is_small(200_000)
     assert not sizes.is_small(200_001)
@@ -36,14 +36,14 @@ def test_narrow_records_are_bounded_by_their_number() -> None:
 
 
 def test_wide_records_are_spread_over_all_cores_sooner() -> None:
-    """A read of many bytes is no small one, however few its records are."""
+    """A read of many bytes is not small, even with few records."""
     sizes = after((10_000, 1_090))
     assert sizes.is_small(40_000)
     assert not sizes.is_small(50_000)
 
 
 def test_batches_of_huge_records_are_bounded_in_bytes() -> None:
-    """A gigabyte of them, about, and one record at least."""
+    """About a gigabyte, and at least one record."""
     sizes = after((10_000, 900_000))
     assert 1_000 < sizes.records_max < 1_300
     assert sizes.first_records == sizes.records_max
@@ -51,7 +51,7 @@ def test_batches_of_huge_records_are_bounded_in_bytes() -> None:
 
 
 def test_records_are_small_by_their_mean_until_one_is_not() -> None:
-    """Nothing is known of them before a batch; one large record is never forgotten."""
+    """The size is unknown before the first batch; after one large record, reads are not small."""
     assert not ReadSizes().are_small
     assert not after((10_000, 4_000)).are_small
     assert not after((10_000, 190), may_enlarge=True).are_small
@@ -64,7 +64,7 @@ def test_records_are_small_by_their_mean_until_one_is_not() -> None:
 
 
 def test_polls_are_bounded_in_bytes() -> None:
-    """A fetch is bounded where it is compressed; a poll holds what it comes to."""
+    """A fetch is bounded in compressed bytes; a poll contains uncompressed records."""
     assert ReadSizes().poll_records(1) == 50
     assert after((10_000, 190)).poll_records(100) == 5_000
     assert after((10_000, 8_000)).poll_records(4) == 500
@@ -75,13 +75,13 @@ def test_polls_are_bounded_in_bytes() -> None:
 
 
 def test_the_mean_is_of_the_records_read_last() -> None:
-    """What a topic held once is forgotten; a few odd records change little."""
+    """Old records have no influence; a few unusual records have little."""
     assert after((1_000, 900_000), (100_000, 190), (100_000, 190)).is_small(200_000)
     assert after((100_000, 190), (2, 1_000_000)).is_small(150_000)
 
 
-def test_a_batch_that_held_too_much_is_read_in_smaller_ones() -> None:
-    """Down to one record, never by a single Spark task, and up again step by step."""
+def test_a_batch_that_does_not_fit_is_read_in_smaller_ones() -> None:
+    """Down to one record, without small reads, and up again step by step."""
     sizes = ReadSizes()
     assert sizes.shrink(80_000)
     assert sizes.records_max == 10_000

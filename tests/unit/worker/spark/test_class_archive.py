@@ -1,4 +1,4 @@
-"""The archive of Spark's classes: named for what it fits, used only whole."""
+"""The class archive of Spark: its name identifies Java and Spark, and its size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from worker.spark.class_archive import (
 
 
 def put(cache: Path, name: str, size: int = 10) -> Path:
-    """A file among the archives."""
+    """Write a file to the folder of archives."""
     archive_dir(cache).mkdir(parents=True, exist_ok=True)
     file = archive_dir(cache) / name
     file.write_bytes(b"x" * size)
@@ -23,22 +23,22 @@ def put(cache: Path, name: str, size: int = 10) -> Path:
 
 
 def test_setup_and_image_make_an_archive() -> None:
-    """A worker never makes one itself, so it must be there before the first starts."""
+    """A worker never makes one, so it must exist before the first worker starts."""
     makefile, dockerfile = (Path(name).read_text() for name in ("Makefile", "Dockerfile"))
     assert re.search(r"^setup: .*\bclasses\b", makefile, re.MULTILINE)
     assert "-m worker.spark.archiving --missing" in makefile
     assert "\nRUN python -m worker.spark.archiving\n" in dockerfile
 
 
-def test_without_an_archive_nothing_is_asked_of_the_jvm(tmp_path: Path) -> None:
-    """Nor with one for another Java or another Spark."""
+def test_without_an_archive_the_jvm_has_no_options_for_it(tmp_path: Path) -> None:
+    """An archive for another Java or Spark is not used."""
     assert archive_options(tmp_path) == []
     put(tmp_path, "spark-0000000000000000-10.jsa")
     assert archive_options(tmp_path) == []
 
 
-def test_an_archive_that_was_cut_off_is_not_used(tmp_path: Path) -> None:
-    """The JVM would crash; its name says how long it has to be."""
+def test_a_truncated_archive_is_not_used(tmp_path: Path) -> None:
+    """The JVM would crash; the name contains the size."""
     whole = keep(put(tmp_path, "made"), tmp_path)
     assert find_archive(tmp_path) == whole
     assert f"-XX:SharedArchiveFile={whole}" in archive_options(tmp_path)
@@ -46,7 +46,7 @@ def test_an_archive_that_was_cut_off_is_not_used(tmp_path: Path) -> None:
     assert archive_options(tmp_path) == []
 
 
-def test_a_new_archive_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
+def test_a_new_archive_replaces_the_old_one(tmp_path: Path) -> None:
     """One per Java and Spark."""
     old = keep(put(tmp_path, "made"), tmp_path)
     new = keep(put(tmp_path, "made", 11), tmp_path)
@@ -55,8 +55,8 @@ def test_a_new_archive_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
     assert new.name == f"{archive_stem()}-11.jsa"
 
 
-def test_a_path_that_options_cannot_hold_is_passed_over(tmp_path: Path) -> None:
-    """Spark splits the JVM's options at blanks."""
+def test_an_archive_with_a_space_in_its_path_is_not_used(tmp_path: Path) -> None:
+    """Spark splits the options of the JVM at spaces."""
     cache = tmp_path / "a cache"
     keep(put(cache, "made"), cache)
     assert archive_options(cache) == []

@@ -1,4 +1,4 @@
-"""Private folders of workers: those that nobody holds any more are removed, no others."""
+"""Private folders of workers: only those of ended processes are removed."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ time.sleep(600)
 
 
 def names(parent: Path) -> set[str]:
-    """What is in a folder."""
+    """Names of the entries of a folder."""
     return {entry.name for entry in parent.iterdir()}
 
 
 def test_a_killed_process_folder_is_removed_by_the_next(tmp_path: Path) -> None:
-    """Not while it lives; what is no worker's folder is left alone."""
-    (tmp_path / "icefloe-worker-of-somebody").mkdir()
+    """It stays while the process runs; other folders are never removed."""
+    (tmp_path / "icefloe-worker-of-another-user").mkdir()
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / ".lock").touch()
@@ -71,7 +71,7 @@ def _left_over(parent: Path, name: str) -> Path:
 def test_a_folder_swapped_for_a_link_leads_nowhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is removed is what was opened and locked, not what has its name later."""
+    """The opened and locked folder is removed, not another one that later has its name."""
     target = tmp_path / "target"
     target.mkdir()
     (target / "data").write_text("kept")
@@ -91,15 +91,15 @@ def test_a_folder_swapped_for_a_link_leads_nowhere(
     assert (target / "data").read_text() == "kept"
 
 
-def test_what_others_own_or_may_write_is_left_alone(tmp_path: Path) -> None:
-    """Folders and locks of other users, folders that are open to them, and links."""
+def test_folders_that_other_users_own_or_may_write_are_not_removed(tmp_path: Path) -> None:
+    """Folders and locks of other users, folders with access for them, and links."""
     names_left = set()
     open_to_others = _left_over(tmp_path, "icefloe-worker-open")
     open_to_others.chmod(0o777)
     names_left.add(open_to_others.name)
     linked = _left_over(tmp_path, "icefloe-worker-linked-lock")
     (linked / ".lock").unlink()
-    (linked / ".lock").symlink_to(tmp_path / "elsewhere")
+    (linked / ".lock").symlink_to(tmp_path / "missing")
     names_left.add(linked.name)
     if os.geteuid() == 0:
         foreign = _left_over(tmp_path, "icefloe-worker-foreign")
@@ -114,7 +114,7 @@ def test_what_others_own_or_may_write_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_an_own_folder_that_was_replaced_is_not_followed(tmp_path: Path) -> None:
-    """A worker that ends removes its own folder, not what has its name by then."""
+    """A worker that ends removes its own folder, not another one that now has its name."""
     target = tmp_path / "target"
     target.mkdir()
     (target / "data").write_text("kept")

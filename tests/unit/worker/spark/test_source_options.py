@@ -1,4 +1,4 @@
-"""Options of Spark's Kafka source, positions against the log, Spark's errors as ours."""
+"""Options of Spark's Kafka source, checks of positions, mapping of Spark's errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def options(
 
 
 def test_client_settings_reach_spark_under_kafka() -> None:
-    """Security of the node and overrides of the connector are translated; nothing else is."""
+    """Security settings of the node and overrides of the connector become options."""
     made = options(
         node={"security.protocol": "SASL_SSL", "consumer.sasl.mechanism": "PLAIN"},
         sasl_jaas_config="secret",
@@ -50,8 +50,8 @@ def test_client_settings_reach_spark_under_kafka() -> None:
     assert not any("storage.topic" in key for key in made)
 
 
-def test_what_spark_or_we_decide_cannot_be_overridden() -> None:
-    """Isolation, group, reset and deserializers stay as the protocol needs them."""
+def test_settings_of_the_protocol_cannot_be_overridden() -> None:
+    """Isolation level, group, reset and deserializers are fixed."""
     made = options(
         isolation_level="read_uncommitted",
         auto_offset_reset="latest",
@@ -66,7 +66,7 @@ def test_what_spark_or_we_decide_cannot_be_overridden() -> None:
 
 
 def test_group_follows_task_and_options() -> None:
-    """Executors keep consumers by group: the same options share one, others never do."""
+    """Executors cache consumers by group: equal options share a group, others never do."""
     group = options()["kafka.group.id"]
     assert options()["kafka.group.id"] == group
     assert options(fetch_max_bytes="1")["kafka.group.id"] != group
@@ -80,7 +80,7 @@ def test_fetch_settings_can_be_overridden() -> None:
 
 
 def test_brokers_must_be_named() -> None:
-    """Without brokers there is nothing to read."""
+    """A read needs ``bootstrap.servers``."""
     with pytest.raises(ConfigError, match="bootstrap"):
         source_options({}, {}, task="t", has_headers=False)
 
@@ -91,7 +91,7 @@ def test_brokers_must_be_named() -> None:
     )
 )
 def test_offsets_survive_their_text(offsets: dict[tuple[str, int], int]) -> None:
-    """What Spark is told is what its checkpoint says."""
+    """The text of the options is the text of a checkpoint."""
     given_offsets = {TopicPartition(*tp): at for tp, at in offsets.items()}
     assert parse_offsets(offsets_text(given_offsets)) == given_offsets
     named = json.loads(assignment(given_offsets))
@@ -105,7 +105,7 @@ def test_positions_inside_the_log_are_fine(position: int) -> None:
 
 
 def test_deleted_range_is_named() -> None:
-    """Retention passed the reader: the range that is gone."""
+    """Retention deleted records before they were read: the error names their range."""
     with pytest.raises(DataLost, match=r"\[3, 5\)") as e:
         check_positions({A: 3}, {A: (5, 9)})
     assert e.value.code == "source_data_lost"
@@ -113,7 +113,7 @@ def test_deleted_range_is_named() -> None:
 
 
 def test_log_that_ends_before_the_position_is_another_log() -> None:
-    """A topic created anew: reading must not go on at an offset of the old one."""
+    """A topic was created again: its old offsets mean nothing."""
     with pytest.raises(DataLost) as e:
         check_positions({A: 10}, {A: (0, 9)})
     assert e.value.code == "source_log_reset"
@@ -144,10 +144,8 @@ def test_log_that_ends_before_the_position_is_another_log() -> None:
         ),
     ],
 )
-def test_spark_errors_become_ours(
-    text: str, kind: type[Exception], code: str, message: str
-) -> None:
-    """The class says what to do; the message has the cause and no trace."""
+def test_spark_errors_are_mapped(text: str, kind: type[Exception], code: str, message: str) -> None:
+    """The class decides what to do; the message has the cause and no trace."""
     error = map_spark_error(RuntimeError(text))
     assert type(error) is kind
     assert error.code == code
@@ -156,7 +154,7 @@ def test_spark_errors_become_ours(
 
 
 def test_answers_of_stores_stay_in_the_process() -> None:
-    """Where foreign texts are hidden, a Python worker's trace gives classes and no message."""
+    """If foreign texts are hidden, the trace of a Python worker is reduced to class names."""
     text = (
         "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
         '  File "x.py", line 1\nOSError: When writing: HTTP status 403: canary of the store\n'
@@ -172,7 +170,7 @@ def test_answers_of_stores_stay_in_the_process() -> None:
 
 
 def test_node_properties_win_over_the_session_defaults(tmp_path: Path) -> None:
-    """``spark.*`` of the node is taken as it is; nothing else of the node gets in."""
+    """``spark.*`` of the node is used unchanged; its other properties are not."""
     made = settings(
         {"spark.driver.memory": "4g", "sasl.jaas.config": "canary"},
         folder=tmp_path,
@@ -187,7 +185,7 @@ def test_node_properties_win_over_the_session_defaults(tmp_path: Path) -> None:
 
 
 def test_sessions_authenticate(tmp_path: Path) -> None:
-    """Every master; remote ones in cipher, with a secret that is not invented for both sides."""
+    """All masters authenticate; remote ones encrypt, and need a configured secret."""
 
     def made(**given: str) -> dict[str, str]:
         node = {f"spark.{key.replace('_', '.')}": value for key, value in given.items()}
@@ -218,8 +216,8 @@ def test_sessions_authenticate(tmp_path: Path) -> None:
         ("spark://127.0.0.1:7077", "spark://127.0.0.1:7077"),
     ],
 )
-def test_a_local_master_tries_a_failed_task_again(tmp_path: Path, given: str, used: str) -> None:
-    """Spark's own default is one attempt; a number of attempts that is named stays."""
+def test_a_local_master_retries_a_failed_task(tmp_path: Path, given: str, used: str) -> None:
+    """Spark's default is one attempt; a configured number of attempts stays."""
     node = {"spark.master": given, "spark.authenticate.secret": "x"}
     made = settings(node, folder=tmp_path, scratch=tmp_path, jars=[], cores=1)
     assert made["spark.master"] == used
@@ -228,7 +226,7 @@ def test_a_local_master_tries_a_failed_task_again(tmp_path: Path, given: str, us
 def test_java_options_of_a_node_leave_temporary_files_where_they_are_removed(
     tmp_path: Path,
 ) -> None:
-    """They stand in the place of ours, or behind, but for the folder."""
+    """They replace the defaults or are appended; the folder stays."""
     given = {"spark.driver.extraJavaOptions": "-Da=1", "spark.driver.defaultJavaOptions": "-Db=2"}
     made = settings(given, folder=tmp_path, scratch=tmp_path / "tmp", jars=[], cores=1)
     assert made["spark.driver.extraJavaOptions"] == "-Da=1"
@@ -238,7 +236,7 @@ def test_java_options_of_a_node_leave_temporary_files_where_they_are_removed(
 
 
 def test_a_local_session_has_the_kafka_source_on_its_class_path(tmp_path: Path) -> None:
-    """There an archive of classes may hold it; a remote master gets it by ``spark.jars``."""
+    """A class archive can then contain it; a remote master receives it with ``spark.jars``."""
     jars = [Path("/j/a.jar"), Path("/j/b.jar")]
 
     def made(**node: str) -> dict[str, str]:
@@ -256,7 +254,7 @@ def test_a_local_session_has_the_kafka_source_on_its_class_path(tmp_path: Path) 
 
 
 def test_java_options_of_a_node_keep_the_archive_of_classes(tmp_path: Path) -> None:
-    """The archive's options stand where the node's own do not replace them."""
+    """The options of the class archive stay, unless the node replaces them."""
     given = {"spark.driver.extraJavaOptions": "-Da=1", "spark.driver.defaultJavaOptions": "-Db=2"}
     options = ["-XX:SharedArchiveFile=/a.jsa"]
     made = settings(
@@ -266,6 +264,6 @@ def test_java_options_of_a_node_keep_the_archive_of_classes(tmp_path: Path) -> N
 
 
 def test_archives_leave_the_module_path() -> None:
-    """Spark's archives go, the standard library's stays."""
+    """Spark's archives are removed, that of the standard library stays."""
     path = ["", "/x/pyspark.zip", "/x/py4j-src.zip", "/x/a.jar", "/lib/python311.zip", "/lib/y"]
     assert without_archives(path) == ["", "/lib/python311.zip", "/lib/y"]

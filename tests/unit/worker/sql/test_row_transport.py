@@ -1,4 +1,4 @@
-"""Pieces of rows on their way around Spark."""
+"""Rows in pieces, of which Spark receives some columns only."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ from worker.sql.row_transport import (
     REFUSED,
     ROW,
     STATE,
+    ColumnSplit,
     Item,
-    Shares,
-    cut,
     fence_text,
+    from_pieces,
     has_list,
-    whole,
+    to_pieces,
 )
 
 ITEMS = (Item("n", ("n",), pa.int64()), Item("made"))
-SHARES = Shares(("n",), ITEMS)
-FENCED = Shares(("n",), ITEMS, is_fenced=True)
+SPLIT = ColumnSplit(("n",), ITEMS)
+FENCED = ColumnSplit(("n",), ITEMS, is_fenced=True)
 
 
 def rows(count: int, *, others: tuple[int, ...] = ()) -> pa.RecordBatch:
-    """Rows that carry their number; ``others`` are none."""
+    """Rows with their number; ``others`` are refused records."""
     states = [REFUSED if i in others else ROW for i in range(count)]
     found = [
         {"seq": i, "state": state, "value": b"%d" % i, "0": i if state == ROW else None}
         for i, state in enumerate(states)
     ]
-    return pa.RecordBatch.from_pylist(found, SHARES.carried)
+    return pa.RecordBatch.from_pylist(found, SPLIT.carried)
 
 
 def asked(
-    given: pa.RecordBatch, shares: Shares = SHARES, *, copies: int = 1, batch_rows: int = 100
+    given: pa.RecordBatch, split: ColumnSplit = SPLIT, *, copies: int = 1, batch_rows: int = 100
 ) -> Iterator[pa.RecordBatch]:
-    """What comes back of a query that doubles ``n``, drops fifths and fails for sevenths."""
+    """The result of a query that doubles ``n``, drops multiples of 5 and fails for those of 7."""
     sent: list[dict[str, Any]] = []
-    for batch in cut(given, [given.column("0")], shares):
+    for batch in to_pieces(given, [given.column("0")], split):
         for row in batch.to_pylist():
             n, state = row["n"], ROW
             if n is None or n % 5 == 0:
@@ -70,17 +70,17 @@ def asked(
         yield pa.RecordBatch.from_pylist(sent[start : start + batch_rows], schema)
 
 
-@pytest.mark.parametrize("shares", [SHARES, FENCED])
+@pytest.mark.parametrize("split", [SPLIT, FENCED])
 @pytest.mark.parametrize("batch_rows", [1, 7, 10_000])
 @pytest.mark.parametrize("copies", [1, 2])
 @pytest.mark.parametrize("others", [(), (0, 3, 4, 199), tuple(range(200))])
-def test_every_row_comes_back_in_its_place(
-    shares: Shares, batch_rows: int, copies: int, others: tuple[int, ...]
+def test_every_row_returns_at_its_position(
+    split: ColumnSplit, batch_rows: int, copies: int, others: tuple[int, ...]
 ) -> None:
-    """However batches are cut, with rows that Spark never sees and rows that it multiplies."""
+    """For any batches, with rows that Spark does not receive and rows that it multiplies."""
     given = rows(200, others=others)
-    came = asked(given, shares, copies=copies, batch_rows=batch_rows)
-    found = pa.Table.from_batches(list(whole(came, shares))).to_pylist()
+    came = asked(given, split, copies=copies, batch_rows=batch_rows)
+    found = pa.Table.from_batches(list(from_pieces(came, split))).to_pylist()
     expected = []
     for i in range(200):
         state, made = REFUSED, None
@@ -94,20 +94,20 @@ def test_every_row_comes_back_in_its_place(
 def test_pieces_are_bounded() -> None:
     """In rows and in bytes."""
     given = rows(20_000)
-    assert len(list(cut(given, [given.column("0")], SHARES))) == 2 * 3
+    assert len(list(to_pieces(given, [given.column("0")], SPLIT))) == 2 * 3
     columns = dict(zip(given.schema.names, given.columns, strict=True))
     columns["value"] = pa.array([bytes(1_000)] * 20_000, pa.binary())
     large = pa.record_batch(columns, schema=given.schema)
-    carriers = [b for b in cut(large, [given.column("0")], SHARES) if b.num_rows == 1]
+    carriers = [b for b in to_pieces(large, [given.column("0")], SPLIT) if b.num_rows == 1]
     assert len(carriers) == large.nbytes // 2**20
-    back = list(whole(asked(large, batch_rows=10_000), SHARES))
+    back = list(from_pieces(asked(large, batch_rows=10_000), SPLIT))
     assert sum(batch.num_rows for batch in back) == 20_000
 
 
-def test_lists_are_never_null_for_long() -> None:
-    """Rows that stand between two fences are fewer than ``FENCE_ROWS``, a piece begins with one."""
+def test_fences_limit_runs_of_null_lists() -> None:
+    """There are fewer than ``FENCE_ROWS`` rows between two fences; a piece starts with one."""
     given = rows(1_000, others=(17, 18))
-    _, sent = cut(given, [given.column("0")], FENCED)
+    _, sent = to_pieces(given, [given.column("0")], FENCED)
     fences = np.flatnonzero(sent.column(PLACE).to_numpy() == FENCE)
     assert fences[0] == 0
     assert np.diff([*fences, sent.num_rows]).max() <= FENCE_ROWS
@@ -115,24 +115,24 @@ def test_lists_are_never_null_for_long() -> None:
 
 
 @pytest.mark.parametrize("lost", [0, 1, 57, 199])
-def test_a_row_that_is_lost_is_no_row_that_was_dropped(lost: int) -> None:
+def test_a_missing_row_is_not_a_dropped_row(lost: int) -> None:
     """The task stops."""
     came = [batch for batch in asked(rows(200), batch_rows=1) if batch[PLACE][0].as_py() != lost]
     with pytest.raises(InvariantViolation, match="lost rows"):
-        list(whole(iter(came), SHARES))
+        list(from_pieces(iter(came), SPLIT))
 
 
 def test_rows_out_of_order_stop_the_task() -> None:
-    """So do rows before their carrier."""
+    """Rows before their carrier stop it as well."""
     carrier, *came = asked(rows(200), batch_rows=1)
     with pytest.raises(InvariantViolation, match="order"):
-        list(whole(iter([carrier, *reversed(came)]), SHARES))
-    with pytest.raises(InvariantViolation, match="without their carrier"):
-        list(whole(iter([came[0], carrier, *came[1:]]), SHARES))
+        list(from_pieces(iter([carrier, *reversed(came)]), SPLIT))
+    with pytest.raises(InvariantViolation, match="have no carrier"):
+        list(from_pieces(iter([came[0], carrier, *came[1:]]), SPLIT))
 
 
 def test_fences_hold_an_item_in_every_list() -> None:
-    """At any depth, in maps as well."""
+    """At any depth, and in maps."""
     inner = T.StructType([T.StructField("x", T.ArrayType(T.LongType()))])
     kind = T.MapType(T.DateType(), T.ArrayType(inner))
     assert has_list(kind)

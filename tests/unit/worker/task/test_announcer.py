@@ -34,13 +34,13 @@ TP = TopicPartition("t", 0)
 
 @dataclass
 class Limit:
-    """What of a producer the making of events needs."""
+    """The attributes of a producer that the announcer uses for events."""
 
     request_bytes_max: int
 
 
 def announcer(request_bytes_max: int = 1_048_576) -> Announcer:
-    """Sends nothing; makes events."""
+    """An announcer that only makes events."""
     return Announcer(
         cast("TransactionalProducer", Limit(request_bytes_max)),
         control_topic="control",
@@ -53,7 +53,7 @@ def announcer(request_bytes_max: int = 1_048_576) -> Announcer:
 
 
 def test_a_dead_letter_that_does_not_fit_is_named() -> None:
-    """It is not cut: the task stops, with the record's place and the setting to raise."""
+    """The task stops; the error has the record's coordinates and the setting to raise."""
     record = KafkaRecord("orders", 3, 77, None, -1, None, b"x" * 1_000, ())
     letter = DeadLetter(record, RecordError("bad"))
     batch = WrittenBatch(OffsetRanges({TP: 0}, {TP: 1}), {}, (), (letter,))
@@ -116,7 +116,7 @@ def test_events_come_batch_by_batch_and_end_with_data_complete() -> None:
 
 
 def test_a_successors_batches_have_higher_numbers() -> None:
-    """Whoever goes on where another ended may answer the same round: its batches come later."""
+    """A successor may answer the same round: its batches are numbered after its predecessor's."""
     ledger = Ledger({TP: 0}, out_of_order_ms=0, idle_lag_ms=0)
     table = TableReference("c", ("db",), "a", UUID(int=1))
     numbers = []
@@ -136,7 +136,7 @@ def test_a_successors_batches_have_higher_numbers() -> None:
 
 @given(st.integers(1, 300), st.integers(12_000, 60_000))
 def test_no_event_exceeds_its_share_and_no_file_is_lost(files: int, limit: int) -> None:
-    """Whatever the number of files, each is announced once, under the limit, in order."""
+    """Any number of files is announced once, under the limit, in order."""
     listed = [data_file(i) for i in range(files)]
     made = list(announcer(limit).events(COMMIT, answer({"a": listed})))
     assert all(len(m.value or b"") <= limit * EVENT_SHARE for m in made)
@@ -145,14 +145,14 @@ def test_no_event_exceeds_its_share_and_no_file_is_lost(files: int, limit: int) 
 
 
 def test_delete_files_go_into_their_own_list() -> None:
-    """Data and delete files of one batch are told apart."""
+    """An event lists data files and delete files separately."""
     both = [data_file(0), data_file(1, content=FileContent.EQUALITY_DELETES)]
     ((payload, _), _) = events(list(announcer().events(COMMIT, answer({"a": both}))))
     assert [f.file_path[-9] for f in payload.data_files or ()] == ["0"]
     assert [f.file_path[-9] for f in payload.delete_files or ()] == ["1"]
 
 
-def test_files_of_two_specs_are_announced_apart() -> None:
+def test_files_of_two_specs_have_separate_events() -> None:
     """An event has one partition type; both events belong to the same batch."""
     both = [data_file(0), replace(data_file(1, content=FileContent.EQUALITY_DELETES), spec_id=1)]
     made = events(list(announcer().events(COMMIT, answer({"a": both}))))
@@ -165,7 +165,7 @@ def test_files_of_two_specs_are_announced_apart() -> None:
 
 
 def test_file_too_large_for_an_event_loses_its_bounds_only() -> None:
-    """Bounds are for pruning: a file is announced without them rather than not at all."""
+    """Bounds only serve pruning: the file is announced without them."""
     made = list(announcer(12_000).events(COMMIT, answer({"a": [data_file(0, bound=b"x" * 6_000)]})))
     ((payload, _), _) = events(made)
     (found,) = payload.data_files or ()
@@ -174,7 +174,7 @@ def test_file_too_large_for_an_event_loses_its_bounds_only() -> None:
 
 
 def test_event_that_cannot_be_made_small_names_the_setting() -> None:
-    """When nothing can be split or left out, the operator is told what to raise."""
+    """If an event cannot be split or reduced, the error names the setting to raise."""
     with pytest.raises(ConfigError, match=r"max\.request\.size") as e:
         list(announcer(2_000).events(COMMIT, answer({"a": [data_file(0)]})))
     assert e.value.code == "event_too_large"

@@ -38,8 +38,8 @@ def batch(read: int, *refused: tuple[str, int], first: int = 0) -> WrittenBatch:
     return WrittenBatch(OffsetRanges({TP: first}, {TP: first + read}), progress, (), tuple(letters))
 
 
-def test_fewer_records_than_the_window_are_not_judged() -> None:
-    """A topic that begins with bad records goes on; the thousandth record is judged."""
+def test_fewer_records_than_the_window_are_not_checked() -> None:
+    """A topic may start with bad records; the check starts with the thousandth record."""
     ratio = DeadLetterRatio(0.5)
     ratio.add(batch(999, ("bad", 999)))
     with pytest.raises(RecordError):
@@ -54,14 +54,14 @@ def test_the_share_itself_is_allowed() -> None:
 
 
 def test_one_is_no_limit_and_zero_allows_none() -> None:
-    """The two ends of the setting."""
+    """The lowest and the highest value of the setting."""
     DeadLetterRatio(1).add(batch(5_000, ("bad", 5_000)))
     with pytest.raises(RecordError):
         DeadLetterRatio(0).add(batch(5_000, ("bad", 1)))
 
 
 def test_old_good_batches_leave_the_window() -> None:
-    """A million good records do not hide a deploy that spoils all that follow."""
+    """A million good records do not hide a deployment after which all records fail."""
     ratio = DeadLetterRatio(0.5)
     ratio.add(batch(1_000_000))
     ratio.add(batch(600, ("bad", 600)))
@@ -69,8 +69,8 @@ def test_old_good_batches_leave_the_window() -> None:
         ratio.add(batch(400, ("bad", 400)))
 
 
-def test_the_error_says_what_happened_where_and_what_to_do() -> None:
-    """Counts, the ratio, the most frequent code with its first place, the key; no content."""
+def test_the_error_has_cause_coordinates_and_setting() -> None:
+    """Counts, ratio, the most frequent code with its first record, the setting; no content."""
     ratio = DeadLetterRatio(0.25)
     ratio.add(batch(500, ("rare", 2), first=40))
     with pytest.raises(RecordError) as caught:
@@ -91,7 +91,7 @@ def test_the_error_says_what_happened_where_and_what_to_do() -> None:
 def test_the_window_is_the_shortest_that_is_long_enough(
     sizes: list[tuple[int, int]], ratio_max: float
 ) -> None:
-    """Judged against the definition, recounted from all batches each time."""
+    """The result equals a count over all batches each time."""
     ratio = DeadLetterRatio(ratio_max)
     for number, (read, refused) in enumerate(sizes, 1):
         window: list[tuple[int, int]] = []
@@ -115,7 +115,7 @@ def test_the_window_is_the_shortest_that_is_long_enough(
 def read(
     start: int, end: int, dead: set[int], *, holes: frozenset[int] = frozenset()
 ) -> WrittenBatch:
-    """A batch of a partition's offsets, some of which are dead letters and some holes."""
+    """A batch of one partition's offsets, with some dead letters and some gaps."""
     letters = []
     for offset in sorted(dead):
         record = KafkaRecord(TP.topic, TP.partition, offset, 5, 0, b"", CONTENT.encode())
@@ -127,13 +127,13 @@ def read(
 
 
 def test_a_run_of_the_length_itself_is_allowed() -> None:
-    """Three in a row may be, four may not, wherever they stand."""
+    """Three in a row are allowed, four are not, at any position."""
     DeadLetterRuns(3).add(read(0, 10, {1, 2, 3, 5, 6, 7}))
     with pytest.raises(RecordError):
         DeadLetterRuns(3).add(read(0, 10, {1, 3, 4, 5, 6}))
 
 
-def test_runs_go_on_from_batch_to_batch() -> None:
+def test_runs_continue_from_batch_to_batch() -> None:
     """The end of one batch and the beginning of the next are one run; a good record ends it."""
     runs = DeadLetterRuns(3)
     runs.add(read(0, 4, {2, 3}))
@@ -147,7 +147,7 @@ def test_runs_go_on_from_batch_to_batch() -> None:
     assert CONTENT not in str(caught.value)
 
 
-def test_partitions_have_runs_of_their_own() -> None:
+def test_each_partition_has_separate_runs() -> None:
     """Dead letters of two partitions, one after the other, are no run; empty reads end none."""
     other = TopicPartition("payments", 4)
     runs = DeadLetterRuns(3)
@@ -160,7 +160,7 @@ def test_partitions_have_runs_of_their_own() -> None:
         runs.add(read(2, 4, {2, 3}))
 
 
-def test_holes_do_not_end_a_run_where_everything_is_refused() -> None:
+def test_gaps_do_not_end_a_run_if_all_records_are_refused() -> None:
     """One record per transaction: every second offset is a marker."""
     runs = DeadLetterRuns(5)
     runs.add(read(0, 8, {0, 2, 4, 6}, holes=frozenset({1, 3, 5, 7})))
@@ -169,7 +169,7 @@ def test_holes_do_not_end_a_run_where_everything_is_refused() -> None:
 
 
 def test_no_limit_and_both_limits() -> None:
-    """0 lets any run pass; with a limit the share still counts."""
+    """0 is no limit for runs; with a run limit the share is still checked."""
     DeadLetterLimits(1, 0).add(read(0, 5_000, set(range(5_000))))
     with pytest.raises(RecordError, match="in a row"):
         DeadLetterLimits(1, 4_999).add(read(0, 5_000, set(range(5_000))))
@@ -182,7 +182,7 @@ def test_no_limit_and_both_limits() -> None:
     st.integers(1, 6),
 )
 def test_runs_are_those_of_the_whole_partition(outcomes: list[list[bool]], run_max: int) -> None:
-    """However the partition is cut into batches, the batch with one too many is refused."""
+    """For any split into batches, the batch with one dead letter too many is refused."""
     runs = DeadLetterRuns(run_max)
     start = length = 0
     for batch_outcomes in outcomes:

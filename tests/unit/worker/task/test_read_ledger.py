@@ -39,7 +39,7 @@ def batch(
 
 
 def test_answer_covers_exactly_the_pending_batches() -> None:
-    """Ranges join the batches; offsets are stored for unmoved partitions, too, or they expire."""
+    """Ranges cover all batches; offsets of idle partitions are stored as well, or they expire."""
     book = ledger(a=10, b=7)
     book.add(batch({A: (10, 15), B: (7, 7)}, written=3, at_ms=1000))
     book.add(batch({A: (15, 18), B: (7, 7)}, written=2, at_ms=900))
@@ -65,7 +65,7 @@ def test_answers_are_contiguous() -> None:
 
 
 def test_unannounced_answer_changes_nothing() -> None:
-    """An answer that was not sent is given again, with what came meanwhile."""
+    """An answer that was not sent is part of the next answer."""
     book = ledger(a=0)
     book.add(batch({A: (0, 4)}, written=4))
     first = book.answer()
@@ -74,7 +74,7 @@ def test_unannounced_answer_changes_nothing() -> None:
     assert book.answer().offsets == {A: 5}
 
 
-def test_hole_between_batches_is_a_bug() -> None:
+def test_a_gap_between_batches_is_a_bug() -> None:
     """A batch must start where the previous one ended."""
     book = ledger(a=0)
     with pytest.raises(InvariantViolation, match="the next offset is 0") as e:
@@ -83,7 +83,7 @@ def test_hole_between_batches_is_a_bug() -> None:
 
 
 def test_counts_must_add_up() -> None:
-    """Records read are written, dropped or dead-lettered, and no more than the range holds."""
+    """Read records are written, dropped or dead letters, and not more than the offsets."""
     for counted in (PartitionProgress(3, 1, 0, 1, None), PartitionProgress(9, 0, 0, 9, None)):
         book = ledger(a=0)
         with pytest.raises(InvariantViolation) as e:
@@ -91,8 +91,8 @@ def test_counts_must_add_up() -> None:
         assert e.value.code == "counts_do_not_add_up"
 
 
-def test_partition_read_to_its_end_gets_the_time_of_the_look() -> None:
-    """Idle partitions carry the VTTS on: the look's time less the idle lag, when that is later."""
+def test_a_partition_read_to_its_end_has_the_time_of_the_poll() -> None:
+    """Idle partitions do not stop the VTTS: the poll's time minus the idle lag counts if later."""
     book = ledger(a=0, b=0)
     book.add(batch({A: (0, 4), B: (0, 0)}, written=4, at_ms=10_000))
     book.see_ends({A: 4, B: 9}, polled_at_ms=50_000)
@@ -101,16 +101,16 @@ def test_partition_read_to_its_end_gets_the_time_of_the_look() -> None:
     assert b.timestamp_us is None
 
 
-def test_records_of_the_future_are_not_held_back_by_the_look() -> None:
-    """The record timestamp counts where it is later than the look."""
+def test_a_record_timestamp_after_the_poll_is_used() -> None:
+    """The record timestamp counts if it is later than the poll."""
     book = ledger(a=0)
     book.add(batch({A: (0, 4)}, written=4, at_ms=90_000))
     book.see_ends({A: 4}, polled_at_ms=50_000)
     assert book.answer().assignments[0].timestamp_us == (90_000 - 5) * 1000
 
 
-def test_timestamps_never_go_back() -> None:
-    """Late records do not lower what was once given, nor does a clock that was set back."""
+def test_timestamps_never_decrease() -> None:
+    """Neither late records nor a clock that was set back lower an announced timestamp."""
     book = ledger(a=0)
     book.see_ends({A: 0}, polled_at_ms=50_000)
     book.announced(book.answer())
@@ -119,8 +119,8 @@ def test_timestamps_never_go_back() -> None:
     assert book.answer().assignments[0].timestamp_us == (50_000 - 100) * 1000
 
 
-def test_slices_never_go_backwards() -> None:
-    """An end below the position (a look from before the read) gives an empty range."""
+def test_ranges_are_never_negative() -> None:
+    """An end below the position (a poll before the read) gives an empty range."""
     book = ledger(a=10, b=0)
     part = book.ranges_to({A: 8, B: 3})
     assert part == OffsetRanges({A: 10, B: 0}, {A: 10, B: 3})
@@ -128,8 +128,8 @@ def test_slices_never_go_backwards() -> None:
     assert part.record_count_max == book.unread({A: 8, B: 3}) == 3
 
 
-def test_head_of_a_slice_is_shared_by_what_moves() -> None:
-    """A first small part takes from every partition that has something."""
+def test_head_is_spread_over_all_partitions() -> None:
+    """The head has offsets of every partition that is not empty."""
     part = OffsetRanges({A: 0, B: 5}, {A: 100, B: 5})
     assert part.head(10) == OffsetRanges({A: 0, B: 5}, {A: 10, B: 5})
     assert OffsetRanges({A: 0, B: 0}, {A: 3, B: 90}).head(10).ends == {A: 3, B: 5}
@@ -137,7 +137,7 @@ def test_head_of_a_slice_is_shared_by_what_moves() -> None:
 
 
 def test_head_of_fewer_records_than_partitions() -> None:
-    """One of each of those with the most to read; then the others' turn comes."""
+    """One offset of each of the longest ranges first, then those of the others."""
     part = OffsetRanges({A: 0, B: 5}, {A: 1, B: 7})
     seen = []
     while part.record_count_max:
@@ -150,7 +150,7 @@ def test_head_of_fewer_records_than_partitions() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans()), max_size=30))
 def test_announced_ranges_tile_the_log(steps: list[tuple[int, int, bool]]) -> None:
-    """Whatever is read and whenever it is announced, the ranges tile each partition's log."""
+    """For any sequence of reads and announcements, the ranges cover each log without overlap."""
     book = ledger(a=0, b=0)
     covered = {A: 0, B: 0}
     at = {A: 0, B: 0}

@@ -36,7 +36,7 @@ from worker.task.task_tables import REFRESH_MS
 def catalog(
     sql_catalog_properties: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Grants]:
-    """Three tables on SQLite and a local folder; relative locations lie there as well."""
+    """Three tables on SQLite and a local folder, with all relative locations inside."""
     monkeypatch.chdir(tmp_path)
     opened = open_catalog("iceberg", sql_catalog_properties)
     gateway = Grants("iceberg", opened.config)
@@ -54,7 +54,7 @@ def connector(**more: str | None) -> ConnectorConfig:
 
 
 def set_properties(catalog: CatalogGateway, name: str, values: dict[str, str]) -> None:
-    """Another program sets properties of a table."""
+    """Set properties of a table, as another client does."""
     path = Path(catalog.load(name.split(".")).metadata_location.removeprefix("file://"))
     metadata = json.loads(path.read_text())
     metadata["properties"] |= values
@@ -62,7 +62,7 @@ def set_properties(catalog: CatalogGateway, name: str, values: dict[str, str]) -
 
 
 def test_a_table_that_may_no_longer_be_read_is_written_as_known(catalog: Grants) -> None:
-    """Its files wait at the coordinator, which says what is wrong; the task continues."""
+    """The coordinator keeps its files and reports the error; the task continues."""
     task = Task(catalog, named())
     assert rows_of(task.run("bad", "good1", "good2")) == {"bad": 1, "good1": 1, "good2": 1}
     catalog.refused = "db.bad"
@@ -74,9 +74,9 @@ def test_a_table_that_may_no_longer_be_read_is_written_as_known(catalog: Grants)
 def test_a_table_that_was_never_read_refuses_its_records_only(
     catalog: Grants, make: Callable[..., ConnectorConfig]
 ) -> None:
-    """Others are written; its own records wait, or are dead letters where that is asked for.
+    """Other tables are written; its records wait, or become dead letters if configured.
 
-    That the catalog refuses is the fault of no record: tolerance alone sets none aside.
+    No record causes the catalog's refusal, so ``errors.tolerance`` alone makes no dead letters.
     """
     catalog.refused = "db.bad"
     assert rows_of(Task(catalog, make()).run("good1", "good2")) == {"good1": 1, "good2": 1}
@@ -90,7 +90,7 @@ def test_a_table_that_was_never_read_refuses_its_records_only(
     assert [(d.record.offset, d.error.code) for d in batch.dead_letters] == [(1, "forbidden")]
 
 
-def test_a_table_is_used_once_it_can_be(catalog: Grants) -> None:
+def test_a_table_is_written_after_it_becomes_usable(catalog: Grants) -> None:
     """A minute after the grant its rows are written."""
     catalog.refused = "db.bad"
     task = Task(catalog, named(**TOLERANT))
@@ -101,8 +101,8 @@ def test_a_table_is_used_once_it_can_be(catalog: Grants) -> None:
     assert rows_of(task.run("bad")) == {"bad": 1}
 
 
-def test_a_connector_without_any_usable_table_says_so_at_once(catalog: Grants) -> None:
-    """Nothing is gained by waiting for a record."""
+def test_a_connector_without_any_usable_table_fails_at_once(catalog: Grants) -> None:
+    """The task fails before its first record."""
     catalog.refused = "db.bad"
     with pytest.raises(IcefloeError) as refused:
         Task(catalog, config(**{"iceberg.tables": "db.bad"})).run("bad")
@@ -110,8 +110,8 @@ def test_a_connector_without_any_usable_table_says_so_at_once(catalog: Grants) -
     assert refused.value.coordinates["table"] == "db.bad"
 
 
-def test_a_name_mapping_that_is_none_is_named(catalog: Grants) -> None:
-    """It decides which field a value is, so nothing stands in for it."""
+def test_an_invalid_name_mapping_makes_a_table_unusable(catalog: Grants) -> None:
+    """It decides which field a value belongs to, so there is no default."""
     set_properties(catalog, "db.bad", {"schema.name-mapping.default": "[{"})
     with pytest.raises(RecordError) as refused:
         Task(catalog, named()).run("good1", "bad")
@@ -136,7 +136,7 @@ def test_a_store_that_accepts_no_files_of_a_table(catalog: Grants, path: str) ->
 
 
 def test_a_delete_for_an_unusable_table_is_not_dropped(catalog: Grants) -> None:
-    """A record without a value is nothing only where there is no table."""
+    """A tombstone is dropped only if its table does not exist."""
     catalog.refused = "db.bad"
     upserts = {
         "iceberg.tables": "db.bad,db.good1",
@@ -153,7 +153,7 @@ def test_a_delete_for_an_unusable_table_is_not_dropped(catalog: Grants) -> None:
 
 @pytest.mark.parametrize("value", NASTY)
 def test_properties_that_tune_files_are_never_an_error(catalog: Grants, value: str) -> None:
-    """Each has the same value, as bad as it gets: all rows are written."""
+    """With an invalid value in all of them, all rows are written."""
     set_properties(catalog, "db.bad", dict.fromkeys(TUNING, value))
     assert rows_of(Task(catalog, named()).run("bad", "good1")) == {"bad": 1, "good1": 1}
 
