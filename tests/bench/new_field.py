@@ -58,7 +58,7 @@ def measure(where: str, batches: list[pa.RecordBatch], folder: Path) -> dict[str
         if result.is_usable:
             break
         tables.discard(result)
-        tables.serve(result)
+        tables.apply_requests(result)
     used = time.process_time() - began
     assert sum(f.record_count for listed in result.files.values() for f in listed) == records
     is_there = "note" in gateway.load(table.split(".")).schema().column_names

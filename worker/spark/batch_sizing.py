@@ -39,8 +39,8 @@ POLLS: Final = (
 )  # records; only a few sizes, because each size has separate consumers
 FIRST_POLL: Final = 50  # Spark asks the broker for two offsets at each poll
 POLL_BYTES: Final = 128 * 2**20  # for all partitions together
-_GUESS_BYTES: Final = 1_000
-_GUESS_RECORDS: Final = 100  # the default size has the weight of this many records
+_DEFAULT_BYTES: Final = 1_000
+_DEFAULT_WEIGHT_RECORDS: Final = 100  # the default size has the weight of this many records
 _WINDOW_RECORDS: Final = 50_000
 _SHRINK: Final = 8
 
@@ -64,8 +64,8 @@ class ReadSizes:
     batch_records: int = BATCH_RECORDS
     small_bytes: int = SMALL_BYTES
     batch_bytes: int = BATCH_BYTES
-    _records: float = field(default=_GUESS_RECORDS, init=False)
-    _bytes: float = field(default=_GUESS_RECORDS * _GUESS_BYTES, init=False)
+    _records: float = field(default=_DEFAULT_WEIGHT_RECORDS, init=False)
+    _bytes: float = field(default=_DEFAULT_WEIGHT_RECORDS * _DEFAULT_BYTES, init=False)
     _shrunk: int | None = field(default=None, init=False)
     are_known: bool = field(default=False, init=False)
     may_enlarge: bool = field(default=False, init=False)
@@ -115,7 +115,7 @@ class ReadSizes:
             grown = self._shrunk * 2
             self._shrunk = grown if grown < self.batch_records else None
 
-    def can_adapt(self, code: str, record_count: int) -> bool:
+    def adapt_to(self, code: str, record_count: int) -> bool:
         """Change the sizes after a failed read; return whether a retry can succeed.
 
         Args:
@@ -123,8 +123,9 @@ class ReadSizes:
             record_count: upper bound of records in one batch of that read.
         """
         if code == LARGE_RECORD:
-            was_known, self._has_large = self._has_large, True
-            return not was_known
+            is_first = not self._has_large
+            self._has_large = True
+            return is_first
         return code == LETTERS_FULL and self.shrink(record_count)
 
     def shrink(self, record_count: int) -> bool:

@@ -106,7 +106,7 @@ class PipelineRunner:
                 if isinstance(error, RecordError):
                     error = _advised(error)
                 raise error.at(connector=self.config.name)
-            self.tables.serve(result)
+            self.tables.apply_requests(result)
         raise RetriableError(
             f"one batch still requested changes of tables after {RUNS_MAX} runs",
             code="tables_keep_changing",
@@ -143,7 +143,7 @@ class PipelineRunner:
         """Reload a table after its store refused files; at the second refusal make it unusable."""
         table = str(error.coordinates["table"])
         if table in refused:
-            self.tables.give_up(table, error)
+            self.tables.mark_unusable(table, error)
         else:
             refused.add(table)
             self.tables.reload(table)

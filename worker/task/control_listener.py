@@ -1,7 +1,7 @@
 """Reads the control topic for one task: rounds that start and rounds that are complete.
 
 Rules of this file:
-- Reading starts at the end of the topic: a round that started earlier is not this task's to answer.
+- Reading starts at the end of the topic: the task does not answer rounds that started earlier.
 - An event that cannot be decoded is counted and skipped: it cannot belong to this connector.
 - DataWritten and DataComplete events of Icefloe have a header and are skipped without decoding.
 """

@@ -122,7 +122,7 @@ class TaskRun:
             try:
                 self._read_ranges(ranges, ends)
             except RetriableError as error:
-                if not sizes.can_adapt(error.code, ranges.record_count_max):
+                if not sizes.adapt_to(error.code, ranges.record_count_max):
                     raise
             except DataLost as error:
                 if "partition" not in error.coordinates:  # Spark does not name the partition

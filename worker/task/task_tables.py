@@ -133,7 +133,7 @@ class TaskTables:
             )
         return self._spec
 
-    def serve(self, result: BatchResult) -> None:
+    def apply_requests(self, result: BatchResult) -> None:
         """Create and change tables as a batch requested; a table that refuses becomes unusable.
 
         Raises:
@@ -151,7 +151,7 @@ class TaskTables:
         """Load a table again at once: it may bring new credentials for its store."""
         self._load(name, is_named=name in self.config.tables)
 
-    def give_up(self, name: str, error: Exception) -> None:
+    def mark_unusable(self, name: str, error: Exception) -> None:
         """Refuse a table's records until the tables are loaded again."""
         self._plans.pop(name, None)
         self._unusable[name] = refusal_of(error)
@@ -191,7 +191,7 @@ class TaskTables:
     def _load(self, name: str, *, is_named: bool) -> None:
         try:
             with self._isolated(name):
-                self._know(name, self.catalog.load(name.split(".")))
+                self._remember(name, self.catalog.load(name.split(".")))
         except CommitRefused as e:  # only ``table_missing`` arrives
             if is_named and name in self._tables and not self.config.auto_create_enabled:
                 log.warning("table missing, its files wait", connector=self.config.name, table=name)
@@ -225,7 +225,7 @@ class TaskTables:
                     name, "table not loaded, its last known state is used", refusal_of(error)
                 )
             else:
-                self.give_up(name, error)
+                self.mark_unusable(name, error)
 
     def _warn(self, name: str, event: str, refusal: UnusableTable) -> None:
         if self._warned.get(name) != refusal:
@@ -238,7 +238,7 @@ class TaskTables:
                 error=refusal.message,
             )
 
-    def _know(self, name: str, table: Table) -> None:
+    def _remember(self, name: str, table: Table) -> None:
         table = self._tables[name] = (
             self._prepared(name, table) if self.config.is_row_level else table
         )
@@ -281,7 +281,7 @@ class TaskTables:
             self._load(name, is_named=False)
             return
         table = create_table(self.catalog, request)
-        self._know(name, table)
+        self._remember(name, table)
         log.info("table created", connector=self.config.name, table=name)
 
     def _widen(self, request: SchemaRequest) -> None:
@@ -292,12 +292,12 @@ class TaskTables:
         requested = merge(*map(SchemaChanges.from_json, request.changes), config=self.config)
         for _ in range(COMMITS_MAX):
             table = self.catalog.load(request.table.split("."))
-            self._know(request.table, table)
+            self._remember(request.table, table)
             schema, _ = apply_changes(table.schema(), requested, table.metadata.last_column_id)
             if schema.as_struct() == table.schema().as_struct():
                 return
             try:
-                self._know(request.table, commit_schema(self.catalog, table, schema))
+                self._remember(request.table, commit_schema(self.catalog, table, schema))
             except (CommitConflict, CommitStateUnknown) as e:
                 log.info("schema change repeated", table=request.table, code=e.code)
             else:

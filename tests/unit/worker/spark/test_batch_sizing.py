@@ -57,8 +57,8 @@ def test_records_are_small_by_their_mean_until_one_is_not() -> None:
     assert not after((10_000, 190), may_enlarge=True).are_small
     sizes = after((10_000, 190))
     assert sizes.are_small
-    assert sizes.can_adapt(LARGE_RECORD, 10_000)
-    assert not sizes.can_adapt(LARGE_RECORD, 10_000)
+    assert sizes.adapt_to(LARGE_RECORD, 10_000)
+    assert not sizes.adapt_to(LARGE_RECORD, 10_000)
     sizes.add({TP: PartitionProgress(10_000, 0, 0, 10_000, bytes_read=1_900_000)})
     assert not sizes.are_small
 
