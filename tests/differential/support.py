@@ -21,9 +21,9 @@ from worker.batch.descriptors import BatchResult, collect
 from worker.decode.decoded_rows import Columns
 from worker.pipeline.column_path import ColumnForm
 from worker.pipeline.pipeline import PipelineLimits, PipelineSpec, TablePlan, run
-from worker.write.operations import ColumnOperations
 from worker.write.routes import ColumnRouter
 from worker.write.table_writer import TableWriter
+from worker.write.upsert_writer import ColumnOperations
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
 BASE = {

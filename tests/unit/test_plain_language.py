@@ -102,14 +102,6 @@ NOT_YET: tuple[str, ...] = (
     "tests/unit/coordinator/",
     "tests/unit/harness/",
     "tests/unit/test_tidy.py",
-    "tests/unit/worker/decode/",
-    "tests/unit/worker/pipeline/",
-    "tests/unit/worker/write/",
-    "worker/convert/",
-    "worker/decode/",
-    "worker/pipeline/",
-    "worker/transforms/",
-    "worker/write/",
 )
 
 _ALTERNATIVES = "|".join(sorted(INSTEAD, key=len, reverse=True))

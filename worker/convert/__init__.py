@@ -1,1 +1,1 @@
-"""Decoded columns into the columns of a table."""
+"""Conversion of decoded columns into the columns of a table."""

@@ -1,10 +1,11 @@
-"""Conversions of decoded numbers, booleans and texts into columns, one pair of types each.
+"""Conversions of decoded numbers, booleans and texts into columns, one for each pair of types.
 
 Rules of this file:
-- A doubtful row holds any value here; it goes to the reference, which converts or refuses it.
-- Doubt is cheap, a wrong value is not: whatever Arrow reads differently from Java is doubtful.
+- An ambiguous row holds any value. It goes to the record path, which converts or refuses it.
+- An ambiguous row costs time, a wrong value costs data: values that Arrow reads differently from
+  Java are ambiguous.
 - Decoded ``double`` columns may hold integers of the text, decoded ``string`` columns never hold
-  numbers: beyond 2^53 a double says nothing about the text.
+  numbers. Beyond 2^53 a double does not determine the text.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class Target:
 
     Attributes:
         type: its Iceberg type.
-        arrow: its Arrow type, as the Parquet file gets it.
-        timestamp_unit: what a plain number in a timestamp column counts.
+        arrow: its Arrow type in the Parquet file.
+        timestamp_unit: unit of a plain number in a timestamp column.
     """
 
     type: IcebergType
@@ -59,25 +60,25 @@ class Target:
 
 
 def join(a: Doubt | None, b: Doubt | None) -> Doubt | None:
-    """Rows doubtful in either."""
+    """Return the rows that are ambiguous in either mask."""
     if a is None or b is None:
         return b if a is None else a
     return a | b
 
 
 def valid_rows(column: pa.Array) -> Doubt:
-    """Rows that are not null."""
+    """Return the rows that are not null."""
     valid: Doubt = column.is_valid().to_numpy(zero_copy_only=False)
     return valid
 
 
 def integers(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Whole numbers, nulls as 0."""
+    """Return whole numbers, with nulls as 0."""
     return numbers(column, 0)
 
 
 def numbers(column: pa.Array, fill: float) -> npt.NDArray[Any]:
-    """Values with nulls filled, without a copy where there are none."""
+    """Return values with nulls filled, without a copy where there are none."""
     if column.null_count:
         column = column.fill_null(fill)
     values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=True)
@@ -85,19 +86,19 @@ def numbers(column: pa.Array, fill: float) -> npt.NDArray[Any]:
 
 
 def some(ambiguous: Doubt) -> Doubt | None:
-    """The mask, None when no row is doubtful."""
+    """Return the mask, None when no row is ambiguous."""
     return ambiguous if ambiguous.any() else None
 
 
 def masked(values: npt.NDArray[Any], column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Arrow array of numpy values with the nulls of the column they came from."""
+    """Return numpy values as an Arrow array with the nulls of their column."""
     if not column.null_count:
         return pa.array(values, kind)
     return pa.array(values, kind, mask=~valid_rows(column))
 
 
 def scalar_conversion(source: pa.DataType, target: Target) -> Conversion | None:
-    """The conversion of a decoded type that is no struct or list; None when there is none."""
+    """Return the conversion of a decoded type that is no struct or list; None for no conversion."""
     kind = target.type
     table = {
         "bool": _FROM_BOOL,
@@ -182,7 +183,7 @@ def _int_to_date(target: Target) -> Conversion:
 
 
 def ambiguous_doubles(values: npt.NDArray[np.float64]) -> Doubt:
-    """Rows whose text the double does not tell: too large, -0 (an integer or not), NaN."""
+    """Return rows whose double does not determine the text: too large, -0, NaN."""
     ambiguous: Doubt = ~(np.abs(values) < _EXACT_MAX) | ((values == 0.0) & np.signbit(values))
     return ambiguous
 
@@ -208,7 +209,7 @@ def _double_to_double(target: Target) -> Conversion:
 
 
 def _double_to_whole(target: Target) -> Conversion:
-    """Whole doubles as integers, then whatever integers become."""
+    """Convert whole doubles as integers."""
     then = FROM_INT64[type(target.type)](target)
 
     def whole(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
@@ -225,7 +226,7 @@ def _double_to_string(target: Target) -> Conversion:
     def write(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
         values = numbers(column, 1.5)
         size = np.abs(values)
-        # inside these bounds Java, too, writes the shortest digits without an exponent
+        # within these bounds Java also writes the shortest digits without an exponent
         plain = (size >= 1e-3) & (size < 1e7) & ~_is_whole(values)
         return column.cast(target.arrow), some(~plain)
 
@@ -265,7 +266,7 @@ def _string_to_whole(target: Target) -> Conversion:
 
 def _string_to_double(target: Target) -> Conversion:
     def read(column: pa.Array) -> tuple[pa.Array, Doubt | None]:
-        # at most 15 digits: the double and its shortest text are the same number
+        # at most 15 digits: the double and its shortest text are one number
         plain = pc.match_substring_regex(column, r"^-?[0-9]{1,8}(\.[0-9]{1,7})?$")
         ambiguous = ~plain.fill_null(fill_value=True).to_numpy(zero_copy_only=False)
         texts = pc.if_else(plain, column, None) if ambiguous.any() else column
@@ -290,8 +291,8 @@ def _decimal(target: Target) -> Conversion:
     kind = target.type
     assert isinstance(kind, DecimalType)
 
-    # Arrow's parser does not look at the precision; and more than 15 digits, written as a number,
-    # are a double to the reference
+    # Arrow's parser ignores the precision; and more than 15 digits, written as a number,
+    # are a double on the record path
     limit = pa.scalar(10 ** min(kind.precision, 15), pa.decimal128(38, 0))
 
     def check(column: pa.Array) -> tuple[pa.Array, Doubt | None]:

@@ -1,10 +1,7 @@
 """Decoded columns into the columns of a table, vectorised.
 
-The reference is ``connect.records.conversion``: for each pair of a decoded type and a column type,
-a function here gives exactly the reference's value or calls the row doubtful.
-
-A row for which a conversion is in doubt goes to the reference (rules in
-``worker.convert.scalars``).
+``connect.records.conversion`` defines the values. A function of this file converts a pair of types
+to exactly these values, or marks the row as ambiguous (rules in ``worker.convert.scalars``).
 """
 
 from __future__ import annotations
@@ -34,12 +31,12 @@ def convert(column: pa.Array, target: Target) -> tuple[pa.Array, Doubt | None]:
     """Convert a decoded column.
 
     Args:
-        column: one chunk, as ``worker.decode.json_decoder`` gives it.
-        target: what it must become.
+        column: one chunk, as ``worker.decode.json_decoder`` returns it.
+        target: the column to fill.
 
     Returns:
-        the values in ``target.arrow``, and a mask of rows that the reference must convert (None:
-        no such row). Nulls are nulls; whether the column takes them is not looked at here.
+        the values in ``target.arrow``, and a mask of rows that the record path must convert (None:
+        no row). Nulls stay nulls; the caller checks whether the column takes them.
     """
     if column.null_count == len(column):
         return nulls(len(column), target.arrow), None
@@ -94,7 +91,7 @@ def _struct(kind: StructType, target: Target) -> Conversion:
 
 
 def nulls(count: int, kind: pa.DataType) -> pa.Array:
-    """Nulls of a type; required fields inside of them hold a value, as the Parquet writer wants."""
+    """Return nulls of a type; required fields in them hold a value for the Parquet writer."""
     if not pa.types.is_struct(kind) or not count:
         return pa.nulls(count, kind)
     children = [
@@ -105,9 +102,9 @@ def nulls(count: int, kind: pa.DataType) -> pa.Array:
 
 
 def filled(values: pa.Array) -> pa.Array:
-    """Put anything in the place of nulls, where the file's schema takes none.
+    """Replace nulls by any value, where the file's schema takes no nulls.
 
-    For rows that are doubtful, and for fields of structs that are null themselves.
+    For ambiguous rows, and for fields of null structs.
     """
     kind = values.type
     if isinstance(values, pa.ExtensionArray):
@@ -155,7 +152,7 @@ def _list(kind: ListType, target: Target) -> Conversion:
 
 
 def _map(kind: MapType, target: Target) -> Conversion | None:
-    """Maps with text keys; entries whose keys repeat are the reference's to judge."""
+    """Convert maps with text keys; maps with repeated keys are ambiguous."""
     if not isinstance(kind.key_type, StringType):
         return None
     keyed: IcebergType = kind.key_type
@@ -186,7 +183,7 @@ def _map(kind: MapType, target: Target) -> Conversion | None:
 
 
 def _repeated(keys: pa.Array, offsets: Any) -> Doubt | None:
-    """Entries whose key is in the same map before."""
+    """Return entries whose key is in their map before."""
     if not len(keys):
         return None
     encoded = keys.dictionary_encode()

@@ -1,8 +1,8 @@
 """Texts of dates, times, timestamps and uuids, vectorised.
 
 Rules of this file:
-- Only shapes that Arrow and Java read alike are parsed here, found by looking at the length and at
-  a few bytes; every other text is doubtful.
+- Only shapes that Arrow and Java read alike are parsed, found by their length and a few bytes. All
+  other texts are ambiguous.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ import pyarrow.compute as pc
 Doubt = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 
-_COLON, _ZED, _TEE, _SPACE, _DASH, _PLUS = (ord(c) for c in ":ZT -+")
+_COLON: Final = ord(":")
+_ZED: Final = ord("Z")
+_TEE: Final = ord("T")
+_SPACE: Final = ord(" ")
+_DASH: Final = ord("-")
+_PLUS: Final = ord("+")
 _REFUSED_SHARE: Final = 8
 
 _NIBBLES: Final = np.full(256, 255, np.uint8)
@@ -48,31 +53,31 @@ class Texts:
         self.lengths = np.diff(bounds)
         width = int(self.lengths[0]) if len(self.lengths) else 0
         self._square: Bytes | None = None
-        if width and (self.lengths == width).all():  # a column of bytes needs no looking up
+        if width and (self.lengths == width).all():  # a column of bytes needs no positions
             self._square = self.data[bounds[0] : bounds[-1]].reshape(-1, width)
 
     def at(self, position: int) -> Bytes:
-        """The byte at a position of each text; positions past the data read its last byte."""
+        """Return the byte at a position of each text; the data's last byte past its end."""
         if self._square is not None and position < self._square.shape[1]:
             return self._square[:, position]
         found: Bytes = self.data[np.minimum(self.starts + position, len(self.data) - 1)]
         return found
 
     def at_end(self, position: Any) -> Bytes:
-        """The byte so many from the end of each text, the last one being 1."""
+        """Return the byte at a distance from the end of each text; 1 is the last byte."""
         places = (self.starts + self.lengths).astype(np.int64) - position
         found: Bytes = self.data[np.clip(places, 0, len(self.data) - 1)]
         return found
 
     def last(self) -> Bytes:
-        """The last byte of each text."""
+        """Return the last byte of each text."""
         return self.at_end(1)
 
 
 def parse_timestamps(
     column: pa.Array, kind: pa.DataType, *, zoned: bool
 ) -> tuple[pa.Array, Doubt | None]:
-    """``2024-01-02T03:04:05[.ffffff]``, with Z or an offset for instants, without for others."""
+    """Parse ``2024-01-02T03:04:05[.ffffff]``: instants with Z or an offset, others without."""
     texts = Texts(column)
     shape = (texts.at(13) == _COLON) & (texts.at(16) == _COLON)
     shape &= np.isin(texts.at(10), (_TEE, _SPACE))
@@ -85,7 +90,7 @@ def parse_timestamps(
 
 
 def _has_offset(texts: Texts) -> Doubt:
-    """Texts that end with ``+01:00`` or ``-0130``, less than 18 hours."""
+    """Return texts that end with ``+01:00`` or ``-0130``, less than 18 hours."""
     colon = (texts.at_end(3) == _COLON).astype(np.int64)
     sign = texts.at_end(5 + colon)
     tens, ones = texts.at_end(4 + colon), texts.at_end(3 + colon)
@@ -96,25 +101,25 @@ def _has_offset(texts: Texts) -> Doubt:
 
 
 def parse_dates(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Doubt | None]:
-    """``2024-01-02``."""
+    """Parse ``2024-01-02``."""
     texts = Texts(column)
     shape = (texts.lengths == 10) & (texts.at(4) == _DASH) & (texts.at(7) == _DASH)
     return _cast(column, shape, kind)
 
 
 def parse_times(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Doubt | None]:
-    """``03:04:05[.ffffff]``."""
+    """Parse ``03:04:05[.ffffff]``."""
     texts = Texts(column)
     shape = (texts.lengths >= 8) & (texts.lengths <= 15)
     shape &= (texts.at(2) == _COLON) & (texts.at(5) == _COLON)
-    # Arrow casts no text to a time; the day of the epoch makes it a timestamp of that time
+    # Arrow casts no text to a time; with the day of the epoch it is a timestamp of that time
     whole = pc.binary_join_element_wise("1970-01-01T", column, "")
     micros, ambiguous = _cast(whole, shape, pa.timestamp("us"))
     return micros.cast(pa.int64()).cast(kind), ambiguous
 
 
 def parse_uuids(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Doubt | None]:
-    """36 characters of hexadecimal digits and dashes."""
+    """Parse 36 characters of hexadecimal digits and dashes."""
     texts = Texts(column)
     valid = column.is_valid().to_numpy(zero_copy_only=False)
     shape = valid & (texts.lengths == 36)
@@ -142,7 +147,7 @@ def _validity(valid: Doubt) -> pa.Buffer | None:
 
 
 def _cast(column: pa.Array, shape: Doubt, kind: pa.DataType) -> tuple[pa.Array, Doubt | None]:
-    """Cast texts of the right shape; those that Arrow refuses nevertheless are doubtful too."""
+    """Cast texts of the right shape; those that Arrow refuses are ambiguous, too."""
     if column.null_count:
         shape = shape | ~column.is_valid().to_numpy(zero_copy_only=False)
     ambiguous = ~shape
@@ -160,8 +165,8 @@ def _cast(column: pa.Array, shape: Doubt, kind: pa.DataType) -> tuple[pa.Array, 
 def refused_rows(column: pa.Array, cast: Callable[[pa.Array], Any]) -> Doubt:
     """Find the rows that a cast refuses, by halving.
 
-    Where many rows are refused, their whole neighbourhood is called so: halving would cost more
-    than the reference.
+    Where many rows are refused, their neighbours count as refused, too: halving would cost more
+    than the record path.
     """
     refused = np.zeros(len(column), np.bool_)
     budget = len(column) // _REFUSED_SHARE + 64

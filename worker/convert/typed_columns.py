@@ -1,8 +1,8 @@
-"""Conversions of columns whose type a schema gives, one pair of types each; see ``scalars``.
+"""Conversions of columns whose type a schema gives, one for each pair of types; see ``scalars``.
 
 Source types are those of Connect's model: 32-bit numbers, bytes, dates, times and instants,
-decimals of 37 digits, and durations for numbers whose unit the schema names. Whatever is not
-listed here is doubtful: the reference converts or refuses it.
+decimals of 37 digits, and durations for numbers whose unit the schema names. A pair that is not
+listed is ambiguous: the record path converts or refuses the value.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 def typed_conversion(source: pa.DataType, target: Target) -> Conversion | None:
-    """The conversion of a told type; None when there is none."""
+    """Return the conversion of a type of a schema; None when there is none."""
     kinds = pa.types
     if kinds.is_int32(source):
         return _through_int64(target)
@@ -75,7 +75,7 @@ def _cast(target: Target) -> Conversion:
 
 
 def _counted(unit: str, target: Target) -> Conversion | None:
-    """Numbers whose schema says what they count."""
+    """Convert numbers whose unit the schema names."""
     if not isinstance(target.type, TimestampType | TimestamptzType | TimeType):
         then = _through_int64(target)
         return None if then is None else lambda column: then(column.cast(pa.int64()))
@@ -85,7 +85,7 @@ def _counted(unit: str, target: Target) -> Conversion | None:
         values = integers(column.cast(pa.int64()))
         ambiguous = np.zeros(len(values), np.bool_)
         if unit == "ns":
-            ambiguous |= values % 1000 != 0  # the reference counts the digits that are cut
+            ambiguous |= values % 1000 != 0  # the record path counts the digits that are cut
             values = values // 1000
         elif unit == "ms":
             ambiguous |= (values > _INT64_MAX // 1000) | (values < -(_INT64_MAX // 1000))

@@ -1,4 +1,4 @@
-"""Which rows of a block of JSON documents Arrow's parser may have read otherwise than Java."""
+"""Rows of a block of JSON documents whose numbers Arrow may read differently from Java."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from worker.decode.json_types import can_underflow, holds_number
 
 Mask = npt.NDArray[np.bool_]
 _TINY: Final = r"[0-9][eE]-[0-9]{2}|0{300}"
-# numbers, also within quotes, and escapes that may hide their marks
+# numbers, also within quotes, and escapes, which may encode them
 _FAR: Final = r'[:\[,]\s*"?[+-]?[0-9.]+[eE]-[0-9]{2}|\\u00(?:[46]5|2[bBdDeE]|3[0-9])'
 
 
 def either(a: Mask | None, b: Mask | None) -> Mask | None:
-    """Rows of either mask; None has none."""
+    """Return rows of either mask; None for no rows."""
     if a is None or b is None:
         return b if a is None else a
     return a | b
 
 
 def matches(texts: pa.Array, pattern: str) -> Mask | None:
-    """Rows whose text matches; None when there are none."""
+    """Return rows whose text matches; None for no rows."""
     found: Mask = pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False)
     return found if found.any() else None
 
 
 def far_decimals(texts: pa.Array, schema: pa.Schema) -> Mask | None:
-    """Rows whose exponents Arrow must not read as decimals: it looks for them beyond its tables.
+    """Return rows with exponents that Arrow must not read as decimals: they exceed its tables.
 
-    Of ``1e-77`` it makes something, with ``1e-999999999`` the process dies.
+    Arrow returns a wrong number for ``1e-77``, and the process dies with ``1e-999999999``.
     """
     if not any(map(_has_decimal, schema.types)):
         return None
@@ -50,7 +50,7 @@ def _has_decimal(kind: pa.DataType) -> bool:
 
 
 def ambiguous_zeros(table: pa.Table, texts: pa.Array) -> Mask | None:
-    """Rows with a zero where the text may have a number too small for a double."""
+    """Return rows with a zero where the text may hold a number too small for a double."""
     zeros: Mask | None = None
     for column in table.columns:
         zeros = either(zeros, _zeros(column))
@@ -84,7 +84,7 @@ def _zeros(column: Any) -> Mask | None:
 
 
 def many_names(texts: pa.Array, bytes_min: int, names_max: int) -> Mask | None:
-    """Longer rows than that with more names, or what looks like a name."""
+    """Return long rows with more names, or possible names, than a bound."""
     rows = np.flatnonzero(pc.greater(pc.binary_length(texts), bytes_min))
     part = texts.take(pa.array(rows))
     many = pc.greater(pc.count_substring_regex(part, r'"\s*:'), names_max)

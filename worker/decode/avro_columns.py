@@ -1,10 +1,10 @@
-"""Blocks of Avro data of one schema into Arrow columns; the meaning is ``avro_data``'s.
+"""Blocks of Avro data of one schema into Arrow columns; values are those of ``avro_data``.
 
 Rules of this file:
-- A scanner per type moves all cursors over one value and gathers it. What the reference refuses,
-  and what it reads in a way that costs too much here (several blocks in an array), is bad.
-- Arrow types say what Connect's schema says: dates, times and instants are temporal types, numbers
-  with a unit durations.
+- A scanner per type moves all cursors over one value and collects it. A row is bad where the record
+  path refuses it, or where its form is slow to scan (several blocks in an array).
+- Arrow types follow Connect's schema: dates, times and instants are temporal types, numbers with a
+  unit are durations.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SMALL: Final = {"int8": (-128, 127), "int16": (-32768, 32767)}
 
 
 def avro_scanner(reader: AvroReader) -> Scanner:
-    """What scans data of a schema: a record's fields, or the datum as field ``""``."""
+    """Return the scanner of a schema: of a record's fields, or of the datum as field ``""``."""
     return _scanner(reader.type, reader.schema)
 
 
@@ -90,11 +90,11 @@ def _long(kind: pa.DataType, cursor: BinaryCursor) -> RowValues:
 
 
 def _float(cursor: BinaryCursor) -> RowValues:
-    return Plain(cursor.word(4).astype(np.uint32).view(np.float32), pa.float32())
+    return Plain(cursor.little_endian(4).astype(np.uint32).view(np.float32), pa.float32())
 
 
 def _double(cursor: BinaryCursor) -> RowValues:
-    return Plain(cursor.word(8).view(np.float64), pa.float64())
+    return Plain(cursor.little_endian(8).view(np.float64), pa.float64())
 
 
 def _text(kind: pa.DataType, cursor: BinaryCursor) -> RowValues:
@@ -235,7 +235,7 @@ def _refuse(cursor: BinaryCursor) -> RowValues:
 
 
 def _items(read_key: Scanner | None, read: Scanner, cursor: BinaryCursor) -> RowValues:
-    """One block of items per row, and the end."""
+    """Scan one block of items per row, and the end."""
     left = _counted(cursor)
     has_items = left > 0
     rounds = []
@@ -265,7 +265,7 @@ def _items(read_key: Scanner | None, read: Scanner, cursor: BinaryCursor) -> Row
 
 
 def _counted(cursor: BinaryCursor) -> Any:
-    """Items of the first block."""
+    """Return the number of items in the first block."""
     count = cursor.signed()
     negative: Mask = count < 0
     if negative.any():  # the block's size follows

@@ -1,10 +1,10 @@
-"""Binary messages of one schema read side by side: a cursor per row, a field of all rows at once.
+"""Binary messages of one schema, read with one cursor per row and one field of all rows at a time.
 
 Rules of this file:
-- Every row has its own end; what reaches past it, or is malformed, marks the row as bad, and its
-  cursor stays within the buffer. Bad rows hold any value; the reference takes them.
-- Work is bounded by the bytes and by ``ROUNDS_MAX`` steps over items; rows with more items than
-  that go to the reference, too.
+- Each row has an end. A value that reaches beyond it, or is malformed, marks the row as bad, and
+  its cursor stays within the buffer. Bad rows hold any value; the record path takes them.
+- The bytes and ``ROUNDS_MAX`` steps over items bound the work. Rows with more items go to the
+  record path, too.
 - Starts of values ascend from row to row, so texts become Arrow arrays without a loop over rows.
 """
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Ints = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
+Uint64s = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
 
 ROUNDS_MAX: Final = 2_000
@@ -28,21 +28,22 @@ _SEVEN_BITS: Final = np.uint64(0x7F7F7F7F7F7F7F7F)
 
 
 class BinaryCursor:
-    """Where reading is, row by row.
+    """The position in each row.
 
     Attributes:
         data: the bytes of all rows, padded at both ends.
+        windows: the 8 bytes that begin at each position, as numbers.
         at: next byte of each row.
         end: first byte behind each row.
-        bad: rows that the reference must read.
+        bad: rows that the record path must read.
         rounds: steps over items that are left, shared with the cursors made from this one.
     """
 
-    __slots__ = ("at", "bad", "data", "end", "rounds", "words")
+    __slots__ = ("at", "bad", "data", "end", "rounds", "windows")
 
     def __init__(self, data: npt.NDArray[np.uint8], at: Ints, end: Ints, rounds: list[int]) -> None:
         self.data = data
-        self.words: Words = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
+        self.windows: Uint64s = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
         self.at = at
         self.end = end
         self.bad: Mask = np.zeros(len(at), np.bool_)
@@ -50,7 +51,7 @@ class BinaryCursor:
 
     @classmethod
     def over(cls, values: pa.Array, skip: int | Ints) -> BinaryCursor:
-        """A cursor over binary values.
+        """Return a cursor over binary values.
 
         Args:
             values: one chunk, no nulls, less than 2 GB.
@@ -68,16 +69,16 @@ class BinaryCursor:
         return len(self.at)
 
     def part(self, rows: Any, end: Ints | None = None) -> BinaryCursor:
-        """A cursor over some of the rows (a mask or positions), perhaps with nearer ends."""
+        """Return a cursor over some rows (a mask or positions), perhaps with nearer ends."""
         made = object.__new__(BinaryCursor)
-        made.data, made.words, made.rounds = self.data, self.words, self.rounds
+        made.data, made.windows, made.rounds = self.data, self.windows, self.rounds
         made.at = self.at[rows]
         made.end = self.end[rows] if end is None else end
         made.bad = self.bad[rows]
         return made
 
     def join(self, part: BinaryCursor, rows: Any) -> None:
-        """Go on where a part of the rows has arrived."""
+        """Take over the positions of a cursor over some rows."""
         self.at[rows] = part.at
         self.bad[rows] = part.bad
 
@@ -89,33 +90,33 @@ class BinaryCursor:
             self.refuse(over)
 
     def refuse(self, rows: Mask) -> None:
-        """Mark rows as bad and hold their cursors at the end."""
+        """Mark rows as bad and keep their cursors at the end."""
         self.bad = self.bad | rows
         self.at = np.where(self.bad, self.end, self.at)
 
     def round(self) -> bool:
-        """Take one of the steps that are left."""
+        """Use one of the steps that are left; return whether there was one."""
         self.rounds[0] -= 1
         return self.rounds[0] >= 0
 
     # -------------------------------------------------------------- values
 
-    def unsigned(self) -> Words:
-        """A varint of up to 64 bits."""
-        words = self.words[self.at]
-        if not (words & np.uint64(0x80)).any():
+    def unsigned(self) -> Uint64s:
+        """Read a varint of up to 64 bits."""
+        windows = self.windows[self.at]
+        if not (windows & np.uint64(0x80)).any():
             self.move(1)
-            short: Words = words & np.uint64(0x7F)
+            short: Uint64s = windows & np.uint64(0x7F)
             return short
-        stops = ~words & _TOPS
+        stops = ~windows & _TOPS
         lowest = stops & (~stops + _ONE)
-        mask = lowest ^ (lowest - _ONE)  # all ones where no stop is: 8 bytes and more
+        mask = lowest ^ (lowest - _ONE)  # all ones without a stop: 8 bytes and more
         sizes = (np.bitwise_count(mask) >> 3).astype(np.int64)
-        value = _compressed(words & mask & _SEVEN_BITS)
+        value = _compressed(windows & mask & _SEVEN_BITS)
         long = stops == 0
         if long.any():
             rows = np.flatnonzero(long)
-            rest = self.words[np.minimum(self.at[rows] + 8, len(self.words) - 1)]
+            rest = self.windows[np.minimum(self.at[rows] + 8, len(self.windows) - 1)]
             ninth, tenth = rest & np.uint64(0xFF), (rest >> np.uint64(8)) & np.uint64(0xFF)
             is_ten = ninth >= 0x80
             value[rows] |= (ninth & np.uint64(0x7F)) << np.uint64(56)
@@ -130,44 +131,44 @@ class BinaryCursor:
         return value
 
     def signed(self) -> Ints:
-        """A zig-zag varint of up to 64 bits."""
+        """Read a zig-zag varint of up to 64 bits."""
         value = self.unsigned()
         plain: Ints = ((value >> _ONE) ^ (np.uint64(0) - (value & _ONE))).view(np.int64)
         return plain
 
     def bytes(self, size: Any) -> tuple[Ints, Ints]:
-        """Starts and ends of values of known sizes."""
+        """Return starts and ends of values of known sizes."""
         wrong = (size < 0) | (size > self.end - self.at)
         if np.any(wrong):
             self.refuse(np.broadcast_to(wrong, self.at.shape))
             size = np.where(self.bad, 0, size)
         start = self.at
         self.at = start + size
-        return start, self.at.copy()  # ``join`` writes into the cursor's own places
+        return start, self.at.copy()  # ``join`` writes into the cursor's arrays
 
-    def word(self, size: int) -> Words:
-        """A little-endian number of 4 or 8 bytes."""
-        words = self.words[self.at]
+    def little_endian(self, size: int) -> Uint64s:
+        """Read a little-endian number of 4 or 8 bytes."""
+        windows = self.windows[self.at]
         self.move(size)
-        return words if size == 8 else words & np.uint64(0xFFFFFFFF)
+        return windows if size == 8 else windows & np.uint64(0xFFFFFFFF)
 
     def byte(self) -> npt.NDArray[np.uint8]:
-        """One byte."""
+        """Read one byte."""
         found: npt.NDArray[np.uint8] = self.data[self.at]
         self.move(1)
         return found
 
 
-def _compressed(words: Words) -> Words:
-    """Seven bits of each of eight bytes, put together."""
+def _compressed(windows: Uint64s) -> Uint64s:
+    """Return the low seven bits of each of eight bytes as one number."""
     u = np.uint64
-    words = (words & u(0x007F007F007F007F)) | ((words & u(0x7F007F007F007F00)) >> u(1))
-    words = (words & u(0x00003FFF00003FFF)) | ((words & u(0x3FFF00003FFF0000)) >> u(2))
-    return (words & u(0x000000000FFFFFFF)) | ((words & u(0x0FFFFFFF00000000)) >> u(4))
+    windows = (windows & u(0x007F007F007F007F)) | ((windows & u(0x7F007F007F007F00)) >> u(1))
+    windows = (windows & u(0x00003FFF00003FFF)) | ((windows & u(0x3FFF00003FFF0000)) >> u(2))
+    return (windows & u(0x000000000FFFFFFF)) | ((windows & u(0x0FFFFFFF00000000)) >> u(4))
 
 
-def big_endian(cursor: BinaryCursor, start: Ints, end: Ints) -> tuple[Ints, Words, Mask]:
-    """Two's complement numbers of 1 to 16 bytes.
+def big_endian(cursor: BinaryCursor, start: Ints, end: Ints) -> tuple[Ints, Uint64s, Mask]:
+    """Read two's complement numbers of 1 to 16 bytes.
 
     Returns:
         High and low 64 bits, and the rows with no bytes or more than 16.
@@ -175,13 +176,13 @@ def big_endian(cursor: BinaryCursor, start: Ints, end: Ints) -> tuple[Ints, Word
     size = end - start
     wrong = (size < 1) | (size > 16)
     size = np.where(wrong, 1, size)
-    low = cursor.words[end - 8].byteswap().view(np.int64)
+    low = cursor.windows[end - 8].byteswap().view(np.int64)
     is_wide = size > 8
     shift = np.where(is_wide, 0, 64 - 8 * size)
     low = (low << shift) >> shift
     high = low >> 63
     if is_wide.any():
         shift = np.where(is_wide, 128 - 8 * size, 0)
-        wide = (cursor.words[end - 16].byteswap().view(np.int64) << shift) >> shift
+        wide = (cursor.windows[end - 16].byteswap().view(np.int64) << shift) >> shift
         high = np.where(is_wide, wide, high)
     return high, low.view(np.uint64), wrong

@@ -1,7 +1,7 @@
-"""Cheap looks at the bytes of many texts: whether a slow search through them can find anything.
+"""Fast checks of the bytes of many texts: whether a slow search through them can find anything.
 
-Arrow searches a text byte by byte, at about two nanoseconds each; these take a tenth of that. They
-say no only where there is nothing; a yes is for the search to confirm.
+Arrow searches a text byte by byte, at about two nanoseconds each. These checks take a tenth of it.
+They return no false negatives; the search confirms a positive.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ DIGITS_MIN: Final = 300
 _STRIDE: Final = 16
 _DOUBLINGS: Final = 4
 _CACHED: Final = 2**17
-# what a processor keeps at hand, as every field is a walk over the same rows
+# fits into a processor's cache, as every field is a pass over the same rows
 _NEAR_BYTES: Final = 4 * 2**20
 _NEAR_ROWS: Final = (4_096, 8_192)
 
 
 def raw_bytes(texts: pa.Array) -> Bytes:
-    """The bytes of all texts of an array, binary or string, one behind the other."""
+    """Return the bytes of all texts of an array, binary or string."""
     _, offsets, data = texts.buffers()
     if data is None or not len(texts):
         return np.empty(0, np.uint8)
@@ -32,15 +32,15 @@ def raw_bytes(texts: pa.Array) -> Bytes:
 
 
 def rows_at_once(texts: pa.Array) -> int:
-    """How many texts to walk over at once, field by field."""
+    """Return how many texts to scan together, field by field."""
     fitting = _NEAR_BYTES * len(texts) // max(len(raw_bytes(texts)), 1)
     return int(np.clip(fitting, *_NEAR_ROWS))
 
 
 def may_hold_digits(raw: Bytes) -> bool:
-    """Whether there may be ``DIGITS_MIN`` digits in a row.
+    """Return whether there may be ``DIGITS_MIN`` digits in a row.
 
-    So many cover 16 neighbours among every sixteenth byte.
+    That many cover 16 neighbours among every sixteenth byte.
     """
     sample = raw[::_STRIDE]
     found: Any = (sample - np.uint8(ord("0"))) < 10
@@ -53,7 +53,7 @@ def may_hold_digits(raw: Bytes) -> bool:
 
 
 def may_hold_exponent(raw: Bytes) -> bool:
-    """Whether there is an ``e-`` or ``E-``."""
+    """Return whether there is an ``e-`` or ``E-``."""
     for start in range(0, len(raw), _CACHED):
         part = raw[start : start + _CACHED + 1]
         if ((part[1:] == ord("-")) & ((part[:-1] | 0x20) == ord("e"))).any():
@@ -62,17 +62,20 @@ def may_hold_exponent(raw: Bytes) -> bool:
 
 
 def may_hold(raw: Bytes, text: bytes) -> bool:
-    """Whether a text is among these."""
+    """Return whether a text is among these bytes."""
     step = _CACHED - len(text)
     for start in range(0, len(raw), step):
         part = raw[start : start + _CACHED].tobytes()
-        if text[:1] in part and text in part:  # one byte is found much faster
+        if text[:1] in part and text in part:  # a search for one byte is much faster
             return True
     return False
 
 
 def escapes(raw: Bytes, *, but_quotes: bool) -> npt.NDArray[np.int64]:
-    """Where the backslashes are, those before a quote perhaps left out; not of the last byte."""
+    """Return positions of backslashes, without the last byte.
+
+    With ``but_quotes`` those before a quote are left out.
+    """
     found = [np.empty(0, np.int64)]
     for start in range(0, len(raw) - 1, _CACHED):
         part = raw[start : start + _CACHED + 1]

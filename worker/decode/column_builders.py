@@ -1,10 +1,9 @@
-"""Values found by cursors, on their way to Arrow arrays.
+"""Values that cursors found, before they become Arrow arrays.
 
 Rules of this file:
-- Items of lists are found in rounds, the first of every row, then the second; ``ordered`` puts
-  them row by row. So everything here can be put together (``joined``) and reordered (``picked``)
-  before it becomes Arrow.
-- What is optional holds the values of those rows only that have one.
+- Items of lists are found in rounds: the first of each row, then the second. ``ordered`` sorts them
+  by row. So all values can be joined (``joined``) and reordered (``picked``) first.
+- Optional values hold only the values of the rows that have one.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ class RowValues(ABC):
 
     @abstractmethod
     def picked(self, rows: Any) -> RowValues:
-        """The values at positions."""
+        """Return the values at positions."""
 
     @abstractmethod
     def joined(self, others: Sequence[Any]) -> RowValues:
-        """These values, and then others of the same kind."""
+        """Return these values and then others of one kind."""
 
     @abstractmethod
     def array(self, data: Bytes) -> pa.Array:
-        """As Arrow; ``data`` is what the cursors read."""
+        """Return an Arrow array; ``data`` is the buffer of the cursors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ class Plain(RowValues):
 
 @dataclass(frozen=True, slots=True)
 class Spans(RowValues):
-    """Texts or bytes: where each starts and ends."""
+    """Texts or bytes: start and end of each."""
 
     start: Ints
     end: Ints
@@ -93,7 +92,7 @@ class Spans(RowValues):
         count = len(self.start)
         if not count:
             return pa.array([], self.kind)
-        # every second entry is what lies between two values
+        # every second entry is the gap between two values
         bounds = np.empty(count * 2, np.int32)
         bounds[0::2], bounds[1::2] = self.start, self.end
         buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
@@ -124,7 +123,7 @@ class Symbols(RowValues):
 
 @dataclass(frozen=True, slots=True)
 class NullValues(RowValues):
-    """Nulls, or values that nobody asked for."""
+    """Nulls, or values that are not asked for."""
 
     count: int
 
@@ -205,7 +204,7 @@ class Fields(RowValues):
 
 @dataclass(frozen=True, slots=True)
 class Items(RowValues):
-    """Lists, without nulls; with keys they are maps. Items lie row by row."""
+    """Lists, without nulls; with keys they are maps. Items are sorted by row."""
 
     counts: Ints
     values: RowValues
@@ -218,7 +217,7 @@ class Items(RowValues):
         rounds: Sequence[tuple[Ints, RowValues, RowValues | None]],
         empty: tuple[RowValues, RowValues | None],
     ) -> Items:
-        """Lists of items found in rounds.
+        """Return lists from items found in rounds.
 
         Args:
             count: rows.
@@ -265,7 +264,7 @@ class Items(RowValues):
 
 
 def without_ends(values: pa.Array, rows: Mask, head: int, tail: int) -> pa.Array:
-    """Some binary values without so many bytes at both ends, which they all have; copied once."""
+    """Return binary values without some bytes at both ends, copied once; all are long enough."""
     _, offsets, data = values.buffers()
     bounds = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
     raw = np.frombuffer(b"" if data is None else data, np.uint8)
@@ -274,7 +273,7 @@ def without_ends(values: pa.Array, rows: Mask, head: int, tail: int) -> pa.Array
 
 
 def misencoded(column: pa.Array) -> Mask | None:
-    """Rows that hold texts which are not UTF-8, at any depth; None for none."""
+    """Return rows that hold texts which are not UTF-8, at any depth; None for no rows."""
     kind = column.type
     if pa.types.is_string(kind):
         raw = column.view(pa.binary())

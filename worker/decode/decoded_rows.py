@@ -1,4 +1,4 @@
-"""What of a block went into columns."""
+"""The rows of a block that were decoded into columns."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The rows of a block that were decoded.
+    """Decoded rows of a block.
 
     Attributes:
         table: the fields of all tables, in decoded types.
-        places: positions of its rows in the block; one that a transformation made into several
-            stands there as often.
-        unexpected: positions in the block of records that the reference must take; where they are
-            decoded, too, they have fields no table has, or transformations are in doubt.
+        places: positions of its rows in the block; a record that a transformation made into several
+            rows has its position several times.
+        unexpected: positions in the block of records that the record path must take. If they are
+            decoded, too, they have fields that no table has, or a transformation is ambiguous.
         unfit: tables that must be changed before they take these rows.
         dropped: positions in the block of records that transformations dropped; not in the table.
         topics: the rows' topics where transformations may have changed them.
         schema_name: of the rows' one schema; None where they have none, or it has no name.
         seen: see ``worker.decode.json_decoder.DecodedBlock``.
-        is_whole: whether the one column is the value itself, which is no struct and no map.
+        is_whole: whether the only column is the value itself, which is no struct and no map.
     """
 
     table: pa.Table

@@ -1,13 +1,13 @@
-"""JSON documents of one shape read side by side: a cursor per row, a piece of all rows at once.
+"""JSON documents of one shape, read with one cursor per row and one piece of all rows at a time.
 
 Rules of this file:
-- What is read is proven by its bytes: a cursor moves over text that was compared, over digits and
-  over strings up to their quote. A row whose cursor does not stand at its end after the last piece,
-  or that was refused, holds any value.
-- Cursors stay within the buffer, whatever the documents hold: nothing matches its padding, whose
-  one quote ends a string that is open at the end.
-- Documents with a backslash or a byte below a space are not for this: see
-  ``worker.decode.scanned_json``.
+- Each read is proven by its bytes: a cursor moves over text that was compared, over digits, and
+  over strings up to their quote. A row holds any value if it was refused, or if its cursor is not
+  at its end after the last piece.
+- Cursors stay within the buffer for all documents: nothing matches its padding, and the quote in it
+  ends a string that is open at the end.
+- Documents with a backslash or a byte below a space are not scanned: see
+  ``worker.decode.json_layout``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Ints = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
+Uint64s = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
 
@@ -39,7 +39,7 @@ _POWERS: Final = np.array([10**n for n in range(20)], np.uint64)
 
 @dataclass(slots=True)
 class Seen:
-    """What stands in documents, refused ones included.
+    """Names and nulls in documents, refused ones included.
 
     Attributes:
         names: of fields, at any depth.
@@ -53,34 +53,35 @@ class Seen:
 class Pattern:
     """A text to compare with, eight bytes at a time."""
 
-    __slots__ = ("size", "words")
+    __slots__ = ("size", "windows")
 
     def __init__(self, text: bytes) -> None:
         self.size = len(text)
-        self.words: list[tuple[int, np.uint64 | None, np.uint64]] = []
+        self.windows: list[tuple[int, np.uint64 | None, np.uint64]] = []
         for start in range(0, len(text), 8):
             piece = text[start : start + 8]
             mask = None if len(piece) == 8 else _U((1 << (8 * len(piece))) - 1)
-            self.words.append((start, mask, _U(int.from_bytes(piece, "little"))))
+            self.windows.append((start, mask, _U(int.from_bytes(piece, "little"))))
 
 
 class JsonCursor:
-    """Where reading is, row by row.
+    """The position in each row.
 
     Attributes:
         data: the bytes of all rows, padded at the end.
+        windows: the 8 bytes that begin at each position, as numbers.
         at: next byte of each row.
         bad: rows that are refused; their cursors are parked where nothing matches.
         rounds: steps over items that are left, shared with the cursors made from this one.
-        seen: what was read, shared as well.
+        seen: names and nulls that were read, shared as well.
     """
 
-    __slots__ = ("at", "bad", "data", "parked", "rounds", "seen", "words")
+    __slots__ = ("at", "bad", "data", "parked", "rounds", "seen", "windows")
 
     def __init__(self, data: Bytes, at: Ints, parked: int, seen: Seen) -> None:
         self.data = data
         self.parked = parked
-        self.words: Words = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
+        self.windows: Uint64s = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
         self.at = at
         self.bad: Mask = np.zeros(len(at), np.bool_)
         self.rounds = [ROUNDS_MAX]
@@ -88,18 +89,18 @@ class JsonCursor:
 
     @classmethod
     def over(cls, texts: pa.Array, ahead: int, seen: Seen) -> tuple[JsonCursor, Ints]:
-        """A cursor over texts, and their ends.
+        """Return a cursor over texts, and their ends.
 
         Args:
             texts: one chunk, no nulls, less than 2 GB.
             ahead: bytes of the longest pattern.
-            seen: takes what is read.
+            seen: takes the names and nulls that are read.
         """
         _, offsets, data = texts.buffers()
         bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
         low, high = int(bounds[0]), int(bounds[-1])
         raw = bytes(0) if data is None else memoryview(data)[low:high]
-        # a quote that ends the strings nothing else does, and that no cursor can stand at
+        # the quote ends open strings, and no cursor can be at it
         padded = np.frombuffer(b"".join((raw, b'\0"', bytes(ahead + 64))), np.uint8)
         at = bounds.astype(np.int64) - low
         return cls(padded, at[:-1], high - low, seen), at[1:]
@@ -108,15 +109,15 @@ class JsonCursor:
         return len(self.at)
 
     def part(self, rows: Any) -> JsonCursor:
-        """A cursor over some of the rows (a mask or positions)."""
+        """Return a cursor over some rows (a mask or positions)."""
         made = object.__new__(JsonCursor)
-        made.data, made.words, made.parked = self.data, self.words, self.parked
+        made.data, made.windows, made.parked = self.data, self.windows, self.parked
         made.at, made.bad = self.at[rows], self.bad[rows]
         made.rounds, made.seen = self.rounds, self.seen
         return made
 
     def join(self, part: JsonCursor, rows: Any) -> None:
-        """Go on where a part of the rows has arrived."""
+        """Take over the positions of a cursor over some rows."""
         self.at, self.bad = self.at.copy(), self.bad.copy()
         self.at[rows], self.bad[rows] = part.at, part.bad
 
@@ -127,53 +128,53 @@ class JsonCursor:
             self.at = np.where(self.bad, self.parked, self.at)
 
     def round(self) -> bool:
-        """Take one of the steps that are left."""
+        """Use one of the steps that are left; return whether there was one."""
         self.rounds[0] -= 1
         return self.rounds[0] >= 0
 
     # -------------------------------------------------------------- pieces
 
     def byte(self) -> Bytes:
-        """The next byte, not moved over."""
+        """Return the next byte; does not move."""
         found: Bytes = self.data[self.at]
         return found
 
     def starts_with(self, pattern: Pattern) -> Mask:
-        """Rows whose next bytes are these."""
+        """Return the rows whose next bytes are these."""
         found: Any = True
-        for start, mask, value in pattern.words:
-            words = self.words[self.at + start if start else self.at]
+        for start, mask, value in pattern.windows:
+            windows = self.windows[self.at + start if start else self.at]
             if mask is not None:
-                words &= mask
-            found = (words == value) & found
+                windows &= mask
+            found = (windows == value) & found
         same: Mask = found
         return same
 
     def expect(self, byte: int, found: Bytes | None = None) -> None:
-        """Move over a byte; rows with another are refused."""
+        """Move over a byte; rows with another one are refused."""
         is_such = (self.byte() if found is None else found) == byte
         if not is_such.all():
             self.refuse(~is_such)
         self.at = self.at + is_such
 
     def text(self) -> tuple[Ints, Ints]:
-        """Start and end of what lies between here and the next quote; moves over that, too."""
+        """Return start and end of the text before the next quote; move over the quote, too."""
         start = self.at
-        end = _quote(self.words, start)
+        end = _quote(self.windows, start)
         self.at = np.where(self.bad, self.parked, end + 1) if self.bad.any() else end + 1
         return start, end
 
-    def digits(self) -> tuple[Words, Ints]:
-        """A number of up to 19 digits, and how many there are; more are counted and mean nothing.
+    def digits(self) -> tuple[Uint64s, Ints]:
+        """Read a number of up to 19 digits; return it and the count of digits.
 
-        Rows with more than ``DIGITS_MAX`` are refused.
+        With more digits the number is meaningless. Rows with more than ``DIGITS_MAX`` are refused.
         """
-        value, count = _eight(self.words, self.at)
+        value, count = _eight(self.windows, self.at)
         more = count == 8
         if more.any():
             rows: Any = slice(None) if more.all() else np.flatnonzero(more)
             for _ in range(2):
-                low, fresh = _eight(self.words, self.at[rows] + count[rows])
+                low, fresh = _eight(self.windows, self.at[rows] + count[rows])
                 value[rows] = value[rows] * _POWERS[fresh] + low
                 count[rows] += fresh
                 left = fresh == 8
@@ -187,10 +188,10 @@ class JsonCursor:
         return value, count
 
 
-def _quote(words: Words, at: Ints) -> Ints:
-    """The next quote from each place on."""
+def _quote(windows: Uint64s, at: Ints) -> Ints:
+    """Return the next quote from each position."""
     while True:
-        found = words[at] ^ _QUOTES
+        found = windows[at] ^ _QUOTES
         stops = (found - _ONES) & ~found & _TOPS
         bits = np.bitwise_count((stops - _U(1)) & ~stops)  # before the first stop
         at = at + (bits >> 3)
@@ -200,13 +201,13 @@ def _quote(words: Words, at: Ints) -> Ints:
             return at
         if left * _FEW < len(at):
             rows = np.flatnonzero(more)
-            at[rows] = _quote(words, at[rows])
+            at[rows] = _quote(windows, at[rows])
             return at
 
 
-def _eight(words: Words, at: Ints) -> tuple[Words, Ints]:
-    """The number that up to eight digits at each place make, and how many there are."""
-    found = words[at] ^ _ZEROS  # a digit's byte is its value
+def _eight(windows: Uint64s, at: Ints) -> tuple[Uint64s, Ints]:
+    """Return the number in up to eight digits at each position, and their count."""
+    found = windows[at] ^ _ZEROS  # a digit's byte is its value
     stops = (((found & _LOWS) + _NO_DIGIT) | found) & _TOPS
     bits = np.bitwise_count((stops - _U(1)) & ~stops) & np.uint8(0xF8)  # of bytes before it
     value = found << (np.uint8(64) - bits).astype(np.uint64)

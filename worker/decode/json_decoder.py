@@ -1,15 +1,15 @@
 """Blocks of JSON documents into Arrow columns.
 
 Rules of this file:
-- A row is decoded here only when it is exactly one object and every value asked for reads as
-  ``connect.records.converters.json_text`` reads it; every other row is refused and goes to the
-  reference.
-- Between two documents stand ``}``, a newline and ``{``. Inside an object or array those do not
-  parse, inside a string the newline does not, so as many rows as documents means one each.
-- Types are learned from the data: a column that fails as guessed is decoded as what it holds.
-- Work on bad rows is bounded: where too many of a block fail, the rest of it is refused unread.
-- So is what fields nobody asked for can cost: each becomes a column of all rows. Documents with
-  thousands of names, and blocks with too many new ones for their rows, are refused.
+- A row is decoded only when it is exactly one object and every value asked for reads as
+  ``connect.records.converters.json_text`` reads it. Other rows are refused and go to the
+  record path.
+- Between two documents are ``}``, a newline and ``{``. Inside an object or array these do not
+  parse, and inside a string the newline does not. So as many rows as documents means one row each.
+- Types are learned from the data: a column that does not parse as guessed gets the type it holds.
+- Work on bad rows is bounded: where too many rows of a block fail, its rest is refused unread.
+- The cost of fields that are not asked for is bounded, too: each becomes a column of all rows.
+  Documents with thousands of names, and blocks with too many new ones for their rows, are refused.
 """
 
 from __future__ import annotations
@@ -47,31 +47,32 @@ _FAILURES_MIN: Final = 16
 _STEP_MIN: Final = 16
 _WINDOWS: Final = 6
 _FRUITLESS_MAX: Final = 63
-_LONG_BYTES, _DEEP_BYTES = 300, 1_900
+_LONG_BYTES: Final = 300
+_DEEP_BYTES: Final = 1_900
 _NAMED_BYTES: Final = 65_536
 _NAMES_MAX: Final = 5_000
 _PROBES: Final = (8, 64, 512)  # rows
 _CELLS_MAX: Final = 16_000_000  # of about 16 bytes
 _WHITE: Final = " \t\r\n"
 
-# Numbers that Java reads and Arrow's parser takes for something else, or the other way round.
+# numbers that Arrow's parser and Java read differently
 _ENDLESS: Final = r"0{300}|[0-9]{900}"
-# In fields nobody asked for: numbers which the reference refuses although it, too, ignores them.
+# numbers that the record path refuses, also in fields that are not asked for
 INEXACT: Final = r"[:\[,]\s*-?(?:[0-9]+(?:\.[0-9]+)?[eE]|[0-9]{16,}\.|NaN|Inf)"
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedBlock:
-    """What became of a block.
+    """The decoded and the refused rows of a block.
 
     Attributes:
         table: the decoded rows; columns are those asked for.
         rows: their positions in the block, None when they are all of it, in order.
-        refused: positions of the rows that the reference must read.
-        unexpected: positions of decoded rows that hold values in fields nobody asked for; only
-            looked for when the decoder was told to.
-        seen: what stands in the decoded documents, which hold no escapes, and in those that are
-            texts of them; None: anything.
+        refused: positions of the rows that the record path must read.
+        unexpected: positions of decoded rows that hold values in fields that are not asked for;
+            empty unless the decoder reports them.
+        seen: names and nulls in the decoded documents, which hold no escapes, and in documents
+            within their texts; None: any.
     """
 
     table: pa.Table
@@ -81,7 +82,7 @@ class DecodedBlock:
     seen: Seen | None = None
 
 
-class _TooManyNames(Exception):  # noqa: N818 - no error: it never leaves the decoder
+class _TooManyNames(Exception):  # noqa: N818 - caught in the decoder
     """A block brings more new fields than there can be columns."""
 
 
@@ -90,11 +91,10 @@ class JsonDecoder:
 
     Args:
         fields: first guess of the Arrow type of every field asked for: bool, int64, double,
-            string, decimals, structs and lists of them; null for a field that only the
-            reference can read.
-        report_unexpected: look for fields that are not asked for.
-        keeps: leave those fields in the table, where they are looked for, in place of telling
-            which rows have them.
+            string, decimals, structs and lists of them; null for a field that only the record path
+            can read.
+        report_unexpected: report rows with fields that are not asked for.
+        keeps: keep these fields in the table instead of reporting their rows.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class JsonDecoder:
 
     @property
     def schema(self) -> pa.Schema:
-        """The types in use: learned, or the first guess."""
+        """Return the current types: learned, or the first guess."""
         return self._schema
 
     def decode(self, values: pa.Array) -> DecodedBlock:
@@ -143,18 +143,18 @@ class JsonDecoder:
         return DecodedBlock(table, None if is_all else rows, np.flatnonzero(refused), places[extra])
 
     def _together(self, pieces: list[Piece]) -> pa.Table:
-        """The pieces as one table."""
+        """Join the pieces."""
         if len(pieces) <= 1:
             return pieces[0][1] if pieces else self._schema.empty_table()
         try:
             return pa.concat_tables(
                 [table for _, table in pieces], promote_options="permissive"
             ).combine_chunks()
-        except (pa.ArrowInvalid, pa.ArrowTypeError):  # of fields nobody asked for
+        except (pa.ArrowInvalid, pa.ArrowTypeError):  # in fields that are not asked for
             return pa.concat_tables([self._without_extra(*p) for p in pieces]).combine_chunks()
 
     def _without_extra(self, rows: Rows, table: pa.Table) -> pa.Table:
-        """The table with what was asked for; rows with more are told."""
+        """Return the table with the fields asked for, and report rows with others."""
         if table.schema == self._schema:
             return table
         self._unexpected.append(rows[extra_rows(table, self._schema)])
@@ -163,7 +163,7 @@ class JsonDecoder:
     # -------------------------------------------------------------- pieces that parse
 
     def _pieces(self, texts: pa.Array) -> list[Piece]:
-        """Parse all rows, or what parses of them."""
+        """Parse all rows, or those that can be parsed."""
         if not len(texts):
             return []
         if self._behavior == "infer":
@@ -186,15 +186,15 @@ class JsonDecoder:
     def _split(
         self, texts: pa.Array, schema: pa.Schema, first_bad: int | None, budget: int
     ) -> tuple[list[Piece], bool]:
-        """Parse what parses; whether the budget of bad rows ended before the rows did.
+        """Parse the rows that can be parsed; return whether the budget of bad rows ended first.
 
-        Steps grow while rows parse and shrink to what lies between bad rows, so that the work is
-        in proportion to the rows, however many are bad.
+        Steps grow while rows parse and shrink to the distance between bad rows. So the work is in
+        proportion to the rows, independent of how many are bad.
         """
         pieces: list[Piece] = []
         start, total = 0, len(texts)
         step = total // 2 if first_bad is None else max(first_bad, 1)
-        usual, bad = step, first_bad  # a row known to be bad, if those before it parse
+        usual, bad = step, first_bad  # a bad row, if those before it parse
         while start < total and budget > 0:
             size = min(step, total - start)
             if bad != start:
@@ -215,7 +215,7 @@ class JsonDecoder:
         return pieces, start < total
 
     def _attempt(self, texts: pa.Array, schema: pa.Schema) -> tuple[pa.Table | None, int | None]:
-        """Parse; return the table, or None and the row that does not parse, where it is told."""
+        """Parse; return the table, or None and the row that does not parse, if Arrow names it."""
         try:
             table = _read(_joined(texts), schema, self._behavior, is_multiline=self._is_multiline)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -228,7 +228,7 @@ class JsonDecoder:
         return (table, None) if table.num_rows == len(texts) else (None, None)
 
     def _probe(self, texts: pa.Array) -> None:
-        """Look at a few rows, then at more, before each new name is a column of all of them."""
+        """Parse a few rows, then more, before each new name becomes a column of all rows."""
         known = leaf_count(self._schema.types)
         steps = [rows for rows in _PROBES if rows < len(texts)]
         before = seen = 0
@@ -248,10 +248,10 @@ class JsonDecoder:
     # -------------------------------------------------------------- learning types
 
     def _learn(self, texts: pa.Array) -> bool:
-        """Look at what the first rows hold; whether that changes how they are decoded.
+        """Learn types from the first rows; return whether they change how rows are decoded.
 
-        Of the types in use and those found in the sample, the ones win that parse most rows: one
-        odd row must not decide for the others.
+        Of the current types and those found in the sample, the types that parse most rows are used:
+        one odd row must not decide for the others.
         """
         if self._skip_learning > 0:
             self._skip_learning -= 1
@@ -293,7 +293,7 @@ class JsonDecoder:
         return candidates
 
     def _failures(self, sample: pa.Array, schema: pa.Schema) -> int:
-        """How many rows of the sample do not parse; all of them when there are many."""
+        """Return how many rows of the sample do not parse; all of them when there are many."""
         found, row = self._attempt(sample, schema)
         if found is not None:
             return 0
@@ -304,7 +304,7 @@ class JsonDecoder:
     # -------------------------------------------------------------- checks after parsing
 
     def _checked(self, piece: Piece, texts: pa.Array) -> Piece:
-        """Take out rows whose numbers Arrow reads as others than Java does."""
+        """Remove rows whose numbers Arrow reads differently from Java."""
         rows, table = piece
         part = texts.slice(int(rows[0]), len(rows))
         ambiguous = ambiguous_zeros(table, part)
@@ -341,7 +341,7 @@ def _row_of(error: Exception) -> int | None:
 
 
 def _joined(texts: pa.Array) -> pa.Buffer:
-    """All documents, a newline between two."""
+    """Return all documents, with a newline between two."""
     bounds = pa.array([0, len(texts)], pa.int32())
     return pc.binary_join(pa.ListArray.from_arrays(bounds, texts), "\n")[0].as_buffer()
 
@@ -350,7 +350,7 @@ def _joined(texts: pa.Array) -> pa.Buffer:
 
 
 def _texts(values: pa.Array, *, names_max: int | None) -> tuple[pa.Array, Mask | None]:
-    """Values as UTF-8 text without white space around, and a mask of those to refuse."""
+    """Return values as UTF-8 text without white space around, and a mask of rows to refuse."""
     try:
         texts, suspect = values.cast(pa.string()), None
     except pa.ArrowInvalid:
@@ -372,7 +372,7 @@ def _texts(values: pa.Array, *, names_max: int | None) -> tuple[pa.Array, Mask |
 
 
 def _misshapen(texts: pa.Array) -> tuple[Mask, int, int]:
-    """Rows not between ``{`` and ``}``; the longest row's bytes; the lowest byte.
+    """Return rows not between ``{`` and ``}``, the longest row's bytes, and the lowest byte.
 
     Arrow's parser takes a zero byte for the end of its input.
     """
@@ -390,7 +390,7 @@ def _misshapen(texts: pa.Array) -> tuple[Mask, int, int]:
 
 
 def _long_suspects(texts: pa.Array, longest: int) -> Mask | None:
-    """Long rows with endless numbers, or perhaps nested deeper than Java's parser goes."""
+    """Return long rows with very long numbers, or nested deeper than Java's parser allows."""
     has_digits = may_hold_digits(raw_bytes(texts))
     if not has_digits and longest <= _DEEP_BYTES:
         return None

@@ -1,13 +1,12 @@
-"""Blocks of JSON documents with maps into columns: an object of any keys as a column of maps.
+"""Blocks of JSON documents with maps into columns: an object with any keys becomes a map.
 
 Rules of this file:
-- A map is parsed as a struct of the keys seen so far, and put together again row by row. A block
-  with other keys is parsed once more with these, too; a map of too many keys is left to the
-  reference, as are rows of which a text may hold a null in a map: in a struct nothing tells it from
-  a missing key.
-- To find keys, whatever a document holds is parsed: ``JsonDecoder``'s bounds of new names hold
-  although nobody asks for them.
-- Entries of a map lie in the order in which their keys were first seen.
+- A map is parsed as a struct of the known keys, and built again row by row. A block with other keys
+  is parsed once more with these, too. A map with too many keys goes to the record path. So do rows
+  whose text may hold a null in a map: a struct does not show whether the key is missing.
+- To find keys, all fields of a document are parsed. ``JsonDecoder``'s bounds of new names hold for
+  them, too.
+- Entries of a map are in the order in which their keys were first read.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ _VALUE: Final = "{}"  # in a path: into a map
 
 
 def holds_map(kind: pa.DataType) -> bool:
-    """Whether a map is anywhere inside."""
+    """Return whether a map is anywhere inside."""
     if pa.types.is_map(kind):
         return True
     return any(holds_map(kind.field(i).type) for i in range(kind.num_fields))
 
 
 class _Watched(JsonDecoder):
-    """Tells what the pieces of the last block held, before anything of it is left out."""
+    """Keeps the pieces of the last block, before any field of them is left out."""
 
     schemas: list[pa.Schema]
 
@@ -54,11 +53,11 @@ class _Watched(JsonDecoder):
 
 
 class MapDecoder:
-    """Decodes blocks of objects some of whose fields are maps; remembers the keys.
+    """Decodes blocks of objects with fields that are maps; remembers the keys.
 
     Args:
         fields: as ``JsonDecoder``'s; maps at any depth, with text keys.
-        report_unexpected: look for fields that are not asked for.
+        report_unexpected: report rows with fields that are not asked for.
     """
 
     def __init__(self, fields: Mapping[str, pa.DataType], *, report_unexpected: bool) -> None:
@@ -69,7 +68,7 @@ class MapDecoder:
         self._learned()
 
     def _learned(self) -> None:
-        """Parse with the keys known by now."""
+        """Parse with the known keys."""
         asked = {name: self._parsed_as(kind, (name,)) for name, kind in self._fields.items()}
         self._asked = pa.schema(list(asked.items()))
         self._decoder = _Watched(asked, report_unexpected=True, keeps=True)
@@ -83,7 +82,7 @@ class MapDecoder:
             if not self._has_grown(self._decoder.schemas):
                 break
             self._learned()
-        else:  # other keys every time: no map, whatever it is
+        else:  # other keys each time: not worth a column
             nothing = np.empty(0, np.int64)
             empty = pa.schema(list(self._fields.items())).empty_table()
             return DecodedBlock(empty, nothing, np.arange(len(values)), nothing)
@@ -134,7 +133,7 @@ class MapDecoder:
         return pa.struct([(f.name, self._parsed_as(f.type, (*path, f.name))) for f in kind])
 
     def _has_grown(self, schemas: list[pa.Schema]) -> bool:
-        """Take note of keys that were not asked for; whether there are any."""
+        """Learn keys that were not asked for; return whether there are any."""
         grown = [
             self._grow(schema.field(name).type, kind, (name,))
             for schema in schemas
@@ -166,7 +165,7 @@ class MapDecoder:
         return len(keys) > len(known) or any(inner)
 
     def _may_hold_null(self, texts: pa.Array) -> Doubt | None:
-        """Rows that may hold a null in a map."""
+        """Return rows that may hold a null in a map."""
         if not may_hold(raw_bytes(texts), b"null"):
             return None
         found = pc.match_substring(texts, b"null").to_numpy(zero_copy_only=False)
@@ -184,7 +183,7 @@ class MapDecoder:
     def _folded(
         self, column: pa.Array, kind: pa.DataType, path: Path
     ) -> tuple[pa.Array, Doubt | None]:
-        """A parsed column with its maps, and rows that are no such maps."""
+        """Return a parsed column with its maps, and rows whose values do not fit a map."""
         if not holds_map(kind):
             return column, None
         if path in self._hopeless or not _is_parsed(column.type, kind):
@@ -222,7 +221,7 @@ class MapDecoder:
             child = pc.struct_field(column, [column.type.get_field_index(key)])
             inner, more = self._folded(child, kind.item_type, (*path, _VALUE))
             ambiguous = join(ambiguous, more)
-            if inner.type != kind.item_type:  # learned from the data: the reference says what it is
+            if inner.type != kind.item_type:  # learned from the data: the record path decides
                 ambiguous = join(ambiguous, some(valid_rows(child)))
                 inner = pa.nulls(count, kind.item_type)
             places = np.flatnonzero(valid_rows(inner))
@@ -240,7 +239,7 @@ class MapDecoder:
 
 
 def _is_parsed(found: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether a value was parsed as what a type with maps asks for."""
+    """Return whether a value was parsed as a type with maps asks for it."""
     if pa.types.is_list(kind):
         return bool(pa.types.is_list(found))
     return bool(pa.types.is_struct(found))
@@ -252,7 +251,7 @@ def _of_lists(ambiguous: Doubt, offsets: Any) -> Doubt | None:
 
 
 def _has_more(found: pa.DataType, asked: pa.DataType) -> bool:
-    """Whether there are fields that nobody asked for."""
+    """Return whether there are fields that are not asked for."""
     if pa.types.is_struct(found) and pa.types.is_struct(asked):
         known = {f.name: f.type for f in asked}
         return any(f.name not in known or _has_more(f.type, known[f.name]) for f in found)

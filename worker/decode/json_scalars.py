@@ -18,29 +18,34 @@ PLAIN_QUOTE: Final = b'"'
 ESCAPED_QUOTE: Final = b'\\"'
 """Of a document that stands in a text of another one."""
 
-_TRUE, _FALSE = Pattern(b"true"), Pattern(b"false")
+_TRUE = Pattern(b"true")
+_FALSE = Pattern(b"false")
 _EXACT_DIGITS: Final = 15
 _INT64_MAX: Final = np.uint64(2**63 - 1)
-_QUOTE, _BACKSLASH, _MINUS, _DOT, _ZERO = (ord(c) for c in '"\\-.0')
+_QUOTE: Final = ord('"')
+_BACKSLASH: Final = ord("\\")
+_MINUS: Final = ord("-")
+_DOT: Final = ord(".")
+_ZERO: Final = ord("0")
 _POWERS: Final = 10.0 ** np.arange(_EXACT_DIGITS + 1)
 _WHOLE_POWERS: Final = np.array([10**n for n in range(_EXACT_DIGITS + 1)], np.uint64)
 
 
 def _nothing(cursor: JsonCursor, first: Bytes) -> RowValues:
-    """A value that only the reference reads."""
+    """Read a value that only the record path reads."""
     del first
     cursor.refuse(np.ones(len(cursor), np.bool_))
     return NullValues(len(cursor))
 
 
 def text(cursor: JsonCursor, first: Bytes) -> RowValues:
-    """A text of documents without a backslash."""
+    """Read a text of documents without a backslash."""
     cursor.expect(_QUOTE, first)
     return Spans(*cursor.text(), pa.string())
 
 
 def outer_text(cursor: JsonCursor, first: Bytes) -> RowValues:
-    """A text beside others that hold escaped quotes; one of its own refuses it."""
+    """Read a text of documents with escaped quotes; a text that holds one is refused."""
     cursor.expect(_QUOTE, first)
     start, end = cursor.text()
     cursor.refuse(cursor.data[end - 1] == _BACKSLASH)
@@ -48,11 +53,11 @@ def outer_text(cursor: JsonCursor, first: Bytes) -> RowValues:
 
 
 def inner_text(cursor: JsonCursor, first: Bytes) -> RowValues:
-    """A text between escaped quotes."""
+    """Read a text between escaped quotes."""
     cursor.expect(_BACKSLASH, first)
     cursor.expect(_QUOTE)
     start, end = cursor.text()
-    is_closed = cursor.data[end - 1] == _BACKSLASH  # else the text around it ends here
+    is_closed = cursor.data[end - 1] == _BACKSLASH  # else the text around it ends at this place
     cursor.refuse(~is_closed)
     return Spans(start, end - is_closed, pa.string())
 
@@ -67,7 +72,7 @@ def _boolean(cursor: JsonCursor, first: Bytes) -> RowValues:
 
 
 def _signed(cursor: JsonCursor, first: Bytes) -> tuple[Mask | None, Any, Ints]:
-    """Sign, value and number of the digits before a point; at least one, none of them needless."""
+    """Read sign, value and number of digits before a point; a needless zero is refused."""
     negative = first == _MINUS
     if negative.any():
         cursor.at = cursor.at + negative
@@ -117,7 +122,7 @@ def _double(cursor: JsonCursor, first: Bytes) -> RowValues:
 
 
 def _exponent(cursor: JsonCursor, after: Bytes) -> Mask:
-    """Move over exponents of up to two digits; rows that have one."""
+    """Move over exponents of up to two digits; return rows that have one."""
     has: Mask = (after | 0x20) == ord("e")
     if has.any():
         rows = np.flatnonzero(has)
@@ -132,7 +137,7 @@ def _exponent(cursor: JsonCursor, after: Bytes) -> Mask:
 
 
 def passed(read_text: Value, quote: bytes, cursor: JsonCursor, first: Bytes) -> RowValues:
-    """A scalar that nobody asks for; the reference refuses some numbers even there."""
+    """Pass over a scalar that is not asked for; the record path refuses some numbers there, too."""
     for mask, read in (
         (first == quote[0], read_text),
         ((first == ord("t")) | (first == ord("f")), _boolean),

@@ -1,9 +1,9 @@
-"""Scanners of JSON values of one type each: they move all cursors over a value and gather it.
+"""Scanners of JSON values, one per type: each moves all cursors over a value and collects it.
 
 Rules of this file:
-- A scanner takes less than JSON allows, and what it takes it reads as Arrow's parser does: rows
-  with anything else are refused, and another decoder has them.
-- Fields are looked for in one order, as a producer writes them; each may be missing or null.
+- A scanner takes less than JSON allows, and reads what it takes as Arrow's parser does. Rows with
+  any other value are refused, and another decoder takes them.
+- Fields are expected in one order, as a producer writes them. Each may be missing or null.
 """
 
 from __future__ import annotations
@@ -43,15 +43,14 @@ _QUOTE: Final = ord(PLAIN_QUOTE)
 
 @dataclass(frozen=True, slots=True)
 class JsonLayout:
-    """How documents are written.
+    """The form of documents.
 
     Attributes:
-        keys: by path, the keys of an object in their order, those nobody asks for included.
+        keys: by path, the keys of an object in their order, including those that are not asked for.
         comma: between two items or fields.
         colon: between key and value.
         quote: around texts, keys included.
-        embedded: fields of the document that are texts and hold documents, and how these are
-            written.
+        embedded: fields of the document that are texts and hold documents, and the form of these.
     """
 
     keys: Mapping[Path, Sequence[str]]
@@ -62,14 +61,14 @@ class JsonLayout:
 
     @property
     def text(self) -> Value:
-        """What scans a text."""
+        """Return the scanner of a text."""
         if self.quote != PLAIN_QUOTE:
             return inner_text
         return outer_text if self.embedded else text
 
 
 def document_scanner(fields: Mapping[str, pa.DataType], layout: JsonLayout) -> tuple[Document, int]:
-    """What scans documents with these fields, and how many bytes it compares at once.
+    """Return the scanner of documents with some fields, and how many bytes it compares at once.
 
     A field that holds embedded documents has their type, a struct.
     """
@@ -83,7 +82,7 @@ def document_scanner(fields: Mapping[str, pa.DataType], layout: JsonLayout) -> t
 
 
 def can_scan(kind: pa.DataType) -> bool:
-    """Whether there is a scanner for a type."""
+    """Return whether there is a scanner for a type."""
     types = pa.types
     if types.is_struct(kind):
         fields = list(kind)
@@ -96,7 +95,7 @@ def can_scan(kind: pa.DataType) -> bool:
 
 
 def is_plain(name: str) -> bool:
-    """Whether a key stands in a text as it is."""
+    """Return whether a key needs no escape in a text."""
     return '"' not in name and "\\" not in name and min(name, default=" ") >= " "
 
 
@@ -138,7 +137,7 @@ def _nullable(read: Value, cursor: JsonCursor) -> Optional:
 
 @dataclass(frozen=True, slots=True)
 class _KeyScan:
-    """A key as the first of an object and behind others, and what scans its value."""
+    """A key as the first of an object and as a later one, and the scanner of its value."""
 
     name: str
     first: Pattern
@@ -189,7 +188,7 @@ def _fields(
 
 
 def _field(step: _KeyScan, cursor: JsonCursor, fresh: Mask) -> tuple[RowValues, Mask]:
-    """A field's values, and the rows that still have had none."""
+    """Read a field's values; return them and the rows that have had none so far."""
     size: Any = step.later.size
     has_fresh = bool(fresh.any())
     if not has_fresh:
@@ -215,7 +214,7 @@ def _field(step: _KeyScan, cursor: JsonCursor, fresh: Mask) -> tuple[RowValues, 
 
 
 def _embedded(read: Value, cursor: JsonCursor, first: Bytes) -> RowValues:
-    """A document that is the whole of a text."""
+    """Read a document that is the whole of a text."""
     cursor.expect(_QUOTE, first)
     found = read(cursor, cursor.byte())
     cursor.expect(_QUOTE)
@@ -249,7 +248,7 @@ def _several(
     cursor: JsonCursor,
     first: Bytes,
 ) -> RowValues:
-    """Items between brackets, the first of every row, then the second."""
+    """Read items between brackets: the first of each row, then the second."""
     opening, closing = brackets
     cursor.expect(opening, first)
     behind = Pattern(comma)

@@ -1,10 +1,11 @@
-"""Which Arrow types JSON fields are decoded as.
+"""The Arrow types that JSON fields are decoded as.
 
 Rules of this file:
-- A guess comes from the table's column; what the data holds wins over it where the column's
+- A guess comes from the table's column. The type that the data holds replaces it where the column's
   conversion can use it.
-- A field that no column form exists for is decoded as null: rows that hold a value there fail to
-  parse and go to the reference. Maps are such, unless asked for, and with keys that are no texts.
+- A field without a column form is decoded as null: rows that hold a value there fail to parse and
+  go to the record path. Maps are such fields, unless they are asked for, and maps whose keys are
+  not text.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def guessed_type(column: IcebergType, *, has_maps: bool = False) -> pa.DataType:
-    """What a JSON field for this column most likely holds; maps as null or as maps."""
+    """Return the most likely type of a JSON field for this column; maps as null or as maps."""
     inner = partial(guessed_type, has_maps=has_maps)
     if isinstance(column, BooleanType):
         return pa.bool_()
@@ -63,9 +64,9 @@ def guessed_fields(
     *,
     has_maps: bool = False,
 ) -> dict[str, pa.DataType]:
-    """Fields of all tables together, and text fields at other paths; maps as null or as maps.
+    """Return the fields of all tables, and text fields at other paths; maps as null or as maps.
 
-    Where two tables disagree on a field, the first one's guess is as good as any.
+    Where two tables have different types for a field, the first type is used.
     """
     fields: dict[str, pa.DataType] = {}
     for columns in structs:
@@ -83,7 +84,7 @@ def guessed_fields(
 
 
 def leaf_count(types: Iterable[pa.DataType]) -> int:
-    """Columns in these types, those of structs and lists counted one by one."""
+    """Return the number of columns in these types, with those in structs and lists."""
     return sum(
         leaf_count(kind.field(i).type for i in range(kind.num_fields)) or 1 for kind in types
     )
@@ -91,7 +92,7 @@ def leaf_count(types: Iterable[pa.DataType]) -> int:
 
 def _merged(known: pa.DataType, other: pa.DataType) -> pa.DataType:
     if known != other and (pa.types.is_map(known) or pa.types.is_map(other)):
-        return pa.null()  # a path that leads into a map, or two tables that disagree
+        return pa.null()  # a path into a map, or two tables with different types
     if pa.types.is_struct(known) and pa.types.is_struct(other):
         fields = {f.name: f.type for f in known}
         for f in other:
@@ -103,12 +104,12 @@ def _merged(known: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 
 def learned_schema(guess: pa.Schema, known: pa.Schema, inferred: pa.Schema) -> pa.Schema:
-    """The schema to decode with after a look at the data.
+    """Return the schema to decode with after a sample of the data.
 
     Args:
         guess: from the columns.
-        known: in use until now.
-        inferred: what pyarrow finds in a sample.
+        known: current schema.
+        inferred: schema that pyarrow finds in a sample.
     """
     found: Mapping[str, pa.DataType] = {f.name: f.type for f in inferred}
     return pa.schema(
@@ -153,9 +154,9 @@ def _learned_struct(guess: pa.DataType, known: pa.DataType, found: pa.DataType) 
 
 
 def extra_rows(table: pa.Table, schema: pa.Schema) -> Mask:
-    """Rows with a value in a field that the schema lacks, at any depth.
+    """Return rows with a value in a field that the schema lacks, at any depth.
 
-    Fields without one typed value (null, ``{}``, ``[]``) do not count: no column comes of them.
+    Fields without a typed value (null, ``{}``, ``[]``) do not count: they make no column.
     """
     mask = np.zeros(table.num_rows, np.bool_)
     known = {f.name: f.type for f in schema}
@@ -189,7 +190,7 @@ def _extra(column: pa.Array, known: pa.DataType | None) -> Mask:
 
 
 def pruned(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with the schema's fields only, at any depth."""
+    """Return the table with the schema's fields only, at any depth."""
     columns = [_pruned(table.column(f.name).combine_chunks(), f.type) for f in schema]
     return pa.Table.from_arrays(columns, schema=schema)
 
@@ -222,12 +223,12 @@ def _has_leaf(kind: pa.DataType) -> bool:
 
 
 def can_underflow(kind: pa.DataType) -> bool:
-    """Whether Arrow reads a number that is too small as zero; decimals, too."""
+    """Return whether Arrow reads a number that is too small as zero; decimals, too."""
     return bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def holds_number(kind: pa.DataType) -> bool:
-    """Whether such numbers are anywhere inside."""
+    """Return whether such numbers are anywhere inside."""
     if can_underflow(kind):
         return True
     return any(holds_number(kind.field(i).type) for i in range(kind.num_fields))

@@ -1,10 +1,10 @@
-"""Blocks of Protobuf messages of one type into Arrow columns; the meaning is ``protobuf_data``'s.
+"""Blocks of Protobuf messages of one type into Arrow columns (see ``protobuf_data``).
 
 Rules of this file:
-- Fields are looked for in the order of their numbers, as serializers write them. A row with
-  another order, a field twice or one that the schema lacks is not at its end after the last field:
-  the reference takes it.
-- Absent fields are what the reference gives: null, or the field's default.
+- Fields are expected in the order of their numbers, as serializers write them. The record path
+  takes a row that is not at its end after the last field: one with another order, a field twice, or
+  a field that the schema lacks.
+- An absent field is null or its default, as on the record path.
 """
 
 from __future__ import annotations
@@ -31,16 +31,21 @@ from worker.decode.column_builders import (
     Spans,
     Symbols,
 )
-from worker.decode.protobuf_scalars import BYTES, SCALARS, SMALL, VARINT, small
 
 Scanner = Callable[[BinaryCursor], RowValues]
+
+# wire types
+_VARINT: Final = 0
+_EIGHT: Final = 1
+_BYTES: Final = 2
+_FOUR: Final = 5
 
 INSTANT: Final = pa.timestamp("us", "UTC")
 _SECONDS: Final = (-62_135_596_800, 253_402_300_799)
 
 
 def protobuf_scanner(reader: ProtobufReader) -> Scanner:
-    """What scans messages of a type."""
+    """Return the scanner of messages of a type."""
     return _message(reader.descriptor, reader.schema, reader)
 
 
@@ -110,14 +115,14 @@ def _field(field: Any, schema: ConnectSchema, reader: ProtobufReader, *, is_null
         return _only_absent
     if schema.type == "map":
         entry = _message_of_map(field, schema, reader)
-        return partial(_repeated, _tag(field.number, BYTES), entry, is_map=True)
+        return partial(_repeated, _tag(field.number, _BYTES), entry, is_map=True)
     if field.is_repeated:
         assert schema.value_schema is not None
         wire, read = _value(field, schema.value_schema, reader)
         if wire is None:
             return _only_empty
         if field.is_packed:
-            return partial(_packed, _tag(field.number, BYTES), read)
+            return partial(_packed, _tag(field.number, _BYTES), read)
         return partial(_repeated, _tag(field.number, wire), read, is_map=False)
     wire, read = _value(field, schema, reader)
     if wire is None:
@@ -129,7 +134,7 @@ def _field(field: Any, schema: ConnectSchema, reader: ProtobufReader, *, is_null
 
 
 def _tag(number: int, wire: int) -> tuple[np.uint64, np.uint64, int]:
-    """Mask, value and size of a field's tag."""
+    """Return mask, value and size of a field's tag."""
     tag, encoded = (number << 3) | wire, bytearray()
     while tag >= 0x80:
         encoded.append((tag & 0x7F) | 0x80)
@@ -141,7 +146,7 @@ def _tag(number: int, wire: int) -> tuple[np.uint64, np.uint64, int]:
 
 def _has(tag: tuple[np.uint64, np.uint64, int], cursor: BinaryCursor) -> Mask:
     mask, value, size = tag
-    found: Mask = ((cursor.words[cursor.at] & mask) == value) & (cursor.at + size <= cursor.end)
+    found: Mask = ((cursor.windows[cursor.at] & mask) == value) & (cursor.at + size <= cursor.end)
     return found & ~cursor.bad
 
 
@@ -161,7 +166,7 @@ def _single(
     *,
     must_be_set: bool,
 ) -> RowValues:
-    """A field of at most one value; one that comes twice stops the row."""
+    """Read a field of at most one value; a second value stops the row."""
     present = _has(tag, cursor)
     if must_be_set and not present.all():
         cursor.refuse(~present)
@@ -180,7 +185,7 @@ def _single(
 
 
 def _filled(found: RowValues, rows: Ints, default: Any, cursor: BinaryCursor) -> RowValues:
-    """Values of some rows, the field's default in the others."""
+    """Return the values of some rows, and the field's default in the others."""
     count = len(cursor)
     if isinstance(found, Plain):
         values: npt.NDArray[Any] = np.full(count, default, found.values.dtype)
@@ -199,7 +204,7 @@ def _filled(found: RowValues, rows: Ints, default: Any, cursor: BinaryCursor) ->
 def _repeated(
     tag: tuple[np.uint64, np.uint64, int], read: Scanner, cursor: BinaryCursor, *, is_map: bool
 ) -> RowValues:
-    """Values that follow each other, each with its tag."""
+    """Read values that follow each other, each with its tag."""
     rounds: list[tuple[Ints, RowValues, RowValues | None]] = []
     rows = np.flatnonzero(_has(tag, cursor))
     while len(rows):
@@ -227,7 +232,7 @@ def _entry(found: RowValues, *, is_map: bool) -> tuple[RowValues, RowValues | No
 def _packed(
     tag: tuple[np.uint64, np.uint64, int], read: Scanner, cursor: BinaryCursor
 ) -> RowValues:
-    """Numbers one behind the other in one value."""
+    """Read numbers that are packed in one value."""
     rows = np.flatnonzero(_has(tag, cursor))
     rounds: list[tuple[Ints, RowValues, RowValues | None]] = []
     if len(rows):
@@ -261,20 +266,20 @@ def _refuse_rows(cursor: BinaryCursor, rows: Ints) -> None:
 
 
 def _value(field: Any, schema: ConnectSchema, reader: ProtobufReader) -> tuple[int | None, Scanner]:
-    """Wire type and scanner of one value; None where only the reference reads it."""
+    """Return wire type and scanner of one value; None where only the record path reads it."""
     if field.enum_type is not None:
-        return VARINT, _enum(field.enum_type, schema)
+        return _VARINT, _enum(field.enum_type, schema)
     if field.message_type is not None:
         name = field.message_type.full_name
         if name == "google.protobuf.Timestamp":
-            return BYTES, partial(_inside, _timestamp(field.message_type, reader))
+            return _BYTES, partial(_inside, _timestamp(field.message_type, reader))
         if schema.type == "struct":
             inner = _message(field.message_type, schema, reader)
-            return BYTES, partial(_inside, inner)
+            return _BYTES, partial(_inside, inner)
         return None, _only_absent
-    wire, read = SCALARS[field.type]
-    bounds = SMALL.get(schema.type)
-    return wire, read if bounds is None else partial(small, read, *bounds)
+    wire, read = _SCALARS[field.type]
+    bounds = _SMALL.get(schema.type)
+    return wire, read if bounds is None else partial(_small, read, *bounds)
 
 
 def _message_of_map(field: Any, schema: ConnectSchema, reader: ProtobufReader) -> Scanner:
@@ -302,7 +307,7 @@ def _single_required(scan: Scanner, cursor: BinaryCursor) -> RowValues:
 
 
 def _inside(read: Scanner, cursor: BinaryCursor) -> RowValues:
-    """A message in a message: its own end, and everything in it read."""
+    """Read a message in a message, to its end."""
     size = cursor.unsigned().view(np.int64)
     start, end = cursor.bytes(size)
     inner = BinaryCursor.part(cursor, np.arange(len(cursor)), end)
@@ -338,7 +343,7 @@ def _timestamp(descriptor: Any, reader: ProtobufReader) -> Scanner:
 
 def _enum(enum: Any, schema: ConnectSchema) -> Scanner:
     if schema.type == "int32":
-        return SCALARS[Kind.TYPE_INT32][1]
+        return _SCALARS[Kind.TYPE_INT32][1]
     numbers = np.array(sorted(enum.values_by_number), np.int64)
     names = pa.array([enum.values_by_number[int(n)].name for n in numbers], pa.string())
 
@@ -354,10 +359,87 @@ def _enum(enum: Any, schema: ConnectSchema) -> Scanner:
 
 
 def _default(field: Any, schema: ConnectSchema) -> Any:
-    """The default in the form of what is gathered; texts with another than empty are not here."""
+    """Return the default as collected values; None for a text that is not empty."""
     value = field.default_value
     if field.enum_type is not None and schema.type == "string":
         return sorted(field.enum_type.values_by_number).index(value)
     if isinstance(value, str | bytes):
         return None if value else 0
     return value
+
+
+# ------------------------------------------------------------------ scalars
+
+
+def _narrow(kind: Any, cursor: BinaryCursor) -> RowValues:
+    numbers = cursor.unsigned().astype(np.uint32)
+    if kind is np.uint32:
+        return Plain(numbers.astype(np.int64), pa.int64())
+    return Plain(numbers.view(np.int32), pa.int32())
+
+
+_SMALL: Final = {"int8": (-128, 127), "int16": (-32768, 32767)}
+
+
+def _small(read: Scanner, low: int, high: int, cursor: BinaryCursor) -> RowValues:
+    """Read a number to which the schema gives fewer bits."""
+    found = read(cursor)
+    assert isinstance(found, Plain)
+    outside = (found.values < low) | (found.values > high)
+    if outside.any():
+        cursor.refuse(outside)
+    return found
+
+
+def _signed(kind: Any, cursor: BinaryCursor) -> RowValues:
+    if kind is np.int64:
+        return Plain(cursor.signed(), pa.int64())
+    numbers = cursor.unsigned() & np.uint64(0xFFFFFFFF)
+    plain = ((numbers >> np.uint64(1)) ^ (np.uint64(0) - (numbers & np.uint64(1)))).view(np.int64)
+    return Plain(plain.astype(np.int32), pa.int32())
+
+
+def _wide(cursor: BinaryCursor) -> RowValues:
+    return Plain(cursor.unsigned().view(np.int64), pa.int64())
+
+
+def _unsigned(read: Callable[[BinaryCursor], Any], cursor: BinaryCursor) -> RowValues:
+    values = read(cursor).view(np.int64)
+    large = values < 0
+    if large.any():
+        cursor.refuse(large)
+    return Plain(values, pa.int64())
+
+
+def _fixed_width(size: int, view: Any, kind: pa.DataType, cursor: BinaryCursor) -> RowValues:
+    numbers = cursor.little_endian(size)
+    narrow = numbers if size == 8 else numbers.astype(np.uint32)
+    values = narrow.view(view)
+    return Plain(values.astype(np.int64) if kind == pa.int64() else values, kind)
+
+
+def _boolean(cursor: BinaryCursor) -> RowValues:
+    return Plain(cursor.unsigned() != 0, pa.bool_())
+
+
+def _text(kind: pa.DataType, cursor: BinaryCursor) -> RowValues:
+    return Spans(*cursor.bytes(cursor.unsigned().view(np.int64)), kind)
+
+
+_SCALARS: Final[Mapping[int, tuple[int, Scanner]]] = {
+    Kind.TYPE_INT32: (_VARINT, partial(_narrow, np.int32)),
+    Kind.TYPE_UINT32: (_VARINT, partial(_narrow, np.uint32)),
+    Kind.TYPE_SINT32: (_VARINT, partial(_signed, np.int32)),
+    Kind.TYPE_INT64: (_VARINT, _wide),
+    Kind.TYPE_UINT64: (_VARINT, partial(_unsigned, BinaryCursor.unsigned)),
+    Kind.TYPE_SINT64: (_VARINT, partial(_signed, np.int64)),
+    Kind.TYPE_FIXED32: (_FOUR, partial(_fixed_width, 4, np.uint32, pa.int64())),
+    Kind.TYPE_SFIXED32: (_FOUR, partial(_fixed_width, 4, np.int32, pa.int32())),
+    Kind.TYPE_FIXED64: (_EIGHT, partial(_unsigned, lambda cursor: cursor.little_endian(8))),
+    Kind.TYPE_SFIXED64: (_EIGHT, partial(_fixed_width, 8, np.int64, pa.int64())),
+    Kind.TYPE_FLOAT: (_FOUR, partial(_fixed_width, 4, np.float32, pa.float32())),
+    Kind.TYPE_DOUBLE: (_EIGHT, partial(_fixed_width, 8, np.float64, pa.float64())),
+    Kind.TYPE_BOOL: (_VARINT, _boolean),
+    Kind.TYPE_STRING: (_BYTES, partial(_text, pa.string())),
+    Kind.TYPE_BYTES: (_BYTES, partial(_text, pa.binary())),
+}

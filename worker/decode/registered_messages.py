@@ -1,11 +1,11 @@
-"""Blocks of messages that name their schema, schema by schema, into columns.
+"""Blocks of messages that name their schema into columns, schema by schema.
 
 Rules of this file:
-- Rows are grouped by their schema; each group is scanned at once. Rows without one, of a schema
-  that has no column form, or of groups too small to pay go to the reference.
-- The reference and this share the converter, so that both see the same schemas.
-- With schema evolution, a table that a schema asks to change is told to the pipeline: its rows go
-  to the reference, which asks.
+- Rows are grouped by their schema, and each group is scanned at once. Rows without a schema, of a
+  schema without a column form, or of groups that are too small go to the record path.
+- The record path uses the same converter, so both read the same schemas.
+- With schema evolution, the pipeline learns which tables a schema asks to change. Rows for these go
+  to the record path, which requests the change.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class DecodedSchemaRows:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """What scans data of one schema; None when nothing does."""
+    """The scanner of data of one schema; None where there is no scanner."""
 
     compiled: Any
     schema: ConnectSchema
@@ -78,13 +78,13 @@ class _Form:
 
 
 class RegisteredForm:
-    """Decodes what a converter with schemas reads.
+    """Decodes data of converters with schemas.
 
     Args:
-        converter: the reference's.
+        converter: the record path's.
         role: which side of the record.
         config: the connector's.
-        tables: all tables, to ask for changes.
+        tables: all tables, to find those that a schema asks to change.
     """
 
     def __init__(
@@ -101,11 +101,11 @@ class RegisteredForm:
         self._forms: OrderedDict[Any, _Form | None] = OrderedDict()
 
     def decode(self, values: pa.Array, block: Block, places: Rows) -> Iterator[DecodedSchemaRows]:
-        """Decode what has a column form.
+        """Decode the values that have a column form.
 
         Args:
             values: binary, no nulls, one chunk.
-            block: where headers are.
+            block: has the headers.
             places: positions of the values in the block.
 
         Raises:
@@ -120,7 +120,7 @@ class RegisteredForm:
                 yield DecodedSchemaRows(table, rows[good], form.unfit, form.schema.name)
 
     def refused(self, values: pa.Array, block: Block, places: Rows) -> Mask:
-        """Rows that are not known to be read; for sides whose value nobody asks for."""
+        """Return rows that may be refused; for sides whose value is not asked for."""
         ambiguous = np.ones(len(values), np.bool_)
         for decoded in self.decode(values, block, places):
             ambiguous[decoded.rows] = False
@@ -131,7 +131,7 @@ class RegisteredForm:
     def _groups(
         self, values: pa.Array, block: Block, places: Rows
     ) -> Iterator[tuple[Framed, Rows]]:
-        """Rows by what names their schema."""
+        """Return rows grouped by the bytes that name their schema."""
         count = len(values)
         if not count:
             return
@@ -148,7 +148,7 @@ class RegisteredForm:
             yield from self._framed(reported.dictionary_encode(), own=False)
 
     def _framed(self, encoded: pa.Array, *, own: bool) -> Iterator[tuple[Framed, Rows]]:
-        """Groups of rows that begin alike (own), or whose header is the same."""
+        """Return groups of rows with equal first bytes (own), or with equal headers."""
         numbers = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         heads = encoded.dictionary.to_pylist()
         counts = np.bincount(numbers[numbers >= 0], minlength=len(heads))
@@ -167,7 +167,7 @@ class RegisteredForm:
             yield place, np.flatnonzero(numbers == code)
 
     def _headers(self, block: Block, places: Rows) -> pa.Array | None:
-        """What the header says of the schema of each row; None where no row has one."""
+        """Return the schema that each row's header names; None where no row has one."""
         column = block.column("headers")
         if column is None or column.null_count == len(column):
             return None
@@ -218,7 +218,7 @@ class RegisteredForm:
 def unfit_tables(
     schema: ConnectSchema, config: ConnectorConfig, tables: Iterable[TableWriter]
 ) -> frozenset[str]:
-    """Tables that records of a schema ask to change; none without schema evolution."""
+    """Return tables that records of a schema ask to change; none without schema evolution."""
     if not config.evolve_schema_enabled:
         return frozenset()
     record = SinkRecord("", 0, 0, None, value_schema=schema)
@@ -233,7 +233,7 @@ def _asks(table: TableWriter, record: SinkRecord, config: ConnectorConfig) -> bo
 
 
 def _scanned(scan: Scanner, values: pa.Array, start: int) -> Iterator[tuple[pa.Table, Rows]]:
-    """What was scanned to its end, and the positions of it."""
+    """Return rows that were scanned to their end, and their positions."""
     tables: list[pa.Table] = []
     found: list[Rows] = []
     step = rows_at_once(values)
@@ -286,7 +286,7 @@ _SCANNERS: Final[Mapping[str, Callable[[Any, tuple[int, ...]], tuple[ConnectSche
 
 
 def _heads(values: pa.Array, has_indexes: bool) -> pa.Array:
-    """The first bytes of each value, as many as name its schema."""
+    """Return the first bytes of each value, as many as name its schema."""
     short = pc.binary_slice(values, 0, ID_BYTES)
     heads = _with_indexes(values, ID_BYTES) if has_indexes else short
     is_long = pc.starts_with(short, bytes([GUID_MAGIC]))
@@ -299,7 +299,7 @@ def _heads(values: pa.Array, has_indexes: bool) -> pa.Array:
 
 
 def _with_indexes(values: pa.Array, size: int) -> pa.Array:
-    """Heads with the place of a message type of one or two levels, each below 64."""
+    """Return heads with the place of a message type of one or two levels, each below 64."""
     heads = pc.binary_slice(values, 0, size + 1)
     counts = pc.binary_slice(values, size, size + 1)
     for count, encoded in ((1, b"\x02"), (2, b"\x04")):
@@ -317,7 +317,7 @@ def _table(array: pa.Array) -> pa.Table:
 def registered_form(
     converter: Converter, role: Role, config: ConnectorConfig, tables: Iterable[TableWriter] = ()
 ) -> RegisteredForm | None:
-    """The form of a converter; None when it has none."""
+    """Return the form of a converter; None when it has none."""
     kinds = (AvroConverter, ProtobufConverter, JsonSchemaConverter)
     if isinstance(converter, kinds) and not converter.is_resolving:
         return RegisteredForm(converter, role, config, tuple(tables))

@@ -1,11 +1,11 @@
-"""Blocks of JSON documents whose schema is told (envelopes, JSON Schema) into columns.
+"""Blocks of JSON documents with a known schema (envelopes, JSON Schema) into columns.
 
 Rules of this file:
-- Documents are decoded as those without schema are; then every value is held to its schema. What
-  the schema's reader would read in another way than plain JSON (bytes, decimals, choices, 32-bit
-  floats, maps with other keys than texts) is decoded as null: a row with such a value goes to the
-  reference.
-- Every field of the schema is decoded, also those no table asks for: the reference refuses a
+- Documents are decoded as documents without schema. Then each value is checked against its schema.
+  Values that the schema's reader reads differently from plain JSON (bytes, decimals, choices,
+  32-bit floats, maps whose keys are not text) are decoded as null. A row with such a value goes to
+  the record path.
+- All fields of the schema are decoded, also those that no table asks for: the record path refuses a
   document for any of them.
 """
 
@@ -56,7 +56,7 @@ _LOGICAL: Final = {
 
 
 def _decoded_as(schema: ConnectSchema) -> pa.DataType:
-    """The Arrow type that plain JSON for a schema has; null where only the reference reads it."""
+    """Return the plain JSON type of a schema; null where only the record path reads it."""
     if schema.type == "struct" and schema.name != ONE_OF:
         return pa.struct([(name, _decoded_as(inner)) for name, inner in schema.fields])
     if schema.type == "array" and schema.value_schema is not None:
@@ -87,7 +87,7 @@ class TypedJson:
         self._decoder = json_decoder(self._types, report_unexpected=False)
 
     def decode(self, documents: pa.Array) -> Iterator[tuple[pa.Table, Rows]]:
-        """Decode what has a column form: some fields, and the positions of their rows.
+        """Decode the documents that have a column form.
 
         Args:
             documents: binary, no nulls, one chunk.
@@ -100,7 +100,7 @@ class TypedJson:
                 yield from self._as_declared(found.table, rows)
 
     def _as_declared(self, decoded: pa.Table, rows: Rows) -> Iterator[tuple[pa.Table, Rows]]:
-        """What of it is as the schema says."""
+        """Return the decoded rows that follow the schema."""
         columns: list[pa.Array] = []
         ambiguous: Doubt | None = None
         for name, inner in self._schema.fields:
@@ -118,7 +118,7 @@ class TypedJson:
 def _held(
     column: pa.Array, schema: ConnectSchema, expected: pa.DataType
 ) -> tuple[pa.Array, Doubt | None]:
-    """Values as their schema has them, and the rows that it may refuse or fill."""
+    """Return values in the types of their schema, and the rows that it may refuse or fill."""
     ambiguous: Doubt | None = None
     if column.null_count and (schema.default is not None or not schema.optional):
         ambiguous = ~valid_rows(column)
@@ -143,7 +143,7 @@ def _held(
 
 
 def _is_same(found: pa.DataType, expected: pa.DataType) -> bool:
-    """Whether nothing was learned that the schema does not say, looking at structs as such."""
+    """Return whether the learned types are those of the schema, with structs as such."""
     if pa.types.is_struct(expected):
         return bool(pa.types.is_struct(found))
     if pa.types.is_list(expected):
@@ -175,7 +175,7 @@ def _held_struct(
 def _held_map(
     column: pa.Array, schema: ConnectSchema, expected: pa.DataType
 ) -> tuple[pa.Array, Doubt | None]:
-    """As a list of its values, whose keys stay."""
+    """Check the values of a map; its keys stay."""
     assert schema.value_schema is not None
     lists = pa.ListArray.from_arrays(
         column.offsets, column.items, mask=pa.array(~valid_rows(column))
@@ -217,17 +217,17 @@ def _held_integers(column: pa.Array, schema: ConnectSchema) -> tuple[pa.Array, D
     if unit is not None:
         return column.cast(pa.duration(unit)), ambiguous
     if kind is None:
-        # steps see what the schema said
+        # steps receive the types of the schema
         return (column if schema.type == "int64" else column.cast(pa.int32())), ambiguous
     narrow = column.cast(pa.int32()) if kind.bit_width == 32 else column
     return narrow.view(kind), ambiguous
 
 
 class Envelopes:
-    """Decodes Connect's JSON envelopes, group by group of those with the same schema text.
+    """Decodes Connect's JSON envelopes, grouped by equal schema text.
 
     Args:
-        converter: the reference's.
+        converter: the record path's.
     """
 
     def __init__(self, converter: JsonConverter) -> None:
@@ -235,7 +235,7 @@ class Envelopes:
         self._known: OrderedDict[bytes, tuple[ConnectSchema, TypedJson] | None] = OrderedDict()
 
     def decode(self, values: pa.Array) -> Iterator[tuple[ConnectSchema, pa.Table, Rows]]:
-        """Decode what has a column form.
+        """Decode the documents that have a column form.
 
         Args:
             values: binary, no nulls, one chunk.
@@ -253,7 +253,7 @@ class Envelopes:
             such = is_such.to_numpy(zero_copy_only=False)
             mine, rows = rows[such], rows[~such]
             if not such[0]:
-                rows = rows[1:]  # it ends otherwise: not looked at twice
+                rows = rows[1:]  # it ends differently: not checked twice
             known = self._form(prefix, schema)
             if known is None or not len(mine):
                 continue

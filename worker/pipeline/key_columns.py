@@ -1,7 +1,8 @@
-"""Message keys as columns, for transformations that put them into the value."""
+"""Message keys: which ones the converter refuses, and keys as columns for transformations."""
 
 from __future__ import annotations
 
+import struct
 from typing import Final
 
 import numpy as np
@@ -9,28 +10,95 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connect.config.connector import ConnectorConfig
+from connect.records.converters.compressed import DecompressingConverter
 from connect.records.converters.converter import Converter
 from connect.records.converters.json_converter import JsonConverter
 from connect.records.converters.plain_converters import StringConverter
 from worker.batch.blocks import Block, one_chunk
-from worker.batch.pipeline_spec import is_plain_json
+from worker.batch.pipeline_spec import converter_name, is_plain_json, is_total
 from worker.convert.texts import refused_rows
+from worker.decode.json_decoder import JsonDecoder
 from worker.decode.registered_messages import registered_form
 from worker.decode.scanned_json import ScannedJson, json_decoder, together
 from worker.decode.typed_json import Envelopes
 from worker.transforms.rows import Mask, Positions, as_mask, struct_of, valid
 
-# of texts that are JSON: those that are not were left out before
+_SIZES: Final = {
+    name: struct.calcsize(layout)
+    for name, layout in (
+        ("Short", ">h"),
+        ("Integer", ">i"),
+        ("Long", ">q"),
+        ("Float", ">f"),
+        ("Double", ">d"),
+    )
+}
+_SCALAR: Final = rb"^(?:-?[1-9][0-9]{0,17}|0|true|false|null|\"[ !#-\[\]-~]*\")$"
+# applied to keys that are JSON: the others were left out before
 _OBJECT: Final = rb"^[ \t\r\n]*\{"
 
 
-class KeyReader:
-    """Reads keys; what their converter refuses was left out before.
+class KeyCheck:
+    """Finds the keys that their converter refuses, or may refuse.
 
     Args:
         config: the connector's.
-        converter: the reference's of keys; not of packed ones.
-        kind: what the keys are needed as, of plain JSON.
+        converter: the record path's of keys.
+    """
+
+    def __init__(self, config: ConnectorConfig, converter: Converter) -> None:
+        self._config = config.key_converter
+        self._is_compressed = isinstance(converter, DecompressingConverter)
+        bare = uncompressed(converter)
+        self._registered = registered_form(bare, "key", config)
+        self._envelopes = envelopes_of(bare)
+        self._json = JsonDecoder({}, report_unexpected=False)
+
+    def refused(self, block: Block) -> Mask:
+        """Return the rows of a block whose key is refused, or may be.
+
+        Raises:
+            RetriableError, ConfigError: a schema registry does not answer, or refuses us.
+        """
+        ambiguous = np.zeros(block.count, np.bool_)
+        keys = block.column("key")
+        if keys is None or keys.null_count == len(keys) or is_total(self._config):
+            return ambiguous
+        present: Mask = keys.is_valid().to_numpy(zero_copy_only=False)
+        if self._is_compressed:
+            return present
+        size = _SIZES.get(converter_name(self._config))
+        if size is not None:
+            lengths = pc.fill_null(pc.binary_length(keys), size).to_numpy(zero_copy_only=False)
+            wrong: Mask = present & (lengths != size)
+            return wrong
+        places = np.flatnonzero(present)
+        values = keys.take(pa.array(places))
+        if self._registered is not None:
+            ambiguous[places] = self._registered.refused(values, block, places)
+            return ambiguous
+        if self._envelopes is not None:
+            ambiguous[places] = True
+            for _, _, rows in self._envelopes.decode(values):
+                ambiguous[places[rows]] = False
+            return ambiguous
+        if not is_plain_json(self._config):
+            return present
+        simple = pc.match_substring_regex(values, _SCALAR).to_numpy(zero_copy_only=False)
+        places = places[~simple]
+        if len(places):
+            decoded = self._json.decode(values.filter(pa.array(~simple)))
+            ambiguous[places[decoded.refused]] = True
+        return ambiguous
+
+
+class KeyReader:
+    """Reads keys that their converter does not refuse.
+
+    Args:
+        config: the connector's.
+        converter: the record path's of keys, not compressed.
+        kind: type of keys that are plain JSON.
 
     Attributes:
         is_typed: whether keys have a schema.
@@ -48,12 +116,12 @@ class KeyReader:
                 evolves = config.evolve_schema_enabled
                 self._decoder = json_decoder(fields, report_unexpected=evolves, keeps=evolves)
                 self._has_no_fields = not fields
-        elif isinstance(converter, JsonConverter) and converter.is_enveloped:
-            self._envelopes = Envelopes(converter)
+        else:
+            self._envelopes = envelopes_of(converter)
         self.is_typed = not is_plain_json(config.key_converter)
 
     def read(self, block: Block, places: Positions) -> tuple[pa.Array, Mask | None]:
-        """The keys of some rows, null where there is none, and rows only the reference reads.
+        """Return the keys of some rows, null where there is none, and the ambiguous rows.
 
         Raises:
             RetriableError, ConfigError: a schema registry does not answer, or refuses us.
@@ -85,7 +153,7 @@ class KeyReader:
     def _decoded(
         self, values: pa.Array, block: Block, places: Positions
     ) -> tuple[pa.Table | None, Positions]:
-        """The fields of keys, of one schema only, and which rows have them."""
+        """Return the fields of keys of the most frequent schema, and the rows that have it."""
         found: list[tuple[pa.Table, Positions]] = []
         if self._decoder is not None:
             table, rows, _ = together(list(self._decoder.decode(values)), len(values))
@@ -98,8 +166,20 @@ class KeyReader:
         return max(found, key=lambda one: len(one[1])) if found else (None, places[:0])
 
 
+def uncompressed(converter: Converter) -> Converter:
+    """Return the converter behind a compression."""
+    return converter.inner if isinstance(converter, DecompressingConverter) else converter
+
+
+def envelopes_of(converter: Converter) -> Envelopes | None:
+    """Return what decodes JSON that brings its schema; None for other converters."""
+    if isinstance(converter, JsonConverter) and converter.is_enveloped:
+        return Envelopes(converter)
+    return None
+
+
 def texts(given: pa.Array) -> tuple[pa.Array, Mask | None]:
-    """Bytes as UTF-8, and rows that are none."""
+    """Return bytes as text, and the rows that are not UTF-8."""
     try:
         return given.cast(pa.string()), None
     except pa.ArrowInvalid:

@@ -1,10 +1,10 @@
-"""The records of a block that no column form exists for, through the reference one by one.
+"""Records of a block without a column form, taken one by one through the record path.
 
 Rules of this file:
-- A record goes to all its tables or to none: it is converted for each before any gets it. So do
-  all records that transformations made of it.
-- With tolerance none the first refused record ends the task; with tolerance all it becomes a dead
-  letter. What finds no table follows ``iceberg.tables.unmatched`` instead.
+- A record goes to all its tables or to none: it is converted for each table before any table gets
+  it. This includes all records that transformations made of it.
+- With ``errors.tolerance`` none the first refused record ends the task; with all it becomes a dead
+  letter. A record that matches no table follows ``iceberg.tables.unmatched``.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from worker.batch.descriptors import DeadLetter, SchemaRequest, TableRequest
 from worker.batch.error_rows import LETTERS_FULL, REFUSALS
 from worker.batch.pipeline_spec import PipelineSpec
 from worker.convert.table_columns import filled
+from worker.pipeline.progress import DEAD, DROPPED, WRITTEN
 from worker.write.table_writer import TableWriter
 from worker.write.upsert_writer import Changes, Marks
 
 NAME_MAPPING: Final = "schema.name-mapping.default"
-WRITTEN, DROPPED, DEAD = 0, 1, 2
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class _TableRows:
 
 @dataclass(slots=True)
 class Requests:
-    """What must be done to tables before the batch can be written.
+    """Changes of tables that the batch needs before it can be written.
 
     Attributes:
         tables: by table name.
@@ -60,13 +60,13 @@ class Requests:
 
 
 class RecordPath:
-    """Takes records through the reference.
+    """Reads, routes and converts records one by one.
 
     Args:
-        spec: what to do.
+        spec: of the Spark task.
         tables: writers of the known tables by name.
         reference: of the spec's connector.
-        changes: for row-level changes, what they come to.
+        changes: collects row-level changes; None where records only add rows.
     """
 
     def __init__(
@@ -98,8 +98,8 @@ class RecordPath:
             WRITTEN, DROPPED or DEAD.
 
         Raises:
-            RecordError: the record is refused and nothing tolerates that.
-            RetriableError: ``LETTERS_FULL``, as a dead letter it does not fit beside the others.
+            RecordError: the record is refused, and refusals are not tolerated.
+            RetriableError: ``LETTERS_FULL``, the dead letters of the batch exceed their bound.
         """
         try:
             return self._take(record, order)
@@ -113,7 +113,7 @@ class RecordPath:
                 is_tolerated = self._config.errors.tolerance_all
             if not is_tolerated:
                 raise
-            error.__traceback__ = error.__context__ = None  # frames would stay alive with it
+            error.__traceback__ = error.__context__ = None  # they keep frames alive
             self._keep(DeadLetter(record, error))
             return DEAD
 
@@ -128,7 +128,7 @@ class RecordPath:
         self.dead_letters.append(letter)
 
     def rows(self) -> Iterable[tuple[TableWriter, pa.Table, Marks]]:
-        """Rows taken since the last call, as the tables' Arrow schemas have them."""
+        """Return the rows taken since the last call, in the tables' Arrow schemas."""
         taken, self._rows = self._rows, {}
         for name, rows in taken.items():
             table = self._tables[name]
@@ -136,10 +136,10 @@ class RecordPath:
             yield table, to_arrow(rows.rows, table), marks
 
     def learn_key(self, record: KafkaRecord, names: Iterable[str]) -> None:
-        """Let a record's key name the key columns of tables whose key is not known yet.
+        """Take the key columns of tables from a record's key.
 
         Raises:
-            RecordError: it names none.
+            RecordError: the key names no columns.
         """
         assert self._changes is not None
         for converted in self._reference.read(record):
@@ -151,7 +151,7 @@ class RecordPath:
         is_routed = False
         for converted in self._reference.read(record):
             names = self._reference.route(converted)
-            if converted.value is None:  # nothing to delete where there is no table
+            if converted.value is None:  # without a table there is nothing to delete
                 known = (self._tables, self._spec.unusable)
                 names = tuple(name for name in names if any(name in tables for tables in known))
             operation = self._rules.operation(converted) if names else Operation.INSERT
@@ -170,12 +170,12 @@ class RecordPath:
     def _converted(
         self, name: str, record: SinkRecord, operation: Operation
     ) -> dict[str, Any] | None:
-        """The record's row for a table; None when the table lacks something that is asked for."""
+        """Return the record's row for a table; None when the table must change first."""
         table = self._tables.get(name)
         if table is None:
-            self._ask_for(name, record)
+            self._request_table(name, record)
             return None
-        if operation is not Operation.DELETE and self._ask_to_change(table, record):
+        if operation is not Operation.DELETE and self._request_change(table, record):
             return None
         return self._row(record, table, operation)
 
@@ -197,7 +197,7 @@ class RecordPath:
             error.at(table=table.plan.name)
             raise
 
-    def _ask_for(self, name: str, record: SinkRecord) -> None:
+    def _request_table(self, name: str, record: SinkRecord) -> None:
         if (known := self._spec.unusable.get(name)) is not None:
             text = f"the record's table cannot be written: {known.message}"
             if known.code in REFUSALS and not self._config.has_refused_letters:
@@ -208,7 +208,7 @@ class RecordPath:
         if name in self.requests.tables:
             return
         if len(self.requests.tables) >= self._spec.limits.requests_max:
-            return  # enough for one run; the next one asks for the rest
+            return  # enough for one run; the next one requests the rest
         if not self._config.auto_create_enabled:
             self.requests.tables[name] = TableRequest(name)
             return
@@ -222,18 +222,18 @@ class RecordPath:
             dict(new.properties),
         )
 
-    def _ask_to_change(self, table: TableWriter, record: SinkRecord) -> bool:
-        """Ask for columns the table lacks; whether there are any."""
+    def _request_change(self, table: TableWriter, record: SinkRecord) -> bool:
+        """Request columns that the table lacks; return whether there are any."""
         if not self._config.evolve_schema_enabled:
             return False
         mapping = table.plan.properties.get(NAME_MAPPING)
-        asked = changes(table.schema, record, self._config, mapping)
-        if not asked:
+        missing = changes(table.schema, record, self._config, mapping)
+        if not missing:
             return False
         name = table.plan.name
         known = self.requests.schemas.get(name)
         reported = known.changes if known is not None else ()
-        text = asked.to_json()
+        text = missing.to_json()
         if text not in reported and len(reported) < self._spec.limits.requests_max:
             schema_id = table.schema.schema_id
             self.requests.schemas[name] = SchemaRequest(name, schema_id, (*reported, text))
@@ -247,7 +247,7 @@ def _with_key(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def to_arrow(rows: list[dict[str, Any]], table: TableWriter) -> pa.Table:
-    """Rows as the reference gives them into the table's Arrow schema; of deletes only the key."""
+    """Return rows of the record path in the table's Arrow schema; a delete has only its key."""
     columns = [
         with_names(pa.array([row.get(f.name) for row in rows], f.type), stored.type)
         for f, stored in zip(table.row_schema, table.arrow_schema, strict=True)
@@ -256,9 +256,9 @@ def to_arrow(rows: list[dict[str, Any]], table: TableWriter) -> pa.Table:
 
 
 def with_names(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same values with the names of another type of the same shape.
+    """Return a column with the field names of another type of equal shape.
 
-    Required fields of structs that are null get a value: the Parquet writer insists.
+    Required fields of null structs get a value, because the Parquet writer requires one.
     """
     if not pa.types.is_nested(kind):
         return column

@@ -1,4 +1,4 @@
-"""Decoded rows as rows of tables: the columns that tables share are converted once for all."""
+"""Decoded rows as rows of tables: columns that several tables share are converted once."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """Rows of which only some columns count.
+    """Rows that delete; only their key columns count.
 
     Attributes:
         rows: which rows of the decoded table delete.
-        key_places: positions of the columns that count in them.
+        key_places: positions of the key columns.
     """
 
     rows: Mask
@@ -31,13 +31,13 @@ class Deleted:
 
 @dataclass(slots=True)
 class Part:
-    """The rows of a block for tables with the same columns.
+    """The rows of a block for tables with equal columns.
 
     Attributes:
         tables: the tables.
         rows: positions in the decoded table, None for all.
         converted: their values, a column per column of the tables.
-        ambiguous: rows of these that the reference must take.
+        ambiguous: rows of these that the record path must take.
     """
 
     tables: list[TableWriter]
@@ -84,7 +84,7 @@ class Part:
         return cls(tables, rows, converted, ambiguous)
 
     def add_ambiguous(self, ambiguous: Mask) -> None:
-        """Mark doubtful rows in a mask over the decoded table."""
+        """Mark ambiguous rows in a mask over the decoded table."""
         if self.ambiguous is None:
             return
         if self.rows is None:
@@ -94,7 +94,7 @@ class Part:
 
 
 def _keyless(columns: list[pa.Array], keys: frozenset[int], written: Mask) -> Mask:
-    """Deleting rows without any value in the key: the reference refuses them."""
+    """Return deleting rows without any value in the key: the record path refuses them."""
     empty = ~written
     for place in keys:
         empty = empty & columns[place].is_null().to_numpy(zero_copy_only=False)

@@ -1,10 +1,10 @@
 """Decoded rows through a connector's transformations.
 
 Rules of this file:
-- A record that transformations made into several rows goes as a whole: its rows are all in the
-  table, or the reference takes the record.
-- With schema evolution, what transformations leave is asked about: fields that no table has row by
-  row, and what the schema says by a sample, as one schema in gives one schema out.
+- A record that transformations made into several rows stays whole: all its rows are in the table,
+  or the record path takes the record.
+- With schema evolution, rows with fields that no table has are found row by row. Changes that a
+  schema asks for are found by a sample, because rows of one schema leave with one schema.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class ColumnChain:
         left[places[keep]] = True
         left[unexpected] = True
         dropped = decoded.places[~left[decoded.places]]
-        name = decoded.schema_name  # asked for only where no step changes it
+        name = decoded.schema_name  # used only where no step changes it
         if keep.all():
             return Columns(table, places, unexpected, unfit, dropped, rows.topics, name)
         chosen = pa.array(keep)
@@ -124,13 +124,13 @@ class ColumnChain:
         return Columns(kept, places[keep], unexpected, unfit, dropped, topics, name)
 
     def _unfit(self, block: Block, rows: Rows) -> frozenset[str]:
-        """Tables that what the transformations leave asks to change, told by a sample."""
+        """Return the tables that the transformed rows ask to change, found by a sample."""
         everything = frozenset(table.plan.name for table in self._tables)
         sure = np.flatnonzero(~rows.ambiguous & ~rows.dropped)
         if not len(sure):
             return frozenset()
         if not rows.is_typed and any(pa.types.is_nested(c.type) for c in rows.columns.values()):
-            return everything  # what is inside has a schema of its own, record by record
+            return everything  # each record may have another schema inside
         (record,) = block.records(rows.origins.places[sure[:1]])
         try:
             made = self._reference.read(record)

@@ -45,7 +45,7 @@ from worker.decode.json_types import guessed_fields
 from worker.decode.registered_messages import unfit_tables
 from worker.pipeline.column_path import has_own_names
 from worker.pipeline.pipeline import PipelineTask
-from worker.pipeline.record_fallback import DROPPED, WRITTEN
+from worker.pipeline.progress import DROPPED, WRITTEN
 from worker.sql.row_transport import FAILED, OUTAGE, REFUSED, ROW, ColumnSplit, from_pieces
 
 _OF_RECORDS: Final = [
@@ -241,7 +241,8 @@ class _QueriedTask(PipelineTask):
         self._block: QueriedBlock | None = None
         self._losses = 0
         tables = list(self._tables.values())
-        self._fields = guessed_fields((t.schema.fields for t in tables), self._router.paths)
+        paths = self._columns.route_paths
+        self._fields = guessed_fields((t.schema.fields for t in tables), paths)
         self._is_columnar = (
             not (spec.reference_only or spec.config.schema_case_insensitive)
             and bool(tables)
@@ -265,7 +266,10 @@ class _QueriedTask(PipelineTask):
             slow[rows] = True
         elif len(rows):
             outcome[rows] = WRITTEN
-            self._write_columns(block, self._decoded(block, rows), outcome, slow)
+            decoded = self._decoded(block, rows)
+            self._columns.write(
+                block, decoded, outcome, slow, order=self._taken, spread=self._spread
+            )
         failpoints.hit("W2")
         failpoints.hit("W14")
         one_by_one = np.unique(block.of_record[slow])
@@ -273,12 +277,8 @@ class _QueriedTask(PipelineTask):
         self._write_records(block, firsts, outcome)
         of_records = np.minimum.reduceat(outcome, block.firsts)
         of_records[one_by_one] = outcome[firsts]
-        self._count(block.of_firsts(), of_records)
-        self._taken += block.count
-        if self._records.requests:
-            self._output.abort()
-        else:
-            self._output.end_block()
+        self._progress.add(block.of_firsts(), of_records)
+        self._end_block(block.count)
 
     def finish(self) -> Iterator[tuple[str, bytes]]:
         """Close all files and yield all descriptors."""

@@ -1,6 +1,6 @@
-"""Casts and masks of decoded columns; rows where Java's rule is in doubt are left to the reference.
+"""Casts and masks of decoded columns; the record path takes rows where Java's rule is ambiguous.
 
-The reference is ``connect.records.transforms.cast`` and ``connect.records.transforms.mask_field``.
+``connect.records.transforms.cast`` and ``connect.records.transforms.mask_field`` define the values.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _EXACT_MAX: Final = 2.0**53
 
 
 def cast_guess(target: str) -> Callable[[pa.DataType | None], pa.DataType]:
-    """What a field most likely holds that is cast to a type."""
+    """Return the most likely type of a field that is cast to a type."""
     kinds = {"boolean": pa.bool_(), "float64": pa.float64()}
     kind = kinds.get(target, pa.int64())
     return lambda _: kind
 
 
 def cast_column(column: pa.Array, target: str) -> Changed:
-    """A column in another type, and the rows that the reference must cast."""
+    """Return a column in another type, and the ambiguous rows."""
     if column.null_count == len(column):
         return pa.nulls(len(column)), None
     made = _cast(column, target)
@@ -118,7 +118,7 @@ def _from_double(column: pa.Array, target: str) -> Changed | None:
 
 
 def mask_column(column: pa.Array, replacement: str | None) -> Changed:
-    """A column without its values, and the rows that the reference must mask."""
+    """Return a column without its values, and the ambiguous rows."""
     if column.null_count == len(column):
         return column, None
     kind = column.type

@@ -1,4 +1,4 @@
-"""Users' functions of columns as steps."""
+"""Users' column functions as steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from worker.transforms.rows import ChainPlan, Rows
 
 
 class OwnColumns:
-    """A user's function over those rows that are certain.
+    """Applies a user's function to the rows that are not ambiguous.
 
     Args:
         apply: the function.
@@ -21,13 +21,13 @@ class OwnColumns:
         self._apply = apply
 
     def plan(self, wanted: ChainPlan) -> None:
-        """It decides about what it writes, and needs what it reads in its types."""
+        """Request the fields that the function reads; fields that it writes are not decoded."""
         for name in self._apply.writes:
             wanted.fields.pop(name, None)
         wanted.fields.update(self._apply.reads)
 
     def apply(self, rows: Rows) -> None:
-        """Records with a schema, and blocks whose columns have other types, are the reference's."""
+        """Apply the function; records with a schema and blocks of other types are ambiguous."""
         read = {name: rows.column(name) for name in self._apply.reads}
         read = {
             name: pa.nulls(rows.count, kind) if pa.types.is_null(read[name].type) else read[name]

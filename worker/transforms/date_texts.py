@@ -1,10 +1,10 @@
-"""Date patterns of fixed width over columns of texts; the meaning is ``date_format``'s.
+"""Date patterns of fixed width over columns of texts; values are those of ``date_format``.
 
 Rules of this file:
-- Read are texts that hold exactly the digits and marks the pattern says, of a day that exists;
-  every other text is the reference's, lenient or strict.
-- Written are years 0 to 9999.
-- What has no fixed width goes by the distinct values, where they are few.
+- A text is read if it has exactly the digits and marks of the pattern and its day exists. All other
+  texts go to the record path, lenient or strict.
+- Years 0 to 9999 are written.
+- Patterns without a fixed width are applied to the distinct values, where these are few.
 """
 
 from __future__ import annotations
@@ -32,12 +32,15 @@ _YEAR_MAX_MS: Final = 253_402_300_800_000  # year 10000
 
 
 def read_texts(form: DateFormat, column: pa.Array, *, strict: bool) -> tuple[Whole, Mask]:
-    """Texts as milliseconds since 1970 UTC, and rows that the reference must read.
+    """Read texts as milliseconds since 1970 UTC.
 
     Args:
         form: the pattern.
         column: of strings.
-        strict: as ``DateFormat.parse`` has it.
+        strict: as in ``DateFormat.parse``.
+
+    Returns:
+        the milliseconds, and the ambiguous rows.
     """
     pieces = _readable(form)
     if pieces is None:
@@ -84,12 +87,15 @@ def _first(rows: Mask, number: int) -> Whole:
 
 
 def write_texts(form: DateFormat, millis: Whole, null: Mask) -> tuple[pa.Array, Mask]:
-    """Milliseconds since 1970 UTC as texts, and rows that the reference must write.
+    """Write milliseconds since 1970 UTC as texts.
 
     Args:
         form: the pattern.
-        millis: instants; anything where there is none.
+        millis: instants; any value where there is none.
         null: rows without one.
+
+    Returns:
+        the texts, and the ambiguous rows.
     """
     ambiguous = ((millis < _YEAR_MIN_MS) | (millis >= _YEAR_MAX_MS)) & ~null
     millis = np.where(ambiguous | null, 0, millis)
@@ -138,7 +144,7 @@ def _with_nulls(texts: pa.Array, null: Mask) -> pa.Array:
 
 
 def _readable(form: DateFormat) -> tuple[Piece, ...] | None:
-    """The pieces of a pattern whose texts have one width, but for an offset at the end."""
+    """Return the pieces of a pattern of one width, except for an offset at the end."""
     letters = [piece.letter for piece in form.pieces if piece.letter]
     if len(set(letters)) < len(letters):
         return None
@@ -182,7 +188,7 @@ def _digits(texts: Texts, at: int, count: int) -> tuple[Whole, Mask]:
 
 
 def _written_digits(number: npt.NDArray[np.uint16], count: int) -> list[Any]:
-    """So many digits of small numbers, as bytes; numpy divides small unsigned ones fastest."""
+    """Return the digits of small numbers as bytes; numpy divides small unsigned types fastest."""
     found: list[Any] = []
     for _ in range(count):
         tens = number // np.uint16(10)
@@ -192,7 +198,7 @@ def _written_digits(number: npt.NDArray[np.uint16], count: int) -> list[Any]:
 
 
 def _zone(texts: Texts, at: int, shape: str) -> tuple[Any, Whole, Mask]:
-    """Width, minutes and fit of an offset, or of the letter Z."""
+    """Return width and minutes of an offset or the letter Z, and whether it fits."""
     is_zed = texts.at(at) == ord("Z")
     sign = texts.at(at)
     good = (sign == ord("+")) | (sign == ord("-"))
@@ -240,7 +246,7 @@ def _written_by_distinct(form: DateFormat, millis: Whole, null: Mask) -> tuple[p
 
 
 def _days_from_civil(year: Whole, month: Whole, day: Whole) -> Whole:
-    """Days since 1970-01-01; the months of a year begin with March."""
+    """Return days since 1970-01-01; the months of a year begin with March."""
     year = year - (month <= 2)
     era = year // 400
     of_era = year - era * 400

@@ -1,4 +1,4 @@
-"""Steps that make rows of change events: Debezium's and those of AWS DMS."""
+"""Steps that convert change events to rows: Debezium's and those of AWS DMS."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _TEXT: Final = pa.string()
 
 
 def debezium(options: Mapping[str, Any]) -> ColumnStep:
-    """``DebeziumTransform``."""
+    """Return the step of ``DebeziumTransform``."""
     return _Debezium(target_pattern(options))
 
 
 def dms(options: Mapping[str, Any]) -> ColumnStep:
-    """``DmsTransform``."""
+    """Return the step of ``DmsTransform``."""
     del options
     return _Dms()
 
 
 def _cdc_fields(fields: Fields) -> Fields:
-    """What is wanted of the struct of the change, which is no field of the record."""
+    """Request fields of the change's struct, which are no fields of the record."""
     return fields_of(fields.pop(CDC, None))
 
 
@@ -52,7 +52,7 @@ def _row(fields: Fields) -> pa.DataType:
 
 
 class _Debezium:
-    """A change event becomes its row with ``_cdc`` beside it."""
+    """Converts a change event to its row and ``_cdc``."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
@@ -99,7 +99,7 @@ class _Debezium:
         rows.columns = {**row, CDC: struct_of(cdc, rows.count)}
 
     def _fits(self, rows: Rows, source: pa.Array) -> bool:
-        """Whether the schema is of such events."""
+        """Return whether the schema is one of change events."""
         names = {f.name for f in source.type}
         ts = rows.column("ts_ms").type
         return (
@@ -115,7 +115,7 @@ class _Debezium:
             has_schema = source.type.get_field_index("schema") >= 0
             database = schema if has_schema else child(source, "db")
         else:
-            # a source whose schema is there and null is refused
+            # a source that is null and has a schema is refused
             silent = ~valid(schema) & ~rows.ambiguous & ~rows.dropped
             rows.suspect(rows.origins.with_name("schema", silent))
             database = _either(rows, schema, child(source, "db"))
@@ -137,16 +137,16 @@ class _Debezium:
             cdc["key"] = key
         elif rows.key is not None:
             if self._evolves and not rows.is_typed:
-                rows.suspect_all()  # whether a record has one is not known
+                rows.suspect_all()  # unknown whether a record has one
         elif not rows.is_typed:
-            # nobody asks for it but schema evolution, which must see that there is one
+            # only schema evolution asks for it, to find records that have one
             has_key = rows.origins.may_have_map_key
             cdc["key"] = pa.array(np.where(has_key, 1, 0), mask=~has_key)
         return cdc
 
 
 def _side(rows: Rows, is_delete: Mask) -> tuple[dict[str, pa.Array], Mask]:
-    """The fields of the row of each change, and where there is a row."""
+    """Return the fields of the row of each change, and where there is a row."""
     before, after = rows.column("before"), rows.column("after")
     present = np.where(is_delete, valid(before), valid(after))
     if not pa.types.is_struct(after.type):
@@ -174,7 +174,7 @@ def _side(rows: Rows, is_delete: Mask) -> tuple[dict[str, pa.Array], Mask]:
 
 
 def _pair(one: pa.Array | None, other: pa.Array | None) -> tuple[pa.Array, pa.Array]:
-    """Two columns of one type, of which one may be missing."""
+    """Return two columns of one type, of which one may be missing."""
     known = other if one is None else one
     assert known is not None
     nothing = pa.nulls(len(known), known.type)
@@ -182,7 +182,7 @@ def _pair(one: pa.Array | None, other: pa.Array | None) -> tuple[pa.Array, pa.Ar
 
 
 def _either(rows: Rows, first: pa.Array, second: pa.Array) -> pa.Array:
-    """The first text, the second where it is null; what is no text is the reference's."""
+    """Return the first text, the second where it is null; other types are ambiguous."""
     texts = []
     for column in (first, second):
         if pa.types.is_string(column.type):
@@ -196,7 +196,7 @@ def _either(rows: Rows, first: pa.Array, second: pa.Array) -> pa.Array:
 def _named(
     rows: Rows, columns: list[pa.Array], names: Callable[[str, str], Mapping[str, str]]
 ) -> dict[str, pa.Array]:
-    """Texts made of two others, once per distinct pair; null is the text ``null``, as in Java."""
+    """Return texts made of two others, once per distinct pair; null is ``null``, as in Java."""
     codes = np.zeros(rows.count, np.int64)
     pairs: list[tuple[str, ...]] = [()]
     for column in columns:
@@ -213,13 +213,13 @@ def _named(
 
 
 def _letters(op: pa.Array, update: str, delete: str) -> pa.Array:
-    """``U``, ``D`` or ``I``."""
+    """Return ``U``, ``D`` or ``I``."""
     rest = pc.if_else(pc.equal(op, delete), "D", "I")
     return pc.if_else(pc.equal(op, update), "U", rest).fill_null("I")
 
 
 class _Dms:
-    """A change event of DMS becomes its data with ``_cdc`` beside it."""
+    """Converts a change event of DMS to its data and ``_cdc``."""
 
     def plan(self, wanted: ChainPlan) -> None:
         cdc = _cdc_fields(wanted.fields)

@@ -32,7 +32,7 @@ _INSTANT: Final = pa.timestamp("ms", "UTC")
 
 
 class NoColumnStep:
-    """A transformation that no column shows: of headers."""
+    """A transformation of headers, which changes no column."""
 
     def plan(self, wanted: ChainPlan) -> None:
         """See ``ColumnStep``."""
@@ -44,7 +44,7 @@ class NoColumnStep:
 
 
 class Metadata:
-    """Another name or version of a schema, of which no column tells."""
+    """Changes name or version of a schema, which no column holds."""
 
     def plan(self, wanted: ChainPlan) -> None:
         """See ``ColumnStep``."""
@@ -57,7 +57,7 @@ class Metadata:
 
 
 class _Insert:
-    """Fields from outside of the value."""
+    """Inserts fields that do not come from the value."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ _ORIGINS: Final[Mapping[str, Callable[[Rows], pa.Array]]] = {
 
 
 def insert_field(options: Mapping[str, Any]) -> ColumnStep | None:
-    """``InsertField``."""
+    """Return the step of ``InsertField``."""
     wanted = insertions(options)
     made = {
         each.name: _ORIGINS.get(each.kind) or _constant(options["static.value"]) for each in wanted
@@ -113,7 +113,7 @@ def insert_field(options: Mapping[str, Any]) -> ColumnStep | None:
 
 
 def kafka_metadata(options: Mapping[str, Any]) -> ColumnStep:
-    """``KafkaMetadataTransform``."""
+    """Return the step of ``KafkaMetadataTransform``."""
     name, external = options["field_name"], external_of(options["external_field"])
     made = dict(_ORIGINS)
     if external is not None:
@@ -128,7 +128,7 @@ def kafka_metadata(options: Mapping[str, Any]) -> ColumnStep:
 
 
 class Replace:
-    """Fields left out and renamed."""
+    """Drops and renames fields."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._exclude = frozenset(options["exclude"])
@@ -151,7 +151,7 @@ class Replace:
             source = self._source(name)
             if source is not None:
                 fields[source] = kind
-        # a field that gets the name of another: which wins depends on their order in the record
+        # a field takes the name of another: their order in the record decides
         kept = [new for old, new in self._renames.items() if self._keeps(old)]
         clashes = {new for new in kept if kept.count(new) > 1}
         clashes |= {new for new in kept if self._keeps(new) and new not in self._renames}
@@ -167,7 +167,7 @@ class Replace:
 
 
 class ToHeaders:
-    """Fields that become headers, which no column shows: they stay, or are left out."""
+    """Moves or copies fields to headers, which no column holds: the fields are dropped or stay."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._names = frozenset(options["fields"])
@@ -185,7 +185,7 @@ class ToHeaders:
 
 
 class Hoist:
-    """The whole value as one field."""
+    """Puts the whole value into one field."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._name = options["field"]
@@ -204,7 +204,7 @@ class Hoist:
 
 
 class Copy:
-    """A field beside another."""
+    """Copies a field to another one."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._source, self._target = options["source.field"], options["target.field"]
@@ -222,11 +222,11 @@ class Copy:
 
 
 class Each:
-    """Some fields, each by itself.
+    """Changes some fields, each without the others.
 
     Args:
-        guesses: what to decode each field as, by what is wanted of it.
-        change: a field by its name and column, and the rows that the reference must change.
+        guesses: the type to decode each field as, by the type requested of it.
+        change: changes a field, given its name and column; returns the ambiguous rows, too.
     """
 
     def __init__(
@@ -255,14 +255,14 @@ class Each:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Whole numbers of a schema as those without one."""
+    """Return whole numbers of a schema as those without a schema."""
     kind = column.type
     is_whole = pa.types.is_int32(kind) or pa.types.is_duration(kind)
     return column.cast(pa.int64()) if is_whole else column
 
 
 def cast(options: Mapping[str, Any]) -> ColumnStep | None:
-    """``Cast``."""
+    """Return the step of ``Cast``."""
     kinds, whole = parsed_spec(options["spec"])
     if whole is not None or "float32" in kinds.values():
         return None
@@ -271,11 +271,11 @@ def cast(options: Mapping[str, Any]) -> ColumnStep | None:
 
 
 class _Mask(Each):
-    """Fields without their values; a struct of a schema has no empty value.
+    """Replaces values; a struct with a schema has no empty value.
 
     Args:
-        replacement: in place of values. One of a byte fits every number, any other is cut to the
-            size that the schema says.
+        replacement: of values. One of a byte fits every number, any other is cut to the size in the
+            schema.
     """
 
     def __init__(self, names: Sequence[str], replacement: str | None) -> None:
@@ -297,7 +297,7 @@ class _Mask(Each):
 
 
 def mask(options: Mapping[str, Any]) -> ColumnStep:
-    """``MaskField``."""
+    """Return the step of ``MaskField``."""
     return _Mask(options["fields"], options["replacement"])
 
 
@@ -309,14 +309,14 @@ def _is_byte(text: str) -> bool:
 
 
 def _not_decimal(guess: pa.DataType | None) -> pa.DataType:
-    """A guess under which integers stay what they are."""
+    """Return a guess under which integers stay integers."""
     if guess is None or pa.types.is_null(guess):
         return pa.string()
     return pa.int64() if pa.types.is_decimal(guess) else guess
 
 
 class Extract:
-    """A struct's fields in place of all."""
+    """Replaces the value by a struct's fields."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._path = steps_of(options["field"], options["field.syntax.version"])

@@ -1,9 +1,9 @@
-"""``Jmespath`` by columns: paths, indexes, structs of them, comparisons, and our functions.
+"""``Jmespath`` by columns: paths, indexes, structs of them, comparisons, and the added functions.
 
 Rules of this file:
-- An expression with anything else has no step.
-- A function of a null is an error, and what a double says of a number's text may be none: such
-  rows are the reference's.
+- An expression with any other part has no step.
+- A function of a null is an error, and a double may not determine a number's text: these rows are
+  ambiguous.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 def jmespath_fields(options: Mapping[str, Any]) -> ColumnStep | None:
-    """``Jmespath``; None where an expression has no column form."""
+    """Return the step of ``Jmespath``; None where an expression has no column form."""
     found = {path_of(t): _parsed(e) for t, e in options["fields."].items()}
     where = _parsed(options["where"]) if options["where"] else None
     if not all(_has_form(node) for node in found.values()):
@@ -70,7 +70,7 @@ def _parsed(expression: str) -> Node:
 
 
 def _has_form(node: Node) -> bool:
-    """Whether an expression has a column form as a value."""
+    """Return whether an expression has a column form as a value."""
     kind, inner = node["type"], node.get("children", [])
     if kind == "field":
         return bool(node["value"] != "kafka")  # the whole of a record's origin, or an inner field
@@ -91,7 +91,7 @@ def _has_form(node: Node) -> bool:
 
 
 def _is_test(node: Node) -> bool:
-    """Whether an expression has a column form as a condition."""
+    """Return whether an expression has a column form as a condition."""
     kind, inner = node["type"], node.get("children", [])
     if kind in ("and_expression", "or_expression", "not_expression"):
         return all(_is_test(part) for part in inner)
@@ -124,7 +124,7 @@ def _first_name(node: Node) -> Any:
 
 
 def _wanted(node: Node, leaf: pa.DataType, fields: Fields) -> None:
-    """Ask for what an expression reads, whose result is to be of a type."""
+    """Request what an expression reads, given the type of its result."""
     kind, inner = node["type"], node.get("children", [])
     if kind == "comparator":
         value = inner[1]["value"]
@@ -142,7 +142,7 @@ def _wanted(node: Node, leaf: pa.DataType, fields: Fields) -> None:
 
 
 def _asked(node: Node, leaf: pa.DataType) -> pa.DataType:
-    """The struct in which an expression finds a leaf."""
+    """Return the struct in which an expression finds a leaf."""
     kind, inner = node["type"], node.get("children", [])
     if kind == "field":
         return pa.struct([(node["value"], leaf)])
@@ -164,7 +164,7 @@ def _asked(node: Node, leaf: pa.DataType) -> pa.DataType:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What names are looked up in: the fields of the value, or of a column inside of it."""
+    """The fields that names refer to: those of the value, or of a struct column."""
 
     rows: Rows
     columns: Mapping[str, pa.Array] | None
@@ -204,7 +204,7 @@ def _value(node: Node, scope: _Scope) -> pa.Array:
 
 
 def _of_number(rows: Rows, given: pa.Array, name: str) -> pa.Array:
-    """Our functions of a number, for whole ones."""
+    """Apply an added function to whole numbers."""
     if not pa.types.is_integer(given.type):
         rows.suspect_all()
         return pa.nulls(rows.count)
@@ -223,7 +223,7 @@ def _of_number(rows: Rows, given: pa.Array, name: str) -> pa.Array:
 
 
 def _item(column: pa.Array, index: int) -> pa.Array:
-    """An element of each list, null where there is none."""
+    """Return an element of each list, null where there is none."""
     if not pa.types.is_list(column.type):
         return pa.nulls(len(column))
     offsets = column.offsets.to_numpy().astype(np.int64)
@@ -253,7 +253,7 @@ def _truth(node: Node, scope: _Scope) -> Mask:
         return as_mask(pc.greater(pc.binary_length(column), 0))
     if pa.types.is_nested(column.type):  # an empty one is false
         scope.rows.suspect(valid(column))
-    elif not pa.types.is_null(column.type):  # whether zero is depends on where it stands
+    elif not pa.types.is_null(column.type):  # zero depends on its place in the expression
         zero = pa.scalar(0, pa.int64()).cast(column.type) if _is_number(column.type) else None
         scope.rows.suspect(valid(column) if zero is None else as_mask(pc.equal(column, zero)))
     return valid(column)
@@ -264,7 +264,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _compared(name: str, column: pa.Array, literal: Any, rows: Rows) -> Mask:
-    """A comparison with a literal; of other kinds nothing is equal, and nothing less or more."""
+    """Compare with a literal; values of another kind are not equal, less or greater."""
     is_number = type(literal) in (int, float)
     kind = column.type
     nothing = np.full(rows.count, name == "ne", np.bool_)
@@ -293,7 +293,7 @@ def _compared(name: str, column: pa.Array, literal: Any, rows: Rows) -> Mask:
 
 
 class _Expressions:
-    """Fields by expressions, and rows for which a condition does not hold dropped."""
+    """Computes fields by expressions, and drops rows for which a condition does not hold."""
 
     def __init__(
         self, fields: Mapping[tuple[str, ...], Node], where: Node | None, *, keeps: bool

@@ -1,11 +1,11 @@
-"""Steps about message keys.
+"""Steps that read or change message keys.
 
 Rules of this file:
-- A step of keys is the step of values over the key's fields; doubt about a key is doubt about its
-  record.
-- What happens to a record without a key is the reference's word: the key stays away, or the record
-  is the reference's.
-- Keys are read when the first step looks at them, and not where a step before made a new one.
+- A step of keys is the step of values over the key's fields. A record with an ambiguous key is
+  ambiguous.
+- The record path decides about a record without a key: it has no key after the step, or the record
+  is ambiguous.
+- Keys are read for the first step that uses them, unless an earlier step made a new key.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class OfKeys:
         kind = wanted.key
         own = ChainPlan(fields_of(kind), evolves=wanted.evolves, whole=kind)
         self._inner.plan(own)
-        # what only a text tells of a value is not looked for in keys
+        # keys are not searched for names, as texts of values are
         wanted.is_hopeless |= own.is_hopeless or own.reads_text or bool(own.shadowed)
         is_whole = isinstance(self._inner, Hoist) and own.whole is not None
         wanted.key = own.whole if is_whole else pa.struct(list(own.fields.items()))
@@ -70,7 +70,7 @@ class OfKeys:
 
 
 def _keeps_none(link: Link) -> bool:
-    """Whether a record without a key stays as it is."""
+    """Return whether a record without a key stays as it is."""
     record = SinkRecord("", 0, 0, None, value={})
     try:
         return link.apply(record) == record
@@ -79,14 +79,14 @@ def _keeps_none(link: Link) -> bool:
 
 
 def _open(keys: Rows) -> None:
-    """The fields of keys that came as one column; keys without fields are the reference's."""
+    """Return the fields of keys in one column; keys without fields are ambiguous."""
     whole, keys.whole = keys.whole, None
     assert whole is not None
     keys.absent = _absent(whole)
     if pa.types.is_struct(whole.type):
         keys.columns = children(whole)
     elif keys.is_typed:
-        keys.suspect_all()  # no key has a schema here, too
+        keys.suspect_all()  # keys of this block have no schema either
     else:
         keys.suspect(valid(whole))
 
@@ -96,7 +96,7 @@ def _absent(column: pa.Array) -> Mask | None:
 
 
 def keys_of(rows: Rows) -> Rows:
-    """The keys as rows of their own, whose doubt is the records'."""
+    """Return the keys as rows; ambiguous keys are ambiguous records."""
     if rows.key is None:
         column, ambiguous = rows.origins.keys()
         rows.suspect(ambiguous)
@@ -119,7 +119,7 @@ def _made(rows: Rows, *, is_typed: bool, had_schema: bool) -> Rows:
 
 
 def key_column(rows: Rows) -> pa.Array:
-    """The keys, null where there is none."""
+    """Return the keys, null where there is none."""
     if rows.key is None:
         column, ambiguous = rows.origins.keys()
         rows.suspect(ambiguous)
@@ -130,7 +130,7 @@ def key_column(rows: Rows) -> pa.Array:
 
 
 def repeat_keys(rows: Rows, chosen: pa.Array) -> None:
-    """Take the keys along when rows are repeated."""
+    """Repeat the keys with their rows."""
     keys = rows.key
     if keys is None:
         return
@@ -141,7 +141,7 @@ def repeat_keys(rows: Rows, chosen: pa.Array) -> None:
 
 
 class ToKey:
-    """Fields of the value as the key."""
+    """Makes a key of fields of the value."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._names = tuple(dict.fromkeys(options["fields"]))
@@ -162,7 +162,7 @@ class ToKey:
 
 
 class ExtractKey:
-    """A field of the key in its place."""
+    """Replaces the key by one of its fields."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._path = steps_of(options["field"], options["field.syntax.version"])

@@ -1,4 +1,4 @@
-"""Steps that change how deep fields lie: flattened, made of texts, or one row for each element."""
+"""Steps that change the nesting of fields: flatten, parse texts, one row for each element."""
 
 from __future__ import annotations
 
@@ -40,16 +40,15 @@ _NAMES_MAX: Final = 500
 
 
 def flatten(options: Mapping[str, Any]) -> ColumnStep | None:
-    """``Flatten``."""
+    """Return the step of ``Flatten``."""
     return _Flatten(options["delimiter"]) if options["delimiter"] else None
 
 
 class _Flatten:
-    """Fields of structs become fields of the top level.
+    """Makes fields of structs fields of the top level.
 
-    A name with the delimiter may be a field's own or a path; all readings of the names that are
-    wanted are decoded. Where a record may hold two of them their order decides: it is the
-    reference's.
+    A name with the delimiter may be the name of a field, or a path. All readings of the requested
+    names are decoded. Where a record may hold two of them their order decides, so it is ambiguous.
     """
 
     def __init__(self, delimiter: str) -> None:
@@ -94,7 +93,7 @@ class _Flatten:
         rows.columns = {name: self._one(rows, some) for name, some in found.items()}
 
     def _one(self, rows: Rows, some: list[tuple[tuple[str, ...], pa.Array]]) -> pa.Array:
-        """A flat field out of all that get its name."""
+        """Return a flat field from all fields that get its name."""
         if rows.is_typed:
             if len(some) > 1:
                 rows.suspect_all()
@@ -113,11 +112,11 @@ class _Flatten:
             else:
                 chosen = pc.coalesce(chosen, other)
         if len(some) > 1 and held.any():
-            rows.suspect(self._nulls_beside(rows, held, [path for path, _ in some]))
+            rows.suspect(self._nulls_of_others(rows, held, [path for path, _ in some]))
         return chosen
 
-    def _nulls_beside(self, rows: Rows, held: Mask, paths: list[tuple[str, ...]]) -> Mask:
-        """Rows that may hold a null under another reading of a name that has a value."""
+    def _nulls_of_others(self, rows: Rows, held: Mask, paths: list[tuple[str, ...]]) -> Mask:
+        """Return rows that may hold a null under another reading of a name that has a value."""
         hidden = rows.origins.with_null(held & ~rows.ambiguous)
         if not hidden.any():
             return hidden
@@ -145,7 +144,7 @@ def _leaves(
 
 
 class ParseJson:
-    """``ParseJson``: texts that are objects become what they say, others are the reference's.
+    """``ParseJson``: parses texts that are objects; other texts are ambiguous.
 
     Args:
         options: of the transformation.
@@ -174,10 +173,10 @@ class ParseJson:
         wanted.fields[source[0]] = with_type_at(known, source[1:], pa.string())
 
     def read_before(self) -> ScannedJson | None:
-        """What decodes the texts, if the record's own decoder may do so: nobody wants them.
+        """Return what decodes the texts within the record's decoder, if no other field needs them.
 
-        No step before may look at the field or change it. The column is a struct then, where that
-        decoder did, and else as ever.
+        No earlier step may read or change the field. Where that decoder decoded the texts, the
+        column is a struct.
         """
         self._is_read = self._is_alone
         return self._decoder if self._is_alone else None
@@ -205,13 +204,13 @@ class ParseJson:
             own = at_path(rows.columns, self._target, rows.count)
             ambiguous |= valid(own) & ~held  # it stays where there is no text
         rows.suspect(ambiguous)
-        # where there is no text nothing is put, so no struct is made on the way to it
+        # without a text no value is put, and no struct is made on the way to it
         rows.suspect(put_at(rows.columns, self._target, made, rows.count, makes=is_deep))
         if is_deep:
             rows.suspect(~held)
 
     def _parsed(self, column: pa.Array, held: Mask) -> tuple[pa.Array, Mask] | None:
-        """What the texts say, and rows in doubt; None where none is read here."""
+        """Return the parsed texts, and ambiguous rows; None where no text is read."""
         assert self._decoder is not None
         places = np.flatnonzero(held)
         is_all = len(places) == len(held)
@@ -235,12 +234,12 @@ class ParseJson:
 
 
 def explode(options: Mapping[str, Any]) -> ColumnStep:
-    """``Explode``."""
+    """Return the step of ``Explode``."""
     return _Explode(options)
 
 
 class _Explode:
-    """One row for each element of a list, or entry of a map."""
+    """Makes one row for each element of a list, or entry of a map."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._source = path_of(options["field"])
@@ -307,7 +306,7 @@ class _Explode:
             rows.suspect(put_at(rows.columns, self._number, key, rows.count, makes=True))
 
     def _multiply(self, rows: Rows, parents: Positions) -> None:
-        """Repeat every row as often as its position stands there."""
+        """Repeat every row as often as its position occurs."""
         chosen = pa.array(parents)
         rows.columns = {name: column.take(chosen) for name, column in rows.columns.items()}
         repeat_keys(rows, chosen)
@@ -320,7 +319,7 @@ class _Explode:
         rows.suspect(sizes[rows.origins.places] > RECORDS_MAX)
 
     def _put(self, rows: Rows, element: pa.Array) -> None:
-        """The element into its place, or its fields beside the others."""
+        """Put the element into its place, or its fields into the record."""
         target = self._target or self._source
         if pa.types.is_duration(element.type):
             element = element.cast(pa.int64())
@@ -331,16 +330,16 @@ class _Explode:
             rows.suspect(put_at(rows.columns, target, element, rows.count, makes=True))
             return
         there = valid(element)
-        if target != self._source:  # an element that is null is put there all the same
+        if target != self._source:  # an element that is null is put there, too
             own = at_path(rows.columns, target, rows.count)
             rows.suspect(~there & valid(own))
         for name, column in children(element).items():
             if pa.types.is_duration(column.type):
                 column = column.cast(pa.int64())  # noqa: PLW2901 - the same numbers
-            rows.columns[name] = self._beside(rows, rows.columns.get(name), column, there)
+            rows.columns[name] = self._covered(rows, rows.columns.get(name), column, there)
 
-    def _beside(self, rows: Rows, own: pa.Array | None, new: pa.Array, there: Mask) -> pa.Array:
-        """A field of the elements over one of the record."""
+    def _covered(self, rows: Rows, own: pa.Array | None, new: pa.Array, there: Mask) -> pa.Array:
+        """Return a field of the elements that covers one of the record."""
         if own is None or own.null_count == rows.count:
             return new
         if rows.had_schema:

@@ -1,4 +1,4 @@
-"""Rows on their way through transformations by columns, and what a chain needs of records."""
+"""Rows that pass through column transformations, and the fields that a chain needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Fields = dict[str, pa.DataType]
 
 
 class TooManyRows(Exception):  # noqa: N818 - a verdict about a block
-    """Steps make more rows of a block than should be held at once."""
+    """Steps make more rows of a block than fit into memory at once."""
 
 
 class KeyColumns(Protocol):
@@ -35,19 +35,19 @@ class KeyColumns(Protocol):
         ...
 
     def read(self, block: Block, places: Positions) -> tuple[pa.Array, Mask | None]:
-        """The keys of some rows, null where there is none, and rows only the reference reads."""
+        """Return the keys of some rows, null where there is none, and ambiguous rows."""
         ...
 
 
 class OriginColumns:
-    """Where rows come from, read when a step asks for it.
+    """Records that rows come from, read when a step asks for them.
 
     Args:
         block: of the rows.
-        places: their positions in it; one position may stand there several times.
-        keys: reads their keys, None where nothing asks for them.
+        places: their positions in it; a position may occur several times.
+        keys: reads their keys, None where no step asks for them.
         is_text: whether the values are JSON texts that name every field.
-        seen: what stands in all of them, where that is known.
+        seen: names and nulls in all of them, where known.
     """
 
     def __init__(
@@ -68,13 +68,13 @@ class OriginColumns:
         self._chosen = None if is_all else pa.array(places)
 
     def picked(self, rows: Positions) -> OriginColumns:
-        """The origins of some of the rows."""
+        """Return the origins of some rows."""
         return OriginColumns(
             self._block, self.places[rows], self._keys, is_text=self._is_text, seen=self._seen
         )
 
     def column(self, name: str) -> pa.Array:
-        """``topic``, ``partition``, ``offset`` or ``timestamp`` (milliseconds or null)."""
+        """Return ``topic``, ``partition``, ``offset`` or ``timestamp`` (milliseconds or null)."""
         if name == "timestamp":
             found = self._block.timestamps_ms
         else:
@@ -84,16 +84,16 @@ class OriginColumns:
 
     @property
     def has_key(self) -> Mask:
-        """Rows whose record has a key."""
+        """Return rows whose record has a key."""
         return np.asarray(self._block.has_key[self.places])
 
     @property
     def may_have_map_key(self) -> Mask:
-        """Rows whose key may be read as a map."""
+        """Return rows whose key may be read as a map."""
         return np.asarray(self._block.may_have_map_key[self.places])
 
     def keys(self) -> tuple[pa.Array, Mask | None]:
-        """The keys, and rows whose key only the reference reads."""
+        """Return the keys, and rows whose key is ambiguous."""
         if self._keys is None:
             return pa.nulls(len(self.places)), self.has_key
         return self._keys.read(self._block, self.places)
@@ -104,13 +104,13 @@ class OriginColumns:
         return self._keys is not None and self._keys.is_typed
 
     def with_null(self, rows: Mask) -> Mask:
-        """Those of the rows whose value's text may hold a null."""
+        """Return those of the rows whose value's text may hold a null."""
         if self._seen is not None and not self._seen.has_null:
             return np.zeros(len(rows), np.bool_)
         return self._holding("null", rows)
 
     def with_name(self, name: str, rows: Mask) -> Mask:
-        """Those of the rows whose value's text may have a field of a name."""
+        """Return those of the rows whose value's text may have a field of a name."""
         if self._seen is not None and name not in self._seen.names:
             return np.zeros(len(rows), np.bool_)
         return self._holding(quoted(name), rows)
@@ -126,7 +126,7 @@ class OriginColumns:
         return found
 
     def with_empty_names(self) -> Mask:
-        """Rows whose text has a field with an empty name."""
+        """Return rows whose text has a field with an empty name."""
         found = np.zeros(len(self.places), np.bool_)
         if self._is_text and (self._seen is None or "" in self._seen.names):
             values = self._picked(self._block.values)
@@ -141,21 +141,21 @@ class OriginColumns:
 
 @dataclass(slots=True)
 class Rows:
-    """Rows on their way through the steps.
+    """Rows that pass through the steps.
 
     Attributes:
         columns: fields by name, one chunk each.
         count: how many rows.
-        origins: where they come from.
-        ambiguous: rows that the reference must take.
-        dropped: rows that a filter took out.
+        origins: the records they come from.
+        ambiguous: rows that the record path must take.
+        dropped: rows that a filter dropped.
         topics: their topics, None until a step changed them.
-        is_typed: whether the records have a schema; then every field of it is a column.
+        is_typed: whether the records have a schema; then each of its fields is a column.
         had_schema: whether they came with one: without it, the structs inside still have theirs.
-        refused: positions in the block of records that left no row and are the reference's.
+        refused: positions in the block of records that left no row and are ambiguous.
         whole: the value itself where it is no struct and no map: then there are no columns.
         absent: of keys, the rows without one; None where all have one.
-        key: the keys, None until a step looked at them.
+        key: the keys, None until a step read them.
     """
 
     columns: dict[str, pa.Array]
@@ -173,12 +173,12 @@ class Rows:
 
     @property
     def is_mixed(self) -> bool:
-        """Whether the value is a map with structs in it, which most steps refuse to look into."""
+        """Return whether the value is a map that holds structs, which most steps refuse."""
         return self.had_schema and not self.is_typed
 
     @property
     def current_topics(self) -> pa.Array:
-        """The topics as changed so far."""
+        """Return the topics after the steps so far."""
         return self.origins.column("topic") if self.topics is None else self.topics
 
     def column(self, name: str) -> pa.Array:
@@ -187,20 +187,20 @@ class Rows:
         return pa.nulls(self.count) if found is None else found
 
     def suspect(self, rows: Mask | None) -> None:
-        """Leave rows to the reference, unless they were dropped before."""
+        """Mark rows as ambiguous, unless they were dropped before."""
         if rows is not None:
             self.ambiguous |= rows & ~self.dropped
 
     def suspect_all(self) -> None:
-        """Leave all rows to the reference that were not dropped before."""
+        """Mark all rows as ambiguous that were not dropped before."""
         self.suspect(np.ones(self.count, np.bool_))
 
     def drop(self, rows: Mask) -> None:
-        """Take rows out, unless the reference must take them."""
+        """Drop rows, unless they are ambiguous."""
         self.dropped |= rows & ~self.ambiguous
 
     def lose_schema(self) -> None:
-        """The value becomes a map: what its schema said of numbers is gone."""
+        """Note that the value became a map, without the types of its schema."""
         if not self.is_typed:
             return
         self.is_typed = False
@@ -211,16 +211,16 @@ class Rows:
 
 @dataclass(slots=True)
 class ChainPlan:
-    """What a chain needs of the records.
+    """The fields that a chain needs of the records.
 
     Attributes:
         fields: what to decode, with the first guess of each type.
-        shadowed: names of fields; a record that has one goes to the reference.
-        reads_text: whether a step looks for names in the records' texts.
-        key: what the key is needed as, None where it is not.
+        shadowed: names of fields; a record that has one goes to the record path.
+        reads_text: whether a step searches the records' texts for names.
+        key: type that the key is needed as, None where it is not needed.
         evolves: whether tables get columns for fields they lack.
-        is_hopeless: whether too much would have to be decoded.
-        whole: what the value itself is needed as, where a step makes a field of it or it is a key.
+        is_hopeless: whether too many fields would have to be decoded.
+        whole: type that the value itself is needed as, where a step makes a field or a key of it.
         embedded: text fields of which only the document in them is needed, and what decodes it.
     """
 
@@ -238,11 +238,11 @@ class ColumnStep(Protocol):
     """One transformation."""
 
     def plan(self, wanted: ChainPlan) -> None:
-        """Change what the following steps need into what this one needs."""
+        """Replace the fields that the following steps need by those that this step needs."""
         ...
 
     def apply(self, rows: Rows) -> None:
-        """Transform."""
+        """Transform the rows."""
         ...
 
 
@@ -250,7 +250,7 @@ class ColumnStep(Protocol):
 
 
 def holding(values: pa.Array, texts: Sequence[str]) -> Mask:
-    """Rows whose text holds one of the texts, or any name in a disguise."""
+    """Return rows whose text holds one of the texts, or a name with an escape."""
     raw, mask = raw_bytes(values), np.zeros(len(values), np.bool_)
     disguises = (b"\\u", b"\\/") if any("/" in text for text in texts) else (b"\\u",)
     for text in (*disguises, *(text.encode() for text in texts)):
@@ -260,35 +260,35 @@ def holding(values: pa.Array, texts: Sequence[str]) -> Mask:
 
 
 def quoted(name: str) -> str:
-    """A name as JSON texts have it."""
+    """Return a name as JSON texts have it."""
     return json.dumps(name, ensure_ascii=False)
 
 
 def valid(column: pa.Array) -> Mask:
-    """Rows that are not null."""
+    """Return rows that are not null."""
     found: Mask = column.is_valid().to_numpy(zero_copy_only=False)
     return found
 
 
 def as_mask(found: pa.Array) -> Mask:
-    """Booleans of Arrow, null as false."""
+    """Return Booleans of Arrow as a mask, null as false."""
     mask: Mask = pc.fill_null(found, False).to_numpy(zero_copy_only=False)  # noqa: FBT003 - Arrow's
     return mask
 
 
 def child(column: pa.Array, name: str) -> pa.Array:
-    """A struct's field, null where the struct is; nulls where it has none of that name."""
+    """Return a struct's field, null where the struct is; nulls if it has no field of that name."""
     place = column.type.get_field_index(name) if pa.types.is_struct(column.type) else -1
     return pc.struct_field(column, [place]) if place >= 0 else pa.nulls(len(column))
 
 
 def children(column: pa.Array) -> dict[str, pa.Array]:
-    """A struct's fields, null where the struct is."""
+    """Return a struct's fields, null where the struct is."""
     return {f.name: pc.struct_field(column, [i]) for i, f in enumerate(column.type)}
 
 
 def struct_of(fields: dict[str, pa.Array], count: int, null: Mask | None = None) -> pa.Array:
-    """A struct column of fields, null where the mask says."""
+    """Return a struct column of fields, null where the mask is set."""
     mask = None if null is None or not null.any() else pa.array(null)
     if not fields:
         bits = None if mask is None else pc.invert(mask).buffers()[1]
@@ -297,7 +297,7 @@ def struct_of(fields: dict[str, pa.Array], count: int, null: Mask | None = None)
 
 
 def numbered(codes: Positions, end: int) -> tuple[Positions, Positions]:
-    """The different codes, ascending, and for each row the number of its own.
+    """Return the distinct codes, ascending, and the index of each row's code.
 
     Args:
         codes: from 0 on.
@@ -313,7 +313,7 @@ def numbered(codes: Positions, end: int) -> tuple[Positions, Positions]:
 
 
 def at_path(columns: dict[str, pa.Array], path: Sequence[str], count: int) -> pa.Array:
-    """The column at a path; nulls where it ends early."""
+    """Return the column at a path; nulls where it ends early."""
     column = columns.get(path[0])
     if column is None:
         return pa.nulls(count)
@@ -325,10 +325,10 @@ def at_path(columns: dict[str, pa.Array], path: Sequence[str], count: int) -> pa
 def put_at(
     columns: dict[str, pa.Array], path: Sequence[str], new: pa.Array, count: int, *, makes: bool
 ) -> Mask | None:
-    """Put a column at a path; where structs on the way are missing they are made, or stay so.
+    """Put a column at a path; structs that are missing on the way are made.
 
     Returns:
-        rows in which the path leads through something that is no struct.
+        rows in which the path leads through a value that is no struct.
     """
     first, *rest = path
     if not rest:
@@ -346,17 +346,17 @@ def put_at(
 
 
 def is_struct(kind: pa.DataType | None) -> bool:
-    """Whether a type is there and has fields."""
+    """Return whether a type is known and has fields."""
     return kind is not None and bool(pa.types.is_struct(kind))
 
 
 def fields_of(kind: pa.DataType | None) -> Fields:
-    """The fields of a struct; of what is none, none."""
+    """Return the fields of a struct; none of other types."""
     return {f.name: f.type for f in kind} if kind is not None and is_struct(kind) else {}
 
 
 def type_at(kind: pa.DataType | None, path: Sequence[str]) -> pa.DataType | None:
-    """The type below a path of structs, None where there is none."""
+    """Return the type below a path of structs, None where there is none."""
     for name in path:
         if kind is None or not pa.types.is_struct(kind):
             return None
@@ -366,7 +366,7 @@ def type_at(kind: pa.DataType | None, path: Sequence[str]) -> pa.DataType | None
 
 
 def with_type_at(kind: pa.DataType | None, path: Sequence[str], leaf: pa.DataType) -> pa.DataType:
-    """A type with another one at a path of structs."""
+    """Return a type with another one at a path of structs."""
     if not path:
         return leaf
     fields = fields_of(kind)
@@ -375,7 +375,7 @@ def with_type_at(kind: pa.DataType | None, path: Sequence[str], leaf: pa.DataTyp
 
 
 def merged_types(known: pa.DataType | None, other: pa.DataType) -> pa.DataType:
-    """What to decode for two uses of a field; the first one wins where they disagree."""
+    """Return the type to decode for two uses of a field; the first one wins where they differ."""
     if known is None or pa.types.is_null(known):
         return other
     if pa.types.is_struct(known) and pa.types.is_struct(other):
@@ -389,12 +389,12 @@ def merged_types(known: pa.DataType | None, other: pa.DataType) -> pa.DataType:
 
 
 def nested_type(path: Sequence[str], leaf: pa.DataType) -> pa.DataType:
-    """A type below a path: the path's own first name is not part of it."""
+    """Return a type below a path, without the path's first name."""
     for name in reversed(path[1:]):
         leaf = pa.struct([(name, leaf)])
     return leaf
 
 
 def want(fields: Fields, path: Sequence[str], leaf: pa.DataType) -> None:
-    """Ask for a field at a path, beside what is asked for already."""
+    """Request a field at a path, in addition to the requested fields."""
     fields[path[0]] = merged_types(fields.get(path[0]), nested_type(path, leaf))

@@ -1,13 +1,13 @@
 """Transformations as operations on columns.
 
 Rules of this package:
-- A step gives exactly what the reference's transformation gives, or calls the row doubtful, or
-  there is no step: then the whole chain goes record by record.
-- Steps never see tombstones. In objects without schema null and missing fields are the same here,
-  so a step exists only where they are the same to the reference, too. Where a field of a name would
-  decide, rows whose text holds that name are left to the reference.
-- In records with a schema every field of it is a column, and what is no column is no field.
-- Doubt about a row outweighs a later drop of it.
+- A step returns exactly the values of the record path's transformation, or marks the row as
+  ambiguous. If a transformation has no step, all records of the chain go one by one.
+- Steps never receive tombstones. In objects without schema the columns do not separate null from
+  missing fields. So a step exists only where the record path treats them alike, too. Where a field
+  of a name would decide, rows whose text holds that name are ambiguous.
+- In records with a schema each of its fields is a column, and there are no other fields.
+- An ambiguous row stays ambiguous if a later step drops it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ COLUMN_STEPS: Final = frozenset({*_STEPS, *_OF_LINKS})
 
 
 def steps_for(config: ConnectorConfig) -> tuple[ColumnStep, ...] | None:
-    """A connector's transformations as steps; None when one of them is none."""
+    """Return a connector's transformations as steps; None when one of them has no step."""
     found: list[ColumnStep] = []
     for each in config.transforms:
         link = link_of(each)
@@ -98,14 +98,14 @@ def steps_for(config: ConnectorConfig) -> tuple[ColumnStep, ...] | None:
 
 
 def keep_schemas(steps: tuple[ColumnStep, ...]) -> bool:
-    """Whether values come out of the steps with the schema that they had."""
+    """Return whether values leave the steps with the schema that they had."""
     return all(
         isinstance(step, NoColumnStep | Filter | TopicSteps | OfKeys | ToKey) for step in steps
     )
 
 
 def take_whole(steps: tuple[ColumnStep, ...]) -> bool:
-    """Whether values that are no structs are made some before a step looks into them."""
+    """Return whether a step puts values without fields into a field before a step reads them."""
     for step in steps:
         if not isinstance(step, NoColumnStep | Filter | TopicSteps | OfKeys):
             return isinstance(step, Hoist)
@@ -117,7 +117,7 @@ def _step(link: Link, options: Mapping[str, str]) -> ColumnStep | None:
     if isinstance(link.apply, ColumnApply):
         return OwnColumns(link.apply)
     if transform_classes.find(declared.class_names[-1]) is None:
-        return None  # a user's own may have any name
+        return None  # a user's transformation may have any name
     of_link, make = _OF_LINKS.get(declared.name), _STEPS.get(declared.name)
     if of_link is None and make is None:
         return None
@@ -132,16 +132,16 @@ def _step(link: Link, options: Mapping[str, str]) -> ColumnStep | None:
 def planned(
     steps: tuple[ColumnStep, ...], fields: Fields, *, evolves: bool = False, is_text: bool = True
 ) -> ChainPlan | None:
-    """What must be decoded so that the fields come out of the steps.
+    """Return what must be decoded so that the fields leave the steps.
 
     Args:
         steps: the chain.
         fields: of all tables.
         evolves: whether tables get columns for fields they lack.
-        is_text: whether the records are texts, and not of a schema that tells their fields.
+        is_text: whether the records are texts without a schema.
 
     Returns:
-        the plan; None when a name decides that an earlier step may have made: texts do not tell.
+        the plan; None when a name decides that an earlier step may have made: texts do not show it.
     """
     plan = ChainPlan(dict(fields), evolves=evolves)
     for place in reversed(range(len(steps))):
@@ -156,7 +156,7 @@ def planned(
 
 
 def _read_before(steps: tuple[ColumnStep, ...]) -> dict[str, ScannedJson]:
-    """Fields whose texts the first steps parse, and what decodes those."""
+    """Return fields whose texts the first steps parse, and what decodes them."""
     found: dict[str, ScannedJson] = {}
     touched: set[str] = set()
     for step in steps:
@@ -171,10 +171,10 @@ def _read_before(steps: tuple[ColumnStep, ...]) -> dict[str, ScannedJson]:
 
 
 def applied(steps: tuple[ColumnStep, ...], rows: Rows, fields: Fields) -> pa.Table:
-    """Run the steps; doubt, drops and topics are left in the rows.
+    """Run the steps; the rows keep what is ambiguous or dropped, and the topics.
 
     Returns:
-        what came out, fields that did not as nulls.
+        the fields that the steps leave; the others as nulls.
     """
     for step in steps:
         step.apply(rows)
@@ -187,7 +187,7 @@ def applied(steps: tuple[ColumnStep, ...], rows: Rows, fields: Fields) -> pa.Tab
 
 
 def unknown_rows(table: pa.Table, fields: Fields) -> Mask:
-    """Rows with a value in a field that no table has, at any depth."""
+    """Return rows with a value in a field that no table has, at any depth."""
     names = [
         name
         for name, kind in zip(table.column_names, table.schema.types, strict=True)

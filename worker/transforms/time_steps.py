@@ -1,4 +1,4 @@
-"""Steps that turn times from one form into another."""
+"""Steps that convert times from one form to another."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Whole = npt.NDArray[np.int64]
 _DAY_MS: Final = 86_400_000
 _INT64_MAX: Final = 2**63 - 1
 _INSTANT: Final = pa.timestamp("ms", "UTC")
-# how many of the unit are a millisecond, and how many milliseconds one of it is
+# units in a millisecond, and milliseconds in a unit
 _UNITS: Final = {
     "seconds": (1, 1_000),
     "milliseconds": (1, 1),
@@ -43,7 +43,7 @@ _MICROS: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
 # years 1 to 9999, beyond which Python has no datetime
 _DATETIME_MIN_US: Final = -62_135_596_800_000_000
 _DATETIME_MAX_US: Final = 253_402_300_799_999_999
-# after 2036 Arrow does not know summer time
+# after 2036 Arrow has no summer time
 _ZONES_END_US: Final = 2_114_380_800_000_000
 
 
@@ -51,12 +51,12 @@ _ZONES_END_US: Final = 2_114_380_800_000_000
 
 
 def timestamp_converter(options: Mapping[str, Any]) -> ColumnStep | None:
-    """``TimestampConverter`` of a field; of whole values there is no step."""
+    """Return the step of ``TimestampConverter`` of a field; for whole values there is none."""
     return _Converter(options) if options["field"] else None
 
 
 class _Converter:
-    """A field's time in another form."""
+    """Converts a field's time to another form."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._field = options["field"]
@@ -71,7 +71,7 @@ class _Converter:
     def apply(self, rows: Rows) -> None:
         column = rows.columns.get(self._field)
         if column is not None and rows.is_typed and not _is_form(column.type):
-            rows.suspect_all()  # refused whatever the value
+            rows.suspect_all()  # each value is refused
         if column is None or column.null_count == rows.count:
             if column is not None:
                 rows.columns[self._field] = pa.nulls(rows.count)
@@ -130,7 +130,7 @@ class _Converter:
 
 
 def _is_form(kind: pa.DataType) -> bool:
-    """Whether a schema of this type is a time's."""
+    """Return whether a schema of this type is one of times."""
     return bool(pa.types.is_string(kind) or pa.types.is_int64(kind) or pa.types.is_temporal(kind))
 
 
@@ -145,12 +145,12 @@ def _toward_zero(numbers: Whole, divisor: int) -> Whole:
 
 
 def parse_timestamp(options: Mapping[str, Any]) -> ColumnStep:
-    """``ParseTimestamp``."""
+    """Return the step of ``ParseTimestamp``."""
     return _Parse(options)
 
 
 class _Parse:
-    """Texts or numbers at some paths as instants."""
+    """Converts texts or numbers at some paths to instants."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._paths = [path_of(path) for path in options["fields"]]
@@ -207,17 +207,17 @@ class _Parse:
         plain = pc.if_else(pa.array(unsure), column, pa.scalar(None, pa.string()))
         local, more = parse_timestamps(plain, pa.timestamp("us"), zoned=False)
         unknown = unsure & ~valid(local) if more is None else unsure & (more | ~valid(local))
-        here, worse = self._local(integers(local.cast(pa.int64())), ~valid(local), unknown)
-        micros = np.where(unsure, integers(here.cast(pa.int64())), integers(zoned.cast(pa.int64())))
+        made, worse = self._local(integers(local.cast(pa.int64())), ~valid(local), unknown)
+        micros = np.where(unsure, integers(made.cast(pa.int64())), integers(zoned.cast(pa.int64())))
         return _instants(micros, null, (unsure & worse) | unknown)
 
     def _local(self, micros: Whole, null: Mask, ambiguous: Mask) -> tuple[pa.Array, Mask]:
-        """Instants of local times."""
+        """Return the instants of local times."""
         if self._zone == "UTC":
             return _instants(micros, null, ambiguous)
         outside = (micros < 0) | (micros >= _ZONES_END_US)
         local = pa.array(np.where(ambiguous | outside, 0, micros)).cast(pa.timestamp("us"))
-        # a time that the clock skips, or shows twice, is the reference's
+        # a time that the clock skips or repeats is ambiguous
         early, late = (
             pc.assume_timezone(local, self._zone, ambiguous=which, nonexistent=which)
             for which in ("earliest", "latest")

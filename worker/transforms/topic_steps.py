@@ -1,4 +1,4 @@
-"""Steps about topics, and predicates, which see nothing else of a record here."""
+"""Steps about topics, and predicates that read only the topic."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from connect.records.transforms.transform_chain import Link
 from worker.transforms.rows import ChainPlan, ColumnStep, Mask, Rows, merged_types, numbered, valid
 
 _DAY_MS: Final = 86_400_000
-# the smallest letter of a pattern tells which instants it writes alike
+# the smallest letter of a pattern gives the instants that it writes alike
 _GRAINS_MS: Final = (("S", 1), ("s", 1_000), ("m", 60_000), ("HKkha", 3_600_000))
 
 
 class TopicSteps:
-    """Another topic, told by the reference for each distinct one.
+    """Changes the topic; the record path's transformation runs once for each distinct topic.
 
     Args:
         link: the transformation.
-        grain_ms: milliseconds of timestamps that give the same topic; 0 where they do not count.
+        grain_ms: milliseconds of timestamps that give one topic; 0 where timestamps do not count.
     """
 
     def __init__(self, link: Link, grain_ms: int = 0) -> None:
@@ -68,14 +68,14 @@ class TopicSteps:
 
 
 def timestamp_topics(link: Link, options: Mapping[str, Any]) -> ColumnStep:
-    """``TimestampRouter``."""
+    """Return the step of ``TimestampRouter``."""
     letters = DateFormat(options["timestamp.format"] or "").letters
     grain = next((g for some, g in _GRAINS_MS if not letters.isdisjoint(some)), _DAY_MS)
     return TopicSteps(link, grain)
 
 
 class Filter:
-    """Rows out of which a predicate takes some; all of them without one."""
+    """Drops the rows that a predicate selects; all rows without a predicate."""
 
     def __init__(self, test: Callable[[SinkRecord], bool] | None) -> None:
         self._test = test
@@ -90,7 +90,7 @@ class Filter:
 
 
 class Conditional:
-    """A step for the rows a predicate lets through; blocks with both kinds go record by record."""
+    """A step for the rows that a predicate selects; mixed blocks go record by record."""
 
     def __init__(self, inner: ColumnStep, test: Callable[[SinkRecord], bool]) -> None:
         self._inner = inner
@@ -114,14 +114,14 @@ class Conditional:
 
 
 def tested(test: Callable[[SinkRecord], bool], rows: Rows) -> Mask:
-    """A predicate's answer for each row, of records that are no tombstones."""
+    """Return a predicate's answer for each row, of records that are no tombstones."""
     codes, names = distinct(rows.current_topics)
     answers = [test(SinkRecord(name, 0, 0, None, value={})) for name in names]
     return np.array(answers, np.bool_)[codes]
 
 
 def distinct(topics: pa.Array) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Each row's number of its topic, and the topics."""
+    """Return the index of each row's topic, and the topics."""
     encoded = topics.dictionary_encode()
     codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
     return codes, encoded.dictionary.to_pylist()

@@ -1,4 +1,4 @@
-"""Metrics of a data file from its Parquet footer, as Iceberg's manifests want them.
+"""Metrics of a data file from its Parquet footer, for Iceberg's manifests.
 
 Rules of this file:
 - Bounds come from the footer's raw values: dates and timestamps of any year work, and no Python
@@ -7,8 +7,8 @@ Rules of this file:
 
 Source:
     Iceberg's table specification, "Bounds"; truncation as in Java's ``UnicodeUtil`` and
-    ``BinaryUtil``. PyIceberg's ``data_file_statistics_from_parquet_metadata`` gives the same for
-    what it can read.
+    ``BinaryUtil``. PyIceberg's ``data_file_statistics_from_parquet_metadata`` returns equal metrics
+    where it can read the values.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _FIXED_FORMS: Final[Mapping[type[IcebergType], str]] = {
 
 @dataclass(slots=True)
 class FileMetrics:
-    """Metrics by column field id, and where the row groups begin."""
+    """Metrics by column field id, and the starts of the row groups."""
 
     column_sizes: dict[int, int] = field(default_factory=dict)
     value_counts: dict[int, int] = field(default_factory=dict)
@@ -112,7 +112,7 @@ def _bounds(
     chunks: list[Any],
     statistics: list[Any],
 ) -> None:
-    """Bounds over all row groups; none when a group with values does not tell its own."""
+    """Return bounds over all row groups; none when a group with values lacks its own."""
     kind = collector.iceberg_type
     lows, highs = [], []
     for chunk, statistic in zip(chunks, statistics, strict=True):
@@ -136,7 +136,7 @@ def _bounds(
 
 
 def _comparable(raw: Any, kind: IcebergType) -> Any:
-    """A raw value in a form whose order is the column's."""
+    """Return a raw value in a form that has the column's order."""
     if isinstance(kind, StringType):
         return raw.decode() if isinstance(raw, bytes) else raw
     if isinstance(kind, DecimalType) and isinstance(raw, bytes):

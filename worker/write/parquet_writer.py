@@ -1,11 +1,12 @@
 """Rows of tables into Parquet files with their metrics.
 
 Rules of this file:
-- Arrow bytes waiting for their row group are bounded over all tables together; the largest wait
-  ends first, so that few rows of many tables do not make small row groups of all of them.
-- Waiting rows do not keep the blocks alive they were cut from: they are copied when the blocks
-  that they hold weigh more than the bound.
-- A file is described only when it is closed; what fails or is given up is deleted.
+- Arrow bytes that wait for their row group are bounded over all tables together. The partition
+  with the most waiting bytes is written first, so that a few rows of one table do not force small
+  row groups on all tables.
+- Waiting rows do not keep the blocks alive that they were cut from: they are copied when those
+  blocks exceed the bound.
+- A file is described only when it is closed. A file that fails or is aborted is deleted.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class _OpenPartition:
 
 
 class Writers:
-    """All files of one Spark task.
+    """Writes the files of one Spark task.
 
     Args:
         limits: bounds.
@@ -51,12 +52,12 @@ class Writers:
         self._waiting_bytes = 0
         self._pinned_bytes = 0
         self._files: list[tuple[TableWriter, ContentFile]] = []
-        self._dictionaries: dict[tuple[str, ...], list[str]] = {}  # learned once for like tables
+        self._dictionaries: dict[tuple[str, ...], list[str]] = {}  # by ``columns_key``
 
     def add(self, table: TableWriter, rows: pa.Table) -> None:
-        """Take rows of a table's Arrow schema."""
+        """Take rows in a table's Arrow schema."""
         for key, part in table.partitioner.split(rows):
-            name = (id(table), key.values, key.path)  # a table's deletes have a writer of their own
+            name = (id(table), key.values, key.path)  # a table's deletes have another writer
             partition = self._partitions.get(name)
             if partition is None:
                 partition = self._partitions[name] = _OpenPartition(table, key)
@@ -65,7 +66,10 @@ class Writers:
             partition.rows += part.num_rows
             partition.bytes += size
             self._waiting_bytes += size
-            if partition.rows >= self._limits.group_rows or partition.bytes >= table.group_bytes:
+            if (
+                partition.rows >= self._limits.group_rows
+                or partition.bytes >= table.settings.group_bytes
+            ):
                 self._flush(partition)
         while self._waiting_bytes > self._limits.buffered_bytes_max:
             self._flush(max(self._partitions.values(), key=lambda p: p.bytes))
@@ -80,7 +84,7 @@ class Writers:
             self._pinned_bytes = self._waiting_bytes
 
     def finish(self) -> Iterator[tuple[TableWriter, ContentFile]]:
-        """Write what waits, end all files and give every file's table and description."""
+        """Write waiting rows and end all files; yield each file's table and description."""
         for partition in self._partitions.values():
             self._flush(partition)
             self._roll(partition)
@@ -89,12 +93,12 @@ class Writers:
         yield from files
 
     def abort(self) -> None:
-        """Give up: delete every file of this task."""
+        """Delete every file of this task."""
         for partition in self._partitions.values():
             file, partition.file = partition.file, None
             if file is not None:
-                file.writer.is_open = False  # or its end tries to write a footer, and complains
-                with contextlib.suppress(OSError):  # a store that refuses files says so again
+                file.writer.is_open = False  # else its close tries to write a footer
+                with contextlib.suppress(OSError):  # a store that refuses files refuses this, too
                     file.stream.close()
                 partition.table.discard(file.path)
         for table, described in self._files:
@@ -119,9 +123,8 @@ class Writers:
             partition.file = partition.table.open(partition.key, self._dictionaries[columns])
         self._open.pop(id(partition), None)
         self._open[id(partition)] = partition
-        with partition.table.storing():
-            partition.file.writer.write_table(rows, row_group_size=rows.num_rows)
-        if partition.file.stream.tell() >= partition.table.target_bytes:
+        partition.table.append(partition.file, rows)
+        if partition.file.stream.tell() >= partition.table.settings.target_bytes:
             self._roll(partition)
 
     def _roll(self, partition: _OpenPartition) -> None:
@@ -132,7 +135,7 @@ class Writers:
 
 
 def copied(tables: list[pa.Table]) -> pa.Table:
-    """The rows in memory of their own."""
+    """Copy rows out of the blocks that they were cut from."""
     joined = pa.concat_tables(tables)
     if len(tables) > 1:
         return joined.combine_chunks()

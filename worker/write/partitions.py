@@ -3,7 +3,7 @@
 Rules of this file:
 - Values are Iceberg's internal form: dates are days, times and timestamps microseconds, uuid and
   binary and fixed bytes, decimals unscaled integers.
-- A table of rows is split by dictionary codes and one stable sort, whatever the number of fields.
+- Rows are split by dictionary codes and one stable sort, for any number of fields.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PartitionKey:
 
     Attributes:
         values: internal values, one per field of the spec.
-        fields: the same as events carry them.
+        fields: the values in the form of control events.
         path: folder under the data location, ``""`` for an unpartitioned table.
     """
 
@@ -59,7 +59,7 @@ class PartitionKey:
 
 
 def take_rows(table: pa.Table, order: np.ndarray[Any, Any]) -> pa.Table:
-    """Rows by position, as one chunk per column."""
+    """Return rows by position, as one chunk per column."""
     return table.take(pa.array(order))
 
 
@@ -87,7 +87,7 @@ class Partitioner:
         schema: the table's schema.
 
     Raises:
-        ConfigError: a transform this product does not know.
+        ConfigError: the spec has an unknown transform.
     """
 
     def __init__(self, spec: PartitionSpec, schema: Schema) -> None:
@@ -98,11 +98,11 @@ class Partitioner:
 
     @property
     def is_partitioned(self) -> bool:
-        """Whether there is more than one partition."""
+        """Return whether there is more than one partition."""
         return bool(self._fields)
 
     def split(self, rows: pa.Table) -> Iterator[tuple[PartitionKey, pa.Table]]:
-        """Give each partition its rows, in their order.
+        """Return the rows of each partition, in their order.
 
         Args:
             rows: columns of the table's Arrow schema.
@@ -120,7 +120,7 @@ class Partitioner:
                 yield self._key(values), rows.slice(start, end - start)
 
     def _codes(self, rows: pa.Table) -> tuple[np.ndarray[Any, Any], list[tuple[Any, ...]]]:
-        """A small integer per row and the partition values each integer stands for."""
+        """Return a small integer per row and the partition values of each integer."""
         encoded = [f.encode(rows) for f in self._fields]
         codes, values = encoded[0]
         keys = [(value,) for value in values]
@@ -134,7 +134,7 @@ class Partitioner:
         return codes, keys
 
     def _key(self, values: tuple[Any, ...]) -> PartitionKey:
-        # the text tells apart what Python calls equal: 0.0 and -0.0, and NaN from itself
+        # text separates values that Python calls equal (0.0 and -0.0) and joins NaN with NaN
         seen = tuple(map(repr, values))
         known = self._keys.get(seen)
         if known is None:
@@ -152,7 +152,7 @@ class Partitioner:
 
 
 def _internal(value: Any) -> Any:
-    """Decimals as their unscaled integer; everything else is internal already."""
+    """Return decimals as their unscaled integer; other values are internal already."""
     if hasattr(value, "as_tuple"):
         sign, digits, _ = value.as_tuple()
         unscaled = int("".join(map(str, digits)))
@@ -177,7 +177,7 @@ class _PartitionField:
 
 
 def _path(schema: Schema, field_id: int) -> list[int]:
-    """Positions from the top-level column down to the field."""
+    """Return positions from the top-level column down to the field."""
     accessor: Accessor | None = schema.accessor_for_field(field_id)
     positions = []
     while accessor is not None:
@@ -205,10 +205,10 @@ def _python_values(dictionary: pa.Array) -> list[Any]:
 
 
 def arrow_transform(spec: SpecField, source: IcebergType) -> Transform:
-    """The transform of a partition field over Arrow arrays of the column's type.
+    """Return the transform of a partition field over Arrow arrays of the column's type.
 
     Raises:
-        ConfigError: a transform this product does not know.
+        ConfigError: the transform is unknown.
     """
     transform = spec.transform
     if isinstance(transform, VoidTransform):

@@ -1,4 +1,4 @@
-"""Which tables the rows of a block go to, by the distinct values of the route field."""
+"""Routes of the rows of a block to tables, by the distinct values of the route field."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ from connect.records.table_names import NameTemplate
 
 Route = Callable[[SinkRecord], tuple[str, ...]]
 Codes = npt.NDArray[np.int64]
-Doubt = npt.NDArray[np.bool_]
+Mask = npt.NDArray[np.bool_]
 
-DOUBTFUL: Final = None
+AMBIGUOUS: Final = None
 _KEPT_MAX: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """Where the rows of a block go.
+    """The tables of the rows of a block.
 
     Attributes:
         codes: per row the index of its target; None when all rows have target 0.
-        targets: tables of a code; None where the reference must route (and perhaps refuse) the
-            row.
+        targets: tables of a code; None where the record path must route or refuse the row.
     """
 
     codes: Codes | None
@@ -39,11 +38,11 @@ class Routed:
 
 
 class ColumnRouter:
-    """Routes blocks; asks the reference once per distinct value.
+    """Routes blocks; routes one record per distinct value.
 
     Args:
         config: the connector's.
-        route: the reference's answer for a record.
+        route: the record path's answer for a record.
     """
 
     def __init__(self, config: ConnectorConfig, route: Route) -> None:
@@ -76,7 +75,7 @@ class ColumnRouter:
         targets = [self._target(*self._reported(row), schema) for row in values]
         if ambiguous is not None and ambiguous.any():
             codes = np.where(ambiguous, len(targets), codes)
-            targets.append(DOUBTFUL)
+            targets.append(AMBIGUOUS)
         return _merged(codes, targets)
 
     def _reported(self, row: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
@@ -98,12 +97,12 @@ class ColumnRouter:
                     SinkRecord(topic or "", 0, 0, None, value=record_value, value_schema=named)
                 )
             except RecordError:
-                self._known[key] = DOUBTFUL
+                self._known[key] = AMBIGUOUS
         return self._known[key]
 
 
 def _inputs(config: ConnectorConfig) -> tuple[tuple[tuple[str, ...], ...], bool, bool]:
-    """Fields that decide about tables, and whether topics and schemas do."""
+    """Return the fields that decide about tables, and whether topics and schemas do."""
     if config.names_tables_by_record and not config.dynamic_enabled:
         if not config.name_template:
             return (), True, False
@@ -113,8 +112,8 @@ def _inputs(config: ConnectorConfig) -> tuple[tuple[tuple[str, ...], ...], bool,
     return ((tuple(config.route_field.split(".")),) if config.route_field else ()), False, False
 
 
-def _leaf(table: pa.Table, path: tuple[str, ...]) -> tuple[pa.Array, Doubt | None]:
-    """The column at a path, and the rows whose text only the reference knows."""
+def _leaf(table: pa.Table, path: tuple[str, ...]) -> tuple[pa.Array, Mask | None]:
+    """Return the column at a path, and the ambiguous rows."""
     column = table.column(path[0]).combine_chunks()
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
@@ -128,13 +127,13 @@ def _leaf(table: pa.Table, path: tuple[str, ...]) -> tuple[pa.Array, Doubt | Non
     return column, None
 
 
-def _unknown(column: pa.Array) -> tuple[pa.Array, Doubt]:
-    valid: Doubt = column.is_valid().to_numpy(zero_copy_only=False)
+def _unknown(column: pa.Array) -> tuple[pa.Array, Mask]:
+    valid: Mask = column.is_valid().to_numpy(zero_copy_only=False)
     return pa.nulls(len(column), pa.string()), valid
 
 
 def _distinct(columns: list[pa.Array]) -> tuple[Codes, list[tuple[Any, ...]]]:
-    """Each row's number of its combination of values, and the combinations."""
+    """Return each row's number of its combination of values, and the combinations."""
     codes: Codes | None = None
     values: list[tuple[Any, ...]] = [()]
     for column in columns:
@@ -159,7 +158,7 @@ def _put(value: dict[str, Any], path: tuple[str, ...], leaf: Any) -> None:
 
 
 def _merged(codes: Codes, targets: list[tuple[str, ...] | None]) -> Routed:
-    """Give values with one target one code, so that a table's rows are cut out once."""
+    """Give values with one target one code, so that the rows of a table are sliced once."""
     index: dict[tuple[str, ...] | None, int] = {}
     places = np.array([index.setdefault(target, len(index)) for target in targets], np.int64)
     merged = tuple(index)

@@ -1,10 +1,10 @@
-"""One table's Parquet files: where they go, how they are written, how they are described."""
+"""One table's Parquet files: their location, their settings and their description."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, cast
@@ -47,12 +47,12 @@ _ZSTD_LEVEL: Final = 1  # as small as 3 on payments and logs, for a fifth less C
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What follows from a schema and its metrics properties; tables often share both.
+    """Values derived from a schema and its metrics properties; tables often share both.
 
     Attributes:
         schema: the table's.
         arrow_schema: of the Parquet files, names as Iceberg stores them.
-        row_schema: the same with the schema's own names.
+        row_schema: as ``arrow_schema``, with the schema's own names.
         columns_key: tables with equal keys take the same converted columns.
         ids: field ids by Parquet path.
         metrics: which metrics to keep, by field id.
@@ -80,13 +80,120 @@ def _shape(schema_json: str, metrics: tuple[tuple[str, str], ...]) -> _Shape:
     )
 
 
-class TableWriter:
-    """What all files of one table share.
+@dataclass(frozen=True, slots=True)
+class _FileSettings:
+    """Settings of a table's Parquet files, from its properties.
+
+    Attributes:
+        target_bytes: size at which a file ends.
+        group_bytes: size of a row group, in Arrow bytes.
+        options: of the Parquet writer.
+    """
+
+    target_bytes: int
+    group_bytes: int
+    options: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> _FileSettings:
+        """Read a table's properties."""
+        size = table_properties.size
+        codec, level = table_properties.codec(given), table_properties.level(given)
+        options = {
+            "compression": codec,
+            "compression_level": _ZSTD_LEVEL if level is None and codec == "zstd" else level,
+            "data_page_size": size(given, table_properties.PAGE_BYTES, _PAGE_BYTES),
+            "dictionary_pagesize_limit": size(
+                given, table_properties.DICTIONARY_BYTES, _DICTIONARY_BYTES
+            ),
+            "store_schema": False,
+            "store_decimal_as_integer": True,
+            "version": "2.6",
+        }
+        return cls(
+            size(given, table_properties.TARGET_BYTES, _TARGET_BYTES),
+            size(given, table_properties.GROUP_BYTES, _GROUP_BYTES),
+            options,
+        )
+
+
+class _TableStorage:
+    """The object store of one table's files.
 
     Args:
         plan: the table.
-        file_names: gives names that nobody else gives.
+        file_names: returns a unique name on each call.
+    """
+
+    def __init__(self, plan: TablePlan, file_names: FileNames) -> None:
+        self._table = plan.name
+        self._file_names = file_names
+        self._io: FileIO = open_storage(plan.io_properties, plan.location)
+        self._locations: LocationProvider = table_properties.location_provider(
+            plan.location, plan.properties
+        )
+
+    def create(self, key: PartitionKey) -> tuple[str, Any]:
+        """Create a file of one partition; return its path and an output stream."""
+        folder = _Folder(key.path) if key.path else None
+        path = self._locations.new_data_location(self._file_names(), cast("Any", folder))
+        try:
+            with self.guarded():
+                # the name is unique; a check whether the file exists would cost two requests
+                return path, self._io.new_output(path).create(overwrite=True)
+        except ValueError as error:  # no client for the location's scheme, or a bad file name
+            raise self._not_writable(error) from error
+
+    def verify(self, path: str, size: int) -> None:
+        """Check that a file is in the store, complete."""
+        with self.guarded():
+            verify_written(self._io, {path: size})
+
+    def delete(self, path: str) -> None:
+        """Delete a file that is not announced; if the store refuses, the file is an orphan."""
+        try:
+            self._io.delete(path)
+        except OSError:
+            return
+
+    @contextlib.contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Name the table in an error where its store refuses files; leave outages as they are.
+
+        Raises:
+            RetriableError: ``table_not_writable``.
+        """
+        try:
+            yield
+        except (OSError, RetriableError) as error:
+            for cause in (error, error.__cause__):  # ``verify_written`` wraps the store's error
+                if isinstance(cause, PermissionError) or (cause and _REFUSED.search(str(cause))):
+                    raise self._not_writable(cause) from error
+            raise
+
+    def _not_writable(self, error: BaseException) -> RetriableError:
+        text = " ".join(str(error).split())[:_MESSAGE_CHARACTERS_MAX]
+        return RetriableError(
+            f"the store refuses the table's files: {text}", code=NOT_WRITABLE, table=self._table
+        )
+
+
+class TableWriter:
+    """Opens, writes and describes the files of one table.
+
+    Args:
+        plan: the table.
+        file_names: returns a unique name on each call.
         equality_ids: for equality deletes the key columns, which the plan's schema then holds.
+
+    Attributes:
+        plan: the table.
+        schema: the table's.
+        arrow_schema: of the Parquet files, names as Iceberg stores them.
+        row_schema: as ``arrow_schema``, with the schema's own names.
+        columns_key: tables with equal keys take the same converted columns.
+        partitioner: splits rows by partition.
+        settings: of the files.
     """
 
     def __init__(
@@ -94,51 +201,40 @@ class TableWriter:
     ) -> None:
         self.plan = plan
         self._equality_ids = equality_ids
-        self.spec = plan.spec
         metrics = table_properties.metrics(plan.properties)
         self._shape = _shape(plan.schema_json, tuple(sorted(metrics.items())))
         self.schema = self._shape.schema
         self.arrow_schema = self._shape.arrow_schema
         self.row_schema = self._shape.row_schema
         self.columns_key = self._shape.columns_key
-        self.partitioner = Partitioner(self.spec, self.schema)
-        given = plan.properties
-        self.target_bytes = table_properties.size(
-            given, table_properties.TARGET_BYTES, _TARGET_BYTES
-        )
-        self.group_bytes = table_properties.size(given, table_properties.GROUP_BYTES, _GROUP_BYTES)
-        self._file_names = file_names
-        self._io: FileIO = open_storage(plan.io_properties, plan.location)
-        self._locations: LocationProvider = table_properties.location_provider(plan.location, given)
-        self._options = _parquet_options(plan)
+        self._spec = plan.spec
+        self.partitioner = Partitioner(self._spec, self.schema)
+        self.settings = _FileSettings.of(plan.properties)
+        self._storage = _TableStorage(plan, file_names)
 
     def open(self, key: PartitionKey, dictionaries: list[str]) -> OpenFile:
         """Begin a file of one partition, with dictionaries for some Parquet columns."""
-        name = self._file_names()
-        folder = _Folder(key.path) if key.path else None
-        path = self._locations.new_data_location(name, cast("Any", folder))
-        try:
-            with self.storing():
-                # nobody else has the name; asking whether it is there would cost two requests
-                stream: Any = self._io.new_output(path).create(overwrite=True)
-        except ValueError as error:  # no client for the location's scheme, or no name of a file
-            raise self._not_writable(error) from error
+        path, stream = self._storage.create(key)
         writer = pq.ParquetWriter(
             stream,
             self.arrow_schema,
             use_dictionary=dictionaries or False,
-            **self._options,
+            **self.settings.options,
         )
         return OpenFile(path, key, stream, writer)
 
+    def append(self, file: OpenFile, rows: pa.Table) -> None:
+        """Write a row group."""
+        with self._storage.guarded():
+            file.writer.write_table(rows, row_group_size=rows.num_rows)
+
     def finish(self, file: OpenFile) -> ContentFile:
         """End a file and describe it."""
-        with self.storing():
+        with self._storage.guarded():
             file.writer.close()
             size = file.stream.tell()
             file.stream.close()
-        with self.storing():
-            verify_written(self._io, {file.path: size})
+        self._storage.verify(file.path, size)
         failpoints.hit("W3")
         footer = file.writer.writer.metadata
         metrics = file_metrics(footer, self._shape.metrics, self._shape.ids)
@@ -146,7 +242,7 @@ class TableWriter:
             content=FileContent.EQUALITY_DELETES if self._equality_ids else FileContent.DATA,
             file_path=file.path,
             file_format="PARQUET",
-            spec_id=self.spec.spec_id,
+            spec_id=self._spec.spec_id,
             partition=file.key.fields,
             record_count=footer.num_rows,
             file_size_in_bytes=size,
@@ -161,43 +257,19 @@ class TableWriter:
             sort_order_id=0,
         )
 
-    @contextlib.contextmanager
-    def storing(self) -> Iterator[None]:
-        """Name the table where its store refuses a file for good; outages stay what they are.
-
-        Raises:
-            RetriableError: ``table_not_writable``.
-        """
-        try:
-            yield
-        except (OSError, RetriableError) as error:
-            for said in (error, error.__cause__):  # ``verify_written`` wraps what the store said
-                if isinstance(said, PermissionError) or (said and _REFUSED.search(str(said))):
-                    raise self._not_writable(said) from error
-            raise
-
-    def _not_writable(self, error: BaseException) -> RetriableError:
-        text = " ".join(str(error).split())[:_MESSAGE_CHARACTERS_MAX]
-        return RetriableError(
-            f"the store refuses the table's files: {text}", code=NOT_WRITABLE, table=self.plan.name
-        )
-
     def discard(self, path: str) -> None:
-        """Delete a file that nobody will hear of; one that stays is an orphan."""
-        try:
-            self._io.delete(path)
-        except OSError:
-            return
+        """Delete a file that is not announced."""
+        self._storage.delete(path)
 
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """What a location provider wants to know of a partition."""
+    """A partition as a location provider takes it."""
 
     path: str
 
     def to_path(self) -> str:
-        """The partition's folder."""
+        """Return the partition's folder."""
         return self.path
 
 
@@ -212,7 +284,7 @@ class OpenFile:
 
 
 def repeating_columns(sample: pa.Table) -> list[str]:
-    """Parquet paths of the columns whose values repeat enough for a dictionary to pay."""
+    """Return Parquet paths of the columns whose values repeat enough for a dictionary."""
     sample = sample.slice(0, _DICTIONARY_SAMPLE)
     paths: list[str] = []
     for name, column in zip(sample.column_names, sample.columns, strict=True):
@@ -241,19 +313,3 @@ def _repeating(path: str, column: Any) -> list[str]:
         return []
     distinct = len(column.unique())
     return [path] if distinct * 2 < len(column) else []
-
-
-def _parquet_options(plan: TablePlan) -> dict[str, Any]:
-    given = plan.properties
-    codec, level = table_properties.codec(given), table_properties.level(given)
-    return {
-        "compression": codec,
-        "compression_level": _ZSTD_LEVEL if level is None and codec == "zstd" else level,
-        "data_page_size": table_properties.size(given, table_properties.PAGE_BYTES, _PAGE_BYTES),
-        "dictionary_pagesize_limit": table_properties.size(
-            given, table_properties.DICTIONARY_BYTES, _DICTIONARY_BYTES
-        ),
-        "store_schema": False,
-        "store_decimal_as_integer": True,
-        "version": "2.6",
-    }

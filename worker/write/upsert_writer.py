@@ -1,10 +1,10 @@
-"""Row-level changes of one Spark task: the last record of a key wins, its row replaces the others.
+"""Row-level changes of one Spark task: the newest record of a key replaces the others.
 
 Rules of this file:
-- A step is everything between two ends: of a key only its newest record counts there, and the
-  step's deletes reach the rows of the steps before it, never its own. So the files of a step share
-  one place in the order, and none of them goes on in the next step.
-- A step ends with the task, or when the rows kept for it weigh too much.
+- The changes of a task are written in steps. In a step only the newest record of a key counts. The
+  deletes of a step apply to rows of earlier steps, never to its own. All files of a step have one
+  place in the order, and no file continues in the next step.
+- A step ends with the task, or when the rows kept for it exceed ``changes_bytes_max``.
 - Records of a key must come through one Spark task, in their order: they are in one source
   partition, which is not split.
 
@@ -23,9 +23,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 
-from connect.records.row_operations import Operation, message_key_names
+from connect.config.connector import ConnectorConfig
+from connect.records.row_operations import ChangeRules, Operation, message_key_names
 from control_schemas.events import ContentFile, RowCounts
 from worker.batch.blocks import one_chunk
 from worker.batch.descriptors import file_row, rows_row
@@ -35,11 +37,12 @@ from worker.write.table_writer import FileNames, TableWriter
 
 Descriptor = tuple[str, bytes]
 Positions = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What rows do, and in which order.
+    """The operations of rows, and their order.
 
     Attributes:
         operations: an ``Operation`` per row.
@@ -49,9 +52,43 @@ class Marks:
     operations: npt.NDArray[np.int64]
     orders: npt.NDArray[np.int64]
 
-    def of(self, rows: Positions | npt.NDArray[np.bool_] | slice) -> Marks:
-        """The marks of some rows."""
+    def of(self, rows: Positions | Mask | slice) -> Marks:
+        """Return the marks of some rows."""
         return Marks(self.operations[rows], self.orders[rows])
+
+
+class ColumnOperations:
+    """Finds the operations of decoded rows; applies ``ChangeRules`` once per distinct value.
+
+    Args:
+        config: the connector's.
+    """
+
+    def __init__(self, config: ConnectorConfig) -> None:
+        self._rules = ChangeRules(config)
+        self.path = self._rules.path
+
+    def of(self, table: pa.Table) -> tuple[npt.NDArray[np.int64], Mask | None]:
+        """Return an ``Operation`` per decoded row, and a mask of ambiguous rows."""
+        if not self.path:
+            plain = int(self._rules.meaning(None))
+            return np.full(table.num_rows, plain, np.int64), None
+        column = one_chunk(table.column(self.path[0]))
+        for name in self.path[1:]:
+            if not pa.types.is_struct(column.type):
+                return self._only_nulls(column)
+            column = pc.struct_field(column, [column.type.get_field_index(name)])
+        if not (pa.types.is_string(column.type) or pa.types.is_boolean(column.type)):
+            return self._only_nulls(column)
+        encoded = column.dictionary_encode(null_encoding="encode")
+        meanings = [int(self._rules.meaning(v)) for v in encoded.dictionary.to_pylist()]
+        codes: Any = encoded.indices.to_numpy(zero_copy_only=False)
+        return np.array(meanings, np.int64)[codes], None
+
+    def _only_nulls(self, column: pa.Array) -> tuple[npt.NDArray[np.int64], Mask | None]:
+        """Return no operations: only the record path knows the text of these values."""
+        ambiguous: Mask = column.is_valid().to_numpy(zero_copy_only=False)
+        return np.full(len(column), int(self._rules.meaning(None)), np.int64), ambiguous
 
 
 @dataclass(slots=True)
@@ -81,23 +118,23 @@ class TableChanges:
 
     @property
     def has_key(self) -> bool:
-        """Whether the key columns are known."""
+        """Return whether the key columns are known."""
         return bool(self._key_ids)
 
     @property
     def key_places(self) -> tuple[int, ...]:
-        """Positions of the key columns among the table's columns."""
+        """Return the positions of the key columns among the table's columns."""
         fields = self.table.schema.fields
         return tuple(i for i, f in enumerate(fields) if f.field_id in self._key_ids)
 
     @property
     def key_schema(self) -> Schema:
-        """The key columns alone."""
+        """Return the schema of the key columns."""
         assert self._deletes is not None
         return self._deletes.schema
 
     def learn(self, message_key: Any) -> None:
-        """Take the fields of a message key for the key columns, where nothing else names them.
+        """Take the fields of a message key as key columns, where no configuration names them.
 
         Raises:
             RecordError: ``no_key``.
@@ -107,17 +144,17 @@ class TableChanges:
             self._use(tuple(f.field_id for f in self.table.schema.fields if f.name in names))
 
     def add(self, rows: pa.Table, marks: Marks) -> None:
-        """Keep rows of the table's Arrow schema; of deleted ones only the key columns count."""
+        """Keep rows in the table's Arrow schema; of deletes only the key columns count."""
         self._kept.append(rows)
         self._marks.append(marks)
         self.bytes += rows.nbytes
 
     def forget(self) -> None:
-        """Keep nothing of what was added since the last step."""
+        """Drop the rows added since the last step."""
         self._kept, self._marks, self.bytes = [], [], 0
 
     def settle(self, writers: Writers) -> RowCounts:
-        """Write what the kept rows come to, and count it."""
+        """Write the changes that the kept rows result in, and count them."""
         if not self._kept:
             return RowCounts()
         rows = pa.concat_tables(self._kept)
@@ -144,8 +181,8 @@ class TableChanges:
         rows: pa.Table,
         operations: npt.NDArray[np.int64],
         orders: npt.NDArray[np.int64],
-    ) -> tuple[Positions, npt.NDArray[np.bool_]]:
-        """Position of the newest record of each key; whether any of the key is no insert."""
+    ) -> tuple[Positions, Mask]:
+        """Return the newest record of each key, and whether one of the key is no insert."""
         by_order = np.argsort(orders, kind="stable")
         place = np.empty(len(orders), np.int64)
         place[by_order] = np.arange(len(orders))
@@ -176,14 +213,14 @@ class TableChanges:
 
 @lru_cache(maxsize=1024)
 def _key_schema(schema_json: str, key_ids: tuple[int, ...]) -> str:
-    """The key columns of a schema as a schema; many tables share one."""
+    """Return the schema of the key columns, as JSON; many tables share one."""
     schema = Schema.model_validate_json(schema_json)
     keys = (f for f in schema.fields if f.field_id in key_ids)
     return Schema(*keys, schema_id=schema.schema_id).model_dump_json()
 
 
 class Appends:
-    """What becomes of rows where records only add rows.
+    """Writes rows of connectors whose records only add rows.
 
     Args:
         limits: of the writers.
@@ -204,10 +241,10 @@ class Appends:
         self._writers.pin(block_bytes)
 
     def end_block(self) -> None:
-        """A block is through."""
+        """Note that a block was taken."""
 
     def finish(self) -> Iterator[Descriptor]:
-        """End all files; their descriptors, and the rows in them."""
+        """End all files; yield their descriptors and the count of their rows."""
         for table, file in self._writers.finish():
             yield file_row(table.plan.name, file)
         yield rows_row(RowCounts(self._rows))
@@ -219,7 +256,7 @@ class Appends:
 
 
 class Changes:
-    """What becomes of rows where records replace and delete rows by key.
+    """Writes rows of connectors whose records replace and delete rows by key.
 
     Args:
         tables: writers of the known tables by name.
@@ -246,7 +283,7 @@ class Changes:
         self._rows = RowCounts()
 
     def of(self, name: str) -> TableChanges:
-        """The changes of one table."""
+        """Return the changes of one table."""
         return self._tables[name]
 
     def add(self, table: TableWriter, rows: pa.Table, marks: Marks | None = None) -> None:
@@ -255,15 +292,15 @@ class Changes:
         self._tables[table.plan.name].add(rows, marks)
 
     def pin(self, block_bytes: int) -> None:
-        """Rows are counted one by one: nothing to account for."""
+        """Do nothing: kept rows are counted when they are added."""
 
     def end_block(self) -> None:
-        """A block is through: end the step when it weighs too much."""
+        """Note that a block was taken; end the step when it is too large."""
         if sum(changes.bytes for changes in self._tables.values()) >= self._bytes_max:
             self._end_step()
 
     def finish(self) -> Iterator[Descriptor]:
-        """End all files; their descriptors, and what became of the rows."""
+        """End all files; yield their descriptors and the counts of rows."""
         self._end_step()
         for step, table, file in self._ended:
             yield file_row(table.plan.name, file, step)

@@ -1,4 +1,4 @@
-"""What fields nobody asked for may cost, where they are looked for."""
+"""Bounds on the cost of fields that are not asked for, where rows with them are reported."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ ROWS = 2_000
 
 
 def decoded(*rows: Any) -> DecodedBlock:
-    """Rows decoded as a table with the column ``id``, looking for others."""
+    """Rows decoded as a table with the column ``id``; rows with other fields are reported."""
     decoder = JsonDecoder({"id": pa.int64()}, report_unexpected=True)
     return decoder.decode(pa.array([json.dumps(row).encode() for row in rows], pa.binary()))
 
 
 def test_an_object_of_thousands_of_names_is_refused() -> None:
-    """Each would be a column: the reference counts them; rows beside it are decoded."""
+    """Each name would be a column, so the row is refused; the rows around it are decoded."""
     found = decoded({"id": 1}, {f"a rather long name {i}": i for i in range(6_000)}, {"id": 2})
     assert found.refused.tolist() == [1]
     assert found.table["id"].to_pylist() == [1, 2]
 
 
 def test_a_long_object_of_few_names_is_decoded() -> None:
-    """It is names that cost, not bytes."""
+    """Names are bounded, not bytes."""
     found = decoded({"id": 1, "more": "x" * 100_000})
     assert (found.refused.tolist(), found.unexpected.tolist()) == ([], [0])
 
 
 @pytest.mark.parametrize("first", [0, ROWS // 2])
 def test_a_block_of_thousands_of_names_is_refused(first: int) -> None:
-    """Names of which each record has others would be columns of all rows, each of them."""
+    """Names that differ from record to record would each be a column of all rows."""
     rows = [{"id": i} for i in range(first)]
     rows += [{"id": i, **{f"n{i}-{j}": 1 for j in range(20)}} for i in range(first, ROWS)]
     assert len(decoded(*rows).refused) == ROWS
 
 
 def test_blocks_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once documents have shown fields that nobody asked for, they are expected."""
+    """Fields that are not asked for are expected after the first block that has them."""
     parsed: list[int] = []
     read = json_decoder._read
 
@@ -55,18 +55,18 @@ def test_blocks_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     block = pa.array([b'{"id":1}'] * 100 + [b'{"id":2,"more":1}'], pa.binary())
     for _ in range(4):
         assert decoder.decode(block).unexpected.tolist() == [100]
-    assert parsed.count(max(parsed)) == 5  # the other times a few rows were looked at
+    assert parsed.count(max(parsed)) == 5  # the other times a few rows were parsed
 
 
 @pytest.mark.parametrize("each", [1, 40])
 def test_names_that_are_new_in_every_record_are_refused(each: int) -> None:
-    """A column for each takes the square of the records, though a sample brings few."""
+    """A column for each is refused, though a sample has few of them."""
     count = 6_000 // each
     rows = [{"id": i, **{f"n{i}-{j}": 1 for j in range(each)}} for i in range(count)]
     assert len(decoded(*rows).refused) == count
 
 
 def test_names_that_come_again_are_columns() -> None:
-    """Hundreds of them, in any order."""
+    """Hundreds of repeated names are decoded, in any order."""
     rows = [{"id": i, **{f"n{(i + j) % 300}": 1 for j in range(20)}} for i in range(ROWS)]
     assert not len(decoded(*rows).refused)

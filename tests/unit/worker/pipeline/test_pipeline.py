@@ -114,7 +114,7 @@ def test_unmatched_fails_by_default(tmp_path: Path) -> None:
 
 
 def test_unmatched_dead_letters(tmp_path: Path) -> None:
-    """Unmatched records become dead letters when so configured, whatever the tolerance."""
+    """Unmatched records become dead letters when so configured, with any tolerance."""
     connector = config(**REGEX, **{"iceberg.tables.unmatched": "dead-letter"})
     result = run_batches(
         connector, both_tables(tmp_path), [source(lines("a", "z"), keys=[None, b"k"])]
@@ -172,7 +172,7 @@ def test_auto_create_tells_the_schema(tmp_path: Path) -> None:
 
 
 def test_absent_tables_are_unmatched(tmp_path: Path) -> None:
-    """A name that was looked up in vain finds no table."""
+    """A name of a table that does not exist is unmatched."""
     connector = config(**DYNAMIC, **{"iceberg.tables.unmatched": "drop"})
     result = run_batches(
         connector,
@@ -357,7 +357,7 @@ def test_first_error_of_all_tasks_wins() -> None:
 
 
 def test_unknown_descriptors_are_a_bug() -> None:
-    """A kind nobody sends is not skipped."""
+    """A descriptor of an unknown kind is refused."""
     with pytest.raises(InvariantViolation):
         collect(table_of(("mystery", b"{}")))
 

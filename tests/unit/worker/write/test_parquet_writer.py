@@ -182,14 +182,14 @@ def test_compression(codec: str, stored: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", NASTY)
 def test_unusable_properties_count_as_absent(value: str, tmp_path: Path) -> None:
-    """Whatever the properties that tune files say, the rows are written."""
+    """Rows are written with any values of the properties that tune files."""
     values = [b'{"id":1}'] * 3
     files = write(tmp_path, values, **dict.fromkeys(TUNING, value))
     assert sum(file.record_count for file in files) == 3
 
 
 def test_an_unusable_codec_is_zstd(tmp_path: Path) -> None:
-    """The default stands in for a codec or level that Parquet does not have."""
+    """The default replaces a codec or level that Parquet does not have."""
     properties = {"write.parquet.compression-codec": "lzma", "write.parquet.compression-level": "2"}
     [file] = write(tmp_path, [b'{"id":1}'], **properties)
     assert footer(file).row_group(0).column(0).compression == "ZSTD"
@@ -197,17 +197,17 @@ def test_an_unusable_codec_is_zstd(tmp_path: Path) -> None:
 
 
 def test_a_task_that_gives_up_leaves_nothing(tmp_path: Path) -> None:
-    """Its files are deleted, and what wrote them ends without a complaint in the log."""
+    """Its files are deleted, and the writers end without a warning in the log."""
     one = plan(tmp_path, SCHEMA)
     limits = PipelineLimits(block_rows=100, group_rows=10)
     result = run_batches(config(), [one], [numbered(100), source([b"{"], start=100)], limits=limits)
     assert result.error is not None
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-    gc.collect()  # pytest fails what complains here
+    gc.collect()  # pytest fails on warnings of the collection
 
 
 def test_locations(tmp_path: Path) -> None:
-    """Files go below the data path, hashed for object stores, partition folders as told."""
+    """Files go below the data path, hashed for object stores, with partition folders."""
     spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "kind"))
     value = [b'{"id":1,"kind":"a"}']
     [file] = write(tmp_path, value, spec=spec)

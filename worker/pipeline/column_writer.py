@@ -1,0 +1,245 @@
+"""Decoded rows of a block, routed, converted and written by columns.
+
+Rules of this file:
+- An ambiguous row is not written: the record path must take its record.
+- Rows of all tables with equal columns are converted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from connect.errors import RecordError
+from connect.records.record_path import ReferencePath
+from connect.records.row_operations import Operation
+from worker.batch.blocks import Block, one_chunk
+from worker.batch.pipeline_spec import PipelineSpec
+from worker.decode.decoded_rows import Columns
+from worker.pipeline.progress import DROPPED, WRITTEN, Outcome
+from worker.pipeline.record_fallback import RecordPath
+from worker.pipeline.table_group import Deleted, Part
+from worker.write.partitions import split_by_codes, take_rows
+from worker.write.routes import ColumnRouter
+from worker.write.table_writer import TableWriter
+from worker.write.upsert_writer import Appends, Changes, ColumnOperations, Marks
+
+Mask = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.int64]
+Targets = list[tuple[str, ...] | None]
+Spread = Callable[[Rows, Mask], None]
+
+
+@dataclass(slots=True)
+class _BlockRows:
+    """The decoded rows of a block.
+
+    Attributes:
+        block: the records.
+        decoded: the rows.
+        targets: tables by code; None where the record path must route.
+        codes: target of each row.
+        ambiguous: rows whose records the record path must take.
+        marks: what the rows change, for row-level changes.
+    """
+
+    block: Block
+    decoded: Columns
+    targets: Targets
+    codes: Rows
+    ambiguous: Mask
+    marks: Marks | None = None
+
+
+class ColumnWriter:
+    """Writes decoded rows.
+
+    Args:
+        spec: of the Spark task.
+        tables: writers of the known tables by name.
+        records: learns key columns from records, and collects what tables lack.
+        output: takes the rows.
+        reference: routes records.
+    """
+
+    def __init__(
+        self,
+        spec: PipelineSpec,
+        tables: dict[str, TableWriter],
+        records: RecordPath,
+        output: Appends | Changes,
+        reference: ReferencePath,
+    ) -> None:
+        self._unit = spec.config.timestamp_unit
+        self._tables = tables
+        self._records = records
+        self._output = output
+        self._changes = output if isinstance(output, Changes) else None
+        self._router = ColumnRouter(spec.config, reference.route)
+        self._operations = ColumnOperations(spec.config)
+
+    @property
+    def route_paths(self) -> tuple[tuple[str, ...], ...]:
+        """Paths of the fields that decide about tables."""
+        return self._router.paths
+
+    @property
+    def paths(self) -> tuple[tuple[str, ...], ...]:
+        """Paths of the fields that are needed in addition to the tables' columns."""
+        return (*self._router.paths, self._operations.path)
+
+    @property
+    def uses_schema(self) -> bool:
+        """Whether tables are named by the schemas of values."""
+        return self._router.uses_schema
+
+    def write(
+        self,
+        block: Block,
+        decoded: Columns,
+        outcome: Outcome,
+        slow: Mask,
+        *,
+        order: int,
+        spread: Spread | None = None,
+    ) -> None:
+        """Write decoded rows.
+
+        Args:
+            block: the records.
+            decoded: their rows.
+            outcome: of each record; set for those that are written or dropped.
+            slow: records that the record path must take; ambiguous ones are added.
+            order: place of the block's first record among all records of the Spark task.
+            spread: adds to ambiguous rows the rows that must share their fate; None where a
+                row is a record.
+        """
+        if not decoded.table.num_rows:
+            slow[decoded.places] = True  # no table is known, so no column was decoded
+            return
+        rows = self._routed(block, decoded, slow)
+        targets, codes, ambiguous = rows.targets, rows.codes, rows.ambiguous
+        nowhere = np.array([target == () for target in targets])
+        rows.marks = self._marks(rows, order)
+        parts = [
+            Part.of(
+                tables,
+                members,
+                decoded.table,
+                codes,
+                unit=self._unit,
+                deleted=self._deleted(rows.marks, tables),
+            )
+            for tables, members in self._tables_by_columns(targets)
+        ]
+        for part in parts:
+            part.add_ambiguous(ambiguous)
+        if spread is not None:
+            spread(decoded.places, ambiguous)
+        slow[decoded.places[ambiguous]] = True
+        rows.ambiguous = ambiguous = slow[decoded.places]  # all rows of a record
+        outcome[decoded.places[nowhere[codes] & ~ambiguous]] = DROPPED
+        outcome[decoded.places[~nowhere[codes]]] = WRITTEN
+        if not self._records.requests:
+            for part in parts:
+                self._write_part(part, rows)
+
+    def _routed(self, block: Block, decoded: Columns, slow: Mask) -> _BlockRows:
+        """Route rows; those for tables that are not known, or are unfit, are ambiguous."""
+        topics = None
+        if self._router.uses_topic:
+            topics = decoded.topics
+            if topics is None:
+                topics = one_chunk(block.table.column("topic")).take(pa.array(decoded.places))
+        routed = self._router.route(decoded.table, topics, decoded.schema_name)
+        ambiguous = slow[decoded.places]
+        codes = routed.codes
+        if codes is None:
+            codes = np.zeros(decoded.table.num_rows, np.int64)
+        used = np.bincount(codes, minlength=len(routed.targets)) > 0
+        targets: Targets = []
+        for code, target in enumerate(routed.targets):
+            is_known = target is not None and all(
+                name in self._tables and name not in decoded.unfit for name in target
+            )
+            targets.append(target if is_known and used[code] else None)
+            if not is_known and used[code]:
+                ambiguous |= codes == code
+        return _BlockRows(block, decoded, targets, codes, ambiguous)
+
+    def _marks(self, rows: _BlockRows, order: int) -> Marks | None:
+        """Return what the rows change; rows of tables whose key stays unknown are ambiguous."""
+        if self._changes is None:
+            return None
+        places = rows.decoded.places
+        for code, target in enumerate(rows.targets):
+            unknown = [n for n in target or () if not self._changes.of(n).has_key]
+            if not unknown:
+                continue
+            for record in rows.block.records(places[rows.codes == code][:1]):
+                try:
+                    self._records.learn_key(record, unknown)
+                except RecordError:
+                    rows.ambiguous |= rows.codes == code  # the record path gives the reason
+        operations, more = self._operations.of(rows.decoded.table)
+        if more is not None:
+            rows.ambiguous |= more
+        return Marks(operations, order + places)
+
+    def _deleted(self, marks: Marks | None, tables: list[TableWriter]) -> Deleted | None:
+        if marks is None or self._changes is None:
+            return None
+        known = [self._changes.of(table.plan.name) for table in tables]
+        places = {place for changes in known for place in changes.key_places}
+        return Deleted(marks.operations == Operation.DELETE, frozenset(places))
+
+    def _tables_by_columns(self, targets: Targets) -> list[tuple[list[TableWriter], Mask]]:
+        """Return tables with equal columns, and which targets have one of them."""
+        groups: dict[tuple[str, ...], tuple[list[TableWriter], Mask]] = {}
+        for code, target in enumerate(targets):
+            for name in target or ():
+                table = self._tables[name]
+                tables, members = groups.setdefault(
+                    table.columns_key, ([], np.zeros(len(targets), np.bool_))
+                )
+                if table not in tables:
+                    tables.append(table)
+                members[code] = True
+        return list(groups.values())
+
+    def _write_part(self, part: Part, source: _BlockRows) -> None:
+        targets, codes, ambiguous, marks = (
+            source.targets,
+            source.codes,
+            source.ambiguous,
+            source.marks,
+        )
+        if part.rows is not None:
+            codes, ambiguous = codes[part.rows], ambiguous[part.rows]
+            marks = marks and marks.of(part.rows)
+        rows = part.converted
+        if ambiguous.any():
+            rows, codes = rows.filter(pa.array(~ambiguous)), codes[~ambiguous]
+            marks = marks and marks.of(~ambiguous)
+        if not rows.num_rows:
+            return
+        order, bounds = split_by_codes(codes, len(targets))
+        if order is not None:
+            rows = take_rows(rows, order)
+            marks = marks and marks.of(order)
+        self._output.pin(rows.nbytes)
+        for code, target in enumerate(targets):
+            start, end = int(bounds[code]), int(bounds[code + 1])
+            if end == start:
+                continue
+            columns = rows.slice(start, end - start).columns
+            piece_marks = marks and marks.of(slice(start, end))
+            for name in target or ():
+                table = self._tables[name]
+                if table in part.tables:
+                    piece = pa.Table.from_arrays(columns, schema=table.arrow_schema)
+                    self._output.add(table, piece, piece_marks)

@@ -1,0 +1,223 @@
+"""Message values as columns, by kind of converter.
+
+Rules of this file:
+- A value that is left out is not refused: the record path takes its record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from connect.config.connector import ConnectorConfig
+from connect.records.converters.compressed import NotGzip, inflate
+from connect.records.converters.converter import Converter
+from connect.records.converters.plain_converters import ByteArrayConverter, StringConverter
+from worker.batch.blocks import Block
+from worker.decode.decoded_rows import Columns
+from worker.decode.registered_messages import RegisteredForm, registered_form, unfit_tables
+from worker.decode.scanned_json import ScannedJson, json_decoder
+from worker.decode.typed_json import Envelopes
+from worker.pipeline.key_columns import envelopes_of, texts
+from worker.transforms.rows import ChainPlan, holding, quoted
+from worker.write.table_writer import TableWriter
+
+Rows = npt.NDArray[np.int64]
+
+_INFLATED_BLOCK_MAX: Final = 512 * 2**20
+_NOTHING: Final = np.empty(0, np.int64)
+
+
+class ValueColumns(Protocol):
+    """Decodes values.
+
+    Attributes:
+        is_typed: whether the values have schemas.
+    """
+
+    is_typed: bool
+
+    def decode(self, values: pa.Array, block: Block, places: Rows) -> Iterator[Columns]:
+        """Decode values.
+
+        Args:
+            values: binary, no nulls, not compressed.
+            block: of the records.
+            places: the records' positions in the block.
+
+        Yields:
+            decoded rows, a row for each record.
+
+        Raises:
+            RetriableError, ConfigError: a schema registry does not answer, or refuses us.
+        """
+
+
+class PlainJsonValues:
+    """JSON without schemas.
+
+    Args:
+        decoder: decodes the documents.
+        shadowed: names of fields; the record path takes documents that may hold one of them.
+    """
+
+    is_typed = False
+
+    def __init__(self, decoder: ScannedJson, shadowed: Sequence[str]) -> None:
+        self._decoder = decoder
+        self._shadowed = tuple(sorted(shadowed))
+
+    def decode(self, values: pa.Array, block: Block, places: Rows) -> Iterator[Columns]:
+        """See ``ValueColumns``."""
+        for decoded in self._decoder.decode(values):
+            rows = places if decoded.rows is None else places[decoded.rows]
+            found = Columns(decoded.table, rows, places[decoded.unexpected], seen=decoded.seen)
+            yield self._without_shadowed(block, found)
+
+    def _without_shadowed(self, block: Block, found: Columns) -> Columns:
+        seen = found.seen
+        if not self._shadowed or (seen is not None and seen.names.isdisjoint(self._shadowed)):
+            return found
+        values = block.values.take(pa.array(found.places))
+        keep = ~holding(values, [quoted(name) for name in self._shadowed])
+        table = found.table.filter(pa.array(keep)).combine_chunks()
+        left = np.isin(found.unexpected, found.places[keep])
+        return replace(
+            found, table=table, places=found.places[keep], unexpected=found.unexpected[left]
+        )
+
+
+class RegisteredValues:
+    """Values whose schemas are in a registry or a file."""
+
+    is_typed = True
+
+    def __init__(self, form: RegisteredForm) -> None:
+        self._form = form
+
+    def decode(self, values: pa.Array, block: Block, places: Rows) -> Iterator[Columns]:
+        """See ``ValueColumns``."""
+        for part in self._form.decode(values, block, places):
+            yield Columns(
+                part.table, places[part.rows], _NOTHING, part.unfit, schema_name=part.name
+            )
+
+
+class EnvelopedValues:
+    """JSON that brings its schema.
+
+    Args:
+        envelopes: decodes the documents.
+        config: the connector's.
+        tables: those that a schema may ask to change; none where transformations change schemas.
+    """
+
+    is_typed = True
+
+    def __init__(
+        self, envelopes: Envelopes, config: ConnectorConfig, tables: Sequence[TableWriter]
+    ) -> None:
+        self._envelopes = envelopes
+        self._config = config
+        self._tables = tables
+
+    def decode(self, values: pa.Array, block: Block, places: Rows) -> Iterator[Columns]:
+        """See ``ValueColumns``."""
+        del block
+        for schema, payloads, rows in self._envelopes.decode(values):
+            unfit: frozenset[str] = frozenset()
+            if self._tables:
+                unfit = unfit_tables(schema, self._config, self._tables)
+            yield Columns(payloads, places[rows], _NOTHING, unfit, schema_name=schema.name)
+
+
+class WholeValues:
+    """Text or bytes without fields, which a transformation puts into a field."""
+
+    is_typed = True
+
+    def __init__(self, converter: StringConverter | ByteArrayConverter) -> None:
+        self._converter = converter
+
+    def decode(self, values: pa.Array, block: Block, places: Rows) -> Iterator[Columns]:
+        """See ``ValueColumns``."""
+        del block
+        column, rows = whole_values(self._converter, values)
+        yield Columns(pa.table({"": column}), places[rows], _NOTHING, is_whole=True)
+
+
+def json_values(plan: ChainPlan, *, evolves: bool, keeps: bool) -> PlainJsonValues:
+    """Return what decodes JSON without schemas.
+
+    Args:
+        plan: the fields to decode.
+        evolves: whether records with fields that no table has are reported.
+        keeps: see ``JsonDecoder``.
+    """
+    decoder = json_decoder(
+        plan.fields, report_unexpected=evolves, keeps=keeps, embedded=plan.embedded
+    )
+    return PlainJsonValues(decoder, tuple(plan.shadowed))
+
+
+def schema_values(
+    converter: Converter,
+    config: ConnectorConfig,
+    tables: Sequence[TableWriter],
+    *,
+    takes_whole: bool,
+) -> ValueColumns | None:
+    """Return what decodes values of other converters; None where they have no column form.
+
+    Args:
+        converter: the record path's, not compressed.
+        config: the connector's.
+        tables: those that a schema may ask to change.
+        takes_whole: whether the first transformation puts whole values into a field.
+    """
+    registered = registered_form(converter, "value", config, tables)
+    if registered is not None:
+        return RegisteredValues(registered)
+    envelopes = envelopes_of(converter)
+    if envelopes is not None:
+        return EnvelopedValues(envelopes, config, tables)
+    if takes_whole and isinstance(converter, StringConverter | ByteArrayConverter):
+        return WholeValues(converter)
+    return None
+
+
+def whole_values(
+    converter: StringConverter | ByteArrayConverter, values: pa.Array
+) -> tuple[pa.Array, Rows]:
+    """Return values without fields, and the rows that have one."""
+    if isinstance(converter, ByteArrayConverter):
+        return values, np.arange(len(values))
+    if not converter.is_utf8:
+        return pa.array([], pa.string()), _NOTHING
+    column, ambiguous = texts(values)
+    if ambiguous is None:
+        return column, np.arange(len(values))
+    return column.filter(pa.array(~ambiguous)), np.flatnonzero(~ambiguous)
+
+
+def inflated(values: pa.Array) -> tuple[pa.Array, Rows]:
+    """Return inflated payloads, and the positions of the values that they are of."""
+    payloads: list[bytes] = []
+    good: list[int] = []
+    size = 0
+    for i, value in enumerate(values):
+        try:
+            payload = inflate(value.as_py())
+        except NotGzip:
+            continue
+        size += len(payload)
+        if size > _INFLATED_BLOCK_MAX:
+            break  # the record path takes the others
+        payloads.append(payload)
+        good.append(i)
+    return pa.array(payloads, pa.binary()), np.array(good, np.int64)
