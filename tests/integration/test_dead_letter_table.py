@@ -119,7 +119,7 @@ def test_a_table_that_cannot_hold_dead_letters_is_refused(catalog: CatalogGatewa
     with pytest.raises(ConfigError) as caught:
         letters_of(catalog).write([letter(1)])
     assert caught.value.code == "dead_letter_table"
-    for words in ("value is no binary", "code is no string", "note is required"):
+    for words in ("value is not of type binary", "code is not of type string", "note is required"):
         assert words in str(caught.value)
 
 

@@ -220,7 +220,7 @@ def test_tables_are_created_and_widened_by_the_columns_of_the_query(rig: Rig) ->
         ("SELECT id FROM records WHERE id", "not a condition"),
         ("SELECT id FROM records JOIN places p ON p.device = id", "write a CAST"),
         ("SELECT id FROM records JOIN places p ON device = n", "AMBIGUOUS"),
-        ("SELECT id FROM records JOIN places p ON p.device = p.city", "one side must be"),
+        ("SELECT id FROM records JOIN places p ON p.device = p.city", "one side must use"),
         ("SELECT id FROM records JOIN places p ON p.nothing = n", "UNRESOLVED_COLUMN"),
         ("SELECT device FROM records r JOIN places p ON p.device = r.device", "AMBIGUOUS"),
         (

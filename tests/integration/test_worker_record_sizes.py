@@ -126,7 +126,7 @@ def test_a_record_that_is_not_small_is_told_and_can_be_read(
         with pytest.raises(RetriableError) as e:
             take(how, reads, whole(admin, topic), Seen())
         assert e.value.code == LARGE_RECORD
-    assert reads.sizes.can_adapt(LARGE_RECORD, 100)
+    assert reads.sizes.adapt_to(LARGE_RECORD, 100)
     for how in ("batch", "backlog"):
         seen = Seen()
         take(how, reads, whole(admin, topic), seen)
