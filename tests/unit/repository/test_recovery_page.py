@@ -46,8 +46,8 @@ def _codes() -> dict[str, str]:
     constants: dict[str, str] = {}
     trees = list(_sources())
     for _, tree in trees:
-        for node in tree.body:
-            match node:
+        for statement in tree.body:
+            match statement:
                 case ast.Assign(targets=[ast.Name(id=known)], value=ast.Constant(value=str(text))):
                     constants[known] = text
     for name, tree in trees:
