@@ -1,9 +1,8 @@
-"""Which task reads which source partitions.
+"""The layout of a connector: which task reads which source partitions.
 
-A layout is written by the leader, numbered without gaps per connector, and stored as the task
-configs of the connector (``icefloe.layout`` and ``icefloe.partitions`` in each) followed by the
-commit record, then by the ready record once every transactional id of the old and the new
-layout is fenced (protocol, section 4).
+The leader writes layouts and numbers them per connector. A layout is stored in the task configs
+(``icefloe.layout`` and ``icefloe.partitions`` in each), followed by the commit record.
+The ready record follows once every transactional id of the old and the new layout is fenced.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ class Layout:
 
     Attributes:
         connector: connector name.
-        number: layout number, from 1, rising with every change.
+        number: layout number, from 1; it rises with every change.
         tasks: per task id (the index) its partitions, sorted.
-        topic_ids: name and identity of each source topic and of the control topic, as they were
-            when the connector first met them, sorted; a topic of another identity is another.
-        abandoned: identities of control topics that the operator has given up.
-        ranges_from: control partition and control offset below which the operator takes announced
-            source ranges as they are.
+        topic_ids: name and id of each source topic and of the control topic, as they were when
+            the connector first read them, sorted; a topic with another id is a new topic.
+        abandoned: ids of control topics that the operator has given up.
+        ranges_from: control partition and control offset; the operator accepts the source ranges
+            that were announced below it as they are.
     """
 
     connector: str
@@ -49,7 +48,7 @@ class Layout:
         return frozenset(chain.from_iterable(self.tasks))
 
     def to_json(self) -> dict[str, Any]:
-        """The form in which layouts travel between processes."""
+        """Return the form in which layouts are sent between processes."""
         return {
             "connector": self.connector,
             "layout": self.number,
@@ -61,7 +60,7 @@ class Layout:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Layout:
-        """Inverse of ``to_json``."""
+        """Return the layout from which ``to_json`` made this form."""
         return cls(
             connector=data["connector"],
             number=data["layout"],
@@ -78,9 +77,9 @@ class Layout:
 def spread(
     connector: str, number: int, partitions: Sequence[TopicPartition], *, tasks: int
 ) -> Layout:
-    """Deal partitions to at most ``tasks`` tasks, never more than there are partitions.
+    """Distribute partitions over at most ``tasks`` tasks, never more than there are partitions.
 
-    The deal depends on the partitions alone, so the same cluster metadata gives the same layout.
+    The result depends on the partitions alone, so equal cluster metadata gives an equal layout.
     """
     ordered = sorted(set(partitions))
     count = min(tasks, len(ordered))

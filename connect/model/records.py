@@ -1,7 +1,7 @@
 """Records on their way from Kafka bytes to typed columns.
 
-``KafkaRecord`` is what the broker delivered. ``SinkRecord`` is the same after its converters:
-values in Connect's data model, with their schemas where the converter gave one.
+``KafkaRecord`` is a record as the broker delivered it. ``SinkRecord`` is that record after its
+converters: values in Connect's data model, with schemas if the converter returned any.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 
 class Int8(int):
-    """A Connect int8 in a schemaless value; plain ``int`` stands for int64."""
+    """A Connect int8 in a schemaless value; plain ``int`` is int64."""
 
     __slots__ = ()
 
@@ -30,7 +30,7 @@ class Int32(int):
 
 
 class Float32(float):
-    """A Connect float32, already rounded to 32 bits; plain ``float`` stands for float64."""
+    """A Connect float32, already rounded to 32 bits; plain ``float`` is float64."""
 
     __slots__ = ()
 
@@ -50,7 +50,7 @@ class Time(NamedTuple):
 class Timestamp(NamedTuple):
     """Connect's logical Timestamp: milliseconds since 1970-01-01 UTC; any year.
 
-    ``nanos`` are the nanoseconds within the millisecond, which Java's has not.
+    ``nanos`` are the nanoseconds within the millisecond, which Java's type does not have.
     """
 
     millis: int
@@ -95,12 +95,12 @@ class ConnectSchema:
         doc: documentation.
         parameters: logical type parameters, e.g. ``{"scale": "2"}``.
         default: default value in the data model's form.
-        has_default: tells a null default from none.
+        has_default: distinguishes a null default from no default.
         fields: struct fields, in order.
         key_schema: of a map.
         value_schema: of a map, or the items of an array.
-        unit: what a plain number counts, ``us`` or ``ns``, where the source's own schema says so
-            and Connect's has no word for it (Avro's ``timestamp-micros``); None elsewhere.
+        unit: time unit of a plain number, ``us`` or ``ns``, if the source's schema has one that
+            Connect cannot express (Avro's ``timestamp-micros``); None otherwise.
     """
 
     type: str
@@ -119,14 +119,14 @@ class ConnectSchema:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """A value with a struct schema; ``values`` holds every field of it."""
+    """A value with a struct schema; ``values`` contains every field of it."""
 
     schema: ConnectSchema
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Header(NamedTuple):
-    """One header of a record; ``schema`` is None where nothing gave one."""
+    """One header of a record; ``schema`` is None when the converter returned none."""
 
     key: str
     value: Any
@@ -137,10 +137,10 @@ class Header(NamedTuple):
 class SinkRecord:
     """A record after its converters.
 
-    Values are Python's for Connect's: int, float (``Float32`` for float32, rounded), str, bytes,
-    bool, list, dict, ``decimal.Decimal``, ``Date``/``Time``/``Timestamp`` for the logical types,
-    ``Struct`` where there is a struct schema. Transformations may also give ``Int8``/``Int16``/
-    ``Int32``, ``uuid.UUID`` and ``datetime.date/time/datetime``.
+    Values have Python types: int, float (``Float32`` for float32, rounded), str, bytes, bool, list,
+    dict, ``decimal.Decimal``, ``Date``/``Time``/``Timestamp`` for the logical types, ``Struct`` for
+    a struct schema. Transformations may also return ``Int8``/``Int16``/``Int32``, ``uuid.UUID`` and
+    ``datetime.date/time/datetime``.
     """
 
     topic: str

@@ -1,12 +1,12 @@
-"""What the REST API asks of the herder.
+"""The interface between the REST API and the herder.
 
 Rules of this file:
 - Methods block; the REST layer calls them on a thread. ``health``, ``connectors``, ``connector``,
-  ``status`` and ``task_configs`` read memory alone and are called on its event loop.
-- The REST layer has validated before it calls: configurations are checked, names can be
-  addressed, shapes are right. The herder stores and returns configurations exactly as given.
-- The herder speaks in values and in the few errors below; status codes and Kafka Connect's
-  sentences are the REST layer's.
+  ``status`` and ``task_configs`` read memory alone; it calls these on its event loop.
+- The REST layer validates configurations, names and bodies before it calls. The herder stores and
+  returns configurations exactly as sent.
+- The herder returns values and raises the errors below. Status codes and Kafka Connect's messages
+  belong to the REST layer.
 - A change is visible to the next read on the same node as soon as the method returns.
 """
 
@@ -41,20 +41,20 @@ class UnknownTaskError(IcefloeError):
 class ConflictError(IcefloeError):
     """Not in this state (exists already, not stopped, being rebalanced); HTTP 409.
 
-    ``message`` is the answer's message as it stands.
+    ``message`` is the message of the answer.
     """
 
     default_code = "conflict"
 
 
 class NotAllowedError(IcefloeError):
-    """Asked for what cannot be done now; HTTP 400, ``message`` is the answer's message."""
+    """The request cannot be done now; HTTP 400, ``message`` is the message of the answer."""
 
     default_code = "not_allowed"
 
 
 class UnavailableError(IcefloeError):
-    """The node cannot answer yet or any more (starting, broker away); HTTP 503."""
+    """The node cannot answer now (starting, broker not reachable); HTTP 503."""
 
     default_code = "unavailable"
 
@@ -99,12 +99,12 @@ class ReportedStatus:
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """What the node knows of itself when the API is built.
+    """Facts of the node that the API returns.
 
     Attributes:
         advertised_url: ``http://host:port``, the base of ``Location`` headers.
-        kafka_version: what ``GET /`` reports; clients gate on it.
-        commit: build identifier reported beside it.
+        kafka_version: version in the answer of ``GET /``; clients check it.
+        commit: build identifier in the same answer.
         group_id: the node cluster's ``group.id``; no connector's consumer group may equal it.
     """
 
@@ -115,27 +115,27 @@ class NodeInfo:
 
     @classmethod
     def of(cls, node: NodeConfig) -> NodeInfo:
-        """From the node's properties."""
+        """Return the facts of a node with these properties."""
         return cls(advertised_url=node.advertised.url, group_id=node.group_id)
 
 
 class HerderApi(Protocol):
-    """The herder as the REST API sees it."""
+    """The herder, as the REST API uses it."""
 
     def health(self) -> Health:
-        """State of this node; never blocks on the broker."""
+        """Return the health of this node; never waits for the broker."""
         ...
 
     def cluster_id(self) -> str:
-        """Kafka's cluster id."""
+        """Return Kafka's cluster id."""
         ...
 
     def connectors(self) -> Sequence[str]:
-        """Names of all connectors."""
+        """Return the names of all connectors."""
         ...
 
     def connector(self, name: str) -> ConnectorDefinition:
-        """Info of one connector.
+        """Return the definition of one connector.
 
         Raises:
             UnknownConnectorError: no such connector.
@@ -143,7 +143,7 @@ class HerderApi(Protocol):
         ...
 
     def status(self, name: str) -> ReportedStatus:
-        """State of a connector and its tasks; PAUSED and STOPPED show at once when asked for.
+        """Return the state of a connector and its tasks; PAUSED and STOPPED show at once.
 
         Raises:
             UnknownConnectorError: no such connector.
@@ -151,7 +151,7 @@ class HerderApi(Protocol):
         ...
 
     def task_configs(self, name: str) -> Mapping[int, Mapping[str, str]]:
-        """Task id to task configuration, as written for the tasks.
+        """Return the stored task configurations by task id.
 
         Raises:
             UnknownConnectorError: no such connector.
@@ -161,7 +161,7 @@ class HerderApi(Protocol):
     def create_connector(
         self, name: str, config: Mapping[str, str], *, initial_state: TargetState | None = None
     ) -> ConnectorDefinition:
-        """Store a new connector; return what was stored, tasks not yet there.
+        """Store a new connector; return its definition, without tasks.
 
         Raises:
             ConflictError: the name is taken, message ``Connector <name> already exists``.
@@ -175,7 +175,7 @@ class HerderApi(Protocol):
         ...
 
     def delete_connector(self, name: str) -> None:
-        """Forget the connector and stop its tasks.
+        """Delete the connector and stop its tasks.
 
         Raises:
             UnknownConnectorError: no such connector.
@@ -193,7 +193,7 @@ class HerderApi(Protocol):
     def restart_connector(
         self, name: str, *, include_tasks: bool, only_failed: bool
     ) -> ReportedStatus:
-        """Restart what the flags choose; return the status with the chosen ones RESTARTING.
+        """Restart the units that the flags select; return the status with those RESTARTING.
 
         Raises:
             UnknownConnectorError: no such connector.
@@ -210,15 +210,15 @@ class HerderApi(Protocol):
         ...
 
     def active_topics(self, name: str) -> Sequence[str]:
-        """Topics read since creation or the last reset; empty for an unknown connector."""
+        """Return the topics read since creation or the last reset; none if it is unknown."""
         ...
 
     def reset_active_topics(self, name: str) -> None:
-        """Empty the set of active topics; nothing happens for an unknown connector."""
+        """Remove all active topics; does nothing for an unknown connector."""
         ...
 
     def offsets(self, name: str) -> Offsets:
-        """Committed source offsets of the connector's group.
+        """Return the committed source offsets of the connector's group.
 
         Raises:
             UnknownConnectorError: no such connector.
@@ -226,7 +226,7 @@ class HerderApi(Protocol):
         ...
 
     def alter_offsets(self, name: str, offsets: Offsets) -> None:
-        """Move committed source offsets; the connector must be STOPPED with no task left.
+        """Change committed source offsets; the connector must be STOPPED without any task.
 
         Raises:
             UnknownConnectorError: no such connector.
@@ -235,7 +235,7 @@ class HerderApi(Protocol):
         ...
 
     def reset_offsets(self, name: str) -> None:
-        """Forget all committed source offsets; the connector must be STOPPED.
+        """Reset all committed source offsets; the connector must be STOPPED.
 
         Raises:
             UnknownConnectorError: no such connector.
@@ -248,27 +248,27 @@ class HerderApi(Protocol):
         ...
 
     def metrics_text(self) -> str:
-        """All metrics of node, worker and coordinator in Prometheus' text format."""
+        """Return all metrics of node, worker and coordinator in Prometheus' text format."""
         ...
 
-    def measurements(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
-        """Sums of these metrics as this node heard them last, by connector and metric.
+    def metric_sums(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+        """Return sums of these metrics as this node last received them, by connector and metric.
 
         Args:
             metrics: names in ``connect.metrics.metric_catalogue`` that have a label ``connector``;
-                gauges are of what runs on this node.
+                gauges count the units of this node.
 
         Returns:
-            No entry where nothing was heard.
+            No entry for a metric that this node did not receive.
         """
         ...
 
     def extension(self, name: str, what: View) -> Mapping[str, Any]:
-        """Icefloe's own view of a connector.
+        """Return one of Icefloe's own views of a connector.
 
         Args:
             name: connector.
-            what: which one.
+            what: the view.
 
         Returns:
             A JSON object.
@@ -281,33 +281,33 @@ class HerderApi(Protocol):
     def decide_table(
         self, name: str, table: str, action: Literal["retry", "skip"]
     ) -> Mapping[str, Any]:
-        """The operator's word on a table that cannot be committed.
+        """Retry or skip the failed commits of a table.
 
         Args:
             name: connector.
             table: as ``extension(name, "tables")`` names it.
-            action: ``retry`` tries again now; ``skip`` gives up the announcements that wait.
+            action: ``retry`` commits again now; ``skip`` gives up the waiting announcements.
 
         Returns:
-            A JSON object: what was given up, file by file, and what waits on.
+            A JSON object: the files that were given up, and those that still wait.
 
         Raises:
             UnknownConnectorError: no such connector.
-            ConflictError: nothing of the table waits, or it is being tried at this moment.
+            ConflictError: the table has no failed commit, or is being committed now.
             UnavailableError: the coordinator did not answer.
         """
         ...
 
     def rebase(self, name: str, tables: Sequence[str], *, is_applied: bool) -> Mapping[str, Any]:
-        """Say, or do, what lets a stopped connector go on without what its control log lost.
+        """Show, or apply, the changes that let a connector continue after lost control events.
 
         Args:
-            name: connector.
-            tables: to look at besides those its configuration names.
-            is_applied: False only says.
+            name: connector, which must be stopped.
+            tables: tables to check in addition to those of its configuration.
+            is_applied: False only shows the changes.
 
         Returns:
-            A JSON object: control offsets, sentences on what is given up, what each table is.
+            A JSON object: control offsets, sentences on what is given up, state of each table.
 
         Raises:
             UnknownConnectorError: no such connector.
@@ -319,16 +319,16 @@ class HerderApi(Protocol):
     def reset_valid_through(
         self, name: str, tables: Sequence[str], reason: str, *, is_applied: bool
     ) -> Mapping[str, Any]:
-        """Show, or take back, what a stopped connector claimed of its valid-through time.
+        """Show, or withdraw, the valid-through time that a stopped connector claimed.
 
         Args:
             name: connector.
-            tables: to look at besides those its configuration names.
-            reason: kept in the snapshot that takes a claim back.
-            is_applied: False only shows.
+            tables: tables to check in addition to those of its configuration.
+            reason: stored in the snapshot that withdraws a claim.
+            is_applied: False only shows the claims.
 
         Returns:
-            A JSON object: what each table claims, and the snapshot that takes it back.
+            A JSON object: the claim of each table, and the snapshot that withdraws it.
 
         Raises:
             UnknownConnectorError: no such connector.
@@ -338,7 +338,7 @@ class HerderApi(Protocol):
         ...
 
     def where(self, what: Literal["leader", "coordinator"], name: str | None) -> str | None:
-        """Which other node has to answer.
+        """Return the other node that has to answer.
 
         Args:
             what: the leader, or the node that runs a connector's coordinator.
@@ -348,23 +348,23 @@ class HerderApi(Protocol):
             Its base URL; None when this node answers.
 
         Raises:
-            ConflictError: the cluster has no leader at this moment.
+            ConflictError: the cluster has no leader now.
             UnavailableError: the node is starting, or the other one is not known.
         """
         ...
 
     def position(self) -> int:
-        """How far this node has read what is stored."""
+        """Return the offset up to which this node has read the config topic."""
         ...
 
     def await_position(self, offset: int, timeout_s: float) -> bool:
-        """Wait until this node has read so far; whether it was in time."""
+        """Wait until this node has read up to an offset; return whether it did in time."""
         ...
 
     def nodes(self) -> Mapping[str, str | None]:
-        """Base URL of each node of the cluster by its worker id; None for this node."""
+        """Return the base URL of each node by its worker id; None for this node."""
         ...
 
     def cluster(self) -> Mapping[str, Any]:
-        """Nodes of the cluster, leader and placements, as a JSON object."""
+        """Return nodes, leader and placements of the cluster as a JSON object."""
         ...

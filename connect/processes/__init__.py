@@ -1,1 +1,1 @@
-"""Processes of a node and what connects them: supervision, the pipe, hosted units."""
+"""Child processes of a node: supervision, the pipe between node and child, hosted units."""

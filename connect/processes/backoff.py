@@ -1,4 +1,4 @@
-"""How long to wait before the next restart: pure, time is passed in."""
+"""Pauses between restarts. Pure: time is passed in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class BackoffPolicy:
     Attributes:
         first_ms: pause before the first restart.
         longest_ms: the cap.
-        stable_ms: who ran this long before failing starts over with the first pause.
+        stable_ms: a failure after running so long starts again with the first pause.
         restarts_max: restarts in a row before giving up; None never gives up.
     """
 
@@ -23,7 +23,7 @@ class BackoffPolicy:
 
 
 class Backoff:
-    """The restarts of one thing."""
+    """Counts the restarts of one process or unit."""
 
     def __init__(self, policy: BackoffPolicy) -> None:
         self._policy = policy
@@ -31,11 +31,11 @@ class Backoff:
         self.restarts = 0
 
     def started(self, now_ms: int) -> None:
-        """It began to run."""
+        """Note that it runs."""
         self._started_ms = now_ms
 
     def failed(self, now_ms: int) -> int | None:
-        """It failed: return the pause in milliseconds, or None to give up."""
+        """Note a failure; return the pause in milliseconds, or None to give up."""
         policy = self._policy
         if self._started_ms is not None and now_ms - self._started_ms >= policy.stable_ms:
             self.restarts = 0
@@ -47,5 +47,5 @@ class Backoff:
         return min(pause_ms, policy.longest_ms)
 
     def reset(self) -> None:
-        """An operator intervened: the next failure is the first."""
+        """Reset the count after an operator's restart: the next failure is the first."""
         self.restarts = 0

@@ -1,8 +1,8 @@
-"""What both children of a node share: how they begin, the pipe, how an error is told.
+"""The start of a child process, its side of the pipe, and its form of errors.
 
 Rules of this file:
 - The first line of a trace names the cause and its coordinates; the stack follows.
-- A child whose node is gone (end of stream) drains and ends: nobody would hear of its work.
+- When the node is gone (end of stream), the child drains and ends: its reports reach no process.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _FINAL = (ConfigError, DataLost, Fenced, InvariantViolation)
 def error_fields(
     error: BaseException | None, trace_characters_max: int | None = None
 ) -> dict[str, Any]:
-    """An error as ``state`` messages carry it: code, trace and whether a restart may help.
+    """Return the fields of an error in ``state`` messages: code, trace, whether to retry.
 
     Args:
         error: None is no error.
-        trace_characters_max: the trace is cut there; None cuts it at its usual length.
+        trace_characters_max: length to which the trace is cut; None is the default length.
     """
     if error is None:
         return {"code": None, "trace": None, "retriable": True}
@@ -65,29 +65,29 @@ class Child:
 
     @classmethod
     def of(cls, channel: Channel | None) -> Child:
-        """The child at this end of the pipe.
+        """Return the child at this end of the pipe.
 
         Raises:
-            ConfigError: None: not started by a node.
+            ConfigError: ``channel`` is None: the process was not started by a node.
         """
         if channel is None:
             raise ConfigError(
-                "this process is started by a node (icefloe node), not by hand", code="not_a_child"
+                "this process is started by a node (icefloe node), not manually", code="not_a_child"
             )
         return cls(channel)
 
     def ready(self) -> None:
-        """Say that commands can be taken."""
+        """Report that the child takes commands."""
         self.channel.send({"event": "ready", "pid": os.getpid()})
 
     def topic_missing(self, connector: str) -> None:
-        """Say that a topic which a task reads is gone: perhaps its layout is out of date."""
+        """Report that a topic of a task was not found: its layout may be outdated."""
         self.channel.send({"event": "topic_missing", "connector": connector})
 
     def commands(self, stopping: threading.Event) -> Iterator[Mapping[str, Any]]:
-        """Commands until ``shutdown`` or the end of the node; sets ``stopping`` then.
+        """Yield commands until ``shutdown`` or the end of the node; then set ``stopping``.
 
-        Log levels are dealt with here.
+        Commands that set log levels are executed and not yielded.
         """
         for message in self.channel.receive():
             if message.get("op") == "shutdown":
@@ -102,13 +102,13 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """A child that was told its configuration.
+    """A child that has received its configuration.
 
     Attributes:
         child: the pipe.
         node: the node's configuration.
         providers: resolves placeholders, in this process.
-        commands: what the node wants, until it ends, says ``shutdown``, or SIGTERM comes.
+        commands: commands of the node, until its end, ``shutdown``, or SIGTERM.
         stopping: set at the end of the commands.
     """
 
@@ -120,14 +120,14 @@ class Serving:
 
 
 def begin(process: str, channel: Channel | None) -> Serving | None:
-    """Logs, pipe, signals and configuration of a child; None when it was ended before it began.
+    """Set up logs, pipe, signals and configuration; return None when ended before that.
 
     Args:
         process: ``worker`` or ``coordinator``, for its logs.
-        channel: the pipe to the node; None where the process was not started by one.
+        channel: the pipe to the node; None when the process was not started by a node.
 
     Raises:
-        ConfigError: not started by a node, or the node speaks otherwise than expected.
+        ConfigError: not started by a node, or the first command is not ``configure``.
     """
     logs.configure(process)
     child = Child.of(channel)
@@ -138,7 +138,9 @@ def begin(process: str, channel: Channel | None) -> Serving | None:
         child.channel.stop_receiving()
 
     on_signals({signal.SIGTERM}, on_signal)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the node decides
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches the whole group; the node handles it
     commands = child.commands(stopping)
     configure: Mapping[str, Any] = next(commands, {})
     if stopping.is_set():

@@ -1,8 +1,8 @@
 """A child process that ends with its parent, writes to a log file and can be waited for.
 
 Rules of this file:
-- The child dies when the *thread* that started it ends (that is how Linux ties them), so start
-  children from a thread that lives as long as they should.
+- The child dies when the *thread* that started it ends (Linux's parent death signal). Start
+  children from a thread that lives as long as they have to.
 - A child runs in its own session: Ctrl-C in a terminal reaches the parent alone, which then stops
   its children in order.
 """
@@ -27,8 +27,8 @@ from connect.logs import open_private
 
 TAIL_BYTES = 4_000
 _PORTS = range(20_000, 32_000)
-_port_turns = itertools.count(127 * os.getpid())  # processes look in places of their own
-# PR_SET_PDEATHSIG is 1. The parent may have died before the call: then nobody waits for us.
+_port_turns = itertools.count(127 * os.getpid())  # each process starts at another port
+# PR_SET_PDEATHSIG is 1. The parent may have died before the call: then the child must not start.
 _TIE = (
     "import ctypes, os, sys\n"
     "ctypes.CDLL(None).prctl(1, 9)\n"
@@ -40,9 +40,9 @@ class ChildProcess:
     """One running child.
 
     Args:
-        name: what messages call it, e.g. ``the broker``.
+        name: its name in messages, e.g. ``the broker``.
         command: program and arguments; no secret may be among them.
-        log_file: where its output goes, appended.
+        log_file: file to which its output is appended.
         environ: its whole environment; the parent's if None.
         clock: for waiting.
     """
@@ -73,7 +73,7 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._process.pid
 
     @property
@@ -87,7 +87,7 @@ class ChildProcess:
         return self._process.poll()
 
     def wait_until(self, is_ready: Callable[[], bool], *, timeout_ms: int) -> None:
-        """Wait until ``is_ready`` says so.
+        """Wait until ``is_ready`` returns True.
 
         Raises:
             RetriableError: ``child_died`` or ``child_silent``, with the end of its log.
@@ -114,7 +114,7 @@ class ChildProcess:
             self._process.send_signal(number)
 
     def stop(self, *, timeout_ms: int) -> int:
-        """Ask it to end, make it end when it has not within the time; return its exit status."""
+        """Send SIGTERM, and SIGKILL when it has not ended in time; return its exit status."""
         self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)  # a paused child cannot act on a request
         try:
@@ -123,12 +123,12 @@ class ChildProcess:
             return self.kill()
 
     def kill(self) -> int:
-        """End it at once, wherever it is; return its exit status."""
+        """Send SIGKILL; return its exit status."""
         self.signal(signal.SIGKILL)
         return self._process.wait()
 
     def tail(self) -> str:
-        """The end of what this child wrote."""
+        """Return the end of this child's output."""
         with self.log_file.open("rb") as log:
             end = log.seek(0, os.SEEK_END)
             log.seek(max(self._log_start_bytes, end - TAIL_BYTES))
@@ -136,10 +136,10 @@ class ChildProcess:
 
 
 class DirLock:
-    """Keeps a state folder for one process; the system lets go of it when that process dies.
+    """Locks a state folder for one process; the system releases it when that process dies.
 
     Args:
-        owner: what messages call who holds it, e.g. ``an embedded broker``.
+        owner: name of the process in messages, e.g. ``an embedded broker``.
     """
 
     def __init__(self, owner: str) -> None:
@@ -147,7 +147,7 @@ class DirLock:
         self._file: TextIO | None = None
 
     def acquire(self, path: Path) -> None:
-        """Take the folder; nothing happens when it is ours already.
+        """Lock the folder; does nothing when this process has locked it already.
 
         Raises:
             ConfigError: ``state_in_use``.
@@ -166,20 +166,20 @@ class DirLock:
         self._file = file
 
     def release(self) -> None:
-        """Let go of the folder."""
+        """Release the folder."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
 
 def free_port() -> int:
-    """A port on the loopback interface that nobody listens on now; another one each time.
+    """Return a free port of the loopback interface; another one each time.
 
-    It is none of those that a system gives to connections as they are made: such a port could be
-    taken before the process that is meant to listen on it has started.
+    It is outside the range of ephemeral ports. An outgoing connection could take such a port before
+    the process that will listen on it has started.
 
     Raises:
-        ConfigError: ``port_in_use``, all of them are.
+        ConfigError: ``port_in_use``, no port of the range is free.
     """
     for _ in _PORTS:
         port = _PORTS[next(_port_turns) % len(_PORTS)]
@@ -192,7 +192,7 @@ def free_port() -> int:
 
 
 def require_free_port(port: int, *, name: str) -> None:
-    """Raise ``ConfigError`` ``port_in_use`` when somebody listens on the port."""
+    """Raise ``ConfigError`` ``port_in_use`` when a process listens on the port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -200,13 +200,13 @@ def require_free_port(port: int, *, name: str) -> None:
         except OSError as error:
             raise ConfigError(
                 f"{name} cannot listen on 127.0.0.1:{port} ({error.strerror}): "
-                "another process has it; choose another port or end that process",
+                "another process uses it; choose another port or end that process",
                 code="port_in_use",
             ) from error
 
 
 def writable_dir(path: Path, *, name: str) -> Path:
-    """Create the folder if it is not there; return it resolved.
+    """Create the folder if it does not exist; return its resolved path.
 
     Raises:
         ConfigError: ``dir_unwritable``.

@@ -4,10 +4,10 @@ Rules of this file:
 - Each start has a generation, a number that the node gives out once. Each report carries it, and a
   sequence number within it: the node ignores reports of other generations and older reports.
 - A unit begins after every earlier unit of its connector and task has ended, because they share a
-  transactional id. After ``predecessor_wait_ms`` it begins anyway and fences what is left.
+  transactional id. After ``predecessor_wait_ms`` it begins anyway and fences the earlier units.
 - A report with ``ended`` is the last one of its generation. Without it, ``FAILED`` means that the
-  unit is still trying by itself.
-- The inventory lists every thread that lives and every failure that the node has not cleared.
+  unit continues to retry.
+- The inventory lists every live thread and every failure that the node has not cleared.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = structlog.get_logger("hosted")
 
 
 class Work(Protocol):
-    """What a unit runs in its thread."""
+    """The work of a unit in its thread."""
 
     def run(self) -> None:
         """Work until stopped, or raise a final error."""
@@ -45,15 +45,15 @@ class Work(Protocol):
 
 
 class ProgressingWork(Protocol):
-    """Work that can say for how long it has achieved nothing."""
+    """Work that reports for how long it has made no progress."""
 
     def idle_ms(self) -> int:
-        """Milliseconds since it last achieved something."""
+        """Return the milliseconds since it last made progress."""
         ...
 
     @property
     def idle_ms_max(self) -> int:
-        """After so long it is stalled."""
+        """The time without progress after which it is stalled."""
         ...
 
 
@@ -65,13 +65,13 @@ class HostedUnit:
         key: connector and task.
         generation: number of this start.
         layout: number of its layout.
-        work: None until it is made, and when it could not be made.
+        work: None until it is created, and when it could not be created.
         predecessors: earlier units of the key that had not ended when this one was started.
         state: as last reported.
-        error: with it.
+        error: as last reported.
         sequence: number of its last report.
-        is_stopping: it was asked to stop.
-        ended: set when its thread does no more.
+        is_stopping: it was requested to stop.
+        ended: set when its thread has ended.
     """
 
     key: Key
@@ -87,7 +87,7 @@ class HostedUnit:
     ended: threading.Event = field(default_factory=threading.Event)
 
     def fields(self, *, trace_characters_max: int | None = None) -> dict[str, Any]:
-        """The unit as reports and inventory carry it."""
+        """Return the unit's fields in reports and in the inventory."""
         connector, task = self.key
         return {
             "connector": connector,
@@ -108,7 +108,7 @@ class HostedUnits:
         child: the pipe to the node.
         clock: time.
         predecessor_wait_ms: how long a unit waits for its predecessors.
-        launch: runs a unit's life in a thread of its own.
+        launch: runs a unit in a new thread.
     """
 
     def __init__(
@@ -130,11 +130,11 @@ class HostedUnits:
     def start(
         self, command: Mapping[str, Any], make: Callable[[HostedUnit], Work]
     ) -> HostedUnit | None:
-        """Start what a ``start`` command asks for, after ending what runs in its place.
+        """Start the unit of a ``start`` command, and stop earlier units of its key.
 
         Args:
             command: with connector, task, generation and layout.
-            make: makes the work of the unit; its errors are reported as the unit's failure.
+            make: creates the work of the unit; its errors are reported as the unit's failure.
 
         Returns:
             The unit; None when a newer one has been started already.
@@ -165,7 +165,7 @@ class HostedUnits:
         return unit
 
     def stop(self, command: Mapping[str, Any]) -> None:
-        """Ask units to stop: the one of the command's generation, or all of its key."""
+        """Stop the unit of the command's generation, or all units of its key."""
         key, generation = _key(command), command.get("generation")
         with self._lock:
             for unit in list(self._units.values()):
@@ -173,19 +173,19 @@ class HostedUnits:
                     self._stop(unit)
 
     def current(self, connector: str, task: int | None = None) -> HostedUnit | None:
-        """The newest unit of a key; None when there is none, or when it has ended."""
+        """Return the newest unit of a key; None when there is none, or when it has ended."""
         with self._lock:
             found = [unit for unit in self._units.values() if unit.key == (connector, task)]
             newest = max(found, key=lambda unit: unit.generation, default=None)
         return newest if newest is not None and not newest.ended.is_set() else None
 
     def living(self) -> list[HostedUnit]:
-        """Units that have not ended."""
+        """Return the units that have not ended."""
         with self._lock:
             return [unit for unit in self._units.values() if not unit.ended.is_set()]
 
     def report(self, unit: HostedUnit, state: str, error: BaseException | None = None) -> None:
-        """Report a state of a unit that continues; nothing once it has ended."""
+        """Report the state of a running unit; does nothing once it has ended."""
         with self._lock:
             if unit.ended.is_set():
                 return
@@ -193,7 +193,7 @@ class HostedUnits:
             self._send(unit)
 
     def end(self, unit: HostedUnit, error: BaseException | None) -> None:
-        """Report how a unit ended; nothing comes from it afterwards."""
+        """Send the last report of a unit that has ended."""
         with self._lock:
             unit.state, unit.error = "STOPPED" if error is None else "FAILED", error
             unit.predecessors = ()
@@ -203,11 +203,11 @@ class HostedUnits:
                 self._units.pop(unit.generation, None)
 
     def has_predecessors(self, unit: HostedUnit) -> bool:
-        """Whether an earlier unit of its key has not ended."""
+        """Return whether an earlier unit of its key has not ended."""
         return any(not other.ended.is_set() for other in unit.predecessors)
 
     def inventory(self) -> dict[str, Any]:
-        """What runs, for the node to compare with what it believes."""
+        """Return all units, for the node to compare with its own state."""
         with self._lock:
             return {
                 "event": "inventory",
@@ -226,7 +226,7 @@ class HostedUnits:
         threading.Thread(target=run, name="inventory", daemon=True).start()
 
     def shutdown(self, grace_ms: int) -> bool:
-        """Stop everything; True when all ended within the grace."""
+        """Stop all units; return whether all ended within the grace."""
         living = self.living()
         with self._lock:
             for unit in living:

@@ -9,12 +9,12 @@ Node to child (``op``):
                    the unit of an older generation
     ``stop``       {connector[, task][, generation]}  that generation; without it, all of the unit
     ``layout``     {connector, layout}                coordinators: the layout that is ready now
-    ``decide``     {connector, table, action, request}  coordinators: the operator's word on a
-                   failed table, ``retry`` or ``skip``; answered
-    ``rebase``     {connector, config, tables, apply, request}  coordinators: give tables whose
-                   floor is lost the group's control offsets; answered
-    ``reset_valid_through``  {connector, config, tables, reason, apply, request}  coordinators: take
-                   back what tables claim of the VTTS; answered
+    ``decide``     {connector, table, action, request}  coordinators: ``retry`` or ``skip`` a
+                   failed table; answered
+    ``rebase``     {connector, config, tables, apply, request}  coordinators: write the group's
+                   control offsets into tables that have lost theirs; answered
+    ``reset_valid_through``  {connector, config, tables, reason, apply, request}  coordinators:
+                   withdraw the VTTS that tables claim; answered
     ``log-level``  {logger, level}                    a number of the standard library's levels
     ``shutdown``   {grace_ms}
 
@@ -25,13 +25,13 @@ Child to node (``event``):
                    generation: of the ``start``; sequence: of the report within it; ended: no
                    further report of this generation follows
     ``inventory``  {last_generation, units: [{...as in state[, idle_ms, idle_ms_max]}]}  every few
-                   seconds: all that runs, and failures not cleared; last_generation: the highest
-                   that came in a ``start``; idle_ms: since a coordinator last made progress
+                   seconds: all units that run, and failures not cleared; last_generation: the
+                   highest of all ``start`` commands; idle_ms: since a coordinator made progress
     ``metrics``    {samples: [[name, {label: value}, number], ...]}  absolute values
     ``round``      {connector, commit_id, partial, valid_through_us, duration_ms, records,
                    topics: [...], tables: [{table, snapshot_id, files, records, ...}]}
     ``failed_tables``  {connector, tables: [{table, code, message, retriable, announcements,
-                   files, records}]}                  all that are not committed, when that changed
+                   files, records}]}                  all tables not committed, after each change
     ``retention``  {connector, message|null}          an alarm about the control topic's retention
     ``answer``     {connector, request, ...}          to the command with that ``request``
 """
@@ -61,13 +61,13 @@ class Channel:
 
     @classmethod
     def from_node(cls) -> Channel | None:
-        """The pipe whose descriptor the node put into the environment; None when there is none."""
+        """Return the pipe with the descriptor in the environment; None when there is none."""
         descriptor = os.environ.pop(DESCRIPTOR_VARIABLE, None)
         return None if descriptor is None else cls.inherited(int(descriptor))
 
     @classmethod
     def inherited(cls, descriptor: int) -> Channel:
-        """The child's end, from the descriptor number the node gave."""
+        """Return the child's end, from its descriptor number."""
         return cls(socket.socket(fileno=descriptor))
 
     def send(self, message: Mapping[str, Any]) -> bool:
@@ -81,12 +81,12 @@ class Channel:
         return True
 
     def first(self) -> dict[str, Any]:
-        """The first message, which ``receive`` gives again; empty when the other side is gone."""
+        """Return the first message; ``receive`` yields it again. Empty at the end of stream."""
         self._first = next(self.receive(), None)
         return self._first or {}
 
     def receive(self) -> Iterator[dict[str, Any]]:
-        """Messages until the other side is gone."""
+        """Yield messages until the end of stream."""
         if self._first is not None:
             first, self._first = self._first, None
             yield first
@@ -100,7 +100,7 @@ class Channel:
             yield json.loads(line)
 
     def stop_receiving(self) -> None:
-        """Make ``receive`` end; sending goes on. May be called from a signal handler."""
+        """Make ``receive`` end; sending continues. May be called from a signal handler."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RD)
 

@@ -1,7 +1,7 @@
-"""Signals that end a process, heard whichever thread the kernel gives them to.
+"""Signals that end a process, received on any of its threads.
 
-Python runs its handlers on the main thread and does not wake it when another thread took the
-signal: a main thread that waits for a lock or a socket would wait on, and the process with it.
+Python runs signal handlers on the main thread, and does not wake it when the kernel delivers the
+signal to another thread. A main thread that waits for a lock or a socket would continue to wait.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection
 
 
 def on_signals(numbers: Collection[int], act: Callable[[], None]) -> None:
-    """Call ``act`` on a thread of its own for each of these signals; main thread only.
+    """Call ``act`` on a separate thread for each of these signals; to be called on the main thread.
 
     Args:
         numbers: signals.
-        act: must not block for long; signals that come while it runs are acted on after it.
+        act: must not block for long; signals that arrive while it runs are handled after it.
     """
     read, write = os.pipe()
     os.set_blocking(write, False)

@@ -1,15 +1,14 @@
-"""Child processes of a node: started, listened to, started again, ended.
+"""Supervision of a node's child processes: start, events, restart, shutdown.
 
 Rules of this file:
-- One thread per child owns its life: start, read events until end of stream, reap, wait, again.
-- Nothing that comes from a child blocks a caller: what is sent to a child goes through a queue
-  of its own, so a child that is stopped (SIGSTOP) holds nobody up.
-- A child leads its own session. It ends by itself at end of stream; whatever is left of its
-  process group (a JVM) is killed by the group's id before the leader is reaped, so the id cannot
-  have been given to anybody else.
-- A child that was ready and then says nothing for too long is frozen or stuck: it is killed. The
-  time is counted in looks of our own, so a node that was frozen itself suspects nobody.
-- No secret is in a child's arguments; its configuration goes over the pipe.
+- One thread per child runs its life: start, read events until end of stream, reap, wait, repeat.
+- A child blocks no caller: messages to it go through a queue, so a child that is stopped (SIGSTOP)
+  delays no other thread.
+- A child leads its own session. It ends at end of stream. The rest of its process group (a JVM) is
+  killed by the group's id before the leader is reaped, so the id cannot belong to other processes.
+- A child that was ready and then sends nothing for too long is frozen or stuck: it is killed. The
+  time is counted in polls of this process, so a node that was frozen itself kills no child.
+- No secret is in a child's arguments; its configuration is sent over the pipe.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from connect.processes.ipc import Channel
 LOG_BYTES_MAX = 64 * 1024 * 1024
 TRACE_BYTES = 2_000
 QUEUE_MAX = 100_000
-LOOK_MS = 1_000
+POLL_MS = 1_000
 END_TIMEOUT_MS = 30_000  # a child without a node drains, then ends
 
 OnEvent = Callable[[str, dict[str, Any]], None]
@@ -42,12 +41,12 @@ OnEvent = Callable[[str, dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """What to run.
+    """The command of a child and its environment.
 
     Attributes:
         name: ``worker`` or ``coordinator``.
         command: program and arguments.
-        log_file: where its output goes, appended.
+        log_file: file to which its output is appended.
         properties: the node's properties, sent as ``configure``; placeholders unresolved.
         environ: its environment.
     """
@@ -65,10 +64,10 @@ class SupervisedChild:
     Args:
         spec: what to run.
         on_event: called on the child's thread with its name and each event it sends, and with
-            ``{"event": "exited", "status": int, "trace": str}`` when it has ended unasked.
+            ``{"event": "exited", "status": int, "trace": str}`` when it has ended unexpectedly.
         clock: for pauses.
         policy: pauses between restarts.
-        silence_ms_max: a child that has said it is ready may be silent so long; None for ever.
+        silence_ms_max: time without events after which a ready child is killed; None is never.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class SupervisedChild:
         self._thread.start()
 
     def send(self, message: Mapping[str, Any]) -> bool:
-        """Queue a message; False when there is no child to take it."""
+        """Queue a message; return False when no child runs."""
         with self._lock:
             if self._outgoing is None:
                 return False
@@ -119,28 +118,30 @@ class SupervisedChild:
             return True
 
     def shutdown(self, grace_ms: int) -> None:
-        """Ask the child to drain and end, kill it after the grace; return when it is gone."""
+        """Request that the child drains, kill it after the grace; return when it has ended."""
         self._stopping.set()
         self.send({"op": "shutdown", "grace_ms": grace_ms})
         if self._thread.is_alive():
             self._thread.join(grace_ms / 1000)
         if self._thread.is_alive():
-            self._log.warning("did not end within its grace, killed", grace_ms=grace_ms)
+            self._log.warning(
+                "child did not end within its grace period, killed", grace_ms=grace_ms
+            )
             with self._lock:
                 if self._process is not None:
                     _kill_group(self._process.pid)
             self._thread.join()
 
     def trim_log(self) -> None:
-        """Keep the log file bounded: the last part moves aside, the child writes on."""
+        """Bound the log file: its last part is copied, then the file is truncated."""
         file = self.spec.log_file
         try:
             if file.stat().st_size <= LOG_BYTES_MAX:
                 return
-            with file.open("rb") as full, open_private(file.with_suffix(".log.1")) as aside:
-                aside.truncate(0)
+            with file.open("rb") as full, open_private(file.with_suffix(".log.1")) as copy:
+                copy.truncate(0)
                 full.seek(-LOG_BYTES_MAX // 2, os.SEEK_END)
-                aside.write(full.read())
+                copy.write(full.read())
             os.truncate(file, 0)
         except OSError as e:
             self._log.warning("log file not trimmed", error=str(e))
@@ -150,7 +151,7 @@ class SupervisedChild:
             try:
                 status = self._live_once()
             except OSError as e:  # fork or exec failed: out of memory, out of processes
-                self._log.error("could not be started", error=str(e))
+                self._log.error("child could not be started", error=str(e))
                 status = -1
             if self._stopping.is_set():
                 return
@@ -159,7 +160,7 @@ class SupervisedChild:
                 {"event": "exited", "status": status, "trace": _tail(self.spec.log_file)},
             )
             pause_ms = self._backoff.failed(self._clock.monotonic_ms()) or 0
-            self._log.warning("ended, starting it again", status=status, pause_ms=pause_ms)
+            self._log.warning("child ended, starting it again", status=status, pause_ms=pause_ms)
             self._stopping.wait(pause_ms / 1000)
 
     def _live_once(self) -> int:
@@ -172,20 +173,20 @@ class SupervisedChild:
         with self._lock:
             self._process, self._outgoing = process, outgoing
         self._backoff.started(self._clock.monotonic_ms())
-        self._log.info("started", pid=process.pid)
+        self._log.info("child started", pid=process.pid)
         sender = threading.Thread(
             target=_send_all, args=(channel, outgoing), name=f"to-{self.spec.name}", daemon=True
         )
         sender.start()
         watch = _Watch(process.pid, self._silence_ms_max, self._log)
-        if self._stopping.is_set():  # asked to stop while it was being started
+        if self._stopping.is_set():  # requested to stop while it was being started
             outgoing.put({"op": "shutdown", "grace_ms": 0})
         try:
             for event in channel.receive():
                 watch.received(event)
                 self._on_event(self.spec.name, event)
         except ValueError as e:
-            self._log.error("sent what is no JSON, killed", error=str(e))
+            self._log.error("child sent a line that is not JSON, killed", error=str(e))
             _kill_group(process.pid)
         finally:
             # end of stream: the child has ended, or has closed its end and soon will
@@ -211,12 +212,12 @@ class SupervisedChild:
             )
 
     def _reap(self, process: subprocess.Popen[bytes]) -> int:
-        # WNOWAIT leaves the zombie, which keeps the group's id ours until the group is killed
+        # WNOWAIT leaves the zombie, so no other process gets the group's id before it is killed
         deadline_ms = self._clock.monotonic_ms() + END_TIMEOUT_MS
         inspect = os.WEXITED | os.WNOWAIT | os.WNOHANG
         while os.waitid(os.P_PID, process.pid, inspect) is None:
             if not self._stopping.is_set() and self._clock.monotonic_ms() >= deadline_ms:
-                self._log.warning("closed its pipe but did not end, killed")
+                self._log.warning("child closed its pipe but did not end, killed")
                 break
             threading.Event().wait(0.02)
         _kill_group(process.pid)
@@ -226,12 +227,12 @@ class SupervisedChild:
 
 
 class _Watch:
-    """Kills a child that has been ready and gives no sign of life any more.
+    """Kills a child that has been ready and sends nothing any more.
 
     Args:
-        pid: of the child, which is not reaped before ``end``.
-        silence_ms_max: None watches nothing.
-        log: where it is told.
+        pid: process id of the child, which is not reaped before ``end``.
+        silence_ms_max: None never kills.
+        log: receives an entry when it kills.
     """
 
     def __init__(self, pid: int, silence_ms_max: int | None, log: Any) -> None:
@@ -243,7 +244,7 @@ class _Watch:
         self._thread: threading.Thread | None = None
 
     def received(self, event: Mapping[str, Any]) -> None:
-        """The child said something."""
+        """Note an event of the child."""
         self._received.set()
         is_first = self._thread is None and event.get("event") == "ready"
         if is_first and self._silence_ms_max is not None:
@@ -253,7 +254,7 @@ class _Watch:
             self._thread.start()
 
     def end(self) -> None:
-        """The child is about to be reaped: its id may be somebody else's from then on."""
+        """Stop watching: the child is about to be reaped, and its id may be used again."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
@@ -261,11 +262,11 @@ class _Watch:
     def _run(self, silence_ms_max: int) -> None:
         silent_ms = 0
         while silent_ms < silence_ms_max:
-            if self._ended.wait(min(LOOK_MS, silence_ms_max) / 1000):
+            if self._ended.wait(min(POLL_MS, silence_ms_max) / 1000):
                 return
-            silent_ms = 0 if self._received.is_set() else silent_ms + LOOK_MS
+            silent_ms = 0 if self._received.is_set() else silent_ms + POLL_MS
             self._received.clear()
-        self._log.error("gives no sign of life, killed", silent_ms=silent_ms, pid=self._pid)
+        self._log.error("child sends no events, killed", silent_ms=silent_ms, pid=self._pid)
         _kill_group(self._pid)
 
 

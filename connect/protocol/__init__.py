@@ -1,1 +1,1 @@
-"""What node, worker and coordinator know of the control topic and of source offsets."""
+"""Control topic and source offsets, as node, worker and coordinator use them."""

@@ -1,4 +1,4 @@
-"""Control offsets as tables carry them: JSON, control partition -> next control offset."""
+"""Control offsets as tables store them: JSON, control partition -> next control offset."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TEXT_CHARACTERS_MAX = 4_000_000
 
 
 def merged(*floors: Mapping[int, int]) -> dict[int, int]:
-    """Per control partition the highest offset."""
+    """Return the highest offset of each control partition."""
     out: dict[int, int] = {}
     for floor in floors:
         for partition, offset in floor.items():
@@ -23,20 +23,20 @@ def merged(*floors: Mapping[int, int]) -> dict[int, int]:
 
 
 def covers(floor: Mapping[int, int], other: Mapping[int, int]) -> bool:
-    """Whether ``floor`` is nowhere below ``other``."""
+    """Return whether ``floor`` is below ``other`` in no partition."""
     return all(floor.get(partition, -1) >= offset for partition, offset in other.items())
 
 
 def offsets_text(offsets: Mapping[int, int]) -> str:
-    """Control offsets as snapshots carry them, as Java's sink writes them."""
+    """Return control offsets in the form of snapshot properties, as Java's sink writes them."""
     return json.dumps({str(p): offsets[p] for p in sorted(offsets)}, separators=(",", ":"))
 
 
 def parse_offsets(text: str | None) -> dict[int, int]:
-    """The inverse of ``offsets_text``; nothing for None.
+    """Parse the result of ``offsets_text``; None gives an empty mapping.
 
     Raises:
-        CommitRefused: ``floor_unreadable``: a guess could lose rows.
+        CommitRefused: ``floor_unreadable``: a guessed offset could lose rows.
     """
     if text is None:
         return {}

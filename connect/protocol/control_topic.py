@@ -1,4 +1,4 @@
-"""The control topic read from somewhere to its end, for tools that look and change nothing."""
+"""Reads the control topic from given offsets to its end, for tools that change nothing."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from control_schemas.legacy import LegacyEvent, legacy_event
 
 SILENCE_MS_MAX = 30_000
 CONTROL_TOPIC_CONFIG = {"cleanup.policy": "delete", "retention.ms": str(7 * 24 * 3600 * 1000)}
-"""What a control topic is created with."""
+"""Configuration of a control topic that Icefloe creates."""
 OWN_PARTITION = 0
-"""Where Icefloe's events of every connector go: a key would move when the topic gets partitions."""
+"""The partition of all Icefloe events: by key, they would move when the topic gets partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControlRecord:
-    """One record of the control topic; exactly one of event, legacy and error is given.
+    """One record of the control topic; exactly one of event, legacy and error is set.
 
     Attributes:
         partition: control partition.
         offset: control offset.
-        event: what it says.
-        headers: Icefloe's own additions to it.
-        legacy: an event of the sink's ancestor.
-        error: why it cannot be read.
+        event: the event, decoded.
+        headers: Icefloe's additions to it.
+        legacy: an event of the older sink (``io.tabular``).
+        error: why it cannot be decoded.
     """
 
     partition: int
@@ -52,17 +52,17 @@ def read_to_end(
     *,
     holding: bytes = b"",
 ) -> Iterator[ControlRecord]:
-    """Every committed record from ``starts`` up to ``ends``, in order within a partition.
+    """Yield every committed record from ``starts`` up to ``ends``, in order within a partition.
 
     Args:
-        reader: assigned to nothing else; not closed here.
-        starts: control offset to begin at, per partition.
-        ends: first control offset not to be read, per partition.
+        reader: assigned to nothing else; the caller closes it.
+        starts: first control offset to read, per partition.
+        ends: first control offset not to read, per partition.
         clock: for the time that the broker may be silent.
-        holding: events without these bytes are passed over and never decoded.
+        holding: events without these bytes are skipped and not decoded.
 
     Raises:
-        RetriableError: the broker is away.
+        RetriableError: the broker cannot be reached.
     """
     left = {tp: end for tp, end in ends.items() if starts[tp] < end}
     if not left:

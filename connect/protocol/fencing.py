@@ -1,4 +1,4 @@
-"""Taking over transactional ids, so that whoever held them can write no more."""
+"""Fencing: initialises transactional ids, so their earlier owners can write no more."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def operator_transactional_id(group_id: str, connector: str) -> str:
 
 
 def take_over(properties: Mapping[str, str], transactional_ids: Iterable[str]) -> None:
-    """Initialise every id and let it go; when this returns all earlier owners are fenced.
+    """Initialise every id and close its producer; on return all earlier owners are fenced.
 
     Args:
         properties: Java-named producer properties.
         transactional_ids: of the old and of the new layout.
 
     Raises:
-        Fenced: somebody initialises an id again and again.
+        Fenced: another process initialises an id again and again.
         RetriableError: the broker did not answer in time.
     """
     ids = list(transactional_ids)
@@ -52,8 +52,8 @@ def _take_over(properties: Mapping[str, str], transactional_id: str) -> None:
         try:
             producer.init()
         except Fenced:
-            # a task of the old layout started in this moment: it will read that it is old, but
-            # its id has to be taken from it all the same
+            # a task of the old layout has just started: it will find that it is outdated, but
+            # it must be fenced before that
             if not left:
                 raise
         else:

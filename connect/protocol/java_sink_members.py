@@ -1,10 +1,10 @@
 """Tasks of the Java sink that ran, or run, for a connector: their membership and their offsets.
 
 Rules of this file:
-- Icefloe's tasks and coordinators are in no group, so whoever is a member is somebody else.
-- Nothing starts while there is a member. The Java sink's transactional ids are random, nobody can
-  fence them; but it commits source offsets as a member of the group, so once the broker has put
-  it out, whatever it still sends is refused.
+- Icefloe's tasks and coordinators are in no group, so every member belongs to another sink.
+- No task starts while the group has a member. The Java sink has random transactional ids, which
+  cannot be fenced. But it commits source offsets as a member of the group. Once the broker has
+  removed the member, it refuses all its transactions.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.logs import logger
 from connect.model.layout import TopicPartition
 
-LOOK_MS = 500
+POLL_MS = 500
 LEAVE_TIMEOUT_MS = 60_000
 """Longer than the session of a consumer that was killed: 45 s by default."""
 
 GROUP_IN_USE = "group_in_use"
-"""Code of the wait's end. It is asked again at once: the wait itself paces the attempts."""
+"""Code of a wait that timed out. It is repeated at once, because the wait itself takes a while."""
 
 _log = logger("predecessors")
 
 
 class Waiting(Protocol):
-    """Who wants to start, and can be asked to stop meanwhile."""
+    """A task or coordinator that starts, and may be requested to stop meanwhile."""
 
     @property
     def is_stopping(self) -> bool:
-        """Whether somebody asked to stop."""
+        """Whether it was requested to stop."""
         ...
 
     def pause(self, duration_ms: int) -> None:
-        """Wait, but not once asked to stop."""
+        """Wait; return early when requested to stop."""
         ...
 
 
 def wait_until_left(
     admin: KafkaAdmin, groups: Collection[str], owner: Waiting, clock: Clock
 ) -> None:
-    """Return once none of the groups has a member, or when asked to stop.
+    """Return once none of the groups has a member, or when requested to stop.
 
     Args:
         admin: the cluster.
         groups: consumer groups that only this connector may use.
-        owner: who waits.
+        owner: the task or coordinator that waits.
         clock: monotonic time.
 
     Raises:
-        RetriableError: ``group_in_use`` with a member's address: it is alive.
+        RetriableError: ``group_in_use``, with the address of a member that is still alive.
     """
     deadline_ms = clock.monotonic_ms() + LEAVE_TIMEOUT_MS
     has_reported = False
@@ -66,7 +66,7 @@ def wait_until_left(
         if clock.monotonic_ms() >= deadline_ms:
             raise RetriableError(
                 f"another sink still runs for this connector: consumer group {group} has "
-                f"{len(found)} members, first {found[0]}; stop it there",
+                f"{len(found)} members, first {found[0]}; stop that sink",
                 code=GROUP_IN_USE,
             )
         if not has_reported:
@@ -74,13 +74,13 @@ def wait_until_left(
                 "waiting for another sink to leave", group=group, members=len(found), first=found[0]
             )
             has_reported = True
-        owner.pause(LOOK_MS)
+        owner.pause(POLL_MS)
 
 
 def committed_offsets(
     admin: KafkaAdmin, config: ConnectorConfig, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int | None]:
-    """Committed source offsets; where there is none, that of the older sink's second group."""
+    """Return committed source offsets; if missing, those of the older sink's second group."""
     found = admin.committed(config.connect_group_id, partitions)
     missing = [tp for tp, at in found.items() if at is None]
     if missing and config.fallback_group_id is not None:

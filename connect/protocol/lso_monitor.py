@@ -1,9 +1,9 @@
-"""Partitions that an open transaction of somebody else keeps from being read.
+"""Partitions that cannot be read because of an open transaction of another producer.
 
 Rules of this file:
-- Readers of committed records stop at the last stable offset (LSO). A transaction that nobody ends
-  holds it, and with it everything behind, until the broker aborts it: that is told, not mended.
-- Transactions that come and go are no stall: their LSO moves.
+- Readers of committed records stop at the last stable offset (LSO). A transaction that stays open
+  holds the LSO until the broker aborts it. Icefloe reports that, and does not abort it.
+- Transactions that begin and end are no stall: the LSO advances.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class LsoMonitor:
     """Watches the LSO of partitions.
 
     Args:
-        stalled_ms: an LSO that stands still so long, with records behind it, is a stall.
+        stalled_ms: an LSO that does not advance for so long, with records after it, is a stall.
         connector: for the log.
     """
 
@@ -38,11 +38,11 @@ class LsoMonitor:
         high_watermarks: Mapping[TopicPartition, int],
         now_ms: int,
     ) -> int:
-        """Take a look; return how many partitions are stalled, and log what is new.
+        """Return how many partitions are stalled, and log new and ended stalls.
 
         Args:
             ends: LSO of each partition.
-            high_watermarks: end of each log, asked for no later than ``ends``.
+            high_watermarks: end of each log, read before ``ends``.
             now_ms: monotonic clock.
         """
         for tp, end in ends.items():
@@ -54,16 +54,21 @@ class LsoMonitor:
         stalled = {tp for tp, (_, since) in self._held.items() if now_ms - since >= self.stalled_ms}
         for tp in sorted(stalled - self._reported):
             log.warning(
-                "an open transaction holds the records behind it back; end it, or wait until the "
-                "broker does (transaction.timeout.ms of its producer)",
-                code="lso_stalled", connector=self.connector, topic=tp.topic,
-                partition=tp.partition, last_stable_offset=ends[tp],
+                "records cannot be read because a transaction before them is open; end it, or "
+                "wait until the broker aborts it (transaction.timeout.ms of its producer)",
+                code="lso_stalled",
+                connector=self.connector,
+                topic=tp.topic,
+                partition=tp.partition,
+                last_stable_offset=ends[tp],
                 waiting=high_watermarks[tp] - ends[tp],
-            )  # fmt: skip
+            )
         for tp in sorted(self._reported - stalled):
             log.info(
-                "records are no longer held back", connector=self.connector, topic=tp.topic,
+                "records after the last stable offset can be read again",
+                connector=self.connector,
+                topic=tp.topic,
                 partition=tp.partition,
-            )  # fmt: skip
+            )
         self._reported = stalled
         return len(stalled)

@@ -1,14 +1,14 @@
-"""A connector, or some of its partitions, whose committed offsets the broker has forgotten.
+"""Detects connectors and partitions with committed offsets that the broker has deleted.
 
 Rules of this file:
-- Brokers forget the offsets of a group that nobody uses (``offsets.retention.minutes``, 7 days).
-  To start again from ``auto.offset.reset`` would write records twice, or pass records by.
-- A connector without any offset is new, unless a table or the control topic holds something of it.
-- A partition without an offset is new, unless the config topic says that it was read before
-  (``SourceFloor``) or the control topic does. The floor may begin after an offset was lost: the
-  config topic is a new one, or the Java sink's offsets expired before the move.
-- An operator who resets or sets source offsets takes both back: the floor is cleared, and the
-  control topic has an event that names the partitions (``OffsetMoves``).
+- Brokers delete the offsets of an unused group (``offsets.retention.minutes``, 7 days). To start
+  again from ``auto.offset.reset`` would write records twice, or skip records.
+- A connector without any offset is new, unless a table or the control topic has data of it.
+- A partition without an offset is new, unless it was read before, by the config topic
+  (``SourceFloor``) or by the control topic. The floor may begin after an offset was lost: the
+  config topic was created again, or the Java sink's offsets expired before the migration.
+- An operator who resets or sets source offsets clears both: the floor is removed, and the control
+  topic gets an event that names the partitions (``OffsetEvents``).
 - No offset is guessed: an offset that is too low writes rows twice. An operator sets it.
 """
 
@@ -35,7 +35,7 @@ CODE = "offsets_lost"
 
 @dataclass(frozen=True, slots=True)
 class OffsetLoss:
-    """Tells new connectors and partitions from those whose offsets are lost.
+    """Distinguishes new connectors and partitions from those with lost offsets.
 
     Args:
         config: the connector, placeholders resolved.
@@ -50,15 +50,15 @@ class OffsetLoss:
     clock: Clock
 
     def refuse_connector(self) -> None:
-        """Return when a group of the connector has an offset, or nothing of it was ever announced.
+        """Return when a group of the connector has an offset, or the connector never announced.
 
-        Without offsets the control topic is read from its beginning, and the tables that the
-        configuration names are loaded.
+        Without offsets this reads the control topic from its beginning, and loads the tables of
+        the configuration.
 
         Raises:
             DataLost: ``offsets_lost``, with the source offsets that were announced last, as far as
                 the control topic still has them.
-            RetriableError: broker or catalog cannot be asked.
+            RetriableError: broker or catalog cannot be reached.
         """
         if not self._has_offsets():
             self._refuse_connector(self._announced())
@@ -74,11 +74,11 @@ class OffsetLoss:
         Args:
             missing: partitions without a committed offset, each with its log's start and end.
             floor: the partitions that were read before, by the config topic.
-            topic_ids: identities of the source topics now.
+            topic_ids: present ids of the source topics.
 
         Raises:
             DataLost: ``offsets_lost``, with the partitions and the ranges that were not read.
-            RetriableError: broker or catalog cannot be asked.
+            RetriableError: broker or catalog cannot be reached.
         """
         announced = self._announced()
         if not floor.offsets and not self._has_offsets():
@@ -86,14 +86,14 @@ class OffsetLoss:
         ends = read_before(missing, floor, announced.ends, topic_ids)
         if not ends:
             return
-        displayed = ", ".join(
+        known = ", ".join(
             f"{tp.topic}-{tp.partition} {at} (its log holds {missing[tp][0]}..{missing[tp][1] - 1})"
             for tp, at in sorted(ends.items())[:PLACES_SHOWN_MAX]
         )
         first = min(ends)
         raise DataLost(
             f"group {self.config.connect_group_id} has no source offsets for {len(ends)} "
-            f"partitions read before: they expired, or were deleted. Last known: {displayed}. Stop "
+            f"partitions read before: they expired, or were deleted. Last known: {known}. Stop "
             "the connector and set these source offsets with PATCH /connectors/<name>/offsets; an "
             "offset of null starts a partition from auto.offset.reset",
             code=CODE,
@@ -111,21 +111,21 @@ class OffsetLoss:
         tables = list(_tables_with_commits(self.config))
         if not announced.is_any and not tables:
             return
-        said = f"tables {', '.join(tables)} hold its commits" if tables else "it announced files"
-        displayed = sorted(announced.ends.items())[:PLACES_SHOWN_MAX]
-        places = ", ".join(f"{tp.topic}-{tp.partition} {at}" for tp, at in displayed)
+        reason = f"tables {', '.join(tables)} hold its commits" if tables else "it announced files"
+        first_ends = sorted(announced.ends.items())[:PLACES_SHOWN_MAX]
+        places = ", ".join(f"{tp.topic}-{tp.partition} {at}" for tp, at in first_ends)
         groups = ", ".join((*self.config.member_groups, self.config.control_group_id))
         raise DataLost(
-            f"the connector is not new ({said}), but its groups {groups} have no offsets "
-            "any more: they expired, or were deleted; to start would be to write again whatever "
-            "the topics still hold. Set the source offsets with PATCH /connectors/<name>/offsets; "
+            f"the connector is not new ({reason}), but its groups {groups} have no offsets "
+            "any more: they expired, or were deleted; a start would write all records of the "
+            "topics again. Set the source offsets with PATCH /connectors/<name>/offsets; "
             f"announced last: {places or 'no longer known'}",
             code=CODE,
             group=self.config.connect_group_id,
         )
 
     def _announced(self) -> AnnouncedOffsets:
-        """What the control topic says of the connector."""
+        """Return the offsets that the connector announced on the control topic."""
         topic, group = self.config.control_topic, self.config.connect_group_id
         count = self.admin.topics().get(topic, 0)
         marks = self.admin.watermarks([TopicPartition(topic, p) for p in range(count)])
@@ -156,11 +156,11 @@ def read_before(
 
     Args:
         missing: partitions without a committed offset.
-        floor: the partitions that were read before, by the config topic. It is behind by as much
-            as was announced since it was written.
-        announced: last announced ends, by the control topic. They do not count where the floor
-            knows that the topic was another one.
-        topic_ids: identities of the source topics now.
+        floor: the partitions that were read before, by the config topic. It does not have the
+            announcements since it was written.
+        announced: last announced ends, by the control topic. They do not count for a topic that
+            was replaced since the floor was written.
+        topic_ids: present ids of the source topics.
     """
     known = floor.of(missing, topic_ids)
     others = floor.offsets.keys() - known.keys()
@@ -169,45 +169,46 @@ def read_before(
 
 @dataclass(slots=True)
 class AnnouncedOffsets:
-    """What a connector has announced, as far as the control topic has it."""
+    """The announcements of a connector that the control topic still has."""
 
     is_any: bool = False
     _ends: dict[TopicPartition, tuple[_Place, int]] = field(default_factory=dict)
-    _moves: list[tuple[_Place, frozenset[TopicPartition]]] = field(default_factory=list)
+    _offset_changes: list[tuple[_Place, frozenset[TopicPartition]]] = field(default_factory=list)
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
-        """Per source partition the last announced end; none where an operator moved it since."""
+        """The last announced end of each source partition that no operator has changed since."""
         return {
             tp: end
             for tp, (place, end) in self._ends.items()
             if not any(
-                (tp in moved or not moved) and at.is_after(place) for at, moved in self._moves
+                (tp in changed or not changed) and at.is_after(place)
+                for at, changed in self._offset_changes
             )
         }
 
     def add(self, record: ControlRecord) -> None:
-        """Take one event of the connector."""
+        """Add one event of the connector."""
         event = record.event
         assert event is not None
         place = _Place(record.partition, record.offset, event.timestamp_us)
         if isinstance(event.payload, DataWritten) or record.headers.ranges:
             self.is_any = True
         if record.headers.moved is not None:
-            moved = frozenset(TopicPartition(*at) for at in record.headers.moved)
-            self._moves.append((place, moved))
+            changed = frozenset(TopicPartition(*at) for at in record.headers.moved)
+            self._offset_changes.append((place, changed))
         if isinstance(event.payload, DataComplete):
-            for said in event.payload.assignments or ():
-                tp = TopicPartition(said.topic, said.partition)
+            for announced in event.payload.assignments or ():
+                tp = TopicPartition(announced.topic, announced.partition)
                 before = self._ends.get(tp)
                 is_newer = before is None or place.is_after(before[0])
-                if said.offset is not None and is_newer:
-                    self._ends[tp] = place, said.offset
+                if announced.offset is not None and is_newer:
+                    self._ends[tp] = place, announced.offset
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where an event is; events of two control partitions are ordered by their times."""
+    """The place of an event; events of two control partitions are ordered by their times."""
 
     partition: int
     offset: int
@@ -220,7 +221,7 @@ class _Place:
 
 
 def _tables_with_commits(config: ConnectorConfig) -> Iterator[str]:
-    """Tables of the configuration that say what the connector committed to them."""
+    """Yield the tables of the configuration that hold commits of the connector."""
     if not config.tables:
         return
     catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
@@ -228,7 +229,7 @@ def _tables_with_commits(config: ConnectorConfig) -> Iterator[str]:
         for name in config.tables:
             try:
                 metadata = catalog.load(tuple(name.split("."))).metadata
-            except CommitRefused:  # missing, or out of bounds: its own commits will say so
+            except CommitRefused:  # missing, or out of bounds: its next commit reports that
                 continue
             if config.offsets_mirror_property in metadata.properties or any(
                 config.offsets_property in summary(s) for s in metadata.snapshots

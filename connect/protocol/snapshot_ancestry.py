@@ -1,4 +1,4 @@
-"""A table's own history, as far as its snapshots are kept."""
+"""The snapshots of a table's branch, as far as they have not expired."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 
 def ancestry(metadata: TableMetadata, branch: str) -> Iterator[Snapshot]:
-    """The branch's snapshots, newest first, as far as they are kept."""
+    """Yield the branch's snapshots, newest first, as far as they have not expired."""
     by_id = {s.snapshot_id: s for s in metadata.snapshots}
     ref = metadata.refs.get(branch)
     found = None if ref is None else by_id.pop(ref.snapshot_id, None)
@@ -20,20 +20,20 @@ def ancestry(metadata: TableMetadata, branch: str) -> Iterator[Snapshot]:
 
 
 def summary(snapshot: Snapshot) -> Mapping[str, str]:
-    """A snapshot's properties."""
+    """Return a snapshot's properties."""
     return {} if snapshot.summary is None else snapshot.summary.additional_properties
 
 
 def is_cut_off(oldest: Snapshot, metadata: TableMetadata) -> bool:
-    """Whether snapshots older than this one were expired."""
+    """Return whether snapshots older than this one have expired."""
     parent = oldest.parent_snapshot_id
-    if parent is None:  # some expiries forget the parent; then the first sequence number tells
+    if parent is None:  # some expiries remove the parent id; the sequence number remains
         return (oldest.sequence_number or 0) > 1
     return all(s.snapshot_id != parent for s in metadata.snapshots)
 
 
 def engine(marks: Mapping[str, str]) -> str:
-    """Which sink made a snapshot, by its properties."""
+    """Return the name of the sink that made a snapshot, by its properties."""
     if "kafka.connect.vtts" in marks:
         return "io.tabular"
     return f"{marks.get('engine-name', 'Java sink')} {marks.get('engine-version', '')}".strip()

@@ -1,6 +1,6 @@
 """Source partitions that a connector has read, as the config topic keeps them.
 
-Brokers forget committed offsets, and retention deletes announcements. A partition in this record
+Brokers delete committed offsets, and retention deletes announcements. A partition in this record
 was read before, so it must not start from ``auto.offset.reset`` again.
 """
 
@@ -17,8 +17,8 @@ class SourceFloor:
     """Partitions that had a committed source offset.
 
     Attributes:
-        offsets: partition -> the committed source offset that was seen last.
-        topic_ids: identity of each topic at that time; a topic of another identity is another.
+        offsets: partition -> the committed source offset that was read last.
+        topic_ids: id of each topic at that time; a topic with another id is a new topic.
     """
 
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -27,21 +27,21 @@ class SourceFloor:
     def of(
         self, partitions: Collection[TopicPartition], topic_ids: Mapping[str, str]
     ) -> dict[TopicPartition, int]:
-        """The floors of these partitions, without those of topics that are others now."""
+        """Return the floors of these partitions, without those of topics that were replaced."""
         return {
             tp: self.offsets[tp]
             for tp in partitions
             if tp in self.offsets and self._is_same(tp.topic, topic_ids)
         }
 
-    def seen(
+    def updated(
         self, committed: Mapping[TopicPartition, int], topic_ids: Mapping[str, str]
     ) -> SourceFloor:
-        """With these committed offsets, and without topics that are no more or are others.
+        """Return a floor with these offsets, without topics that were deleted or replaced.
 
         Args:
             committed: committed source offsets.
-            topic_ids: identities of all topics that exist now, of the floor and of ``committed``.
+            topic_ids: present ids of all existing topics of the floor and of ``committed``.
         """
         kept = {
             tp: at
@@ -53,7 +53,7 @@ class SourceFloor:
         return SourceFloor(offsets, {t: i for t, i in topic_ids.items() if t in topics})
 
     def without(self, partitions: Collection[TopicPartition]) -> SourceFloor:
-        """Without these partitions."""
+        """Return a floor without these partitions."""
         left = {tp: at for tp, at in self.offsets.items() if tp not in partitions}
         topics = {tp.topic for tp in left}
         return SourceFloor(left, {t: i for t, i in self.topic_ids.items() if t in topics})

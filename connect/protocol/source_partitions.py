@@ -1,4 +1,4 @@
-"""Which partitions a connector reads: its topics, expanded against the cluster's metadata."""
+"""The source partitions of a connector: its topics, expanded with the cluster's metadata."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from connect.model.layout import TopicPartition
 def source_partitions(
     config: ConnectorConfig, topics: Mapping[str, int], *, excluded: frozenset[str] = frozenset()
 ) -> list[TopicPartition]:
-    """Expand ``topics`` or ``topics.regex`` against the cluster's metadata.
+    """Expand ``topics`` or ``topics.regex`` with the cluster's metadata.
 
     Args:
         config: the connector.
         topics: partition count of every topic of the cluster.
-        excluded: topics that no regex adds: the reserved ones. The connector's control topic is
-            left out of a regex too, or it would read what it writes.
+        excluded: reserved topics, which a regex does not match. The control topic of the connector
+            is excluded too, or the connector would read its own events.
 
     Returns:
-        Sorted partitions; topics that do not exist (yet) contribute none.
+        Sorted partitions; a topic that does not exist adds none.
 
     Raises:
         ConfigError: ``topics_regex``: not a regular expression.

@@ -1,12 +1,12 @@
 """A compacted topic as a small database: checked, read to its end, followed, written.
 
 Rules of this file:
-- A write returns after it is committed *and* read back by this process, so whoever wrote sees it.
-- Writes of one log are in one order; each write is one transaction, all or nothing.
-- A producer that failed is thrown away. When the outcome is unknown the same records are written
-  again: they are keyed and whole, so twice is as good as once.
-- Losing the transactional id (``Fenced``) is final until it is acquired anew: somebody else acts in
-  our place, and taking the id back unasked would fence him.
+- A write returns after it is committed *and* read back by this process, so its caller sees it.
+- Writes of one topic have one order. Each write is one transaction.
+- A producer that failed is closed. When the outcome is unknown, the same records are written
+  again. Each record holds the whole value of its key, so a repeated write changes nothing.
+- Losing the transactional id (``Fenced``) is final until ``acquire``. Another process writes then,
+  and to initialise the id again would fence it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ OnRecord = Callable[[str, bytes | None], None]
 
 @dataclass(frozen=True, slots=True)
 class StorageTopic:
-    """A compacted topic of the node's own.
+    """A compacted topic in which the node stores its state.
 
     Attributes:
-        name: of the topic.
+        name: topic name.
         setting: the node property that names it, for errors.
-        partitions: of a created topic.
-        replication_factor: of a created topic; -1 is the broker's default.
+        partitions: partition count of a topic that this node creates.
+        replication_factor: of a topic that this node creates; -1 is the broker's default.
         is_ordered: whether it must have exactly one partition.
     """
 
@@ -50,11 +50,11 @@ class StorageTopic:
     is_ordered: bool = False
 
     def ensure(self, admin: KafkaAdmin) -> None:
-        """Create the topic, or check the one that is there.
+        """Create the topic, or check the existing one.
 
         Raises:
             ConfigError: ``storage_topic``: wrong cleanup policy or partition count.
-            RetriableError: the broker is away.
+            RetriableError: the broker cannot be reached.
         """
         wanted = {"cleanup.policy": "compact"}
         factor = self.replication_factor
@@ -80,12 +80,12 @@ class StorageTopic:
 def read_all(
     admin: KafkaAdmin, reader: LogReader, topic: str, on_record: OnRecord, *, clock: Clock
 ) -> None:
-    """Hand every record of the topic, up to its end as of now, to ``on_record``.
+    """Pass every record of the topic, up to its current end, to ``on_record``.
 
-    The reader stays assigned and goes on behind the last record read.
+    The reader stays assigned; its next poll returns the record after the last one read.
 
     Raises:
-        RetriableError: the broker is away, or the topic does not exist.
+        RetriableError: the broker cannot be reached, or the topic does not exist.
     """
     marks = _watermarks(admin, topic, clock)
     reader.assign({tp: start for tp, (start, _) in marks.items()})
@@ -98,11 +98,13 @@ def read_all(
 def _watermarks(
     admin: KafkaAdmin, topic: str, clock: Clock
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Start and end of each partition; a topic just created is not at once known everywhere."""
+    """Return start and end of each partition; retried, as new topics reach the brokers late."""
     deadline_ms = clock.monotonic_ms() + METADATA_TIMEOUT_MS
     while True:
         try:
-            partitions = max(1, admin.topics().get(topic, 0))  # of none, the first is missing
+            partitions = max(
+                1, admin.topics().get(topic, 0)
+            )  # an unknown topic: partition 0 is missing
             return admin.watermarks([TopicPartition(topic, p) for p in range(partitions)])
         except RetriableError:
             if clock.monotonic_ms() >= deadline_ms:
@@ -110,8 +112,8 @@ def _watermarks(
             threading.Event().wait(0.1)
 
 
-class CompactedLog:
-    """One compacted topic, read and written by this process.
+class CompactedTopic:
+    """One compacted topic, read and written by this process. Thread-safe.
 
     Args:
         topic: which one.
@@ -119,8 +121,8 @@ class CompactedLog:
         reader_properties: Java-named consumer properties.
         producer_properties: Java-named producer properties.
         transactional_id: id under which this process writes.
-        on_record: called for every record in order; at start by the starting thread, later by
-            the log's own; must not raise and not write.
+        on_record: called for every record in order: by the starting thread in ``start``, later by
+            the topic's own thread. It must neither raise nor write.
         clock: for time limits.
     """
 
@@ -135,130 +137,235 @@ class CompactedLog:
         on_record: OnRecord,
         clock: Clock,
     ) -> None:
-        self.topic = topic.name
-        self._storage = topic
-        self._admin = admin
-        # the end of a topic is known after one empty fetch: do not let it wait long
-        self._reader_properties = {**reader_properties, "fetch.max.wait.ms": "100"}
-        self._producer_properties = dict(producer_properties)
-        self._transactional_id = transactional_id
-        self._on_record = on_record
         self._clock = clock
-        self._producer: TransactionalProducer | None = None
-        self._fenced: Fenced | None = None
-        self._write_lock = threading.Lock()
-        self._read_back = threading.Condition()
-        self._awaited: set[tuple[str, bytes | None]] = set()
-        self._position = 0
         self._closing = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._log = logger("log").bind(topic=topic.name)
+        self._reader = TopicFollower(
+            topic, admin, reader_properties, on_record, clock=clock, closing=self._closing
+        )
+        self._writer = TopicWriter(
+            topic.name, producer_properties, transactional_id, clock=clock, closing=self._closing
+        )
+        self._write_lock = threading.Lock()
 
     def start(self) -> None:
-        """Create or check the topic, read it to its end, then follow it on a thread of its own.
+        """Create or check the topic, read it to its end, then follow it on a separate thread.
 
         Raises:
-            ConfigError: the topic does not serve.
-            RetriableError: the broker is away.
+            ConfigError: the topic cannot be used.
+            RetriableError: the broker cannot be reached.
         """
-        self._storage.ensure(self._admin)
-        reader = self._open()
-        self._thread = threading.Thread(
-            target=self._follow, args=(reader,), name=f"log-{self.topic}", daemon=True
-        )
-        self._thread.start()
+        self._reader.start()
 
     def acquire(self) -> None:
-        """Take over the transactional id now, from whoever has it.
+        """Initialise the transactional id now, which fences its current owner.
 
         Raises:
-            RetriableError: the broker is away.
+            RetriableError: the broker cannot be reached.
         """
         with self._write_lock:
-            self._fenced = None
-            self._drop_producer()
-            self._open_producer()
+            self._writer.acquire()
 
     @property
     def position(self) -> int:
         """Offset up to which a topic of one partition has been read."""
-        return self._position
+        return self._reader.position
 
     def await_position(self, offset: int, timeout_s: float) -> bool:
         """Wait until a topic of one partition is read up to an offset."""
-        with self._read_back:
-            return self._read_back.wait_for(lambda: self._position >= offset, timeout_s)
+        return self._reader.await_position(offset, timeout_s)
 
     def write(self, records: Sequence[tuple[str, bytes | None]]) -> None:
         """Write keys and values in one transaction; return when they are read back.
 
         Raises:
             Fenced: another process writes under our transactional id.
-            RetriableError: not acknowledged in time; perhaps written all the same.
+            RetriableError: not acknowledged in time; perhaps written.
         """
-        messages = [ProducerMessage(self.topic, key.encode(), value) for key, value in records]
         with self._write_lock:
             deadline_ms = self._clock.monotonic_ms() + WRITE_TIMEOUT_MS
-            with self._read_back:
-                self._awaited = set(records)
-            self._transact(messages, deadline_ms)
-            self._await_read_back(deadline_ms)
+            self._reader.expect(records)
+            self._writer.write(records, deadline_ms)
+            self._reader.await_expected(deadline_ms)
 
     def close(self) -> None:
-        """Stop following. A write that waits for a broker that is away is left to itself."""
+        """Stop following. A write that is waiting for the broker is not awaited."""
         self._closing.set()
-        if self._thread is not None:
-            self._thread.join(CLOSE_TIMEOUT_S)
+        self._reader.join(CLOSE_TIMEOUT_S)
         if self._write_lock.acquire(timeout=CLOSE_TIMEOUT_S):
-            self._drop_producer()
+            self._writer.close()
             self._write_lock.release()
 
-    def _transact(self, messages: Sequence[ProducerMessage], deadline_ms: int) -> None:
+
+class TopicWriter:
+    """Writes transactions to one topic under one transactional id; its owner locks.
+
+    Args:
+        topic: topic name.
+        properties: Java-named producer properties.
+        transactional_id: id under which this process writes.
+        clock: for time limits.
+        closing: ends retries.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        properties: Mapping[str, str],
+        transactional_id: str,
+        *,
+        clock: Clock,
+        closing: threading.Event,
+    ) -> None:
+        self._topic = topic
+        self._properties = dict(properties)
+        self._transactional_id = transactional_id
+        self._clock = clock
+        self._closing = closing
+        self._producer: TransactionalProducer | None = None
+        self._fenced: Fenced | None = None
+        self._log = logger("log").bind(topic=topic)
+
+    def acquire(self) -> None:
+        """Initialise the transactional id with a new producer.
+
+        Raises:
+            RetriableError: the broker cannot be reached.
+        """
+        self._fenced = None
+        self.close()
+        self._open()
+
+    def write(self, records: Sequence[tuple[str, bytes | None]], deadline_ms: int) -> None:
+        """Write records in one transaction, repeated until it is acknowledged.
+
+        Raises:
+            Fenced: another process writes under our transactional id.
+            RetriableError: not acknowledged in time; perhaps written.
+        """
+        messages = [ProducerMessage(self._topic, key.encode(), value) for key, value in records]
         while True:
             try:
-                self._open_producer().transact(messages)
+                self._open().transact(messages)
             except RetriableError as e:
-                self._drop_producer()
+                self.close()
                 if self._clock.monotonic_ms() >= deadline_ms or self._closing.is_set():
                     raise
                 self._log.warning("write failed, trying again", error=str(e))
                 self._closing.wait(RETRY_PAUSE_S)
             except IcefloeError as e:
-                self._drop_producer()
+                self.close()
                 self._fenced = e if isinstance(e, Fenced) else None
                 raise
             else:
                 return
 
-    def _await_read_back(self, deadline_ms: int) -> None:
-        with self._read_back:
-            while self._awaited:
-                left_ms = deadline_ms - self._clock.monotonic_ms()
-                if left_ms <= 0:
-                    raise RetriableError(
-                        "written, but not read back in time", code="read_back", topic=self.topic
-                    )
-                self._read_back.wait(left_ms / 1000)
-
-    def _open_producer(self) -> TransactionalProducer:
-        if self._fenced is not None:
-            # taking the id over again would fence whoever acts in our place
-            raise Fenced(self._fenced.message, topic=self.topic)
-        if self._producer is None:
-            producer = TransactionalProducer(self._producer_properties, self._transactional_id)
-            producer.init()
-            self._producer = producer
-        return self._producer
-
-    def _drop_producer(self) -> None:
+    def close(self) -> None:
+        """Close the producer, if there is one."""
         if self._producer is not None:
             self._producer.close()
             self._producer = None
 
+    def _open(self) -> TransactionalProducer:
+        if self._fenced is not None:
+            # to initialise the id again would fence the process that replaced this one
+            raise Fenced(self._fenced.message, topic=self._topic)
+        if self._producer is None:
+            producer = TransactionalProducer(self._properties, self._transactional_id)
+            producer.init()
+            self._producer = producer
+        return self._producer
+
+
+class TopicFollower:
+    """Reads one topic from its start and follows it.
+
+    Args:
+        topic: which one.
+        admin: the cluster.
+        properties: Java-named consumer properties.
+        on_record: called for every record in order.
+        clock: for time limits.
+        closing: ends the following thread.
+    """
+
+    def __init__(
+        self,
+        topic: StorageTopic,
+        admin: KafkaAdmin,
+        properties: Mapping[str, str],
+        on_record: OnRecord,
+        *,
+        clock: Clock,
+        closing: threading.Event,
+    ) -> None:
+        self._topic = topic
+        self._admin = admin
+        # the end of a topic is known after one empty fetch: do not let it wait long
+        self._properties = {**properties, "fetch.max.wait.ms": "100"}
+        self._on_record = on_record
+        self._clock = clock
+        self._closing = closing
+        self._changed = threading.Condition()
+        self._expected: set[tuple[str, bytes | None]] = set()
+        self._position = 0
+        self._thread: threading.Thread | None = None
+        self._log = logger("log").bind(topic=topic.name)
+
+    @property
+    def position(self) -> int:
+        """Offset up to which a topic of one partition has been read."""
+        return self._position
+
+    def start(self) -> None:
+        """Create or check the topic, read it to its end, then follow it on a separate thread.
+
+        Raises:
+            ConfigError: the topic cannot be used.
+            RetriableError: the broker cannot be reached.
+        """
+        self._topic.ensure(self._admin)
+        reader = self._open()
+        self._thread = threading.Thread(
+            target=self._follow, args=(reader,), name=f"log-{self._topic.name}", daemon=True
+        )
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait, bounded, for the end of the following thread."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def await_position(self, offset: int, timeout_s: float) -> bool:
+        """Wait until a topic of one partition is read up to an offset."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._position >= offset, timeout_s)
+
+    def expect(self, records: Sequence[tuple[str, bytes | None]]) -> None:
+        """Note the records that ``await_expected`` waits for."""
+        with self._changed:
+            self._expected = set(records)
+
+    def await_expected(self, deadline_ms: int) -> None:
+        """Wait until every expected record is read.
+
+        Raises:
+            RetriableError: ``read_back``, not in time.
+        """
+        with self._changed:
+            while self._expected:
+                left_ms = deadline_ms - self._clock.monotonic_ms()
+                if left_ms <= 0:
+                    raise RetriableError(
+                        "written, but not read back in time",
+                        code="read_back",
+                        topic=self._topic.name,
+                    )
+                self._changed.wait(left_ms / 1000)
+
     def _open(self) -> LogReader:
-        reader = LogReader(self._reader_properties)
+        reader = LogReader(self._properties)
         try:
-            read_all(self._admin, reader, self.topic, self._saw, clock=self._clock)
+            read_all(self._admin, reader, self._topic.name, self._read, clock=self._clock)
         except IcefloeError:
             reader.close()
             raise
@@ -269,11 +376,11 @@ class CompactedLog:
         while not self._closing.is_set():
             try:
                 if current is None:
-                    current = self._open()  # from the start: folding again changes nothing
+                    current = self._open()  # from the start: reading again changes nothing
                 for record in current.poll(IDLE_POLL_MS, 1) + current.poll(0):
                     if record.key is not None:
                         key = record.key.decode(errors="replace")
-                        self._saw(key, record.value, record.offset)
+                        self._read(key, record.value, record.offset)
             except IcefloeError as e:
                 self._log.warning("reading failed, trying again", error=str(e))
                 if current is not None:
@@ -283,9 +390,9 @@ class CompactedLog:
         if current is not None:
             current.close()
 
-    def _saw(self, key: str, value: bytes | None, offset: int = -1) -> None:
+    def _read(self, key: str, value: bytes | None, offset: int = -1) -> None:
         self._on_record(key, value)
-        with self._read_back:
+        with self._changed:
             self._position = max(self._position, offset + 1)
-            self._awaited.discard((key, value))
-            self._read_back.notify_all()
+            self._expected.discard((key, value))
+            self._changed.notify_all()

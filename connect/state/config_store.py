@@ -1,11 +1,11 @@
-"""The cluster's state in Kafka: configurations, wishes, layouts and placements.
+"""The cluster's state in Kafka: configurations, target states, layouts and placements.
 
 Rules of this file:
-- The topics are the truth; what is held in memory is their fold (``state``) and nothing else.
-- Only the node that leads writes: it holds the transactional id of Kafka Connect's own leader, so
-  a leader of earlier days, Java's too, can write no more. Whoever does not lead is refused here.
-- Configurations travel exactly as sent; no secret is ever resolved here.
-- Everything that leaves is immutable, so callers need no lock.
+- The config topic is the state; memory holds what its records add up to (``connector_state``).
+- Only the leader writes. It holds the transactional id of Kafka Connect's leader, which fences
+  earlier leaders, Java workers among them. A write of any other node is refused.
+- Configurations are stored exactly as sent; placeholders of secrets are not resolved.
+- Returned values are immutable, so callers need no lock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from connect.logs import logger
 from connect.model.layout import Layout, TopicPartition
 from connect.protocol.source_floor import SourceFloor
 from connect.state import connector_state, topic_records
-from connect.state.compacted_topic import CompactedLog, StorageTopic
+from connect.state.compacted_topic import CompactedTopic, StorageTopic
 from connect.state.connector_state import ConfigState, Leader, StoredConnector
 from connect.state.placement import Places
 from connect.state.topic_records import LOGGER, Record, TargetState
@@ -83,7 +83,7 @@ class ConfigStore:
         clock: for time limits.
         on_change: called with a connector's name after a record about it was read, on the
             reading thread; must not block.
-        on_logger: called in the same way with a logger's name and the level it is to have.
+        on_logger: called on the same thread with the name of a logger and its new level.
     """
 
     def __init__(
@@ -99,12 +99,12 @@ class ConfigStore:
         self._on_change = on_change
         self._on_logger = on_logger
         self._is_leading = self._has_started = False
-        self._log = CompactedLog(
+        self._topic = CompactedTopic(
             settings.config_topic,
             admin=admin,
             reader_properties=settings.reader_properties,
             producer_properties=settings.producer_properties,
-            # the id of Kafka Connect's own leader, so a Java leader of the same group is fenced
+            # the id that Kafka Connect's leader uses: a Java leader of this group is fenced
             transactional_id=f"connect-cluster-{settings.group_id}",
             on_record=self._apply,
             clock=clock,
@@ -114,26 +114,26 @@ class ConfigStore:
         """Create or check the topic, read it to its end and follow it.
 
         Raises:
-            ConfigError: the topic does not serve.
-            RetriableError: the broker is away.
+            ConfigError: the topic cannot be used.
+            RetriableError: the broker cannot be reached.
         """
-        self._log.start()
+        self._topic.start()
         self._has_started = True
 
     def lead(self, worker_id: str, url: str) -> None:
-        """Take over writing; on return everything that was ever written is read.
+        """Become the writer; on return everything that earlier leaders wrote is read.
 
         Raises:
-            Fenced: another node takes over at this moment.
-            RetriableError: the broker is away.
+            Fenced: another node becomes the writer at the same time.
+            RetriableError: the broker cannot be reached.
         """
-        self._log.acquire()
+        self._topic.acquire()
         self._is_leading = True
-        # read back, so all that earlier leaders have written is read before it
+        # a write returns when it is read back, and earlier records are read before it
         self._write([topic_records.leader_record(worker_id, url)])
 
     def step_down(self) -> None:
-        """Write no more; returns at once."""
+        """Stop writing; returns at once."""
         self._is_leading = False
 
     @property
@@ -142,29 +142,29 @@ class ConfigStore:
         return self._is_leading
 
     def leader(self) -> Leader | None:
-        """Who last said that it leads; it may be gone since."""
+        """Return the node that became leader last; it may have left since."""
         with self._lock:
             return self._state.leader
 
     def position(self) -> int:
         """Offset up to which the topic has been read."""
-        return self._log.position
+        return self._topic.position
 
     def await_position(self, offset: int, timeout_s: float) -> bool:
-        """Wait until the topic is read up to an offset; whether it was in time."""
-        return self._log.await_position(offset, timeout_s)
+        """Wait until the topic is read up to an offset; return whether it was in time."""
+        return self._topic.await_position(offset, timeout_s)
 
     def close(self) -> None:
         """Stop following the topic."""
-        self._log.close()
+        self._topic.close()
 
     def names(self) -> list[str]:
-        """Connectors that exist, sorted."""
+        """Return the names of the existing connectors, sorted."""
         with self._lock:
             return self._state.names()
 
     def get(self, name: str) -> StoredConnector:
-        """The connector's state; ``config`` is None when there is no such connector."""
+        """Return the connector's state; ``config`` is None when it does not exist."""
         with self._lock:
             return self._state.get(name)
 
@@ -175,7 +175,7 @@ class ConfigStore:
         self._write(topic_records.config_records(name, config, target))
 
     def put_target(self, name: str, target: TargetState) -> None:
-        """Set the operator's wish."""
+        """Set the target state."""
         self._write([topic_records.target_record(name, target)])
 
     def put_layout(self, layout: Layout, config: Mapping[str, str]) -> None:
@@ -183,20 +183,20 @@ class ConfigStore:
         self._write(list(topic_records.layout_records(layout, config)))
 
     def put_ready(self, layout: Layout, places: Places | None = None) -> None:
-        """Say that every transactional id of the old and the new layout is taken over.
+        """Record that every transactional id of the old and the new layout is fenced.
 
-        ``places`` says where the layout is to run, if that is not said already.
+        ``places`` is the placement of the layout; None keeps the stored one.
         """
         name = layout.connector
         placed = [] if places is None else [topic_records.placement_record(name, places)]
         self._write([*placed, topic_records.ready_record(layout, self.get(name).tasks_ever)])
 
     def put_places(self, places: Mapping[str, Places]) -> None:
-        """Say where connectors run."""
+        """Store which nodes run these connectors."""
         self._write([topic_records.placement_record(name, where) for name, where in places.items()])
 
     def put_restart(self, request: str, name: str, *, coordinator: bool, tasks: list[int]) -> None:
-        """Ask the nodes that run these units to start them again."""
+        """Request that the nodes which run these units restart them."""
         self._write(
             [topic_records.restart_record(request, name, coordinator=coordinator, tasks=tasks)]
         )
@@ -206,30 +206,30 @@ class ConfigStore:
         self._write([topic_records.logger_record(namespace, level)])
 
     def put_offsets(self, name: str, offsets: Mapping[TopicPartition, int] | None) -> None:
-        """Say which source offsets are to be set before the connector starts; None: they are."""
+        """Store the source offsets to set before the connector starts; None when they are set."""
         self._write([topic_records.offsets_record(name, offsets)])
 
     def put_source_floor(self, name: str, floor: SourceFloor) -> None:
-        """Say which source partitions a connector has read."""
+        """Store which source partitions a connector has read."""
         self._write([topic_records.source_record(name, floor)])
 
     def delete_connector(self, name: str) -> None:
-        """Forget a connector."""
+        """Delete a connector."""
         self._write(connector_state.deletion_records(self.get(name)))
 
     def _write(self, written: Sequence[Record]) -> None:
         if not self._is_leading:
             raise Fenced("this node does not lead its cluster")
-        self._log.write([(key, topic_records.encode(value)) for key, value in written])
+        self._topic.write([(key, topic_records.encode(value)) for key, value in written])
 
     def _apply(self, key: str, value: bytes | None) -> None:
         try:
             decoded = topic_records.decode(value)
         except ValueError:
-            _log.warning("a record of the config topic is no JSON object, skipped", key=key)
+            _log.warning("record of the config topic is not a JSON object, skipped", key=key)
             return
         if key.startswith(LOGGER) and decoded is not None:
-            if self._has_started:  # as in Kafka, a restart forgets levels
+            if self._has_started:  # as in Kafka, a restarted worker does not keep levels
                 self._on_logger(key.removeprefix(LOGGER), str(decoded.get("level")))
             return
         with self._lock:

@@ -1,6 +1,6 @@
-"""What the config topic holds of one connector, read once to the topic's end.
+"""Reads the state of one connector from the config topic, once, to the topic's end.
 
-A task reads its layout so; it needs no store, which follows the topic and writes it.
+A task reads its layout this way. It needs no store, which follows the topic and writes it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from connect.state.topic_records import decode
 def read_layouts(
     properties: Mapping[str, str], topic: str, connector: str
 ) -> tuple[Layout | None, int | None]:
-    """Read the config topic to its end, for a task's own check at start.
+    """Read the config topic to its end, for the check that a task makes at its start.
 
     Args:
         properties: Java-named client properties.
@@ -31,19 +31,19 @@ def read_layouts(
         the newest layout that is ready.
 
     Raises:
-        RetriableError: the broker is away.
+        RetriableError: the broker cannot be reached.
     """
     found = read_connector(properties, topic, connector)
     return found.layout, found.ready
 
 
 def read_connector(properties: Mapping[str, str], topic: str, connector: str) -> StoredConnector:
-    """As ``read_layouts``, with everything that is stored of the connector."""
-    fold = ConfigState()
+    """Read the config topic to its end; return the whole state of one connector."""
+    state = ConfigState()
 
     def on_record(key: str, value: bytes | None) -> None:
         try:
-            fold.apply(key, decode(value))
+            state.apply(key, decode(value))
         except ValueError:
             return
 
@@ -54,4 +54,4 @@ def read_connector(properties: Mapping[str, str], topic: str, connector: str) ->
     finally:
         reader.close()
         admin.close()
-    return fold.get(connector)
+    return state.get(connector)

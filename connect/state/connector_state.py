@@ -1,11 +1,11 @@
-"""Connectors as the config topic tells of them: a pure fold over its records.
+"""The state of connectors, computed from the records of the config topic.
 
 Rules of this file:
-- No client, no clock, no thread: records in, state out; the same records give the same state.
-- What records look like is said in ``records``.
-- A layout counts when its commit record is read and every task of it is there with the same
-  number; it may be started when the ready record with that number is read.
-- What cannot be understood is skipped, never fatal: the topic may hold another product's keys.
+- No client, no clock, no thread: the same records give the same state.
+- ``topic_records`` describes the format of the records.
+- A layout counts when its commit record is read and every task of it is present with the same
+  number. It may be started when the ready record with that number is read.
+- A record that cannot be parsed is skipped: the topic may hold keys of another product.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from connect.state.topic_records import (
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A restart that an operator asked for; done once by whoever runs the units."""
+    """A restart that an operator requested; done once by the nodes that run the units."""
 
     request: str
     coordinator: bool = False
@@ -54,7 +54,7 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads, by its own word: the last one that could write the config topic."""
+    """The leader: the last node that became the writer of the config topic."""
 
     worker_id: str
     url: str
@@ -62,26 +62,25 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class StoredConnector:
-    """What the config topic says of one connector.
+    """The state of one connector in the config topic.
 
     Attributes:
         name: connector name.
-        config: as sent; None when the connector does not exist (deleted, or only leftovers).
-        target: the operator's wish.
-        is_stopped: told to stop and not to start since: it has no tasks any more, also when it
-            is PAUSED by now and its layout still to be cleared.
-        layout: the latest committed layout that is whole; None when there is none.
+        config: as sent; None when the connector does not exist (deleted, or never created).
+        target: the target state that the operator set.
+        is_stopped: it was set to STOPPED and not to STARTED since. It has no tasks, even if it is
+            PAUSED now and its layout is not cleared yet.
+        layout: the latest committed layout with all its tasks; None when there is none.
         task_configs: the stored properties of each task of ``layout``.
-        ready: number of the newest layout whose transactional ids are all taken over.
-        pending_offsets: committed source offsets to be set before anything starts; None when there
-            are none to set.
+        ready: number of the newest layout whose transactional ids are all fenced.
+        pending_offsets: source offsets to commit before anything starts; None when there are none.
         source_floor: source partitions that were read before.
-        number_max: highest layout number ever seen, committed or not; the next one is above it.
-        tasks_ever: task ids below this may have run; their transactional ids must be taken over
+        number_max: highest layout number ever read, committed or not; the next one is above it.
+        tasks_ever: task ids below this may have run; their transactional ids must be fenced
             before a new layout is ready. Task records outlive the layouts they belonged to, so a
-            crash between any two steps forgets none.
-        places: which nodes run it; None until the leader has said so.
-        restart: the last restart an operator asked for; None when none was.
+            crash between any two steps loses none.
+        places: which nodes run it; None until the leader has placed it.
+        restart: the last restart that an operator requested; None when there was none.
         revision: rises with every record about the connector that this process read.
     """
 
@@ -107,34 +106,34 @@ class StoredConnector:
 
 
 @dataclass(slots=True)
-class _Building:
-    """One connector while its records are folded."""
+class _PartialState:
+    """One connector: its state, and task records whose commit record is not read yet."""
 
     state: StoredConnector
     pending: dict[int, Mapping[str, str]] = field(default_factory=dict)
 
 
 class ConfigState:
-    """The config topic, folded. Not safe for threads: its owner locks."""
+    """The state of all connectors. Not thread-safe: its owner locks."""
 
     def __init__(self) -> None:
-        self._connectors: dict[str, _Building] = {}
+        self._connectors: dict[str, _PartialState] = {}
         self.leader: Leader | None = None
 
     def get(self, connector: str) -> StoredConnector:
-        """The connector's state; an empty one when nothing was ever written."""
+        """Return the connector's state; an empty one when nothing was ever written."""
         found = self._connectors.get(connector)
         return found.state if found else StoredConnector(connector)
 
     def names(self) -> list[str]:
-        """Connectors that exist, sorted."""
+        """Return the names of the existing connectors, sorted."""
         return sorted(n for n, b in self._connectors.items() if b.state.config is not None)
 
     def apply(self, key: str, value: Mapping[str, Any] | None) -> str | None:
-        """Fold one record in.
+        """Apply one record.
 
         Returns:
-            The connector it was about, or None when it was none of ours or not understood.
+            The connector it was about; None when it was about none, or could not be parsed.
         """
         if key == LEADER and value is not None:
             self.leader = Leader(str(value.get("worker_id")), str(value.get("url")))
@@ -158,92 +157,92 @@ class ConfigState:
                 return self._touch(name)
         return None
 
-    def _at(self, name: str) -> _Building:
-        return self._connectors.setdefault(name, _Building(StoredConnector(name)))
+    def _at(self, name: str) -> _PartialState:
+        return self._connectors.setdefault(name, _PartialState(StoredConnector(name)))
 
     def _touch(self, name: str) -> str:
-        building = self._at(name)
-        building.state = replace(building.state, revision=building.state.revision + 1)
+        partial = self._at(name)
+        partial.state = replace(partial.state, revision=partial.state.revision + 1)
         return name
 
     def _connector(self, name: str, value: Mapping[str, Any] | None) -> bool:
-        building = self._at(name)
+        partial = self._at(name)
         if value is None:
-            # number_max outlives the connector: a zombie of the deleted one stays behind it
-            building.state = StoredConnector(
+            # number_max outlives the connector: a zombie of the deleted one has a lower number
+            partial.state = StoredConnector(
                 name,
-                number_max=building.state.number_max,
-                tasks_ever=building.state.tasks_ever,
-                revision=building.state.revision,
+                number_max=partial.state.number_max,
+                tasks_ever=partial.state.tasks_ever,
+                revision=partial.state.revision,
             )
-            building.pending.clear()
+            partial.pending.clear()
             return True
         properties = value.get("properties")
         if not isinstance(properties, dict):
             return False
-        building.state = replace(building.state, config=_strings(properties))
+        partial.state = replace(partial.state, config=_strings(properties))
         return True
 
     def _target(self, name: str, value: Mapping[str, Any] | None) -> bool:
-        building = self._at(name)
-        wish = "STARTED" if value is None else value.get("state.v2") or value.get("state")
+        partial = self._at(name)
+        written = "STARTED" if value is None else value.get("state.v2") or value.get("state")
         for target in TARGET_STATES:
-            if wish == target:
+            if written == target:
                 is_stopped = target == "STOPPED" or (
-                    building.state.is_stopped and target == "PAUSED"
+                    partial.state.is_stopped and target == "PAUSED"
                 )
-                building.state = replace(building.state, target=target, is_stopped=is_stopped)
+                partial.state = replace(partial.state, target=target, is_stopped=is_stopped)
                 return True
         return False
 
     def _task(self, name: str, task: int, value: Mapping[str, Any] | None) -> bool:
-        building = self._at(name)
+        partial = self._at(name)
         if value is None:
-            building.pending.pop(task, None)
+            partial.pending.pop(task, None)
             return True
         properties = value.get("properties")
         if not isinstance(properties, dict):
             return False
-        building.pending[task] = _strings(properties)
-        self._saw(building, number_of(properties.get(LAYOUT_KEY)), tasks=task + 1)
+        partial.pending[task] = _strings(properties)
+        self._note_number(partial, number_of(properties.get(LAYOUT_KEY)), tasks=task + 1)
         return True
 
     def _commit(self, name: str, value: Mapping[str, Any] | None) -> bool:
-        building = self._at(name)
+        partial = self._at(name)
         if value is None:
-            building.state = replace(building.state, layout=None, task_configs=(), ready=None)
-            building.pending.clear()
+            partial.state = replace(partial.state, layout=None, task_configs=(), ready=None)
+            partial.pending.clear()
             return True
         count, number = value.get("tasks"), number_of(value.get(LAYOUT_KEY))
-        self._saw(building, number)
-        configs = _whole(building.pending, count, number)
+        self._note_number(partial, number)
+        configs = _whole(partial.pending, count, number)
         layout = _layout(name, number, configs)
         if layout is not None:
-            layout = _with_memory(layout, value)
-        building.state = replace(
-            building.state, layout=layout, task_configs=configs if layout and configs else ()
+            layout = _with_topic_ids(layout, value)
+        partial.state = replace(
+            partial.state, layout=layout, task_configs=configs if layout and configs else ()
         )
         return True
 
     def _ready(self, name: str, value: Mapping[str, Any] | None) -> bool:
-        building = self._at(name)
+        partial = self._at(name)
         value = value or {}
         number = number_of(value.get("layout"))
-        self._saw(building, number, tasks=number_of(value.get("tasks")) or 0)
-        building.state = replace(building.state, ready=number)
+        self._note_number(partial, number, tasks=number_of(value.get("tasks")) or 0)
+        partial.state = replace(partial.state, ready=number)
         return True
 
     def _offsets(self, name: str, value: Mapping[str, Any] | None) -> bool:
-        building = self._at(name)
+        partial = self._at(name)
         try:
             wanted = None if value is None else _offsets(value["offsets"])
         except (KeyError, TypeError, ValueError):
             return False
-        building.state = replace(building.state, pending_offsets=wanted)
+        partial.state = replace(partial.state, pending_offsets=wanted)
         return True
 
     def _source(self, name: str, value: Mapping[str, Any] | None) -> bool:
-        building = self._at(name)
+        partial = self._at(name)
         try:
             floor = (
                 SourceFloor()
@@ -252,46 +251,46 @@ class ConfigState:
             )
         except (AttributeError, KeyError, TypeError, ValueError):
             return False
-        building.state = replace(building.state, source_floor=floor)
+        partial.state = replace(partial.state, source_floor=floor)
         return True
 
     def _placement(self, name: str, value: Mapping[str, Any] | None) -> bool:
-        building = self._at(name)
+        partial = self._at(name)
         try:
             places = None if value is None else _places(value)
         except (KeyError, TypeError):
             return False
-        building.state = replace(building.state, places=places)
+        partial.state = replace(partial.state, places=places)
         return True
 
     def _restart(self, name: str, value: Mapping[str, Any] | None) -> bool:
-        building = self._at(name)
+        partial = self._at(name)
         value = value or {}
         listed = value.get("icefloe.tasks", ())
         if not isinstance(value.get("icefloe.request"), str) or not isinstance(listed, list):
             return False
-        wish = Restart(
+        restart = Restart(
             value["icefloe.request"],
             coordinator=value.get("icefloe.coordinator") is True,
             tasks=frozenset(task for task in listed if isinstance(task, int)),
         )
-        building.state = replace(building.state, restart=wish)
+        partial.state = replace(partial.state, restart=restart)
         return True
 
-    def _saw(self, building: _Building, number: int | None, tasks: int = 0) -> None:
-        building.state = replace(
-            building.state,
-            number_max=max(number or 0, building.state.number_max),
-            tasks_ever=max(tasks, building.state.tasks_ever),
+    def _note_number(self, partial: _PartialState, number: int | None, tasks: int = 0) -> None:
+        partial.state = replace(
+            partial.state,
+            number_max=max(number or 0, partial.state.number_max),
+            tasks_ever=max(tasks, partial.state.tasks_ever),
         )
 
 
 def deletion_records(state: StoredConnector) -> list[Record]:
-    """Tombstones of everything but the ready record.
+    """Return tombstones of everything but the ready record.
 
-    The ready record stays: with it the numbering goes on if the name is used again, so a task of
-    the deleted connector that wakes up late finds a number above its own, and its transactional
-    id is still known to whoever creates the name anew.
+    The ready record stays. A new connector of the same name continues the numbering, so a late
+    task of the deleted one reads a number above its own. Its transactional id stays known too,
+    and is fenced when a new connector of that name starts.
     """
     ready = {"layout": state.number_max, "tasks": state.tasks_ever}
     return [
@@ -314,7 +313,7 @@ def _strings(properties: Mapping[str, Any]) -> dict[str, str]:
 def _whole(
     pending: Mapping[int, Mapping[str, str]], count: Any, number: int | None
 ) -> tuple[Mapping[str, str], ...] | None:
-    """The configs of tasks 0 to count - 1, or None when one is missing or of another layout."""
+    """Return the configs of tasks 0 to count - 1; None if one is missing or of another layout."""
     if not isinstance(count, int) or isinstance(count, bool) or number is None:
         return None
     configs = [pending.get(task) for task in range(count)]
@@ -339,8 +338,8 @@ def _layout(
     return Layout(connector, number, tasks)
 
 
-def _with_memory(layout: Layout, value: Mapping[str, Any]) -> Layout:
-    """What a layout remembers from those before it; nothing where that is not understood."""
+def _with_topic_ids(layout: Layout, value: Mapping[str, Any]) -> Layout:
+    """Add the topic ids and control ranges of a commit record; none if they cannot be parsed."""
     try:
         return replace(
             layout,

@@ -1,7 +1,7 @@
-"""Which node runs which task and which coordinator: pure functions of what is there.
+"""Placement: which node runs which task and which coordinator. Pure functions.
 
-Safety never rests on a placement: transactional ids and catalog preconditions fence whoever is
-out of date. A placement only spreads work and keeps it where it is when it can.
+Correctness does not depend on the placement: transactional ids and catalog preconditions fence
+outdated tasks and coordinators. A placement spreads work, and moves as little as possible.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-Unit: TypeAlias = tuple[str, int | None]
+UnitId: TypeAlias = tuple[str, int | None]
 """Connector and task; None is the connector's coordinator."""
 
 
@@ -22,7 +22,7 @@ class Places:
     Attributes:
         coordinator: node of its coordinator.
         tasks: node of each task.
-        after: nodes that are alive and ran some of this before: it starts when they have ended it.
+        after: live nodes that ran some of it before; it starts when they have stopped it.
     """
 
     coordinator: str
@@ -30,11 +30,11 @@ class Places:
     after: tuple[str, ...] = ()
 
     def tasks_of(self, node: str) -> frozenset[int]:
-        """Tasks that run on a node."""
+        """Return the tasks that run on a node."""
         return frozenset(task for task, placed in enumerate(self.tasks) if placed == node)
 
-    def units(self, connector: str) -> Iterator[tuple[Unit, str]]:
-        """Every unit and its node."""
+    def units(self, connector: str) -> Iterator[tuple[UnitId, str]]:
+        """Yield every unit and its node."""
         yield (connector, None), self.coordinator
         for task, node in enumerate(self.tasks):
             yield (connector, task), node
@@ -48,19 +48,19 @@ def place(
     is_even: bool = True,
     leaving: Collection[str] = (),
 ) -> dict[str, Places]:
-    """Spread tasks and coordinators over nodes, moving as little as possible.
+    """Spread tasks and coordinators over nodes, and move as few of them as possible.
 
     Args:
         tasks: number of tasks per connector.
-        nodes: node ids that take work; none gives no placement.
-        current: the placement so far, which may hold more connectors.
-        is_even: False leaves everything where it is that is on one of the nodes, so that what
-            comes or goes of one connector moves nothing of another.
-        leaving: nodes that are alive and are to have nothing any more.
+        nodes: node ids that take work; without any, the result is empty.
+        current: the present placement, which may contain more connectors.
+        is_even: False moves nothing off a node of ``nodes``, so a change of one connector moves
+            no task of another.
+        leaving: live nodes that take no more work.
 
     Returns:
-        Per connector. When ``is_even``, tasks per node differ by one at most, and so do
-        coordinators.
+        A placement per connector. When ``is_even``, the numbers of tasks per node differ by one
+        at most, and so do the numbers of coordinators.
     """
     alive = sorted(set(nodes))
     if not alive:
@@ -68,8 +68,8 @@ def place(
     before = {
         unit: node for name, places in (current or {}).items() for unit, node in places.units(name)
     }
-    coordinators: list[Unit] = [(connector, None) for connector in sorted(tasks)]
-    workers: list[Unit] = [(c, task) for c in sorted(tasks) for task in range(tasks[c])]
+    coordinators: list[UnitId] = [(connector, None) for connector in sorted(tasks)]
+    workers: list[UnitId] = [(c, task) for c in sorted(tasks) for task in range(tasks[c])]
     placed = {
         **_spread(coordinators, alive, before, is_even=is_even),
         **_spread(workers, alive, before, is_even=is_even),
@@ -85,26 +85,26 @@ def place(
 
 
 def _spread(
-    units: Sequence[Unit], alive: Sequence[str], before: Mapping[Unit, str], *, is_even: bool
-) -> dict[Unit, str]:
+    units: Sequence[UnitId], alive: Sequence[str], before: Mapping[UnitId, str], *, is_even: bool
+) -> dict[UnitId, str]:
     share, extra = divmod(len(units), len(alive))
-    placed: dict[Unit, str] = {}
+    placed: dict[UnitId, str] = {}
     load: Counter[str] = Counter()
-    full = 0  # nodes that hold one more than the share: as many as there is remainder may
-    homeless = []
+    full = 0  # nodes that hold one more than the share; at most ``extra`` nodes may
+    unplaced = []
     for unit in units:
-        home = before.get(unit)
-        if home not in alive or home is None:
-            homeless.append(unit)
+        node = before.get(unit)
+        if node not in alive or node is None:
+            unplaced.append(unit)
             continue
-        has_room = load[home] < share or (load[home] == share and full < extra)
+        has_room = load[node] < share or (load[node] == share and full < extra)
         if is_even and not has_room:
-            homeless.append(unit)
+            unplaced.append(unit)
             continue
-        full += load[home] == share
-        placed[unit] = home
-        load[home] += 1
-    for unit in homeless:
+        full += load[node] == share
+        placed[unit] = node
+        load[node] += 1
+    for unit in unplaced:
         target = min(alive, key=lambda node: (load[node], node))
         placed[unit] = target
         load[target] += 1
@@ -114,10 +114,10 @@ def _spread(
 def _moved_from(
     name: str,
     count: int,
-    placed: Mapping[Unit, str],
-    before: Mapping[Unit, str],
+    placed: Mapping[UnitId, str],
+    before: Mapping[UnitId, str],
     alive: set[str],
 ) -> tuple[str, ...]:
-    units: list[Unit] = [(name, None), *((name, task) for task in range(count))]
+    units: list[UnitId] = [(name, None), *((name, task) for task in range(count))]
     moved = {before[u] for u in units if u in before and before[u] != placed[u]}
     return tuple(sorted(moved & alive))

@@ -1,10 +1,9 @@
-"""The status topic, folded: pure.
+"""Statuses of connectors, tasks and nodes, computed from the records of the status topic.
 
 Rules of this file:
-- No client, no clock, no thread: records in, state out.
-- What records look like is said in ``records``. What cannot be understood is skipped.
-- What a node says of itself is worth as much as the node: whether it is alive is Kafka's group's
-  to say.
+- No client, no clock, no thread: the same records give the same state.
+- ``topic_records`` describes the format of the records. A record that cannot be parsed is skipped.
+- A stored node status does not mean that the node is alive; the Kafka group knows that.
 """
 
 from __future__ import annotations
@@ -47,16 +46,16 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """What a node says of itself.
+    """The status that a node publishes about itself.
 
     Attributes:
         worker_id: ``host:port``.
-        url: where it answers.
+        url: base URL of its REST API.
         children: child processes that take work now.
         is_ready: all its children have been ready once.
-        is_draining: it is about to end and wants to be given nothing.
-        misses: how often one of its tasks has missed a topic since it started.
-        version: this product's.
+        is_draining: it is about to stop and takes no more work.
+        misses: how often one of its tasks did not find a topic since the node started.
+        version: version of Icefloe.
     """
 
     worker_id: str
@@ -82,7 +81,7 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What a node runs of a connector.
+    """The units of a connector that a node runs.
 
     Attributes:
         layout: number of the layout of its tasks.
@@ -104,7 +103,7 @@ class Running:
 
 
 class StatusState:
-    """The status topic, folded. Not safe for threads: its owner locks."""
+    """Every status of the topic. Not thread-safe: its owner locks."""
 
     def __init__(self) -> None:
         self._statuses: dict[str, Status] = {}
@@ -114,11 +113,11 @@ class StatusState:
         self._running: dict[str, dict[str, Running]] = {}
 
     def connector(self, name: str) -> Status | None:
-        """The connector's last status."""
+        """Return the connector's last status."""
         return self._statuses.get(STATUS_CONNECTOR + name)
 
     def tasks(self, name: str) -> dict[int, Status]:
-        """Task id -> last status."""
+        """Return the last status by task id."""
         prefix = f"{STATUS_TASK}{name}-"
         return {
             int(key.removeprefix(prefix)): status
@@ -127,27 +126,27 @@ class StatusState:
         }
 
     def topics(self, name: str) -> frozenset[str]:
-        """Topics from which the connector has read a record since the last reset."""
+        """Return the topics from which the connector has read a record since the last reset."""
         return frozenset(self._topics.get(name, ()))
 
     def problem(self, name: str) -> str | None:
-        """Why the leader cannot lay the connector out; None when it can."""
+        """Return why the leader cannot lay the connector out; None when it can."""
         return self._problems.get(name)
 
     def nodes(self) -> dict[str, NodeStatus]:
-        """Node id -> what it last said of itself."""
+        """Return the last status by node id."""
         return dict(self._nodes)
 
     def running(self, name: str) -> dict[str, Running]:
-        """Node id -> what it last said that it runs of the connector."""
+        """Return the units of the connector that each node last reported, by node id."""
         return dict(self._running.get(name, {}))
 
     def ran_by(self, node: str) -> list[str]:
-        """Connectors of which a node last said that it runs something."""
+        """Return the connectors of which a node last reported running units."""
         return sorted(name for name, by_node in self._running.items() if node in by_node)
 
     def apply(self, key: str, value: Mapping[str, Any] | None) -> None:
-        """Fold one record in."""
+        """Apply one record."""
         if key.startswith(NODE):
             self._node(key.removeprefix(NODE), value)
             return

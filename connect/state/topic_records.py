@@ -1,16 +1,16 @@
 """Keys and values of the two compacted topics, as they are written.
 
 Rules of this file:
-- Keys and JSON are Kafka Connect's own (config topic: ``connector-``, ``target-state-``,
-  ``task-``, ``commit-``; status topic: ``status-connector-``, ``status-task-``,
-  ``status-topic-``), so that either product reads what the other wrote. Ours are additions:
-  ``icefloe.layout``, ``.topic-ids``, ``.abandoned``, ``.ranges-from`` in the commit record, the
-  layout in each task's properties, ``icefloe-ready-<connector>``, ``icefloe-offsets-<connector>``,
-  ``icefloe-source-<connector>``, ``icefloe-placement-<connector>`` and ``icefloe-leader``; in the
-  status topic
-  ``icefloe-node-<node>``, ``icefloe-running-<node>/<connector>`` and
-  ``icefloe-problem-<connector>``.
-- Values are stored as sent: a ``${provider:path:key}`` placeholder is never resolved here.
+- Keys and JSON are those of Kafka Connect, so each product reads what the other wrote. Config
+  topic: ``connector-``, ``target-state-``, ``task-``, ``commit-``. Status topic:
+  ``status-connector-``, ``status-task-``, ``status-topic-``.
+- Icefloe adds to the config topic: ``icefloe.layout``, ``.topic-ids``, ``.abandoned`` and
+  ``.ranges-from`` in the commit record, the layout in each task's properties,
+  ``icefloe-ready-<connector>``, ``icefloe-offsets-<connector>``, ``icefloe-source-<connector>``,
+  ``icefloe-placement-<connector>`` and ``icefloe-leader``.
+- Icefloe adds to the status topic: ``icefloe-node-<node>``, ``icefloe-running-<node>/<connector>``
+  and ``icefloe-problem-<connector>``.
+- Values are stored as sent: a ``${provider:path:key}`` placeholder is not resolved.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ Record = tuple[str, Mapping[str, Any] | None]
 def config_records(
     connector: str, config: Mapping[str, str], target: TargetState | None = None
 ) -> list[Record]:
-    """The records of a created or changed connector; the wish goes first, as in Kafka."""
+    """Return the records of a new or changed connector; the target state first, as in Kafka."""
     records = [] if target is None else [target_record(connector, target)]
     return [*records, (CONNECTOR + connector, {"properties": dict(config)})]
 
 
 def target_record(connector: str, target: TargetState) -> Record:
-    """The operator's wish; ``state`` alone is what workers before Kafka 3.5 understand."""
+    """Return the record of a target state; workers before Kafka 3.5 read ``state`` alone."""
     old = "PAUSED" if target == "STOPPED" else target
     return (TARGET + connector, {"state": old, "state.v2": target})
 
 
 def layout_records(layout: Layout, config: Mapping[str, str]) -> Iterator[Record]:
-    """The task configs of a layout, then its commit record."""
+    """Yield the task configs of a layout, then its commit record."""
     for task, partitions in enumerate(layout.tasks):
         pairs = [[tp.topic, tp.partition] for tp in partitions]
         yield (
@@ -101,15 +101,15 @@ def layout_records(layout: Layout, config: Mapping[str, str]) -> Iterator[Record
 
 
 def ready_record(layout: Layout, tasks_ever: int) -> Record:
-    """Says that no task of an older layout can write any more."""
+    """Return the record that marks all older layouts as fenced."""
     return (READY + layout.connector, {"layout": layout.number, "tasks": tasks_ever})
 
 
 def offsets_record(connector: str, offsets: Mapping[TopicPartition, int] | None) -> Record:
-    """All committed source offsets a connector is to have before it starts again.
+    """Return the record of the source offsets to commit before the connector starts again.
 
-    Written while offsets of single partitions are being forgotten, which takes two requests to
-    the broker; a crash between them is made good by whoever reads this. None: nothing is to do.
+    It is written while offsets of single partitions are removed, which takes two requests to the
+    broker. After a crash between them, the next leader finishes the change. None removes it.
     """
     if offsets is None:
         return (OFFSETS + connector, None)
@@ -118,7 +118,7 @@ def offsets_record(connector: str, offsets: Mapping[TopicPartition, int] | None)
 
 
 def source_record(connector: str, floor: SourceFloor) -> Record:
-    """The source partitions that the connector has read; a tombstone where there is none."""
+    """Return the record of the source partitions that were read; a tombstone if there are none."""
     if not floor.offsets:
         return (SOURCE + connector, None)
     listed = [[tp.topic, tp.partition, offset] for tp, offset in sorted(floor.offsets.items())]
@@ -126,7 +126,7 @@ def source_record(connector: str, floor: SourceFloor) -> Record:
 
 
 def placement_record(connector: str, places: Places) -> Record:
-    """Says which nodes run the connector."""
+    """Return the record of the nodes that run the connector."""
     value: dict[str, Any] = {"coordinator": places.coordinator, "tasks": list(places.tasks)}
     if places.after:
         value["after"] = list(places.after)
@@ -134,12 +134,12 @@ def placement_record(connector: str, places: Places) -> Record:
 
 
 def leader_record(worker_id: str, url: str) -> Record:
-    """Says who leads; written by the leader once nobody else can write this topic any more."""
+    """Return the record of the leader; it writes it after it has fenced all other writers."""
     return (LEADER, {"worker_id": worker_id, "url": url})
 
 
 def restart_record(request: str, connector: str, *, coordinator: bool, tasks: list[int]) -> Record:
-    """Asks the nodes that run these units to start them again; Kafka's record, with ours in it."""
+    """Return Kafka Connect's restart record, with the units to restart in fields of Icefloe."""
     value = {
         "include-tasks": bool(tasks),
         "only-failed": False,
@@ -151,17 +151,17 @@ def restart_record(request: str, connector: str, *, coordinator: bool, tasks: li
 
 
 def logger_record(namespace: str, level: str) -> Record:
-    """Sets a logger's level on every node."""
+    """Return the record that sets the level of a logger on every node."""
     return (LOGGER + namespace, {"level": level})
 
 
 def running_key(node: str, connector: str) -> str:
-    """Key of what a node runs of a connector."""
+    """Return the key of the units of a connector that a node runs."""
     return f"{RUNNING}{node}/{connector}"
 
 
 def number_of(value: Any) -> int | None:
-    """A number as it is stored, in JSON or in a string; None for anything else."""
+    """Return a stored number, from JSON or from a string; None for any other value."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
@@ -170,26 +170,26 @@ def number_of(value: Any) -> int | None:
 
 
 def topic_record(connector: str, topic: str, *, task: int, now_ms: int) -> Record:
-    """Says that a connector has read from a topic; ``now_ms`` is when that was seen."""
+    """Return the record of an active topic; ``now_ms`` is when it was found to be active."""
     seen = {"name": topic, "connector": connector, "task": task, "discoverTimestamp": now_ms}
     return (f"{STATUS_TOPIC}{topic}:connector-{connector}", {"topic": seen})
 
 
 def task_base_config(properties: Mapping[str, str]) -> dict[str, str]:
-    """The connector's configuration that a stored task was made from."""
-    ours = {"task.class", "task.id", LAYOUT_KEY, PARTITIONS_KEY}
-    return {key: value for key, value in properties.items() if key not in ours}
+    """Return the configuration of the connector from which a stored task config was made."""
+    added = {"task.class", "task.id", LAYOUT_KEY, PARTITIONS_KEY}
+    return {key: value for key, value in properties.items() if key not in added}
 
 
 def encode(value: Mapping[str, Any] | None) -> bytes | None:
-    """JSON as Kafka Connect's schemaless JsonConverter writes it."""
+    """Return JSON as Kafka Connect's schemaless JsonConverter writes it."""
     if value is None:
         return None
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def decode(value: bytes | None) -> Mapping[str, Any] | None:
-    """Inverse of ``encode``.
+    """Parse what ``encode`` wrote.
 
     Raises:
         ValueError: not a JSON object.
@@ -198,5 +198,5 @@ def decode(value: bytes | None) -> Mapping[str, Any] | None:
         return None
     parsed = json.loads(value)
     if not isinstance(parsed, dict):
-        raise ValueError("not a JSON object")  # noqa: TRY004 - one error for all that is not ours
+        raise ValueError("not a JSON object")  # noqa: TRY004 - one error for every foreign value
     return parsed

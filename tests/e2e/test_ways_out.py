@@ -139,7 +139,7 @@ def test_announced_ranges_with_a_gap_are_taken_after_a_rebase(
         running.wish(case.name, "resume")
         assert "source_gap" in case.cause()
         case.stop()
-    assert "taken as they are" in case.rebase()
+    assert "accepted as they are" in case.rebase()
     running.wish(case.name, "resume")
     running.produce(case.topic, *numbered(10, 5))
     assert case.ids(15) == [*range(15)]

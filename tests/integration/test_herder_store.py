@@ -177,15 +177,15 @@ def test_nodes_read_each_others_words(settings: StoreSettings, admin: KafkaAdmin
     second.put_running("b:1", "c", Running(3, frozenset({0, 2}), coordinator=True))
     second.put_tasks("c", {0: Status("RUNNING", None, "b:1", 3)})
     # each word has a partition of its own: there is no order among them
-    assert first.until(
+    assert first.wait_for(
         lambda: len(first.tasks("c")) == 1 and bool(first.running("c") and first.nodes()), 60
     )
     assert first.nodes() == {"b:1": word}
     assert first.running("c") == {"b:1": Running(3, frozenset({0, 2}), coordinator=True)}
     first.put_tasks("c", {0: Status("FAILED", "why", "a:1", 4)})
-    assert second.until(lambda: second.tasks("c")[0].state == "FAILED", 60)
+    assert second.wait_for(lambda: second.tasks("c")[0].state == "FAILED", 60)
     first.forget_node("b:1")
-    assert second.until(lambda: not second.nodes() and not second.running("c"), 60)
+    assert second.wait_for(lambda: not second.nodes() and not second.running("c"), 60)
     for store in (first, second):
         store.close()
 

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from connect.clock import SystemClock
 from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
-from connect.protocol.java_sink_members import LEAVE_TIMEOUT_MS, LOOK_MS, wait_until_left
+from connect.protocol.java_sink_members import LEAVE_TIMEOUT_MS, POLL_MS, wait_until_left
 from tests.support.stack import Topics, unique_name
 
 pytestmark = pytest.mark.kafka
@@ -114,7 +114,7 @@ def test_what_a_former_member_still_sends_is_refused(
 def test_a_stop_ends_the_wait(admin: KafkaAdmin, member: Consumer, group: str) -> None:
     """Whoever is asked to stop does not wait for others."""
     clock = SteppedClock()
-    clock.passed_ms = -LOOK_MS
+    clock.passed_ms = -POLL_MS
     wait(admin, clock, group)
-    assert clock.passed_ms == -LOOK_MS
+    assert clock.passed_ms == -POLL_MS
     assert member.assignment()

@@ -1,8 +1,9 @@
 """A node's herder and its coordinator process as a model: messages may be late, lost or repeated.
 
-The herder's ``Reconciliation``, ``Handover``, ``Run`` and ``Unit`` and the child's ``HostedUnits``
-are the real ones. Threads, pipe, broker and clock are played here, by a seed. A session of a unit
-takes over the connector's transactional id and then ends rounds, as long as the broker answers.
+``Reconciliation``, ``ChildAssignments``, ``ConnectorRun`` and ``Unit`` of the herder and
+``HostedUnits`` of the child are the real ones. The model simulates threads, pipe, broker and clock,
+by a seed. A session of a unit takes over the connector's transactional id and then ends rounds, as
+long as the broker answers.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from typing import Any
 
 from connect.errors import Fenced, RetriableError
 from connect.model.layout import TopicPartition, spread
-from connect.node.herder.child_assignments import Handover
+from connect.node.herder.child_assignments import ChildAssignments
 from connect.node.herder.reconciliation import Reconciliation
-from connect.node.herder.units import Run, Unit, Wanted
+from connect.node.herder.target_units import TargetUnits
+from connect.node.herder.units import ConnectorRun, Unit
 from connect.processes.backoff import BackoffPolicy
 from connect.processes.child_main import Child
 from connect.processes.hosted_units import INVENTORY_INTERVAL_S, HostedUnit, HostedUnits
@@ -36,7 +38,7 @@ CHAOS_MS = 200_000
 HEALED_MS = 900_000
 STOPPED_TIMEOUT_MS = 30_000
 ACTS = ("kill", "freeze", "hang", "restart", "layout", "rest", "leave")
-WANTED = Wanted(spread("x", 1, [TopicPartition("t", 0)], tasks=1), {}, has_coordinator=True)
+TARGET = TargetUnits(spread("x", 1, [TopicPartition("t", 0)], tasks=1), {}, has_coordinator=True)
 
 
 @dataclass(slots=True)
@@ -180,21 +182,21 @@ class World:
         self._sessions: list[Session] = []
         self._incarnation = 0
         policy = BackoffPolicy(first_ms=1_000, longest_ms=30_000)
-        self.runs = {name: Run.of(name, policy) for name in CONNECTORS}
+        self.runs = {name: ConnectorRun.of(name, policy) for name in CONNECTORS}
         pipe: Any = self
         clock: Any = self.time
-        self.handover = Handover({"coordinator": pipe, "worker": pipe}, clock, 1)
+        self.assignments = ChildAssignments({"coordinator": pipe, "worker": pipe}, clock, 1)
         self.reconciliation = reconciliation(
             self.runs,
-            self.handover,
-            restart=lambda run, unit: self.handover.start(run, unit, is_again=True),
+            self.assignments,
+            restart=lambda run, unit: self.assignments.start(run, unit, is_restart=True),
             on_changed=lambda _: None,
         )
         self.units: HostedUnits
         self._spawn()
         for run in self.runs.values():
-            run.take(WANTED)
-            self.handover.start(run, run.coordinator)
+            run.take(TARGET)
+            self.assignments.start(run, run.coordinator)
 
     @property
     def is_broker_away(self) -> bool:
@@ -272,16 +274,16 @@ class World:
             case "inventory":
                 self.reconciliation.on_inventory(child, event, self.time.ms)
             case "round":
-                self.runs[event["connector"]].received_round(event, self.time.ms)
+                self.runs[event["connector"]].reports.received_round(event, self.time.ms)
 
-    def _each(self, act: Callable[[Run, Unit], None]) -> None:
+    def _each(self, act: Callable[[ConnectorRun, Unit], None]) -> None:
         for run in self.runs.values():
             for unit in run.units():
                 act(run, unit)
 
     def _kill(self) -> None:
         self.trace.append(f"{self.time.ms}: child killed")
-        self.handover.gone("coordinator")
+        self.assignments.set_gone("coordinator")
         self._each(self.reconciliation.child_is_gone)
         self._spawn()
 
@@ -299,15 +301,15 @@ class World:
             case "hang" if self._sessions:
                 self.chance.choice(self._sessions).is_hung = True
             case "rest" | "leave" if run.layout is None:
-                run.take(WANTED)
-                self.handover.start(run, run.coordinator)
+                run.take(TARGET)
+                self.assignments.start(run, run.coordinator)
             case "restart" if run.layout is not None and name not in self._stopping:
-                self.handover.start(run, run.coordinator, is_again=True)
+                self.assignments.start(run, run.coordinator, is_restart=True)
             case "layout" if run.layout is not None:
                 run.layout = replace(run.layout, number=run.layout.number + 1)
-                self.handover.send_layout(run)
+                self.assignments.send_layout(run)
             case "rest" | "leave" if name not in self._stopping:
-                waiting = self.handover.ask_to_stop(run, [run.coordinator])
+                waiting = self.assignments.request_stop(run, [run.coordinator])
                 until_ms = self.time.ms + STOPPED_TIMEOUT_MS
                 self._stopping[name] = waiting, until_ms, what == "leave"
 
@@ -316,11 +318,11 @@ class World:
             if all(unit.stopped.is_set() for unit in waiting) or self.time.ms >= until_ms:
                 run = self.runs[name]
                 del self._stopping[name]
-                self.handover.set_idle([run.coordinator])
+                self.assignments.set_idle([run.coordinator])
                 if is_leaving:
                     run.rest(is_paused=False)
                 else:
-                    self.handover.start(run, run.coordinator)
+                    self.assignments.start(run, run.coordinator)
 
     # ------------------------------------------------------------ time
 
@@ -333,7 +335,7 @@ class World:
             deliver()
         if self._ready_at_ms is not None and self.time.ms >= self._ready_at_ms:
             self._ready_at_ms = None
-            self.handover.ready("coordinator")
+            self.assignments.set_ready("coordinator")
             self._each(self.reconciliation.child_is_ready)
         for session in self._sessions:
             session.step()
@@ -371,8 +373,8 @@ class World:
     def _all_wrong(self) -> list[str]:
         return [text for run in self.runs.values() for text in self._wrong(run)]
 
-    def _wrong(self, run: Run) -> list[str]:
-        """How what the herder believes and what the child does differ."""
+    def _wrong(self, run: ConnectorRun) -> list[str]:
+        """Return how the herder's observed state differs from what the child runs."""
         found = []
         unit, name = run.coordinator, run.name
         living = [u for u in self.units.living() if u.key == (name, None)]
@@ -381,12 +383,12 @@ class World:
             return [f"{name} runs as {working}, wanted nowhere"] if working else []
         if self.time.ms - self.rounds[name] > 3 * INTERVAL_MS:
             found.append(
-                f"{name} is {unit.displayed} and ended its last round at {self.rounds[name]}"
+                f"{name} is {unit.connect_state} and ended its last round at {self.rounds[name]}"
             )
         if unit.phase != "RUNNING":
             found.append(f"{name} is {unit.phase}: {unit.trace}")
-        if working != [unit.generation]:
-            found.append(f"{name} runs as {working}, believed {unit.generation}")
+        if working != [unit.start.generation]:
+            found.append(f"{name} runs as {working}, believed {unit.start.generation}")
         current = self.units.current(name)
         if current is not None and current.layout != run.layout.number:
             found.append(f"{name} has layout {current.layout}, wanted {run.layout.number}")

@@ -10,7 +10,9 @@ from connect.config.node.node_config import NodeConfig
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import TransactionalProducer
 from connect.model.layout import TopicPartition
+from connect.node.herder.connector_configs import ConnectorConfigs
 from connect.node.herder.deployer import Deployer
+from connect.node.herder.layout_planner import LayoutPlanner
 from connect.node.herder.offset_changes import OffsetChanges
 from connect.protocol.fencing import task_transactional_id
 from connect.state.compacted_topic import StorageTopic
@@ -58,23 +60,17 @@ class Leader:
             "status.storage.topic": "status",
             "icefloe.state.dir": "nowhere",
         })  # fmt: skip
+        configs = ConnectorConfigs(node, Providers({}, {}), self.store)
         self.deployer = Deployer(
-            node,
-            Providers({}, {}),
+            configs,
+            LayoutPlanner(configs, self.store, self.admin, SystemClock(), nodes=lambda: (8, True)),
             self.store,
             self.admin,
             SystemClock(),
             places_for=lambda _name, _tasks: None,
-            nodes=lambda: (8, True),
             failed_tasks=lambda _: frozenset(self.failed),
         )
-        self.changes = OffsetChanges(
-            self.store,
-            self.admin,
-            self.deployer.moves,
-            group_of=self.deployer.group_of,
-            settle=self.deployer.settle_offsets,
-        )
+        self.changes = OffsetChanges(self.store, self.admin, self.deployer.offset_events, configs)
 
     @property
     def group(self) -> str:
@@ -108,7 +104,7 @@ class Leader:
 
     def converge(self) -> None:
         """What the herder's job does; nothing runs that had to be stopped."""
-        self.deployer.converge(NAME, lambda _: None)
+        self.deployer.converge(NAME, lambda **_: None)
 
     def task(self, number: int) -> TransactionalProducer:
         """A task's producer, which takes its transactional id over."""

@@ -19,7 +19,9 @@ from connect.config.keys.connector_keys import CONNECTOR_CLASS
 from connect.config.node.node_config import NodeConfig
 from connect.model.layout import TopicPartition
 from connect.node import main as node
-from connect.node.herder.deployer import Deployer
+from connect.node import node_parts
+from connect.node.herder.connector_configs import ConnectorConfigs
+from connect.node.herder.layout_planner import LayoutPlanner
 from connect.processes.signals import on_signals
 from connect.state.connector_state import StoredConnector
 from connect.validation.plugins import BUILT_IN
@@ -31,8 +33,8 @@ WORKER = str(Path(__file__).with_name("recorded_worker.py"))
 SINK = {"connector.class": CONNECTOR_CLASS, "iceberg.tables": "db.t", "iceberg.catalog.type": "sql"}
 
 
-class RecordedDeployer(Deployer):
-    """Lays out any connector."""
+class RecordedConfigs(ConnectorConfigs):
+    """Parses the configuration of any connector."""
 
     def parsed(self, state: StoredConnector) -> ConnectorConfig:
         """What is not ours is read as a sink with the same topics."""
@@ -41,6 +43,10 @@ class RecordedDeployer(Deployer):
             raw = {**raw, **SINK, "icefloe.tasks.per.worker": raw.get("tasks.max", "1")}
             raw.setdefault("topics", "none")
         return replace(super().parsed(StoredConnector(state.name, config=raw)), raw=state.config)
+
+
+class RecordedPlanner(LayoutPlanner):
+    """Lays out any connector."""
 
     def _partitions(
         self,
@@ -67,7 +73,8 @@ class RecordedDeployer(Deployer):
 def main() -> None:
     """Run it until SIGTERM."""
     folder = Path(os.environ["STUB_DIR"])
-    node.Deployer = RecordedDeployer  # type: ignore[attr-defined, misc]
+    node_parts.ConnectorConfigs = RecordedConfigs  # type: ignore[attr-defined, misc]
+    node_parts.LayoutPlanner = RecordedPlanner  # type: ignore[attr-defined, misc]
     plugins = recorded_plugins(Path(__file__).parents[1] / "golden" / "connect_rest")
     node.create_app = partial(node.create_app, plugins=plugins)  # type: ignore[attr-defined]
     logs.configure("node")

@@ -1,4 +1,4 @@
-"""Which task of a connector reads which partitions: pure."""
+"""Assigns partitions to the tasks of a connector. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from connect.state.topic_records import task_base_config
 
 
 def task_count(config: ConnectorConfig, *, nodes: int, partitions: int) -> int:
-    """``tasks.max`` is a maximum: one task per worker process by default, one at least."""
+    """Return the number of tasks: one to ``tasks.max``, by default one per worker process."""
     return max(1, min(config.tasks_max, config.tasks_per_worker * nodes, partitions))
 
 
@@ -25,10 +25,10 @@ def layout_for(
     nodes: int,
     tasks_min: int = 0,
 ) -> Layout:
-    """The layout these partitions get; without partitions one task that reads nothing.
+    """Return the layout of these partitions; without any, one task that reads nothing.
 
-    ``tasks_min`` is what a layout keeps whose nodes have become fewer, as far as ``tasks.max`` and
-    its partitions allow.
+    A layout keeps ``tasks_min`` tasks after nodes have left, if ``tasks.max`` and the number of
+    partitions allow it.
     """
     count = task_count(config, nodes=nodes, partitions=len(partitions))
     count = max(count, min(tasks_min, config.tasks_max, len(partitions)))
@@ -39,14 +39,14 @@ def layout_for(
 def with_deleted_topics(
     config: ConnectorConfig, state: StoredConnector, partitions: list[TopicPartition]
 ) -> list[TopicPartition]:
-    """Add the partitions of topics that the configuration names and the cluster no longer has.
+    """Add the partitions of topics that the configuration names but the cluster no longer has.
 
-    Their tasks stop and say what is lost. Topics that a regex brought in come and go.
+    Their tasks stop and report the loss. Deleted topics that a regex matched are not added.
     """
     if state.layout is None or config.topics_regex is not None:
         return partitions
-    there = {tp.topic for tp in partitions}
-    gone = {tp for tp in state.layout.partitions if tp.topic not in there}
+    existing = {tp.topic for tp in partitions}
+    gone = {tp for tp in state.layout.partitions if tp.topic not in existing}
     return sorted({*partitions, *(tp for tp in gone if tp.topic in config.topics)})
 
 
@@ -60,11 +60,11 @@ def next_layout(
     above: int = 0,
     topic_ids: Mapping[str, str] = MappingProxyType({}),
 ) -> Layout | None:
-    """The layout to write, or None when the latest one is still right.
+    """Return the layout to write, or None when the latest one is still right.
 
-    A changed configuration is a new layout too: tasks start from their stored configuration. So is
-    a layout whose number is not above ``above``, the newest of those announced that the config
-    topic does not know.
+    A changed configuration needs a new layout: tasks start from their stored configuration. A new
+    layout is also needed if the present number is not above ``above``, the newest announced layout
+    that the config topic does not know.
     """
     stored = [task_base_config(task) for task in state.task_configs]
     is_configured_so = all(task == dict(config.raw) for task in stored)

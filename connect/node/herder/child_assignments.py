@@ -1,9 +1,9 @@
-"""Units given to child processes and taken back.
+"""Requests to the child processes: start a unit, stop it, change its layout.
 
 Rules of this file:
-- Each start has a generation of its own, which rises; the child's reports carry it.
-- A unit is started by the herder's thread and stopped by its run's job. ``lock`` is held wherever
-  either of them, or a report, changes a unit; nothing is started while it is being stopped.
+- Each start has a generation, a number that rises. The child's reports carry it.
+- A unit is started by the herder's thread and stopped by its run's job. Each of them, and every
+  report, changes a unit with ``lock`` held. Nothing is started while it is being stopped.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any
 
 from connect.clock import Clock
 from connect.logs import logger
-from connect.node.herder.units import Run, Unit
+from connect.node.herder.units import ConnectorRun, Unit, UnitStart
 from connect.processes.supervisor import SupervisedChild
 
 _log = logger("herder")
 
 
-class Handover:
-    """The children as the herder uses them.
+class ChildAssignments:
+    """Assigns units to the child processes.
 
     Args:
         children: ``worker`` and ``coordinator``.
         clock: for the grace.
-        grace_ms: how long units may take to end.
+        grace_ms: how long units may take to stop.
     """
 
     def __init__(
@@ -40,99 +40,97 @@ class Handover:
         self._generations = itertools.count(1)
         self.lock = threading.RLock()
 
-    def ready(self, child: str) -> None:
-        """The child takes work."""
+    def set_ready(self, child: str) -> None:
+        """Note that the child takes work."""
         self._ready |= {child}
 
-    def gone(self, child: str) -> None:
-        """The child has ended."""
+    def set_gone(self, child: str) -> None:
+        """Note that the child has ended."""
         self._ready -= {child}
 
     def is_ready(self, child: str) -> bool:
-        """Whether the child takes work."""
+        """Return whether the child takes work."""
         return child in self._ready
 
-    def start(self, run: Run, unit: Unit, *, is_again: bool = False) -> None:
-        """Hand a unit to its child, which ends an earlier one of the same name first.
+    def start(self, run: ConnectorRun, unit: Unit, *, is_restart: bool = False) -> None:
+        """Send a unit to its child, which first stops an earlier start of it.
 
-        While the child is not ready the unit waits; ``is_again`` shows it as restarting until it
-        says that it runs.
+        While the child is not ready, the unit waits. With ``is_restart`` it is shown as
+        RESTARTING until it reports RUNNING.
         """
         with self.lock:
             if run.layout is None or run.config is None or unit.phase == "STOPPING":
                 return
             if unit.task is not None and not run.layout.tasks[unit.task]:
-                unit.to("RUNNING")  # nothing to read: nothing to run
+                unit.to("RUNNING")  # a task without partitions needs no process
                 return
-            unit.generation = next(self._generations)
-            unit.sequence, unit.has_ended = 0, False
-            unit.handed_at_ms = self._clock.monotonic_ms()
+            start = UnitStart(next(self._generations), sent_at_ms=self._clock.monotonic_ms())
+            unit.start = start
             message: dict[str, Any] = {
                 "op": "start",
                 "connector": run.name,
                 "config": dict(run.config),
                 "layout": run.layout.to_json(),
-                "generation": unit.generation,
+                "generation": start.generation,
             }
-            unit.is_handed = self.is_ready(unit.child) and self._send(unit, message)
-            if is_again:
+            start.is_sent = self.is_ready(unit.child) and self._send(unit, message)
+            if is_restart:
                 unit.to("RESTARTING")
             else:
-                unit.to("STARTING" if unit.is_handed else "WAITING")
+                unit.to("STARTING" if start.is_sent else "WAITING")
 
-    def send_layout(self, run: Run) -> None:
-        """Give the coordinator that runs the layout that is ready now."""
-        if run.layout is not None and run.coordinator.is_handed:
+    def send_layout(self, run: ConnectorRun) -> None:
+        """Send the layout that is ready now to the running coordinator."""
+        if run.layout is not None and run.coordinator.start.is_sent:
             layout = run.layout.to_json()
             self._send(run.coordinator, {"op": "layout", "connector": run.name, "layout": layout})
 
-    def stop(self, run: Run, units: Sequence[Unit]) -> None:
-        """End units.
+    def stop(self, run: ConnectorRun, units: Sequence[Unit]) -> None:
+        """Stop units; return when they have ended or the grace is over.
 
-        Returns when they have ended or the grace is over; who has not ended then is fenced by
-        what comes next. Called by the run's job.
+        The caller's next step fences a unit that has not ended by then. Called by the run's job.
         """
-        waiting = self.ask_to_stop(run, units)
+        waiting = self.request_stop(run, units)
         deadline_ms = self._clock.monotonic_ms() + self._grace_ms
         for unit in waiting:
             left_ms = max(0, deadline_ms - self._clock.monotonic_ms())
             if not unit.stopped.wait(left_ms / 1000):
                 _log.warning(
-                    "did not end within its grace; it will be fenced",
+                    "unit did not stop within its grace period; it will be fenced",
                     connector=run.name,
                     task=unit.task,
                 )
         self.set_idle(units)
 
-    def ask_to_stop(self, run: Run, units: Sequence[Unit]) -> list[Unit]:
-        """Ask units to end; those that are to be waited for."""
+    def request_stop(self, run: ConnectorRun, units: Sequence[Unit]) -> list[Unit]:
+        """Request that units stop; return those whose end has to be awaited."""
         waiting = []
         for unit in units:
             with self.lock:
-                unit.stopped.clear()  # before the look: it may fail at any moment
-                # one that failed has no thread to end; stopping it is harmless
-                is_awaited = unit.is_handed and (unit.phase != "FAILED" or unit.is_trying)
+                unit.stopped.clear()  # before the phase is read: the unit may fail at any moment
+                # a failed unit has no thread that ends; to stop it changes nothing
+                is_awaited = unit.start.is_sent and (unit.phase != "FAILED" or unit.is_retrying)
                 if not unit.has_failed_for_good:
                     unit.to("STOPPING")
-                is_sent = unit.is_handed and self.stop_again(run, unit)
-                if is_awaited and is_sent and not unit.has_ended:
+                is_requested = unit.start.is_sent and self.stop_again(run, unit)
+                if is_awaited and is_requested and not unit.start.has_ended:
                     waiting.append(unit)
         return waiting
 
     def set_idle(self, units: Sequence[Unit]) -> None:
-        """Units that were asked to stop count as ended from now on."""
+        """Mark units that were requested to stop as ended."""
         with self.lock:
             for unit in units:
-                unit.is_handed = False
+                unit.start.is_sent = False
                 if not unit.has_failed_for_good:
                     unit.to("IDLE")
 
-    def stop_again(self, run: Run, unit: Unit) -> bool:
-        """Ask a unit's child to end it, perhaps once more; False when there is no child."""
-        return self.stop_generation(unit.child, run.name, unit.task, unit.generation)
+    def stop_again(self, run: ConnectorRun, unit: Unit) -> bool:
+        """Send the stop request of a unit, perhaps repeatedly; return False without a child."""
+        return self.stop_generation(unit.child, run.name, unit.task, unit.start.generation)
 
     def stop_generation(self, child: str, name: str, task: int | None, generation: int) -> bool:
-        """Ask a child to end, or to forget, one start of a unit; False when there is no child."""
+        """Send the stop request of one generation; return False without a child."""
         message: dict[str, Any] = {"op": "stop", "connector": name, "generation": generation}
         return self._children[child].send(message if task is None else {**message, "task": task})
 

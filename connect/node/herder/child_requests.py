@@ -1,4 +1,4 @@
-"""Commands to a child that are answered: who asks waits, bounded, on his own thread."""
+"""Commands to a child process that are answered; the caller waits, bounded, on its thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ANSWER_TIMEOUT_S = 30.0
 
 
 class ChildRequests:
-    """Questions that are not answered yet. Thread-safe.
+    """Commands without an answer yet. Thread-safe.
 
     Args:
         children: by name.
@@ -34,8 +34,8 @@ class ChildRequests:
         """Send a command and return its answer.
 
         Raises:
-            UnavailableError: the child is not there, or did not answer in time; what was asked
-                may be done all the same.
+            UnavailableError: the child does not run, or did not answer in time; the command may
+                still be executed.
         """
         request = str(self._clock.new_uuid())
         answer: Future[Mapping[str, Any]] = Future()
@@ -47,7 +47,7 @@ class ChildRequests:
             return answer.result(timeout_s)
         except TimeoutError:
             raise UnavailableError(
-                f"the {child} did not answer in {timeout_s:.0f} s; what was asked may be done yet",
+                f"the {child} did not answer in {timeout_s:.0f} s; the command may still be done",
                 code="child_silent",
             ) from None
         finally:
@@ -55,7 +55,7 @@ class ChildRequests:
                 self._open.pop(request, None)
 
     def answered(self, event: Mapping[str, Any]) -> None:
-        """An answer came; one that nobody waits for any more is dropped."""
+        """Pass an answer to its caller; drop it when the caller no longer waits."""
         with self._lock:
             waiting = self._open.pop(str(event.get("request")), None)
         if waiting is not None:

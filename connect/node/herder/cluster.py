@@ -1,4 +1,4 @@
-"""The cluster as this node sees it: who leads, who runs what, where they answer."""
+"""The cluster as this node knows it: leader, nodes, their URLs, and placements."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ NO_LEADER = (
 
 
 class ClusterView:
-    """Questions about the cluster, answered from the two topics.
+    """Reads the cluster's state from the two topics.
 
     Args:
         store: leader and placements.
-        statuses: what nodes say of themselves.
+        statuses: statuses that nodes publish about themselves.
         worker_id: this node.
         group_id: ``group.id`` of the cluster.
     """
@@ -34,7 +34,7 @@ class ClusterView:
         self._group_id = group_id
 
     def view(self) -> Mapping[str, Any]:
-        """Everything, as a JSON object."""
+        """Return nodes, leader and placements as a JSON object."""
         leader = self._store.leader()
         placements = {}
         for name in self._store.names():
@@ -45,13 +45,13 @@ class ClusterView:
                 placements[name] = {"coordinator": state.places.coordinator, "tasks": list(tasks)}
         nodes = [
             {
-                "worker_id": word.worker_id,
-                "url": word.url,
-                "ready": list(word.children),
-                "draining": word.is_draining,
-                "version": word.version,
+                "worker_id": status.worker_id,
+                "url": status.url,
+                "ready": list(status.children),
+                "draining": status.is_draining,
+                "version": status.version,
             }
-            for _, word in sorted(self._statuses.nodes().items())
+            for _, status in sorted(self._statuses.nodes().items())
         ]
         return {
             "group_id": self._group_id,
@@ -61,15 +61,15 @@ class ClusterView:
         }
 
     def urls(self) -> dict[str, str | None]:
-        """Node id -> where it answers; None for this node."""
-        others = {n: word.url for n, word in self._statuses.nodes().items()}
+        """Return the base URL by node id; None for this node."""
+        others = {n: status.url for n, status in self._statuses.nodes().items()}
         return {**others, self._worker_id: None}
 
     def leader(self) -> str:
-        """Where the leader answers, which is another node.
+        """Return the base URL of the leader, which is another node.
 
         Raises:
-            ConflictError: it is not known at this moment.
+            ConflictError: the leader is not known now.
         """
         leader = self._store.leader()
         if leader is None or leader.worker_id == self._worker_id:
@@ -77,24 +77,27 @@ class ClusterView:
         return leader.url
 
     def coordinator_of(self, name: str) -> str | None:
-        """Where the node with a connector's coordinator answers; None: it is this one, or none.
+        """Return the base URL of the node with a connector's coordinator.
+
+        Returns:
+            None when this node has it, or no node.
 
         Raises:
-            UnavailableError: that node is gone.
+            UnavailableError: that node has left the cluster.
         """
         places = self._store.get(name).places
         if places is None or places.coordinator == self._worker_id:
             return None
-        word = self._statuses.nodes().get(places.coordinator)
-        if word is None:
-            raise UnavailableError(f"the node {places.coordinator} is not there any more")
-        return word.url
+        status = self._statuses.nodes().get(places.coordinator)
+        if status is None:
+            raise UnavailableError(f"the node {places.coordinator} has left the cluster")
+        return status.url
 
 
 def is_placed(store: ConfigStore, worker_id: str, name: str, task: str | None) -> bool:
-    """Whether a task of a connector, or (None) its coordinator, has its place on a node.
+    """Return whether a task of a connector, or (None) its coordinator, is placed on a node.
 
-    What has no place yet counts as placed, and so does a task of unknown name.
+    A connector without a placement counts as placed, and so does a task of unknown name.
     """
     state = store.get(name)
     if state.places is None:

@@ -1,8 +1,8 @@
-"""The state of a connector as Kafka Connect's API names it, wherever it runs: pure.
+"""The status of a connector as Kafka Connect's API shows it, on any node of the cluster. Pure.
 
 Rules of this file:
-- The operator's wish shows at once; of what runs on this node its belief shows, of what runs on
-  another that node's last word.
+- The target state shows at once. The status of a unit on this node is the observed one; that of a
+  unit on another node is the one that node published last.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from connect.node.herder.units import Run
+from connect.node.herder.units import ConnectorRun
 from connect.node.herder_api import ReportedStatus, State, TaskStatus
 from connect.redaction.secret_values import KNOWN
 from connect.state.connector_state import StoredConnector
@@ -27,12 +27,12 @@ _LIVE: Mapping[str, State] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ReportedConnector:
-    """What the status topic says of a connector.
+class StoredStatuses:
+    """The statuses of a connector in the status topic.
 
     Attributes:
-        connector: of itself.
-        tasks: of its tasks.
+        connector: status of the connector itself.
+        tasks: status by task id.
         problem: why the leader cannot lay it out.
     """
 
@@ -42,87 +42,90 @@ class ReportedConnector:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalConnector:
+class LocalNode:
     """This node: its id, and whether its worker takes work."""
 
     worker_id: str
     has_worker: bool
 
 
-def displayed_status(
-    state: StoredConnector, run: Run | None, reported: ReportedConnector, here: LocalConnector
+def connector_status(
+    state: StoredConnector, run: ConnectorRun | None, stored: StoredStatuses, local: LocalNode
 ) -> ReportedStatus:
-    """The connector's status.
+    """Return the connector's status.
 
-    A task about to be handed to a worker that is there counts as running, so that a resumed
-    connector shows it at once.
+    A task that is about to be sent to a worker that is ready counts as running, so a resumed
+    connector shows RUNNING at once.
     """
     places = state.places
-    own_node = places.coordinator if places is not None else here.worker_id
+    node = places.coordinator if places is not None else local.worker_id
     if state.target == "STOPPED":
-        return ReportedStatus(state.name, "STOPPED", own_node)
+        return ReportedStatus(state.name, "STOPPED", node)
     count = len(state.layout.tasks) if state.layout and not state.is_stopped else 0
     if state.target == "PAUSED":
-        paused = tuple(_paused(task, state, run, reported, here) for task in range(count))
-        return ReportedStatus(state.name, "PAUSED", own_node, paused)
-    found = (_task(task, state, run, reported, here) for task in range(count))
+        paused = tuple(_paused(task, state, run, stored, local) for task in range(count))
+        return ReportedStatus(state.name, "PAUSED", node, paused)
+    found = (_task(task, state, run, stored, local) for task in range(count))
     tasks = tuple(task for task in found if task is not None)
-    own, trace = _own(state, run, reported, here)
-    if reported.problem is not None:
-        own, trace = "FAILED", reported.problem
-    return ReportedStatus(state.name, own, own_node, tasks, trace)
+    own, trace = _own(state, run, stored, local)
+    if stored.problem is not None:
+        own, trace = "FAILED", stored.problem
+    return ReportedStatus(state.name, own, node, tasks, trace)
 
 
 def _own(
-    state: StoredConnector, run: Run | None, reported: ReportedConnector, here: LocalConnector
+    state: StoredConnector, run: ConnectorRun | None, stored: StoredStatuses, local: LocalNode
 ) -> tuple[State, str | None]:
     places = state.places
-    if places is not None and places.coordinator != here.worker_id:
-        status = reported.connector
+    if places is not None and places.coordinator != local.worker_id:
+        status = stored.connector
         if status is None or status.worker_id != places.coordinator:
-            return "RUNNING", None  # its node is about to say how it is
+            return "RUNNING", None  # its node has not published its status yet
         return _LIVE.get(status.state, "RUNNING"), status.trace
     if run is None:
         return "UNASSIGNED", None
-    own: State = "RUNNING" if run.coordinator.phase == "WAITING" else run.coordinator.displayed
-    texts = (run.stall_text, run.retention_text, failed_tables_text(run.failed_tables))
-    return own, run.coordinator.trace or "\n".join(text for text in texts if text) or None
+    coordinator = run.coordinator
+    own: State = "RUNNING" if coordinator.phase == "WAITING" else coordinator.connect_state
+    reports = run.reports
+    texts = (reports.stall_text, reports.retention_text, failed_tables_text(reports.failed_tables))
+    return own, coordinator.trace or "\n".join(text for text in texts if text) or None
 
 
 def _task(
     task: int,
     state: StoredConnector,
-    run: Run | None,
-    reported: ReportedConnector,
-    here: LocalConnector,
+    run: ConnectorRun | None,
+    stored: StoredStatuses,
+    local: LocalNode,
 ) -> TaskStatus | None:
-    node = _node_of(task, state) or here.worker_id
-    if node != here.worker_id:
-        status = reported.tasks.get(task)
+    node = _node_of(task, state) or local.worker_id
+    if node != local.worker_id:
+        status = stored.tasks.get(task)
         number = state.layout.number if state.layout else 0
         if status is None or status.worker_id != node or status.generation != number:
             return TaskStatus(task, "RUNNING", node) if state.is_ready else None
         return TaskStatus(task, _LIVE.get(status.state, "RUNNING"), node, status.trace)
     unit = run.tasks.get(task) if run is not None else None
     if unit is not None:
-        is_waiting = unit.phase == "IDLE" and run is not None and run.retry_at_ms is not None
-        return TaskStatus(task, "UNASSIGNED" if is_waiting else unit.displayed, node, unit.trace)
+        is_waiting = unit.phase == "IDLE" and run is not None and run.job.retry_at_ms is not None
+        shown: State = "UNASSIGNED" if is_waiting else unit.connect_state
+        return TaskStatus(task, shown, node, unit.trace)
     if not state.is_ready:
         return None
-    return TaskStatus(task, "RUNNING" if here.has_worker else "UNASSIGNED", node)
+    return TaskStatus(task, "RUNNING" if local.has_worker else "UNASSIGNED", node)
 
 
 def _paused(
     task: int,
     state: StoredConnector,
-    run: Run | None,
-    reported: ReportedConnector,
-    here: LocalConnector,
+    run: ConnectorRun | None,
+    stored: StoredStatuses,
+    local: LocalNode,
 ) -> TaskStatus:
-    node = _node_of(task, state) or here.worker_id
+    node = _node_of(task, state) or local.worker_id
     trace: str | None = None
-    if node != here.worker_id:
-        status = reported.tasks.get(task)
+    if node != local.worker_id:
+        status = stored.tasks.get(task)
         has_failed = status is not None and status.state == "FAILED" and status.worker_id == node
         trace = status.trace if status is not None and has_failed else None
     else:
@@ -138,9 +141,9 @@ def _node_of(task: int, state: StoredConnector) -> str | None:
 
 
 def failed_tables_text(tables: Sequence[Mapping[str, Any]]) -> str | None:
-    """One line for each table that is not committed, the cause in the first, as in any trace.
+    """Return one line for each table that is not committed; the first line has a cause.
 
-    The connector runs all the same; they need somebody.
+    The connector keeps running; these tables need an operator.
     """
     if not tables:
         return None
@@ -154,13 +157,13 @@ def failed_tables_text(tables: Sequence[Mapping[str, Any]]) -> str | None:
     return "\n".join(lines)
 
 
-def stored(part: ReportedStatus | TaskStatus, *, generation: int, version: str) -> Status:
-    """A status as the status topic keeps it.
+def status_value(part: ReportedStatus | TaskStatus, *, generation: int, version: str) -> Status:
+    """Return a status as the status topic keeps it.
 
     Args:
-        part: of the connector itself, or of a task.
+        part: status of the connector itself, or of a task.
         generation: number of its layout.
-        version: this product's.
+        version: version of Icefloe.
     """
     trace = part.trace and KNOWN.mask(part.trace)
     return Status(part.state, trace, part.worker_id, generation, version)

@@ -1,128 +1,112 @@
-"""Whether this node leads, and what it does by the clock while it does.
+"""The election of the leader: whether this node leads its cluster.
 
 Rules of this file:
-- All methods but ``heard`` run on the herder's thread; whatever asks the broker is a job.
-- The group says who is to lead; who leads is who has taken over writing. A node that is fenced
-  leads no more until the group says so again.
-- A node that finds nobody but itself in the group leads at once: what holds up the group is its own
-  killed predecessor, whose session has not ended, or the broker's wait for others.
+- All methods but ``received`` run on the herder's thread; requests to the broker are jobs.
+- The group chooses a node. That node leads once it has become the writer of the config topic. A
+  node that is fenced does not lead until the group chooses it again.
+- A node that is the only member of the group leads at once. The group's rebalance may be delayed
+  by the session of the node's killed predecessor, or by the broker's wait for further members.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Collection
 
-from connect.clock import Clock
-from connect.errors import Fenced, RetriableError
+from connect.errors import Fenced
 from connect.logs import logger
 from connect.metrics.process_metrics import gauge
-from connect.node.herder.deployer import Deployer
-from connect.node.herder.leader import Leading
+from connect.node.herder.herder_thread import Action, HerderThread
+from connect.node.herder.leader import ClusterLeader
+from connect.node.herder.leader_duties import LeaderDuties
+from connect.node.herder.periodic_jobs import PeriodicJobs
 from connect.state.config_store import ConfigStore
 
-LOOK_MS = 1_000
 RETRY_MS = 500
-ALONE_LOOK_MS = 250
-VANISHED_LOOK_MS = 250
-KEEP_MS = 1_800_000  # far below offsets.retention.minutes of any cluster
-
-Job = Callable[[], None]
+ALONE_POLL_MS = 250
 
 _log = logger("leader")
 
 
-class Leadership:
-    """This node's part in leading its cluster.
+class Election:
+    """This node's part in the election.
 
     Args:
-        leading: what a leader knows and decides.
-        store: told when this node leads no more.
-        deployer: knows which layouts are out of date.
-        clock: time.
-        refresh_ms: how often metadata is looked at.
-        submit: runs a job on a thread of its own.
-        post: runs something on the herder's thread.
+        leader: members and placements, for the time that this node leads.
+        store: refuses writes while this node does not lead.
+        duties: what a leader does periodically.
+        jobs: runs the requests to the broker.
+        thread: the herder's.
         on_joined: called when this node begins to lead, and when it has joined without leading.
-        on_outdated: called with the connectors whose layouts are out of date.
-        on_fatal: called with an error that is a bug.
+
+    Attributes:
+        joined: set once this node has joined the cluster, as leader or not.
     """
 
     def __init__(
         self,
-        leading: Leading,
+        leader: ClusterLeader,
         store: ConfigStore,
-        deployer: Deployer,
-        clock: Clock,
+        duties: LeaderDuties,
+        jobs: PeriodicJobs,
+        thread: HerderThread,
         *,
-        refresh_ms: int,
-        submit: Callable[[Job], Any],
-        post: Callable[[Job], None],
-        on_joined: Job,
-        on_outdated: Callable[[list[str]], None],
-        on_fatal: Callable[[BaseException], None],
+        on_joined: Action,
     ) -> None:
-        self.leading = leading
         self.joined = threading.Event()
+        self._leader = leader
         self._store = store
-        self._deployer = deployer
-        self._clock = clock
-        self._refresh_ms = refresh_ms
-        self._submit = submit
-        self._post = post
+        self._duties = duties
+        self._jobs = jobs
+        self._thread = thread
         self._on_joined = on_joined
-        self._on_outdated = on_outdated
-        self._on_fatal = on_fatal
         self._is_chosen = False
-        self._is_taken = False  # by the group
+        self._is_group_member = False
         self._is_leading = False
-        self._busy: set[str] = set()
-        self._at_ms: dict[str, int] = {}
-        self._received: tuple[Mapping[str, int], tuple[int, bool]] | None = None
 
     @property
     def is_leading(self) -> bool:
         """Whether this node leads, as far as it knows."""
         return self._is_leading
 
+    def members(self) -> Collection[str]:
+        """Return the nodes that were alive when the leader last read them."""
+        return self._leader.members.alive()
+
+    def forget(self, name: str) -> None:
+        """Remove the placement of a deleted connector."""
+        self._leader.placements.forget(name)
+
     def received(self, is_chosen: bool) -> None:
-        """The group has changed; called on the member's thread."""
+        """Handle a change of the group; called on the group member's thread."""
         if not is_chosen:
             self._store.step_down()
-        self._post(lambda: self._changed(is_chosen=is_chosen, is_taken=True))
+        self._thread.post(lambda: self._changed(is_chosen=is_chosen, is_group_member=True))
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due."""
-        if not self._is_taken and not self._is_chosen:
-            self._every("alone", ALONE_LOOK_MS, now_ms, self._check_members)
+        """Start the jobs that are due."""
+        if not self._is_group_member and not self._is_chosen:
+            self._jobs.run_due("alone", ALONE_POLL_MS, now_ms, self._check_members)
         if self._is_chosen and not self._is_leading:
-            self._every("take-over", RETRY_MS, now_ms, self._take_over)
+            self._jobs.run_due("take-over", RETRY_MS, now_ms, self._take_over)
         if self._is_leading:
-            self._every("look", LOOK_MS, now_ms, self.leading.inspect)
-            # a task misses a topic that went; another number of nodes may run more or fewer tasks
-            if (
-                received := (self.leading.misses(), self.leading.nodes_for_layout())
-            ) != self._received:
-                self._received = received
-                self._at_ms.pop("refresh", None)
-            self._every("refresh", self._refresh_ms, now_ms, self._refresh)
-            self._every("keep-offsets", KEEP_MS, now_ms, self._deployer.keep_offsets)
+            self._duties.tick(now_ms)
 
     def lost(self, error: Fenced) -> None:
-        """The store refused: another node leads."""
+        """Stop leading: the store refused a write because another node leads."""
         if self._is_leading:
-            _log.warning("leads no more", error=str(error))
+            _log.warning("node no longer leads", error=str(error))
         self._is_leading = False
-        self._is_chosen = self._is_chosen and self._is_taken
+        self._is_chosen = self._is_chosen and self._is_group_member
         self._store.step_down()
         gauge("is_leader").set(0)
 
-    def _changed(self, *, is_chosen: bool, is_taken: bool) -> None:
-        if self._is_taken and not is_taken:
-            return  # the group has said it meanwhile
-        self._is_chosen, self._is_taken = is_chosen, is_taken
-        self._at_ms.clear()
+    def _changed(self, *, is_chosen: bool, is_group_member: bool) -> None:
+        if self._is_group_member and not is_group_member:
+            return  # the group has chosen a node meanwhile
+        self._is_chosen = is_chosen
+        self._is_group_member = is_group_member
+        self._jobs.expire_all()
         if is_chosen:
             return
         if not self.joined.is_set():
@@ -131,57 +115,20 @@ class Leadership:
         if self._is_leading:
             self.lost(Fenced("the group has chosen another node"))
 
-    def _every(self, what: str, pause_ms: int, now_ms: int, job: Job) -> None:
-        if what in self._busy or now_ms < self._at_ms.get(what, 0):
-            return
-        self._busy.add(what)
-        self._at_ms[what] = now_ms + pause_ms
-        self._submit(lambda: self._do(what, job))
-
-    def _do(self, what: str, job: Job) -> None:
-        """Job: do it, and tell the herder's thread how it went."""
-        lost: Fenced | None = None
-        try:
-            job()
-        except Fenced as e:
-            lost = e
-        except RetriableError as e:
-            _log.warning("the leader cannot do its part", what=what, error=str(e))
-        except BaseException as e:
-            self._on_fatal(e)
-            raise
-        self._post(lambda: self._done(what, lost))
-
-    def _done(self, what: str, lost: Fenced | None) -> None:
-        self._busy.discard(what)
-        if lost is not None:
-            self.lost(lost)
-
     def _check_members(self) -> None:
-        if self.leading.is_alone():
-            self._post(lambda: self._changed(is_chosen=True, is_taken=False))
+        if self._leader.members.is_alone():
+            self._thread.post(lambda: self._changed(is_chosen=True, is_group_member=False))
 
     def _take_over(self) -> None:
-        self.leading.take_over()
-        self._post(self._began)
+        self._leader.take_over()
+        self._thread.post(self._began)
 
     def _began(self) -> None:
         if not self._is_chosen or not self._store.is_leading:
             return
         self._is_leading = True
-        self._at_ms.clear()
+        self._jobs.expire_all()
         self.joined.set()
         gauge("is_leader").set(1)
-        _log.info("leads")
+        _log.info("node leads the cluster")
         self._on_joined()
-
-    def _refresh(self) -> None:
-        """Look for topics and partitions that came or went."""
-        found, is_open = self._deployer.outdated()
-        self._post(lambda: self._refreshed(found, is_open=is_open))
-
-    def _refreshed(self, found: list[str], *, is_open: bool) -> None:
-        if is_open:  # the tasks of what has vanished announce nothing until that is decided
-            soon_ms = self._clock.monotonic_ms() + VANISHED_LOOK_MS
-            self._at_ms["refresh"] = min(soon_ms, self._at_ms.get("refresh", soon_ms))
-        self._on_outdated(found)

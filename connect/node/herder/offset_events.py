@@ -3,13 +3,14 @@
 Rules of this file:
 - The coordinator checks that each announced range begins where the last one ended. A change of
   offsets is announced first. A crash between the two steps does no harm: the announcement only
-  makes the coordinator take the next range as it comes.
-- The announcement is an event that Java's coordinator and tasks ignore, with a header of ours.
+  makes the coordinator accept the next range wherever it begins.
+- The announcement is an event that Java's coordinator and tasks ignore, with a header of Icefloe.
 - Offsets are stored in a transaction of ``<group.id>-<connector>-operator``. Every start of a
-  layout takes this id over before its tasks start, so a leader that was frozen cannot change
-  offsets of tasks that another leader started. Each change takes the id over, then writes to the
-  config topic, which refuses a node that leads no more, then changes the offsets.
-- Moving the offsets of a topic, or forgetting them, also takes the topic as it is now.
+  layout fences this id before its tasks start, so a leader that was frozen cannot change the
+  offsets of tasks that another leader started.
+- Each change initialises the id, then writes to the config topic, which refuses a node that no
+  longer leads, then changes the offsets.
+- A change or reset of a topic's offsets also accepts the topic's present id.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from connect.errors import Fenced, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import ProducerMessage, TransactionalProducer
 from connect.model.layout import TopicPartition
+from connect.node.herder.connector_configs import ConnectorConfigs
 from connect.protocol.control_topic import OWN_PARTITION
 from connect.protocol.fencing import operator_transactional_id
 from connect.state.config_store import ConfigStore
@@ -35,15 +37,13 @@ from control_schemas.headers import encode_headers
 
 
 class OffsetEvents:
-    """Moves of source offsets.
+    """Announces and stores changes of source offsets.
 
     Args:
-        store: layouts, which hold the topics' identities.
+        store: layouts, which contain the topics' ids.
         admin: the cluster.
         clock: event times and identities.
-        group_id: the node cluster's ``group.id``.
-        parsed: a connector's configuration.
-        producer_properties: of producers for a connector; None where its configuration is invalid.
+        configs: stored configurations, typed.
 
     Attributes:
         changing: held while offsets of stopped connectors are changed, or stored again.
@@ -54,18 +54,13 @@ class OffsetEvents:
         store: ConfigStore,
         admin: KafkaAdmin,
         clock: Clock,
-        *,
-        group_id: str,
-        parsed: Callable[[StoredConnector], ConnectorConfig],
-        producer_properties: Callable[[ConnectorConfig | None], Mapping[str, str]],
+        configs: ConnectorConfigs,
     ) -> None:
         self._store = store
         self._admin = admin
         self._clock = clock
-        self._group_id = group_id
-        self.parsed = parsed
+        self._configs = configs
         self.changing = threading.Lock()
-        self._producer_properties = producer_properties
 
     def announce(
         self,
@@ -79,25 +74,26 @@ class OffsetEvents:
         Args:
             state: the connector.
             partitions: which.
-            after: called when the operator's transactional id is taken over; its errors are raised.
+            after: called when the operator's transactional id is initialised; its errors are
+                raised.
 
         Raises:
             ConfigError: the configuration cannot be run.
-            RetriableError: the broker is away; nothing is announced.
+            RetriableError: the broker cannot be reached; nothing is announced.
         """
-        config = self.parsed(state)
+        config = self._configs.parsed(state)
         with self._operator(state.name, config) as transact:
             after()
             transact(self._events(config, partitions), "", {})
 
     def announce_reset(self, state: StoredConnector) -> None:
-        """Announce that what was claimed of the VTTS is taken back.
+        """Announce that the valid-through time that was claimed so far is withdrawn.
 
         Raises:
             ConfigError: the configuration cannot be run.
-            RetriableError: the broker is away; nothing is announced.
+            RetriableError: the broker cannot be reached; nothing is announced.
         """
-        config = self.parsed(state)
+        config = self._configs.parsed(state)
         with self._operator(state.name, config) as transact:
             transact(self._completion(config, EventHeaders(is_reset=True)), "", {})
 
@@ -108,9 +104,9 @@ class OffsetEvents:
 
         Raises:
             Fenced: another node leads.
-            RetriableError: ``group_in_use``; the broker is away.
+            RetriableError: ``group_in_use``; the broker cannot be reached.
         """
-        config = self.parsed(state)
+        config = self._configs.parsed(state)
         with self._operator(state.name, config) as transact:
             floor = state.source_floor.without(offsets.keys())
             self._store.put_source_floor(
@@ -119,14 +115,14 @@ class OffsetEvents:
             self._admin.refuse_members(group)
             transact(self._events(config, offsets), group, offsets)
 
-    def forget_all(self, state: StoredConnector, group: str) -> None:
-        """Forget every source offset of a group, after that is announced.
+    def reset(self, state: StoredConnector, group: str) -> None:
+        """Announce the reset of every source offset of a group, then delete the group.
 
         Raises:
             Fenced: another node leads.
-            RetriableError: ``group_in_use``; the broker is away.
+            RetriableError: ``group_in_use``; the broker cannot be reached.
         """
-        config = self.parsed(state)
+        config = self._configs.parsed(state)
         with self._operator(state.name, config) as transact:
             self._store.put_source_floor(
                 state.name, state.source_floor.without(state.source_floor.offsets.keys())
@@ -135,22 +131,22 @@ class OffsetEvents:
             transact(self._events(config, ()), "", {})
             self._admin.delete_group(group)
 
-    def forget_floor(self, state: StoredConnector, partitions: Iterable[TopicPartition]) -> None:
+    def reset_floor(self, state: StoredConnector, partitions: Iterable[TopicPartition]) -> None:
         """Let these partitions start from ``auto.offset.reset`` when they have no offset.
 
         Raises:
             Fenced: another node leads.
-            RetriableError: the broker is away.
+            RetriableError: the broker cannot be reached.
         """
         self._store.put_source_floor(state.name, state.source_floor.without(frozenset(partitions)))
 
     def settle(self, state: StoredConnector, config: ConnectorConfig | None, group: str) -> None:
-        """Give a group the offsets that the store says it is to have, and no others.
+        """Commit the pending offsets of the store to a group, and remove all others.
 
         Raises:
             Fenced: another node leads.
-            RetriableError: ``group_in_use``; the broker is away. To be tried again before any
-                task starts.
+            RetriableError: ``group_in_use``; the broker cannot be reached. The caller must repeat
+                it before any task starts.
         """
         pending = state.pending_offsets
         if pending is None:
@@ -162,16 +158,16 @@ class OffsetEvents:
         self._store.put_offsets(state.name, None)
 
     def accept(self, state: StoredConnector, topics: Iterable[str] | None = None) -> None:
-        """Take these source topics as they are now (None: all); the connector must be stopped.
+        """Store the present ids of these source topics (None: all) of a stopped connector.
 
         Raises:
-            RetriableError: the broker is away.
+            RetriableError: the broker cannot be reached.
         """
         layout = state.layout
         if layout is None:
             return
         known = dict(layout.topic_ids)
-        control = self.parsed(state).control_topic
+        control = self._configs.parsed(state).control_topic
         chosen = [t for t in known if t != control and (topics is None or t in set(topics))]
         now = self._admin.topic_ids(chosen)
         kept = {t: i for t, i in known.items() if t not in chosen}
@@ -184,20 +180,21 @@ class OffsetEvents:
 
     @contextlib.contextmanager
     def _operator(self, name: str, config: ConnectorConfig | None) -> Iterator[_Transact]:
-        """Take the operator's transactional id over; yield what sends events and offsets."""
+        """Initialise the operator's transactional id; yield a function that sends a transaction."""
         producer = TransactionalProducer(
-            self._producer_properties(config), operator_transactional_id(self._group_id, name)
+            self._configs.producer_properties(config),
+            operator_transactional_id(self._configs.group_id, name),
         )
 
         def transact(
             events: list[ProducerMessage], group: str, offsets: Mapping[TopicPartition, int]
         ) -> None:
             if events or offsets:
-                with _not_leadership(name):
+                with _contended(name):
                     producer.transact(events, group_id=group or None, offsets=offsets)
 
         try:
-            with _not_leadership(name):
+            with _contended(name):
                 producer.init()
             yield transact
         finally:
@@ -233,13 +230,13 @@ _Transact = Callable[[list[ProducerMessage], str, Mapping[TopicPartition, int]],
 
 
 @contextlib.contextmanager
-def _not_leadership(name: str) -> Iterator[None]:
-    """Losing this id says nothing of who leads: the connector was started, or changed again."""
+def _contended(name: str) -> Iterator[None]:
+    """Map ``Fenced``: this id is also lost when the connector is started or changed again."""
     try:
         yield
     except Fenced as e:
         raise RetriableError(
-            f"connector {name} was started or changed meanwhile; its source offsets are as that "
-            "left them",
+            f"connector {name} was started or changed at the same time; its source offsets were "
+            "not changed by this request",
             code="offsets_contended",
         ) from e

@@ -1,13 +1,13 @@
-"""Committed offsets of what does not run, stored again before the broker forgets them.
+"""Keeps committed offsets of units that do not run: stores them before the broker deletes them.
 
 Rules of this file:
-- A task that runs stores its own offsets. What a FAILED task, or a paused or stopped connector,
-  has committed is read and stored again by the leader, under the transactional id that alone may
-  write it. So no value is stored that a running task has passed.
-- Order: take the transactional id over, write to the config topic, check that the layout is still
-  the same, read the offsets, store them. Who starts a task after the check fences this producer;
-  who started one before it has written a layout, or the write is refused.
-- What is stored is what was read; only control offsets move, past events that nobody needs.
+- A running task stores its own offsets. The leader reads and stores again the offsets of a FAILED
+  task, and of a paused or stopped connector. It uses the transactional id that alone may write
+  them, so it stores no value that a running task has passed.
+- Order: initialise the transactional id, write to the config topic, check that the layout is still
+  the same, read the offsets, store them. A task that starts after the check fences this producer.
+  A task that started before it has a newer layout, or the write to the config topic was refused.
+- Offsets are stored unchanged, but control offsets move past events that no process needs.
 - Partitions with an offset are written into the source floor: without an offset they never start
   from ``auto.offset.reset`` again.
 """
@@ -25,6 +25,7 @@ from connect.gateways.kafka.kafka_clients import LogReader, TransactionalProduce
 from connect.logs import logger
 from connect.metrics.process_metrics import counter
 from connect.model.layout import TopicPartition
+from connect.node.herder.connector_configs import ConnectorConfigs
 from connect.node.herder.offset_events import OffsetEvents
 from connect.protocol.control_topic import read_to_end
 from connect.protocol.fencing import (
@@ -40,7 +41,7 @@ _log = logger("herder")
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _OwnedOffsets:
     """Offsets that one transactional id may write."""
 
     transactional_id: str
@@ -55,42 +56,39 @@ class OffsetKeeper:
     Args:
         store: configurations, layouts and source floors.
         admin: the cluster.
-        moves: changes of offsets; none is made while one is stored again.
+        offset_events: changes of offsets; none is made while offsets are stored again.
         clock: for bounded waits.
-        group_id: the node cluster's ``group.id``.
-        producer_properties: of producers for a connector.
-        failed_tasks: task ids of a connector whose last state is FAILED.
+        configs: stored configurations, typed.
+        failed_tasks: task ids of a connector with FAILED as their last state.
     """
 
     def __init__(
         self,
         store: ConfigStore,
         admin: KafkaAdmin,
-        moves: OffsetEvents,
+        offset_events: OffsetEvents,
         clock: Clock,
+        configs: ConnectorConfigs,
         *,
-        group_id: str,
-        producer_properties: Callable[[ConnectorConfig | None], Mapping[str, str]],
         failed_tasks: Callable[[str], Collection[int]],
     ) -> None:
         self._store = store
         self._admin = admin
-        self._group_id = group_id
-        self._moves = moves
+        self._offset_events = offset_events
         self._clock = clock
-        self._producer_properties = producer_properties
+        self._configs = configs
         self._failed_tasks = failed_tasks
         self._failed_before: dict[str, frozenset[int]] = {}
 
     def keep(self) -> None:
-        """Note what is committed, and store again what nobody else stores.
+        """Record the committed offsets, and store those again that no running unit stores.
 
         Raises:
             Fenced: another node leads.
         """
         for name in self._store.names():
             try:
-                with self._moves.changing:
+                with self._offset_events.changing:
                     self._keep(self._store.get(name))
             except (ConfigError, RetriableError) as e:
                 _log.warning("offsets not stored again", connector=name, error=str(e))
@@ -98,13 +96,13 @@ class OffsetKeeper:
     def _keep(self, state: StoredConnector) -> None:
         if state.layout is None or not state.is_ready or state.pending_offsets is not None:
             return
-        config = self._moves.parsed(state)
+        config = self._configs.parsed(state)
         overrides = (config.consumer_overrides, config.producer_overrides, config.kafka_overrides)
         if any("bootstrap.servers" in one for one in overrides):
             return  # its offsets are in another cluster
         self.note(state, config, state.layout.partitions)
-        for held in self._held(state, config):
-            self._store_again(state, config, held)
+        for owned in self._owned(state, config):
+            self._store_again(state, config, owned)
 
     def note(
         self,
@@ -112,64 +110,70 @@ class OffsetKeeper:
         config: ConnectorConfig,
         partitions: Collection[TopicPartition],
     ) -> None:
-        """Write which of these partitions, and of those known, have committed source offsets.
+        """Store which of these partitions, and of the known ones, have committed source offsets.
 
         Raises:
             Fenced: another node leads.
-            RetriableError: the broker is away.
+            RetriableError: the broker cannot be reached.
         """
         floor = state.source_floor
         known = {*floor.offsets, *partitions}
         ids = self._admin.topic_ids({tp.topic for tp in known})
-        asked = [tp for tp in known if tp.topic in ids]
-        found = self._admin.committed(config.connect_group_id, asked)
-        seen = floor.seen({tp: at for tp, at in found.items() if at is not None}, ids)
-        if seen != floor and self._is_current(state):
-            self._store.put_source_floor(state.name, seen)
+        existing = [tp for tp in known if tp.topic in ids]
+        found = self._admin.committed(config.connect_group_id, existing)
+        updated = floor.updated({tp: at for tp, at in found.items() if at is not None}, ids)
+        if updated != floor and self._is_current(state):
+            self._store.put_source_floor(state.name, updated)
 
-    def _held(self, state: StoredConnector, config: ConnectorConfig) -> Iterator[_Held]:
+    def _owned(self, state: StoredConnector, config: ConnectorConfig) -> Iterator[_OwnedOffsets]:
         assert state.layout is not None
         name, group = state.name, config.connect_group_id
         failed = frozenset(self._failed_tasks(name))
-        # a task that has just failed may be starting again
+        # a task that has just failed may be restarting
         is_resting = state.target != "STARTED"
         chosen = failed & self._failed_before.get(name, frozenset())
         self._failed_before[name] = failed
         for task, partitions in enumerate(state.layout.tasks):
             if partitions and (is_resting or task in chosen):
-                yield _Held(task_transactional_id(self._group_id, name, task), group, partitions)
+                yield _OwnedOffsets(
+                    task_transactional_id(self._configs.group_id, name, task), group, partitions
+                )
         if not is_resting:
             return
         if not state.layout.tasks:
             floor = self._store.get(name).source_floor
-            operator = operator_transactional_id(self._group_id, name)
-            yield _Held(operator, group, tuple(floor.offsets))
+            operator = operator_transactional_id(self._configs.group_id, name)
+            yield _OwnedOffsets(operator, group, tuple(floor.offsets))
         count = self._admin.topics().get(config.control_topic, 0)
         control = tuple(TopicPartition(config.control_topic, number) for number in range(count))
         coordinator = coordinator_transactional_id(
-            self._group_id, name, config.coordinator_transactional_prefix
+            self._configs.group_id, name, config.coordinator_transactional_prefix
         )
-        yield _Held(coordinator, config.control_group_id, control, is_control=True)
+        yield _OwnedOffsets(coordinator, config.control_group_id, control, is_control=True)
 
-    def _store_again(self, state: StoredConnector, config: ConnectorConfig, held: _Held) -> None:
-        producer = TransactionalProducer(self._producer_properties(config), held.transactional_id)
+    def _store_again(
+        self, state: StoredConnector, config: ConnectorConfig, owned: _OwnedOffsets
+    ) -> None:
+        producer = TransactionalProducer(
+            self._configs.producer_properties(config), owned.transactional_id
+        )
         try:
             try:
                 producer.init()
             except Fenced:
-                return  # it was started meanwhile
+                return  # the unit was started meanwhile
             self._store.put_source_floor(state.name, self._store.get(state.name).source_floor)
             if not self._is_current(state):
                 return
-            found = self._admin.committed(held.group, held.partitions)
+            found = self._admin.committed(owned.group, owned.partitions)
             offsets = {tp: at for tp, at in found.items() if at is not None}
             if not offsets:
                 return
-            if held.is_control:
+            if owned.is_control:
                 offsets = self._past_foreign_events(config, offsets)
-            self._admin.refuse_members(held.group)  # another sink uses it meanwhile
+            self._admin.refuse_members(owned.group)  # another sink may use it meanwhile
             try:
-                producer.transact([], group_id=held.group, offsets=offsets)
+                producer.transact([], group_id=owned.group, offsets=offsets)
             except Fenced:
                 return
             counter("offsets_kept", connector=state.name).inc(len(offsets))
@@ -179,16 +183,16 @@ class OffsetKeeper:
     def _past_foreign_events(
         self, config: ConnectorConfig, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Control offsets moved behind events of other connectors, to the first announcement.
+        """Return the control offsets moved past foreign events, to the connector's next one.
 
-        Connectors share a control topic: its retention must not pass the offset of one that is
-        paused. Nobody announces for it meanwhile.
+        Connectors share a control topic. Its retention must not pass the offset of a paused
+        connector, for which no task announces meanwhile.
         """
         marks = self._admin.watermarks(list(offsets))
         if any(at < marks[tp][0] or at > marks[tp][1] for tp, at in offsets.items()):
-            return dict(offsets)  # its start names what is lost
+            return dict(offsets)  # the coordinator reports the loss when it starts
         moved = {tp: end for tp, (_, end) in marks.items()}
-        reader = LogReader(self._producer_properties(config))
+        reader = LogReader(self._configs.producer_properties(config))
         try:
             group = config.connect_group_id
             for record in read_to_end(reader, offsets, moved, self._clock, holding=group.encode()):

@@ -1,10 +1,10 @@
-"""``icefloe control rebase``: go on after the control log lost what a connector needs of it.
+"""``icefloe control rebase``: lets a connector continue after its control topic lost events.
 
 Rules of this file:
-- What is given up is said before it is done, with its ranges; done is what was said, and the plan
-  is worked out anew from what is there.
-- Only what is wrong is changed: a connector whose control log is whole keeps its offsets.
-- Tables are mended by the coordinator process, which has the catalog's clients and secrets.
+- The operator sees what is given up, with its ranges, before it is applied. Applying computes the
+  plan again from the present state, and does what that plan shows.
+- Only wrong offsets are changed: a connector with a complete control log keeps its offsets.
+- The coordinator process corrects the tables: it has the catalog's clients and secrets.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from connect.state.config_store import ConfigStore
 from connect.state.connector_state import StoredConnector
 
 GIVEN_UP = (
-    "To have records again whose announcements were given up, set the source offsets back with "
-    "PATCH /connectors/<name>/offsets before resuming: what had been committed from there on will "
-    "be in the tables twice."
+    "To read the records of given-up announcements again, set the source offsets back with "
+    "PATCH /connectors/<name>/offsets before resuming. Records after these offsets that were "
+    "committed will be in the tables twice."
 )
 
 
 @dataclass(slots=True)
 class RebasePlan:
-    """What a rebase would do.
+    """The changes that a rebase makes.
 
     Attributes:
-        layout: the layout that remembers it.
-        offsets: control offsets that the connector's control group gets; those that change.
-        says: what is given up and what is done, a sentence each.
+        layout: the layout that records the rebase.
+        offsets: control offsets of the connector's control group that change.
+        notes: what is given up and what is done, a sentence each.
         kept: control offsets that stay as they are.
     """
 
     layout: Layout
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
-    says: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     kept: dict[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def floor(self) -> dict[str, int]:
-        """Control partition -> control offset of the group after it."""
+        """The control offsets of the group after the rebase, by control partition."""
         return {str(tp.partition): at for tp, at in {**self.kept, **self.offsets}.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """For the REST API."""
+        """Return the form of the REST API."""
         moved = [[tp.topic, tp.partition, at] for tp, at in sorted(self.offsets.items())]
-        return {"control_offsets": moved, "says": self.says, "then": GIVEN_UP}
+        return {"control_offsets": moved, "says": self.notes, "then": GIVEN_UP}
 
 
 class Rebase:
@@ -80,33 +80,34 @@ class Rebase:
         tables: Sequence[str],
         is_applied: bool,
     ) -> dict[str, Any]:
-        """Say what would be done, or do it; see ``HerderApi.rebase``."""
-        made = plan(self._admin, state, config)
-        asked: dict[str, Any] = {
+        """Return the plan, or apply it; see ``HerderApi.rebase``."""
+        planned = plan(self._admin, state, config)
+        command: dict[str, Any] = {
             "op": "rebase",
             "connector": state.name,
             "config": dict(state.config or {}),
             "tables": list(tables),
-            "offsets": made.floor,
+            "offsets": planned.floor,
             "apply": is_applied,
         }
-        answer = self._ask("coordinator", asked)
+        answer = self._ask("coordinator", command)
         if "error" in answer:
-            made.says.append(f"tables could not be looked at: {answer['error']}")
+            planned.notes.append(f"tables could not be read: {answer['error']}")
         if is_applied:
-            if made.offsets:
-                self._admin.alter_offsets(config.control_group_id, made.offsets)
-            self._store.put_layout(made.layout, state.config or {})
-            self._store.put_ready(made.layout)
-        displayed = {**made.to_json(), "tables": answer["tables"]}
-        return {"connector": state.name, "applied": is_applied, **displayed}
+            if planned.offsets:
+                self._admin.alter_offsets(config.control_group_id, planned.offsets)
+            self._store.put_layout(planned.layout, state.config or {})
+            self._store.put_ready(planned.layout)
+        report = {**planned.to_json(), "tables": answer["tables"]}
+        return {"connector": state.name, "applied": is_applied, **report}
 
 
 def plan(admin: KafkaAdmin, state: StoredConnector, config: ConnectorConfig) -> RebasePlan:
-    """Compare what a stopped connector remembers of its control topic with what is there.
+    """Compare the stored control offsets of a stopped connector with its control topic.
 
     Raises:
-        RetriableError: ``topic_missing``: there is no control topic; or the broker is away.
+        RetriableError: ``topic_missing``: there is no control topic; or the broker cannot be
+            reached.
     """
     topic, group = config.control_topic, config.control_group_id
     layout = state.layout or Layout(state.name, 0, ())
@@ -117,36 +118,36 @@ def plan(admin: KafkaAdmin, state: StoredConnector, config: ConnectorConfig) -> 
         raise RetriableError(f"control topic {topic} does not exist", code="topic_missing")
     partitions = [TopicPartition(topic, p) for p in range(count)]
     marks, committed = admin.watermarks(partitions), admin.committed(group, partitions)
-    made = RebasePlan(replace(layout, number=state.number_max + 1, tasks=()))
-    made.kept = {tp: at for tp, at in committed.items() if at is not None}
+    planned = RebasePlan(replace(layout, number=state.number_max + 1, tasks=()))
+    planned.kept = {tp: at for tp, at in committed.items() if at is not None}
     former = known.get(topic)
     if former is not None and former != topic_id:
-        made.says.append(
-            f"control topic {topic} is another one ({topic_id}, it was {former}): every "
-            "announcement in the old one that was not committed is given up; its files stay in "
-            "storage, its source offsets were passed; control offsets that tables have of the old "
-            "topic no longer count"
+        planned.notes.append(
+            f"control topic {topic} was replaced (its id is {topic_id}, it was {former}): "
+            "announcements in the old topic that were not committed are given up; their files "
+            "stay in storage, and their source offsets stay committed; control offsets of the old "
+            "topic in tables no longer count"
         )
-        made.offsets = {tp: start for tp, (start, _) in marks.items()}
-        made.layout = replace(made.layout, abandoned=(*layout.abandoned, former))
+        planned.offsets = {tp: start for tp, (start, _) in marks.items()}
+        planned.layout = replace(planned.layout, abandoned=(*layout.abandoned, former))
     else:
         has_source = any(admin.committed_all(name) for name in config.member_groups)
-        _plan_offsets(made, marks, committed, has_source=has_source)
+        _plan_offsets(planned, marks, committed, has_source=has_source)
     ends = tuple((tp.partition, end) for tp, (_, end) in sorted(marks.items()))
-    made.says.append(
-        "source ranges announced so far are taken as they are; from control offsets "
+    planned.notes.append(
+        "source ranges announced so far are accepted as they are; from control offsets "
         f"{', '.join(f'{p}:{end}' for p, end in ends)} on each must begin where the last one ended"
     )
-    made.layout = replace(
-        made.layout,
+    planned.layout = replace(
+        planned.layout,
         topic_ids=tuple(sorted({**known, topic: topic_id}.items())),
         ranges_from=ends,
     )
-    return made
+    return planned
 
 
 def _plan_offsets(
-    made: RebasePlan,
+    planned: RebasePlan,
     marks: Mapping[TopicPartition, tuple[int, int]],
     committed: Mapping[TopicPartition, int | None],
     *,
@@ -154,32 +155,33 @@ def _plan_offsets(
 ) -> None:
     has_history = any(offset is not None for offset in committed.values())
     if not has_history and not has_source:
-        made.says.append(
-            "the group has no source offsets either: the control group gets none, for with them "
-            "the connector would begin anew and write everything again; set the source offsets"
+        planned.notes.append(
+            "the group has no source offsets either, so the control group gets none: with control "
+            "offsets the connector would start as a new one and write all records again; set the "
+            "source offsets"
         )
         return
     for tp, (start, end) in sorted(marks.items()):
         offset = committed[tp]
         if offset is None and not has_history:
-            made.offsets[tp] = start
-            made.says.append(
+            planned.offsets[tp] = start
+            planned.notes.append(
                 f"the group has no offset for control partition {tp.partition}: reading begins at "
                 f"{start}; announcements below it that were not committed are given up, and tables "
-                "filter what they have"
+                "filter events that they have committed"
             )
         elif offset is not None and offset < start:
-            made.offsets[tp] = start
-            made.says.append(
+            planned.offsets[tp] = start
+            planned.notes.append(
                 f"control events {offset}..{start - 1} of partition {tp.partition} are gone: "
                 "announcements among them that were not committed are given up; their files stay "
-                "in storage, their source offsets were passed"
+                "in storage, and their source offsets stay committed"
             )
         elif offset is not None and offset > end:
-            made.offsets[tp] = start
-            made.says.append(
+            planned.offsets[tp] = start
+            planned.notes.append(
                 f"control partition {tp.partition} ends at {end}, below the group's offset "
                 f"{offset}: events {end}..{offset - 1} are gone; reading begins at {start}, and "
-                "tables filter what they have: tables whose control offset is above the end stay "
-                "stopped until the topic is deleted and created anew"
+                "tables filter events that they have committed. A table with a control offset "
+                "above the end stays stopped until the topic is deleted and created again"
             )

@@ -1,12 +1,12 @@
-"""Compares what the node believes of its units with what its children report, and corrects it.
+"""Compares the units that the node believes to run with its children's reports, and corrects them.
 
 Rules of this file:
 - A report counts only if its generation is that of the unit's last start and its sequence number
   is above the last one of that generation. So reports may be late, repeated or out of order.
-- A child's inventory is the truth about that child. What it lacks has ended; what it has and the
-  node does not want is stopped.
-- A coordinator that makes no progress for too long is started again, each time after twice as long
-  as before until a round ends.
+- A child's inventory is the truth about that child. A unit that is missing in it has ended; a unit
+  in it that the node does not want is stopped.
+- A coordinator that makes no progress for too long is started again. The time doubles with each
+  such restart until a round ends.
 - All methods run on the herder's thread.
 """
 
@@ -18,10 +18,10 @@ from typing import Any
 from connect.errors import Fenced
 from connect.logs import logger
 from connect.metrics.process_metrics import counter
-from connect.node.herder.child_assignments import Handover
-from connect.node.herder.units import Run, Unit
+from connect.node.herder.child_assignments import ChildAssignments
+from connect.node.herder.units import ConnectorRun, Unit
 
-REPORT_LATE_MS = 60_000  # a start that no inventory shows for so long was lost
+REPORT_LATE_MS = 60_000  # a start that no inventory lists for so long was lost
 STALL_DOUBLINGS_MAX = 5
 ENDED = "ended_unasked"
 MISSING = "missing"
@@ -31,30 +31,30 @@ _log = logger("herder")
 
 
 class Reconciliation:
-    """The units of this node's runs.
+    """Applies reports and inventories to the units of this node.
 
     Args:
         runs: by connector; changed by the herder only.
-        handover: this node's children.
+        assignments: requests to this node's children.
         restart: starts a unit that ran before.
-        on_changed: called with a run whose status may have changed.
+        on_changed: called with a run when its status may have changed.
     """
 
     def __init__(
         self,
-        runs: Mapping[str, Run],
-        handover: Handover,
+        runs: Mapping[str, ConnectorRun],
+        assignments: ChildAssignments,
         *,
-        restart: Callable[[Run, Unit], None],
-        on_changed: Callable[[Run], None],
+        restart: Callable[[ConnectorRun, Unit], None],
+        on_changed: Callable[[ConnectorRun], None],
     ) -> None:
         self._runs = runs
-        self._handover = handover
+        self._assignments = assignments
         self._restart = restart
         self._on_changed = on_changed
 
-    def restart_due(self, run: Run, now_ms: int) -> None:
-        """Start the units of a run again whose pause after a failure is over."""
+    def restart_due(self, run: ConnectorRun, now_ms: int) -> None:
+        """Start the failed units of a run again whose pause is over."""
         for unit in run.units():
             if unit.restart_at_ms is not None and unit.restart_at_ms <= now_ms:
                 counter("task_restarts", connector=run.name).inc()
@@ -62,58 +62,61 @@ class Reconciliation:
                 self._on_changed(run)
 
     def on_state(self, child: str, report: Mapping[str, Any], now_ms: int) -> None:
-        """A unit reported its state."""
+        """Apply the report of a unit's state."""
         run, unit = self._unit_of(child, report)
         if run is not None and unit is not None and _is_current(unit, report):
             self._apply(run, unit, report, now_ms)
 
     def on_inventory(self, child: str, inventory: Mapping[str, Any], now_ms: int) -> None:
-        """A child reported all that it runs."""
+        """Apply the inventory of all units that a child runs."""
         found: dict[int, Mapping[str, Any]] = {
             item["generation"]: item for item in inventory["units"]
         }
         claimed = set()
         for run in list(self._runs.values()):
             for unit in run.units():
-                if unit.child != child or not unit.is_handed:
+                if unit.child != child or not unit.start.is_sent:
                     continue
-                claimed.add(unit.generation)
-                if (item := found.get(unit.generation)) is not None:
+                generation = unit.start.generation
+                claimed.add(generation)
+                if (item := found.get(generation)) is not None:
                     self._compare(run, unit, item, now_ms)
-                elif inventory["last_generation"] >= unit.generation or _is_late(unit, now_ms):
+                elif inventory["last_generation"] >= generation or _is_late(unit, now_ms):
                     self._miss(run, unit, now_ms)
         for generation, item in found.items():
             if generation not in claimed:
                 self._stop(child, item)
 
-    def child_is_ready(self, run: Run, unit: Unit) -> None:
-        """The child of a unit takes work."""
-        if run.is_busy:
-            run.is_dirty = True
+    def child_is_ready(self, run: ConnectorRun, unit: Unit) -> None:
+        """Start a unit that waits for its child, which takes work now."""
+        if run.job.is_busy:
+            run.job.is_dirty = True
         elif run.layout is not None and unit.is_to_start:
-            self._handover.start(run, unit, is_again=unit.phase == "RESTARTING")
+            self._assignments.start(run, unit, is_restart=unit.phase == "RESTARTING")
 
-    def child_is_gone(self, run: Run, unit: Unit) -> None:
-        """The child of a unit has ended."""
+    def child_is_gone(self, run: ConnectorRun, unit: Unit) -> None:
+        """Mark a unit as ended, because its child has."""
         del run
-        with self._handover.lock:
+        with self._assignments.lock:
             unit.stopped.set()
-            if unit.is_handed and unit.phase not in {"STOPPING", "IDLE"}:
+            if unit.start.is_sent and unit.phase not in {"STOPPING", "IDLE"}:
                 unit.to("RESTARTING")
-            unit.is_handed = False
+            unit.start.is_sent = False
 
-    def _unit_of(self, child: str, report: Mapping[str, Any]) -> tuple[Run | None, Unit | None]:
+    def _unit_of(
+        self, child: str, report: Mapping[str, Any]
+    ) -> tuple[ConnectorRun | None, Unit | None]:
         run, task = self._runs.get(report["connector"]), report.get("task")
         if run is None:
             return None, None
         unit = run.tasks.get(task) if isinstance(task, int) else run.coordinator
         return run, unit if unit is not None and unit.child == child else None
 
-    def _apply(self, run: Run, unit: Unit, report: Mapping[str, Any], now_ms: int) -> None:
+    def _apply(self, run: ConnectorRun, unit: Unit, report: Mapping[str, Any], now_ms: int) -> None:
         state, has_ended = report["state"], bool(report["ended"])
-        with self._handover.lock:
-            unit.sequence = report["sequence"]
-            unit.has_ended = has_ended
+        with self._assignments.lock:
+            unit.start.sequence = report["sequence"]
+            unit.start.has_ended = has_ended
             if unit.phase in {"STOPPING", "IDLE"}:
                 if has_ended:
                     unit.stopped.set()
@@ -121,7 +124,7 @@ class Reconciliation:
             if has_ended:
                 code = str(report.get("code") or (ENDED if state == "STOPPED" else "unexpected"))
                 trace = str(report.get("trace") or _ended_text(run, unit, code))
-                # the placement says that it runs here: the transactional id decides who writes
+                # the unit is placed on this node: its transactional id decides who writes
                 is_retriable = bool(report.get("retriable")) or code == Fenced.default_code
                 self._failed(run, unit, now_ms, code, trace, is_retriable=is_retriable)
             elif state == "RUNNING":
@@ -129,27 +132,27 @@ class Reconciliation:
                 unit.backoff.started(now_ms)
             elif state == "FAILED":
                 code = str(report.get("code") or "unexpected")
-                unit.is_failing(code, str(report.get("trace") or code))
+                unit.is_failing(str(report.get("trace") or code))
                 _count(run, unit, code)
         self._on_changed(run)
 
-    def _compare(self, run: Run, unit: Unit, item: Mapping[str, Any], now_ms: int) -> None:
+    def _compare(self, run: ConnectorRun, unit: Unit, item: Mapping[str, Any], now_ms: int) -> None:
         if _is_current(unit, item):
             self._apply(run, unit, item, now_ms)
-        if unit.has_ended or item["ended"]:
+        if unit.start.has_ended or item["ended"]:
             return
         if unit.phase == "STOPPING":
-            self._handover.stop_again(run, unit)
+            self._assignments.stop_again(run, unit)
         elif unit.task is None:
             if run.layout is not None and item["layout"] != run.layout.number:
-                self._handover.send_layout(run)
+                self._assignments.send_layout(run)
             self._restart_if_stalled(run, unit, item, now_ms)
 
-    def _miss(self, run: Run, unit: Unit, now_ms: int) -> None:
-        if unit.has_ended:
+    def _miss(self, run: ConnectorRun, unit: Unit, now_ms: int) -> None:
+        if unit.start.has_ended:
             return
-        with self._handover.lock:
-            unit.has_ended = True
+        with self._assignments.lock:
+            unit.start.has_ended = True
             unit.stopped.set()
             if unit.phase in {"STOPPING", "IDLE"}:
                 return
@@ -168,58 +171,67 @@ class Reconciliation:
                 task=task,
                 generation=generation,
             )
-        self._handover.stop_generation(child, name, task, generation)
+        self._assignments.stop_generation(child, name, task, generation)
 
     def _restart_if_stalled(
-        self, run: Run, unit: Unit, item: Mapping[str, Any], now_ms: int
+        self, run: ConnectorRun, unit: Unit, item: Mapping[str, Any], now_ms: int
     ) -> None:
+        reports = run.reports
         idle_ms = item.get("idle_ms", 0)
-        longest_ms = item.get("idle_ms_max", 0) << min(run.stalls, STALL_DOUBLINGS_MAX)
+        longest_ms = item.get("idle_ms_max", 0) << min(reports.stalls, STALL_DOUBLINGS_MAX)
         if idle_ms <= longest_ms:
             return
-        run.stalls += 1
-        run.stall_text = (
+        reports.stalls += 1
+        reports.stall_text = (
             f"{STALLED}: the coordinator of {run.name} made no progress for {idle_ms // 1000} s; "
-            f"it was started again, restart {run.stalls} since the last round"
+            f"it was started again, restart {reports.stalls} since the last round"
         )
         counter("coordinator_stalls", connector=run.name).inc()
         _log.error("coordinator is stalled", connector=run.name, idle_ms=idle_ms)
-        with self._handover.lock:
+        with self._assignments.lock:
             # the child ends this generation before it begins the next one
-            unit.has_ended = True
-            self._failed(run, unit, now_ms, STALLED, run.stall_text, is_retriable=True)
+            unit.start.has_ended = True
+            self._failed(run, unit, now_ms, STALLED, reports.stall_text, is_retriable=True)
         self._on_changed(run)
 
     def _failed(
-        self, run: Run, unit: Unit, now_ms: int, code: str, trace: str, *, is_retriable: bool
+        self,
+        run: ConnectorRun,
+        unit: Unit,
+        now_ms: int,
+        code: str,
+        trace: str,
+        *,
+        is_retriable: bool,
     ) -> None:
-        unit.failed(now_ms, code=code, trace=trace, is_retriable=is_retriable)
+        unit.failed(now_ms, trace=trace, is_retriable=is_retriable)
         _count(run, unit, code)
 
 
 def _is_current(unit: Unit, report: Mapping[str, Any]) -> bool:
-    is_newer: bool = report["sequence"] > unit.sequence
+    start = unit.start
+    is_newer: bool = report["sequence"] > start.sequence
     return (
-        unit.is_handed
-        and not unit.has_ended
-        and report["generation"] == unit.generation
+        start.is_sent
+        and not start.has_ended
+        and report["generation"] == start.generation
         and is_newer
     )
 
 
 def _is_late(unit: Unit, now_ms: int) -> bool:
-    return now_ms - unit.handed_at_ms >= REPORT_LATE_MS
+    return now_ms - unit.start.sent_at_ms >= REPORT_LATE_MS
 
 
-def _count(run: Run, unit: Unit, code: str) -> None:
+def _count(run: ConnectorRun, unit: Unit, code: str) -> None:
     counter("task_failures", connector=run.name, code=code).inc()
-    _log.warning("failed", connector=run.name, task=unit.task, code=code)
+    _log.warning("unit failed", connector=run.name, task=unit.task, code=code)
 
 
-def _ended_text(run: Run, unit: Unit, code: str) -> str:
-    return f"{code}: {_name(run, unit)} ended although nothing had asked it to; starting it again"
+def _ended_text(run: ConnectorRun, unit: Unit, code: str) -> str:
+    return f"{code}: {_name(run, unit)} ended without a stop request; starting it again"
 
 
-def _name(run: Run, unit: Unit) -> str:
+def _name(run: ConnectorRun, unit: Unit) -> str:
     what = "the coordinator" if unit.task is None else f"task {unit.task}"
     return f"{what} of {run.name}"

@@ -1,7 +1,7 @@
-"""Waiting for other nodes to end what they run, so that nothing has to be cut off.
+"""Waits for other nodes to stop the units that move away from them.
 
-Safety does not rest on it: who goes on without waiting fences the others, which then lose what
-they have not announced and do it again. All waits are bounded.
+Waiting is not needed for correctness: a unit that starts without it fences the other one, which
+loses the work that it has not announced and repeats it. All waits are bounded.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from connect.state.config_store import ConfigStore
 from connect.state.status_state import Running
 from connect.state.status_store import StatusStore
 
-LOOK_S = 0.1
+POLL_S = 0.1
 
 _log = logger("herder")
 
 
 class RemoteUnits:
-    """What other nodes run, by their last words.
+    """The units of other nodes, as those nodes last reported them.
 
     Args:
         store: layouts and placements.
-        statuses: the words.
+        statuses: the reports.
         worker_id: this node.
         clock: time.
-        grace_ms: how long anything is waited for.
+        grace_ms: bound of each wait.
     """
 
     def __init__(
@@ -46,56 +46,66 @@ class RemoteUnits:
         self._grace_ms = grace_ms
 
     def await_tasks_ended(self, name: str, members: Collection[str] | None = None) -> None:
-        """Wait until no other node runs a task that the stored state does not want any more.
+        """Wait until no other node runs a task that the stored state does not contain.
 
         Args:
             name: connector.
-            members: nodes that are alive; None asks all that have said something.
+            members: nodes that are alive; None waits for every node with a report.
         """
 
-        def has_ended() -> bool:
+        def busy_nodes() -> list[str]:
             state = self._store.get(name)
-            is_wanted = state.config is not None and state.target == "STARTED"
-            newest = state.layout.number if is_wanted and state.layout is not None else None
-            return not any(
-                running.tasks and running.layout != newest
+            is_started = state.config is not None and state.target == "STARTED"
+            newest = state.layout.number if is_started and state.layout is not None else None
+            return [
+                node
                 for node, running in self._others(name).items()
-                if members is None or node in members
-            )
+                if (members is None or node in members)
+                and running.tasks
+                and running.layout != newest
+            ]
 
-        self._wait(has_ended, name)
+        self._wait(busy_nodes, name)
 
-    def await_handed_on(self, name: str, tasks: frozenset[int], *, coordinator: bool) -> None:
-        """Wait until the nodes that ran these units before have ended them.
+    def await_released(self, name: str, tasks: frozenset[int], *, coordinator: bool) -> None:
+        """Wait until the nodes that ran these units before have stopped them.
 
         Args:
             name: connector.
-            tasks: that are to start here.
-            coordinator: whether the coordinator is to start here.
+            tasks: task ids that will start on this node.
+            coordinator: whether the coordinator will start on this node.
         """
         places = self._store.get(name).places
         if places is None or not (before := set(places.after) - {self._worker_id}):
             return
 
-        def is_handed_on() -> bool:
+        def busy_nodes() -> list[str]:
             if self._store.get(name).places != places:
-                return True  # what is wanted has changed meanwhile
-            return not any(
-                running.tasks & tasks or (coordinator and running.coordinator)
+                return []  # the target has changed meanwhile
+            return [
+                node
                 for node, running in self._others(name).items()
                 if node in before
-            )
+                and (running.tasks & tasks or (coordinator and running.coordinator))
+            ]
 
-        self._wait(is_handed_on, name)
+        self._wait(busy_nodes, name)
 
     def _others(self, name: str) -> dict[str, Running]:
         found = self._statuses.running(name)
         found.pop(self._worker_id, None)
         return found
 
-    def _wait(self, is_so: Callable[[], bool], name: str) -> None:
+    def _wait(self, busy_nodes: Callable[[], list[str]], name: str) -> None:
+        if not (nodes := busy_nodes()):
+            return
+        _log.info("waiting for other nodes to stop tasks", connector=name, nodes=nodes)
         deadline_ms = self._clock.monotonic_ms() + self._grace_ms
-        while not self._statuses.until(is_so, LOOK_S):
+        while not self._statuses.wait_for(lambda: not busy_nodes(), POLL_S):
             if self._clock.monotonic_ms() >= deadline_ms:
-                _log.warning("another node did not end in time what it ran", connector=name)
+                _log.warning(
+                    "other nodes did not stop their tasks in time",
+                    connector=name,
+                    nodes=busy_nodes(),
+                )
                 return

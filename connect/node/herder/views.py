@@ -1,9 +1,9 @@
-"""What ``/icefloe/v1`` shows of a connector, where Kafka Connect has no place for it.
+"""Views of a connector below ``/icefloe/v1``, which Kafka Connect does not have.
 
 Rules of this file:
-- Numbers are those of the metrics and of the coordinator's rounds as this node last heard them;
-  after a restart of the node they begin again. Offsets come from the broker, in bounded time.
-- Nothing that is in a record is shown: of a dead letter its coordinates and the reason.
+- Numbers come from the metrics and rounds that this node last received. After a restart of the
+  node they begin again. Offsets come from the broker, in bounded time.
+- No content of a record is shown: of a dead letter, its coordinates and the reason.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from connect.clock import Clock
-from connect.config.connector import ConnectorConfig
 from connect.errors import ConfigError, RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader
 from connect.metrics.process_metrics import Exposition
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
-from connect.node.herder.units import Run
+from connect.node.herder.connector_configs import ConnectorConfigs
+from connect.node.herder.units import ConnectorRun
 from connect.node.herder_api import NotAllowedError, UnavailableError, View
 from connect.operations.audit.auditor import audit
 from connect.operations.connector_clients import ConnectorClients
@@ -37,9 +37,8 @@ class Views:
     """Views of connectors.
 
     Args:
-        run_of: what runs of a connector on this node.
-        config_of: a connector's configuration, typed.
-        group_of: consumer group of a connector's source offsets.
+        run_of: returns the observed state of a connector on this node.
+        configs: stored configurations, typed.
         admin: offsets.
         reader_properties: Java-named consumer properties, for the dead letter topic.
         opened: clients for a connector's configuration, its catalog among them.
@@ -50,9 +49,8 @@ class Views:
     def __init__(
         self,
         *,
-        run_of: Callable[[str], Run | None],
-        config_of: Callable[[StoredConnector], ConnectorConfig],
-        group_of: Callable[[StoredConnector], str],
+        run_of: Callable[[str], ConnectorRun | None],
+        configs: ConnectorConfigs,
         admin: KafkaAdmin,
         reader_properties: Mapping[str, str],
         opened: Callable[[Mapping[str, str]], AbstractContextManager[ConnectorClients]],
@@ -60,8 +58,7 @@ class Views:
         clock: Clock,
     ) -> None:
         self._run_of = run_of
-        self._config_of = config_of
-        self._group_of = group_of
+        self._configs = configs
         self._admin = admin
         self._reader_properties = reader_properties
         self._opened = opened
@@ -69,19 +66,19 @@ class Views:
         self._clock = clock
 
     def show(self, state: StoredConnector, what: View) -> Mapping[str, Any]:
-        """One view, as a JSON object.
+        """Return one view as a JSON object.
 
         Raises:
-            NotAllowedError: the connector's configuration cannot be read, or the broker refuses.
-            UnavailableError: the broker is away.
+            NotAllowedError: the connector's configuration is not valid, or the broker refuses.
+            UnavailableError: the broker cannot be reached.
         """
         run = self._run_of(state.name)
         found: Mapping[str, Any]
         match what:
             case "rounds":
-                found = {"rounds": list(run.rounds) if run is not None else []}
+                found = {"rounds": list(run.reports.rounds) if run is not None else []}
             case "tables":
-                found = {"tables": run.tables() if run is not None else []}
+                found = {"tables": run.reports.tables() if run is not None else []}
             case "lag":
                 found = self._lag(state)
             case "dead-letters":
@@ -93,17 +90,17 @@ class Views:
         return {"connector": state.name, **found}
 
     def _audit(self, state: StoredConnector) -> Mapping[str, Any]:
-        """Rows in against rows out; reads the whole control topic and every manifest."""
+        """Compare rows in with rows out; reads the whole control topic and every manifest."""
         with reachable(), self._opened(state.config or {}) as direct:
             return audit(direct, self._clock).as_json()
 
     def _lag(self, state: StoredConnector) -> Mapping[str, Any]:
-        """The two lags: not yet in files, per partition; in files and not yet in a table."""
+        """Return two lags: records not in files, by partition; records in files but no table."""
         partitions = sorted(state.layout.partitions) if state.layout else []
         with reachable():
-            committed = self._admin.committed(self._group_of(state), partitions)
+            committed = self._admin.committed(self._configs.group_of(state), partitions)
             marks = self._admin.watermarks(partitions)
-        displayed = [
+        lags = [
             {
                 "topic": tp.topic,
                 "partition": tp.partition,
@@ -117,34 +114,34 @@ class Views:
             "valid_through_timestamp_seconds", connector=state.name
         )
         return {
-            "not_in_files": sum(p["lag"] for p in displayed),
+            "not_in_files": sum(p["lag"] for p in lags),
             "in_files_not_committed": int(
                 self._exposition.total("records_uncommitted", connector=state.name) or 0
             ),
             "valid_through_ms": None if valid_through is None else int(valid_through * 1000),
-            "partitions": displayed,
+            "partitions": lags,
         }
 
     def _orphan_age(self, state: StoredConnector) -> Mapping[str, Any]:
-        """From which age on files that no table knows may be removed."""
+        """Return the age from which files that no table references may be deleted."""
         reader = LogReader({**self._reader_properties, "fetch.max.wait.ms": "50"})
         try:
             with reachable():
-                config = self._config_of(state)
+                config = self._configs.parsed(state)
                 return orphan_age(self._admin, reader, config, self._clock).as_json()
         finally:
             reader.close()
 
     def _dead_letters(self, state: StoredConnector) -> Mapping[str, Any]:
         try:
-            topic = self._config_of(state).errors.dead_letter_topic
+            topic = self._configs.parsed(state).errors.dead_letter_topic
         except ConfigError as e:
             raise NotAllowedError(e.message) from e
         last = self._last_dead_letters(topic, state.name) if topic else []
         return {"topic": topic, "last": last}
 
     def _last_dead_letters(self, topic: str, connector: str) -> list[dict[str, Any]]:
-        """The newest dead letters of the connector among the last ones of the topic."""
+        """Return the newest dead letters of the connector among the last ones of the topic."""
         with reachable():
             count = self._admin.topics().get(topic, 0)
             marks = self._admin.watermarks([TopicPartition(topic, p) for p in range(count)])
@@ -157,8 +154,8 @@ class Views:
                 return []
             records = self._read(starts, {tp: marks[tp][1] for tp in starts})
         records.sort(key=lambda r: (r.timestamp_ms, r.partition, r.offset), reverse=True)
-        displayed = (_displayed(record) for record in records)
-        return [s for s in displayed if s["connector"] in {None, connector}][:DEAD_LETTERS_SHOWN]
+        letters = (_dead_letter(record) for record in records)
+        return [s for s in letters if s["connector"] in {None, connector}][:DEAD_LETTERS_SHOWN]
 
     def _read(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
@@ -171,7 +168,7 @@ class Views:
             while any(reader.positions()[tp] < end for tp, end in ends.items()):
                 records += reader.poll(100)
                 if self._clock.monotonic_ms() >= deadline_ms:
-                    break  # what was read by now is shown
+                    break  # the records read so far are shown
         finally:
             reader.close()
         return records
@@ -179,34 +176,34 @@ class Views:
 
 @contextmanager
 def reachable() -> Iterator[None]:
-    """Map what the broker refuses, and its absence, to what the API can say."""
+    """Map refusals of the broker, and its absence, to errors of the API."""
     try:
         yield
     except ConfigError as e:
         raise NotAllowedError(e.message) from e
     except RetriableError as e:
-        if e.code == "group_in_use":  # for the caller to put right
+        if e.code == "group_in_use":  # the caller can correct it
             raise NotAllowedError(e.message, code=e.code) from e
         raise UnavailableError(e.message, code=e.code) from e
 
 
-def _displayed(record: KafkaRecord) -> dict[str, Any]:
-    """Where the record came from and why it is here, when its headers say so."""
+def _dead_letter(record: KafkaRecord) -> dict[str, Any]:
+    """Return source coordinates and reason of a dead letter, as far as its headers have them."""
     headers = {name: (value or b"").decode("utf-8", "replace") for name, value in record.headers}
 
-    def reported(name: str) -> str | None:
+    def header(name: str) -> str | None:
         return headers.get(PREFIX + name)
 
-    reason = reported("exception.message")
+    reason = header("exception.message")
     return {
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
-        "connector": reported("connector.name"),
-        "source_topic": reported("topic"),
-        "source_partition": _number(reported("partition")),
-        "source_offset": _number(reported("offset")),
-        "stage": reported("stage"),
+        "connector": header("connector.name"),
+        "source_topic": header("topic"),
+        "source_partition": _number(header("partition")),
+        "source_offset": _number(header("offset")),
+        "stage": header("stage"),
         "reason": None if reason is None else reason[:REASON_CHARS],
         "table": headers.get(TABLE_HEADER),
     }

@@ -1,1 +1,1 @@
-"""Metrics that a node exposes beside its processes' own."""
+"""Metrics that a node exposes in addition to those of its processes."""

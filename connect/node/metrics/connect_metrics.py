@@ -1,9 +1,9 @@
-"""Kafka Connect's metrics under the names Prometheus setups give them, for dashboards that exist.
+"""Kafka Connect's metrics under their usual Prometheus names, for existing dashboards.
 
 Rules of this file:
-- Only metrics whose meaning is Kafka's are here; what Icefloe counts otherwise has a name of its
-  own. Names are those of the JMX exporter's usual rules (``kafka_connect_<group>_<attribute>``).
-- Values are the node's own at the moment they are asked for; nothing is kept here.
+- A metric is in this file only if its meaning is that of Kafka Connect. Names are those of the
+  JMX exporter's usual rules (``kafka_connect_<group>_<attribute>``).
+- Values are computed when they are read; this module keeps none.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TASK = ("connector", "task")
 class ConnectMetric:
     """One metric of Kafka Connect; ``name`` is as exposed, ``_total`` included.
 
-    ``source`` is our metric with the same labels and meaning; None: from the statuses.
+    ``source`` is Icefloe's metric with the same labels and meaning; None: from the statuses.
     """
 
     name: str
@@ -42,7 +42,7 @@ class ConnectMetric:
 
 @dataclass(frozen=True, slots=True)
 class NotGiven:
-    """Attributes of one of Kafka Connect's groups that have no metric here, and why."""
+    """Attributes of one group of Kafka Connect's metrics that Icefloe does not expose, and why."""
 
     group: str
     names: tuple[str, ...]
@@ -51,129 +51,206 @@ class NotGiven:
 
 CATALOGUE: tuple[ConnectMetric, ...] = (
     ConnectMetric(
-        "kafka_connect_sink_task_partition_count", "gauge", _TASK,
-        "Topic partitions assigned to this task.", "partitions",
+        "kafka_connect_sink_task_partition_count",
+        "gauge",
+        _TASK,
+        "Topic partitions assigned to this task.",
+        "partitions",
     ),
     ConnectMetric(
-        "kafka_connect_sink_task_sink_record_read_total", "counter", _TASK,
-        "Records read from Kafka by this task.", "records_read",
+        "kafka_connect_sink_task_sink_record_read_total",
+        "counter",
+        _TASK,
+        "Records read from Kafka by this task.",
+        "records_read",
     ),
     ConnectMetric(
-        "kafka_connect_sink_task_sink_record_send_total", "counter", _TASK,
-        "Records output from the transformations and written by this task.", "records_written",
+        "kafka_connect_sink_task_sink_record_send_total",
+        "counter",
+        _TASK,
+        "Records output from the transformations and written by this task.",
+        "records_written",
     ),
     ConnectMetric(
-        "kafka_connect_sink_task_sink_record_active_count", "gauge", _TASK,
-        "Records read and written whose offsets are not committed yet.", "records_pending",
+        "kafka_connect_sink_task_sink_record_active_count",
+        "gauge",
+        _TASK,
+        "Records read and written whose offsets are not committed yet.",
+        "records_pending",
     ),
     ConnectMetric(
-        "kafka_connect_sink_task_sink_record_active_count_avg", "gauge", _TASK,
-        "The same, average of the last minute.", "records_pending_avg",
+        "kafka_connect_sink_task_sink_record_active_count_avg",
+        "gauge",
+        _TASK,
+        "Average of kafka_connect_sink_task_sink_record_active_count over the last minute.",
+        "records_pending_avg",
     ),
     ConnectMetric(
-        "kafka_connect_sink_task_sink_record_active_count_max", "gauge", _TASK,
-        "The same, most of the last minute.", "records_pending_max",
+        "kafka_connect_sink_task_sink_record_active_count_max",
+        "gauge",
+        _TASK,
+        "Maximum of kafka_connect_sink_task_sink_record_active_count over the last minute.",
+        "records_pending_max",
     ),
     ConnectMetric(
-        "kafka_connect_sink_task_sink_record_lag_max", "gauge", _TASK,
-        "The most offsets by which committing is behind reading, over the task's partitions.",
+        "kafka_connect_sink_task_sink_record_lag_max",
+        "gauge",
+        _TASK,
+        "Maximum number of offsets by which commits lag behind reads, over the task's partitions.",
         "records_pending_partition_max",
     ),
     ConnectMetric(
-        "kafka_connect_sink_task_offset_commit_seq_no", "gauge", _TASK,
-        "Number of the last offset commit of this task since it began.", "announcements",
+        "kafka_connect_sink_task_offset_commit_seq_no",
+        "gauge",
+        _TASK,
+        "Number of the last offset commit of this task since it started.",
+        "announcements",
     ),
     ConnectMetric(
-        "kafka_connect_sink_task_offset_commit_completion_total", "counter", _TASK,
-        "Offset commits that were completed: one per announcement.", "announcements",
+        "kafka_connect_sink_task_offset_commit_completion_total",
+        "counter",
+        _TASK,
+        "Offset commits that were completed: one per announcement.",
+        "announcements",
     ),
     ConnectMetric(
-        "kafka_connect_sink_task_put_batch_avg_time_ms", "gauge", _TASK,
-        "Average time to handle a micro-batch, over the last minute.", "batch_duration_avg_ms",
+        "kafka_connect_sink_task_put_batch_avg_time_ms",
+        "gauge",
+        _TASK,
+        "Average time to handle a micro-batch, over the last minute.",
+        "batch_duration_avg_ms",
     ),
     ConnectMetric(
-        "kafka_connect_sink_task_put_batch_max_time_ms", "gauge", _TASK,
-        "Longest time to handle a micro-batch, over the last minute.", "batch_duration_max_ms",
+        "kafka_connect_sink_task_put_batch_max_time_ms",
+        "gauge",
+        _TASK,
+        "Longest time to handle a micro-batch, over the last minute.",
+        "batch_duration_max_ms",
     ),
     ConnectMetric(
-        "kafka_connect_connector_task_batch_size_avg", "gauge", _TASK,
-        "Average records of a micro-batch, over the last minute.", "batch_records_avg",
+        "kafka_connect_connector_task_batch_size_avg",
+        "gauge",
+        _TASK,
+        "Average records of a micro-batch, over the last minute.",
+        "batch_records_avg",
     ),
     ConnectMetric(
-        "kafka_connect_connector_task_batch_size_max", "gauge", _TASK,
-        "Records of the largest micro-batch of the last minute.", "batch_records_max",
+        "kafka_connect_connector_task_batch_size_max",
+        "gauge",
+        _TASK,
+        "Records of the largest micro-batch of the last minute.",
+        "batch_records_max",
     ),
     ConnectMetric(
-        "kafka_connect_connector_task_offset_commit_avg_time_ms", "gauge", _TASK,
+        "kafka_connect_connector_task_offset_commit_avg_time_ms",
+        "gauge",
+        _TASK,
         "Average time of an offset commit, which is an announcement, over the last minute.",
         "announcement_duration_avg_ms",
     ),
     ConnectMetric(
-        "kafka_connect_connector_task_offset_commit_max_time_ms", "gauge", _TASK,
-        "Longest time of an offset commit of the last minute.", "announcement_duration_max_ms",
+        "kafka_connect_connector_task_offset_commit_max_time_ms",
+        "gauge",
+        _TASK,
+        "Longest time of an offset commit of the last minute.",
+        "announcement_duration_max_ms",
     ),
     ConnectMetric(
-        "kafka_connect_task_error_total_record_errors", "gauge", _TASK,
-        "Records that could not be handled, tolerated or not.", "record_errors",
+        "kafka_connect_task_error_total_record_errors",
+        "gauge",
+        _TASK,
+        "Records that could not be handled, tolerated or not.",
+        "record_errors",
     ),
     ConnectMetric(
-        "kafka_connect_task_error_total_record_failures", "gauge", _TASK,
-        "The same: a record that failed is not tried again.", "record_errors",
+        "kafka_connect_task_error_total_record_failures",
+        "gauge",
+        _TASK,
+        "Records that could not be handled; a failed record is not retried.",
+        "record_errors",
     ),
     ConnectMetric(
-        "kafka_connect_task_error_total_records_skipped", "gauge", _TASK,
-        "Records skipped due to errors that are tolerated.", "records_dead_lettered",
+        "kafka_connect_task_error_total_records_skipped",
+        "gauge",
+        _TASK,
+        "Records skipped due to errors that are tolerated.",
+        "records_dead_lettered",
     ),
     ConnectMetric(
-        "kafka_connect_task_error_total_retries", "gauge", _TASK,
-        "Retries: times the task started over from its committed offsets.", "task_retries",
+        "kafka_connect_task_error_total_retries",
+        "gauge",
+        _TASK,
+        "Number of times the task started again from its committed offsets.",
+        "task_retries",
     ),
     ConnectMetric(
-        "kafka_connect_task_error_total_errors_logged", "gauge", _TASK,
-        "Errors that were logged (errors.log.enable).", "record_errors_logged",
+        "kafka_connect_task_error_total_errors_logged",
+        "gauge",
+        _TASK,
+        "Errors that were logged (errors.log.enable).",
+        "record_errors_logged",
     ),
     ConnectMetric(
-        "kafka_connect_task_error_deadletterqueue_produce_requests", "gauge", _TASK,
-        "Records written to the dead letter queue.", "dead_letters_produced",
+        "kafka_connect_task_error_deadletterqueue_produce_requests",
+        "gauge",
+        _TASK,
+        "Records written to the dead letter queue.",
+        "dead_letters_produced",
     ),
     ConnectMetric(
-        "kafka_connect_task_error_last_error_timestamp", "gauge", _TASK,
-        "When the task met its last error with a record, ms since 1970; 0 for never.",
+        "kafka_connect_task_error_last_error_timestamp",
+        "gauge",
+        _TASK,
+        "Time of the task's last record error, ms since 1970; 0 if there was none.",
         "last_error_timestamp_ms",
     ),
     ConnectMetric(
-        "kafka_connect_connector_status", "gauge", ("connector", "task", "status"),
-        "1 for the status of each task, and with an empty task of the connector.",
+        "kafka_connect_connector_status",
+        "gauge",
+        ("connector", "task", "status"),
+        "1 for the status of each task, and with an empty task label for that of the connector.",
     ),
     ConnectMetric(
         "kafka_connect_worker_connector_count", "gauge", (), "Connectors run in this worker."
     ),
     ConnectMetric("kafka_connect_worker_task_count", "gauge", (), "Tasks run in this worker."),
     ConnectMetric(
-        "kafka_connect_worker_connector_total_task_count", "gauge", _CONNECTOR,
+        "kafka_connect_worker_connector_total_task_count",
+        "gauge",
+        _CONNECTOR,
         "Tasks of the connector on the worker.",
     ),
     ConnectMetric(
-        "kafka_connect_worker_connector_running_task_count", "gauge", _CONNECTOR,
+        "kafka_connect_worker_connector_running_task_count",
+        "gauge",
+        _CONNECTOR,
         "Running tasks of the connector on the worker.",
     ),
     ConnectMetric(
-        "kafka_connect_worker_connector_paused_task_count", "gauge", _CONNECTOR,
+        "kafka_connect_worker_connector_paused_task_count",
+        "gauge",
+        _CONNECTOR,
         "Paused tasks of the connector on the worker.",
     ),
     ConnectMetric(
-        "kafka_connect_worker_connector_failed_task_count", "gauge", _CONNECTOR,
+        "kafka_connect_worker_connector_failed_task_count",
+        "gauge",
+        _CONNECTOR,
         "Failed tasks of the connector on the worker.",
     ),
     ConnectMetric(
-        "kafka_connect_worker_connector_unassigned_task_count", "gauge", _CONNECTOR,
+        "kafka_connect_worker_connector_unassigned_task_count",
+        "gauge",
+        _CONNECTOR,
         "Unassigned tasks of the connector on the worker.",
     ),
     ConnectMetric(
-        "kafka_connect_worker_connector_restarting_task_count", "gauge", _CONNECTOR,
+        "kafka_connect_worker_connector_restarting_task_count",
+        "gauge",
+        _CONNECTOR,
         "Restarting tasks of the connector on the worker.",
     ),
-)  # fmt: skip
+)
 
 
 _SINK_TASK = "sink-task-metrics"
@@ -186,27 +263,31 @@ NOT_GIVEN: tuple[NotGiven, ...] = (
         "`rate()` of the total",
     ),
     NotGiven(
-        _SINK_TASK, ("offset-commit-skip-rate", "offset-commit-skip-total"),
-        "nothing is skipped: offsets are committed in the announcement's transaction, which the "
-        "task waits for",
+        _SINK_TASK,
+        ("offset-commit-skip-rate", "offset-commit-skip-total"),
+        "no commit is skipped: offsets are committed in the announcement's transaction, and the "
+        "task waits for it",
     ),
     NotGiven(
-        "task-error-metrics", ("deadletterqueue-produce-failures",),
-        "dead letters go out in the announcement's transaction: when it fails the task starts "
-        "over (`kafka_connect_task_error_total_retries`) and none is lost",
+        "task-error-metrics",
+        ("deadletterqueue-produce-failures",),
+        "dead letters are sent in the announcement's transaction: when it fails, the task starts "
+        "again (`kafka_connect_task_error_total_retries`) and no dead letter is lost",
     ),
     NotGiven(
-        "connector-task-metrics", ("status",),
+        "connector-task-metrics",
+        ("status",),
         "`kafka_connect_connector_status` with the task's label",
     ),
     NotGiven(
-        "connector-task-metrics", ("running-ratio", "pause-ratio"),
+        "connector-task-metrics",
+        ("running-ratio", "pause-ratio"),
         "`avg_over_time()` of `kafka_connect_connector_status`",
     ),
     NotGiven(
         "connector-task-metrics",
         ("offset-commit-success-percentage", "offset-commit-failure-percentage"),
-        "a commit that fails ends the task's work and shows in "
+        "a failed commit ends the task's work and is counted in "
         "`kafka_connect_task_error_total_retries` or `icefloe_task_failures_total`",
     ),
     NotGiven(
@@ -214,22 +295,29 @@ NOT_GIVEN: tuple[NotGiven, ...] = (
         tuple(
             f"{what}-{part}"
             for what in (
-                "connector", "task", "header-converter", "key-converter", "value-converter",
+                "connector",
+                "task",
+                "header-converter",
+                "key-converter",
+                "value-converter",
             )
             for part in (_STATED if what == "connector" else ("class", "version"))
         ),
         "texts: `GET /connectors/<name>` and `GET /connector-plugins?connectorsOnly=false`",
     ),
     NotGiven(
-        "connector-metrics", tuple(f"connector-{part}" for part in _STATED),
+        "connector-metrics",
+        tuple(f"connector-{part}" for part in _STATED),
         "texts: `GET /connectors/<name>` and `GET /connectors/<name>/status`",
     ),
     NotGiven(
-        "connector-transform-metrics", ("transform-class", "transform-version"),
+        "connector-transform-metrics",
+        ("transform-class", "transform-version"),
         "texts: `GET /connectors/<name>`",
     ),
     NotGiven(
-        "connector-predicate-metrics", ("predicate-class", "predicate-version"),
+        "connector-predicate-metrics",
+        ("predicate-class", "predicate-version"),
         "texts: `GET /connectors/<name>`",
     ),
     NotGiven(
@@ -238,31 +326,38 @@ NOT_GIVEN: tuple[NotGiven, ...] = (
             f"{what}-startup-{part}"
             for what in ("connector", "task")
             for part in (
-                "attempts-total", "success-total", "success-percentage", "failure-total",
+                "attempts-total",
+                "success-total",
+                "success-percentage",
+                "failure-total",
                 "failure-percentage",
             )
         ),
-        "tasks run in a process of the node's and start over in it: `icefloe_task_failures_total`, "
+        "tasks run in a process of the node and restart in it: `icefloe_task_failures_total`, "
         "`icefloe_task_restarts_total`, `icefloe_child_restarts_total`",
     ),
-    NotGiven(
-        _WORKER, ("connector-destroyed-task-count",), "a task that is gone has no status"
-    ),
+    NotGiven(_WORKER, ("connector-destroyed-task-count",), "a deleted task has no status"),
     NotGiven(
         "connect-worker-rebalance-metrics",
         (
-            "leader-name", "epoch", "connect-protocol", "completed-rebalances-total",
-            "rebalancing", "rebalance-avg-time-ms", "rebalance-max-time-ms",
+            "leader-name",
+            "epoch",
+            "connect-protocol",
+            "completed-rebalances-total",
+            "rebalancing",
+            "rebalance-avg-time-ms",
+            "rebalance-max-time-ms",
             "time-since-last-rebalance-ms",
         ),
-        "tasks that stay do not stop for it: `icefloe_rebalances_total`, `icefloe_layouts_total`, "
+        "a rebalance does not stop tasks that stay: `icefloe_rebalances_total`, "
+        "`icefloe_layouts_total`, "
         "`icefloe_is_leader`, `icefloe_cluster_nodes`, and `GET /icefloe/v1/cluster`",
     ),
-)  # fmt: skip
+)
 
 
 class ConnectMetrics(Collector):
-    """Metrics of a node as Kafka Connect's.
+    """Exposes the metrics of a node as those of Kafka Connect.
 
     Args:
         samples: the node's own values.
@@ -278,7 +373,7 @@ class ConnectMetrics(Collector):
         self._statuses = statuses
 
     def collect(self) -> Iterator[Family]:
-        """Metric families for prometheus_client."""
+        """Yield metric families for prometheus_client."""
         values = _from_statuses(self._statuses())
         for name, labels, number in self._samples():
             values.setdefault(name, {})[tuple(labels.values())] = number
@@ -292,18 +387,18 @@ class ConnectMetrics(Collector):
 
 
 def _from_statuses(statuses: Sequence[ReportedStatus]) -> dict[str, dict[tuple[str, ...], float]]:
-    displayed: dict[tuple[str, ...], float] = {}
+    by_status: dict[tuple[str, ...], float] = {}
     found: dict[str, dict[tuple[str, ...], float]] = {
-        "kafka_connect_connector_status": displayed,
+        "kafka_connect_connector_status": by_status,
         "kafka_connect_worker_connector_count": {(): len(statuses)},
         "kafka_connect_worker_task_count": {(): sum(len(s.tasks) for s in statuses)},
     }
     counts = "kafka_connect_worker_connector_{}_task_count"
     for status in statuses:
-        displayed[status.name, "", status.state.lower()] = 1
+        by_status[status.name, "", status.state.lower()] = 1
         states = [task.state.lower() for task in status.tasks]
         for task in status.tasks:
-            displayed[status.name, str(task.id), task.state.lower()] = 1
+            by_status[status.name, str(task.id), task.state.lower()] = 1
         found.setdefault(counts.format("total"), {})[(status.name,)] = len(states)
         for state in ("running", "paused", "failed", "unassigned", "restarting"):
             found.setdefault(counts.format(state), {})[(status.name,)] = states.count(state)

@@ -1,8 +1,9 @@
-"""The node's metrics to a statsd server over UDP: nobody waits for it, and it may be away.
+"""Sends the node's metrics to a statsd server over UDP; the server need not be reachable.
 
 Rules of this file:
-- A counter is sent as what was added since the last report, a gauge as it is when it has changed
-  or is new; a counter that fell has begun anew, so all of it was added.
+- A counter is sent as its increase since the last report. A lower value means that the counter
+  started again at zero, so all of it is the increase.
+- A gauge is sent when it is new or has changed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class StatsdReporter:
 
     Args:
         address: ``host:port``.
-        prefix: put before every name.
+        prefix: prefix of every name.
         samples: the node's values.
 
     Raises:
@@ -43,7 +44,7 @@ class StatsdReporter:
             raise ConfigError(
                 f"icefloe.statsd.address is {address!r}; it must be <host>:<port>", code="statsd"
             )
-        self._place = (host.strip("[]"), int(port))
+        self._address = (host.strip("[]"), int(port))
         self._prefix = prefix
         self._samples = samples
         self._kinds = {m.name: m.kind for m in CATALOGUE}
@@ -52,27 +53,27 @@ class StatsdReporter:
 
     @classmethod
     def of(cls, config: NodeConfig, exposition: Exposition) -> StatsdReporter | None:
-        """The reporter that a node's properties ask for; None when they ask for none."""
+        """Return the reporter of a node's properties; None when they have no statsd address."""
         address = config.values["icefloe.statsd.address"]
         if not address:
             return None
         return cls(address, config.values["icefloe.statsd.prefix"], exposition.samples)
 
     def start(self) -> None:
-        """Report until ``stop``, on a thread of its own."""
+        """Report on a separate thread until ``stop``."""
         threading.Thread(target=self._run, name="statsd", daemon=True).start()
 
     def stop(self) -> None:
-        """No further report."""
+        """Stop reporting."""
         self._stopping.set()
 
     def report(self) -> None:
-        """Send what is new.
+        """Send new and changed values.
 
         Raises:
             OSError: the host has no address.
         """
-        host, port = self._place
+        host, port = self._address
         client = StatsClient(host, port, prefix=self._prefix, ipv6=":" in host)
         try:
             with client.pipeline() as batch:
@@ -98,5 +99,5 @@ class StatsdReporter:
                 self.report()
             except OSError as e:
                 _log.warning(
-                    "metrics not sent", address=":".join(map(str, self._place)), error=str(e)
+                    "metrics not sent", address=":".join(map(str, self._address)), error=str(e)
                 )

@@ -1,12 +1,11 @@
-"""Who may call a path operation, decided before anything of the request's body is read.
+"""Access rules: which callers may use a path operation. Checked before the body is read.
 
 Rules of this file:
-- Every path operation has exactly one rule (``rule``, ``open_to_all``); ``ApiRoute`` refuses to be
-  made without one.
-- ``read`` looks, ``operate`` acts on what exists (pause, restart, offsets), ``admin`` changes what
-  exists and how it is set up. Validating a configuration is for ``admin``: it resolves secrets and
-  calls what the configuration names.
-- Without a users file nobody is asked who they are; the node then listens on loopback only.
+- Every path operation has exactly one rule (``rule``, ``open_to_all``); ``ApiRoute`` requires it.
+- ``read`` only reads, ``operate`` acts on existing connectors (pause, restart, offsets), ``admin``
+  creates, changes and deletes them. Validating a configuration needs ``admin``: it resolves secrets
+  and calls the systems that the configuration names.
+- Without a users file there is no authentication; the node then listens on loopback only.
 """
 
 from __future__ import annotations
@@ -26,24 +25,24 @@ from connect.node.rest.connections import source_of
 from connect.node.rest.limits import ORDINARY, SignIn, Turns
 
 Scope: TypeAlias = Literal["connector", "any", "node"]
-"""What a grant must cover: the connector of the path, any connector, or the whole node."""
+"""The scope that a grant must cover: the connector of the path, any connector, or the node."""
 Answering: TypeAlias = Literal["this node", "leader", "coordinator"]
 
 CERTIFICATE: Final = "icefloe.certificate"  # in the ASGI scope: common name, checked by TLS
 FOR_CERTIFICATE: Final = "icefloe-for-certificate"
-"""Header by which a node that passes a request on names the caller's certificate."""
-CALLER: Final = "icefloe.caller"  # in the ASGI scope: who was admitted
+"""Header in which a node that forwards a request names the caller's certificate."""
+CALLER: Final = "icefloe.caller"  # in the ASGI scope: the admitted caller
 _PASSED_ON: Final = ("authorization", "accept", "content-type")
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What goes along when this node asks another one for a caller.
+    """The caller's credentials, for a request to another node.
 
     Attributes:
-        headers: the caller's.
-        certificate: the caller's, where they are known by nothing else.
+        headers: the caller's headers.
+        certificate: the caller's certificate, if nothing else identifies the caller.
     """
 
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -51,11 +50,11 @@ class Credentials:
 
 
 class Rule:
-    """The dependency by which a path operation says who may call it, and which node answers.
+    """The dependency that defines who may call a path operation, and which node answers.
 
     Args:
-        role: what a caller must be; None is open to all.
-        of: what the caller's grant must cover.
+        role: role that a caller needs; None is open to all.
+        of: scope that the caller's grant must cover.
         at: the node that answers.
         turns: how many of these requests a caller may have at a time.
     """
@@ -74,7 +73,7 @@ class Rule:
         return cast("Caller", found)
 
     async def admit(self, request: Request) -> Caller:
-        """Find out who calls.
+        """Authenticate and authorise the caller.
 
         Raises:
             ApiError: 401 unknown, 403 without the role, 429 after too many wrong passwords.
@@ -105,39 +104,40 @@ class Rule:
 def rule(
     role: Role, of: Scope, *, at: Answering = "this node", turns: Turns = ORDINARY
 ) -> Any:  # as ``Depends``
-    """Say who may call a path operation, and which node answers it."""
+    """Return the rule of a path operation: who may call it, and which node answers."""
     return Depends(Rule(role, of, at, turns))
 
 
 def open_to_all() -> Any:  # as ``Depends``
-    """Say that nobody is asked who they are: for health, and files without content of the node."""
+    """Return a rule without authentication: for health, and static files."""
     return Depends(Rule(None, "any", "this node", ORDINARY))
 
 
 def certificate_of(request: Request) -> str | None:
-    """Return the common name of the certificate that counts.
+    """Return the common name of the certificate that identifies the caller.
 
-    None where the caller brings a password or token: a node that passes a request on shows its
-    own certificate beside them.
+    Returns:
+        None when the caller sends a password or token: a node that forwards a request presents
+        its own certificate in addition to them.
 
     Raises:
-        ApiError: 403, a client that is no node speaks for another one.
+        ApiError: 403, a client that is not a node names the certificate of another client.
     """
     if "authorization" in request.headers:
         return None
-    displayed: str | None = request.scope.get(CERTIFICATE)
+    presented: str | None = request.scope.get(CERTIFICATE)
     named = request.headers.get(FOR_CERTIFICATE)
     if named is None:
-        return displayed
+        return presented
     nodes: frozenset[str] = request.app.state.node_certificates
-    if displayed in nodes:
+    if presented in nodes:
         return unquote(named)
-    _LOG.warning("a client with the certificate %r wants to speak for another one", displayed)
+    _LOG.warning("a client with the certificate %r named the certificate of another", presented)
     raise ApiError(403, f"Only nodes of icefloe.rest.node.certificates may send {FOR_CERTIFICATE}")
 
 
 def credentials_of(request: Request) -> Credentials:
-    """Return what another node needs to know the caller."""
+    """Return the credentials that identify the caller to another node."""
     caller = request.scope.get(CALLER, EVERYBODY)
     headers = request.headers
     return Credentials(

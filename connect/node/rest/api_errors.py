@@ -1,4 +1,4 @@
-"""From errors to answers: one status and one non-null message each, in Kafka Connect's body."""
+"""Error answers: one status and one non-null message each, in Kafka Connect's body."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _PHRASES = {
 
 
 class ApiError(HTTPException):
-    """An answer that is not a success; ``message`` goes out, with secrets masked.
+    """An error answer; ``message`` is sent, with secrets masked.
 
     Args:
-        status: HTTP's.
+        status: HTTP status.
         message: for the caller.
-        headers: further ones of the answer.
+        headers: further headers of the answer.
     """
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
@@ -46,10 +46,10 @@ class ApiError(HTTPException):
 
 
 class TooManyError(ApiError):
-    """HTTP 429: the caller, or its address, asks for more than its share.
+    """HTTP 429: the caller, or its address, sends more requests than its limit.
 
     Attributes:
-        retry_after_s: when to try again.
+        retry_after_s: seconds after which to try again.
     """
 
     def __init__(self, message: str, *, retry_after_s: int) -> None:
@@ -69,13 +69,13 @@ _STATUSES: tuple[tuple[type[IcefloeError], int], ...] = (
 
 
 def status_of(error: IcefloeError) -> int:
-    """The HTTP status of an error; 500 for those no client can do anything about."""
+    """Return the HTTP status of an error; 500 for those that no client can correct."""
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
 
 
 @contextmanager
 def not_found(message: str) -> Iterator[None]:
-    """Answer 404 with this message where the block finds no such connector or task."""
+    """Answer 404 with this message when the block finds no such connector or task."""
     try:
         yield
     except (UnknownConnectorError, UnknownTaskError):
@@ -108,14 +108,14 @@ async def _product_error(request: Request, error: Exception) -> Response:
 
 
 async def _router_refusal(request: Request, error: Exception) -> Response:
-    """A request that reached no path operation; no content type, as Kafka Connect's has none."""
+    """Answer a request without a path operation; without content type, as in Kafka Connect."""
     del request
     status = error.status_code if isinstance(error, HTTPException) else 500
     return Response(error_body(status, f"HTTP {status} {_PHRASES.get(status, 'Error')}"), status)
 
 
 async def _invalid_parameter(request: Request, error: Exception) -> Response:
-    """A path or query parameter that is not valid; bodies are judged where they are read."""
+    """Answer a request with an invalid path or query parameter; bodies are validated when read."""
     del request
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
@@ -128,6 +128,6 @@ async def _invalid_parameter(request: Request, error: Exception) -> Response:
 
 
 async def _bug(request: Request, error: Exception) -> Response:
-    """The server logs it with its trace; the client learns nothing of the inside."""
+    """Answer 500 without details; the server logs the error with its trace."""
     del request, error
     return Response(error_body(500, "Internal Server Error"), 500, media_type=JSON_TYPE)

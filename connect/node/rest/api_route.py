@@ -1,14 +1,15 @@
-"""The route class of every path operation: what happens before FastAPI reads a body.
+"""The route class of every path operation: the checks before FastAPI reads a body.
 
 Rules of this file:
-- In order: path and method (404, 405), the caller (401, 403, 429), ``Content-Type`` (415),
+- Order: path and method (404, 405), the caller (401, 403, 429), ``Content-Type`` (415),
   ``Accept`` (406), the caller's turn (429), the body (408, 413, 400), the path operation.
   FastAPI alone would read the body before it resolves dependencies.
-- A path operation that may block is a plain function and runs on a thread of its caller's own: no
-  caller waits for another one's. Those written ``async`` read memory alone and run on the event
-  loop: a thread costs a third of a request more, and slow requests, which may have all threads,
-  must not hold up a client that asks for a state.
-- A body that is large is parsed and validated on a thread too: nothing holds the event loop.
+- A path operation that may block is a plain function. It runs on one of its caller's threads, so
+  no caller waits for another one.
+- A path operation written ``async`` reads memory alone and runs on the event loop. A thread makes
+  a request a third slower; and slow requests, which may use all threads, must not delay a client
+  that reads a state.
+- A large body is parsed and validated on a thread too: nothing blocks the event loop.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from connect.node.rest.access import Rule, credentials_of
 from connect.node.rest.api_errors import JSON_TYPE, ApiError
 from connect.node.rest.auth import EVERYBODY, Caller
 from connect.node.rest.bodies import read_model
-from connect.node.rest.forwarding import POSITION, Forwarding, Passable
+from connect.node.rest.forwarding import POSITION, ForwardedRequest, Forwarding
 from connect.node.rest.http_middleware import BodyError, error_body, read_body
 from connect.node.rest.limits import CallerTurns, Turn
 from connect.node.rest.models import Error
@@ -43,17 +44,17 @@ T = TypeVar("T")
 ANY_TYPE: Final = "*/*"
 SMALL_BODY_BYTES: Final = 16 * 1024
 REASONS: Final = {
-    400: "not understood, or not valid",
-    401: "nobody known",
-    403: "the caller may not, another site's page asks, or it is switched off in the properties",
-    404: "not there",
+    400: "not readable, or not valid",
+    401: "unknown caller",
+    403: "the caller lacks the role, a page of another site sent it, or the node disables it",
+    404: "not found",
     406: "this media type is not served",
     408: "the body took too long",
-    409: "not in this state, or the cluster is choosing a leader",
+    409: "not in this state, or the cluster is electing a leader",
     413: "the body is too large",
     415: "the body must be JSON",
-    429: "the caller, or its address, asks for more than its share: see Retry-After",
-    503: "the node is starting, or Kafka is away",
+    429: "the caller, or its address, sends more requests than its limit: see Retry-After",
+    503: "the node is starting, or Kafka cannot be reached",
 }
 _ANYWHERE: Final = (400, 406, 408, 413, 415)
 _FOR_CALLERS: Final = (401, 429)
@@ -61,12 +62,12 @@ _turn: ContextVar[Turn | None] = ContextVar("turn", default=None)
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Describe answers with Kafka Connect's error body, for ``responses`` of a path operation."""
+    """Return ``responses`` of a path operation: answers with Kafka Connect's error body."""
     return {status: {"model": Error, "description": REASONS[status]} for status in statuses}
 
 
 async def on_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run a function that may block on a thread of the caller whose request is served."""
+    """Run a function that may block on one of the threads of the current request's caller."""
     turn = _turn.get()
     limiter = None if turn is None else turn.threads()
     return await run_sync(functools.partial(function, *args, **kwargs), limiter=limiter)
@@ -92,7 +93,7 @@ class ApiRoute(APIRoute):
         super().__init__(path, endpoint, **options)
 
     def _refusals(self) -> dict[int | str, dict[str, Any]]:
-        """Answers that every path operation of its kind may give."""
+        """Return the error answers of every path operation of this kind."""
         rule = self.rule
         found = errors(*_ANYWHERE)
         if rule.role is not None:
@@ -103,7 +104,7 @@ class ApiRoute(APIRoute):
         return found | (errors(409) if rule.at == "leader" else {})
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what serves a request."""
+        """Return the function that serves a request."""
         handle = super().get_route_handler()
         model = None if self.body_field is None else self.body_field.field_info.annotation
 
@@ -116,23 +117,23 @@ class ApiRoute(APIRoute):
                 _turn.set(turn)
                 read = ApiRequest(request, model)
                 await read.body()
-                passed_on = await self._passed_on(read)
-                answer = await handle(read) if passed_on is None else passed_on
-                if self.rule.at == "leader" and _is_passed_on(request):
+                forwarded = await self._forwarded(read)
+                answer = await handle(read) if forwarded is None else forwarded
+                if self.rule.at == "leader" and _is_forwarded(request):
                     position = await on_thread(request.app.state.herder.position)
                     answer.headers[POSITION] = str(position)
-            return _named_as_asked(answer, request.headers.get("accept"))
+            return _with_accept_parameters(answer, request.headers.get("accept"))
 
         return serve
 
-    async def _passed_on(self, request: ApiRequest) -> Response | None:
-        """Return the answer of the node that has to give it; None where this node does."""
+    async def _forwarded(self, request: ApiRequest) -> Response | None:
+        """Return the answer of the node that has to answer; None when this node does."""
         at = self.rule.at
         if at == "this node":
             return None
         forwarding: Forwarding = request.app.state.forwarding
         path = {name: str(value) for name, value in request.path_params.items()}
-        asked = Passable(
+        forwarded = ForwardedRequest(
             request.method,
             self.path_format,
             path,
@@ -140,15 +141,15 @@ class ApiRoute(APIRoute):
             await request.body(),
             credentials_of(request),
         )
-        return await on_thread(forwarding.answer, at, asked)
+        return await on_thread(forwarding.answer, at, forwarded)
 
 
 class ApiRequest(Request):
-    """A request whose body is bounded, and read as the model that its path operation takes.
+    """A request with a bounded body, which is read as the model of its path operation.
 
     Args:
-        request: as it came.
-        model: of the body; None where none is taken.
+        request: as received.
+        model: of the body; None when the path operation takes none.
     """
 
     def __init__(self, request: Request, model: Any) -> None:
@@ -192,7 +193,7 @@ class ApiRequest(Request):
 
 
 class FirstValues(QueryParams):
-    """Query parameters of which the first value counts, as it does in Kafka Connect."""
+    """Query parameters; the first value of each counts, as in Kafka Connect."""
 
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the first value of a parameter."""
@@ -208,19 +209,19 @@ def _threaded(endpoint: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any,
 
 
 def _turn_of(request: Request, caller: Caller, rule: Rule) -> AbstractContextManager[Turn | None]:
-    """The caller's turn; None where nobody is asked who they are, and all share one."""
+    """Return the caller's turn; None without authentication, when there is one caller for all."""
     if caller is EVERYBODY:
         return nullcontext()
     found: CallerTurns = request.app.state.turns
     return found.turn(caller, rule.turns)
 
 
-def _is_passed_on(request: Request) -> bool:
+def _is_forwarded(request: Request) -> bool:
     return FORWARD in request.query_params.multi_items()
 
 
 def _refusal(request: Request, produces: str) -> Response | None:
-    """The refusal of a media type; no content type, as Kafka Connect's has none."""
+    """Return the refusal of a media type; without content type, as in Kafka Connect."""
     given = request.headers.get("content-type", ANY_TYPE).partition(";")[0].strip().lower()
     if given not in {JSON_TYPE, ANY_TYPE}:
         status, phrase = (415, "Unsupported Media Type") if "/" in given else (400, "Error")
@@ -242,7 +243,7 @@ def _accepts(accept: str, produces: str) -> bool:
     return False
 
 
-def _named_as_asked(answer: Response, accept: str | None) -> Response:
+def _with_accept_parameters(answer: Response, accept: str | None) -> Response:
     """Repeat parameters of ``Accept`` in the content type, as Kafka Connect's server does."""
     if accept is None or not accept.startswith(JSON_TYPE + ";") or "q=" in accept:
         return answer

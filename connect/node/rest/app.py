@@ -57,18 +57,18 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class ApiSettings:
-    """What the node's properties say about the API.
+    """The node properties that configure the API.
 
     Attributes:
-        cross_origin: browsers' origins that may call.
+        cross_origin: origins of browsers that may call.
         is_tracking_topics: keep active topics.
-        is_topic_reset_allowed: allow them to be emptied.
+        is_topic_reset_allowed: allow the reset of active topics.
         has_admin: serve ``/admin``.
-        reserved_topics: topics that no connector may read or send dead letters to, connectors'
-            control topics aside.
-        properties: all of the node's, placeholders unresolved.
-        remote_s: how long validating may ask brokers and catalogs; 0 asks nobody.
-        node_certificates: common names of the nodes' own; they may name their callers'.
+        reserved_topics: topics that no connector may read or send dead letters to, without the
+            control topics of connectors.
+        properties: all properties of the node, placeholders unresolved.
+        remote_s: time limit for requests to brokers and catalogs in a validation; 0 makes none.
+        node_certificates: common names of the nodes' certificates; nodes may name their callers'.
     """
 
     cross_origin: CrossOrigin = field(default_factory=CrossOrigin)
@@ -82,7 +82,7 @@ class ApiSettings:
 
     @classmethod
     def of(cls, node: NodeConfig) -> ApiSettings:
-        """From the node's properties."""
+        """Return the settings of a node."""
         v = node.values
         return cls(
             cross_origin=CrossOrigin.of(
@@ -99,7 +99,7 @@ class ApiSettings:
 
 
 class Api(FastAPI):
-    """The application; its OpenAPI document says nothing that it does not do."""
+    """The application; its OpenAPI document describes exactly what it does."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -108,7 +108,7 @@ class Api(FastAPI):
             description="Kafka Connect's REST API for sinks, and Icefloe's own below /icefloe/v1.",
             docs_url=None,
             redoc_url=None,
-            openapi_url=None,  # served to known callers only, by a path operation
+            openapi_url=None,  # a path operation serves it, to authenticated callers only
             redirect_slashes=False,
             # spans and logs would hold bodies and traces, with secrets in them
             telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
@@ -116,7 +116,7 @@ class Api(FastAPI):
         )
 
     def openapi(self) -> dict[str, Any]:
-        """Return the document; 422, which FastAPI adds, is never answered."""
+        """Return the document without 422: FastAPI adds it, but the API never returns it."""
         if self.openapi_schema is None:
             document = super().openapi()
             for operations in document["paths"].values():
@@ -151,12 +151,12 @@ def create_app(
 
     Args:
         herder: what the API acts on.
-        node: what the node says of itself.
+        node: facts of the node.
         log_levels: the process's loggers; the herder sets them too, for ``scope=cluster``.
-        plugins: what configurations may name.
-        resolve: turns placeholders into values, for judging configurations only.
+        plugins: plugins that configurations may name.
+        resolve: resolves placeholders, for validation only.
         settings: CORS, topic tracking, admin endpoints.
-        users: who may do what; None lets everybody do everything.
+        users: users and their grants; None disables authentication.
         peers: TLS towards other nodes of the cluster.
         connector_operations: on connectors, without the herder; None: without placeholders.
 
@@ -165,13 +165,13 @@ def create_app(
     """
     chosen = settings or ApiSettings()
     others = Peers(peers, may_name=bool(chosen.node_certificates))
-    judge = _judge(herder, node, plugins, resolve or str, chosen)
+    validator = _validator(herder, node, plugins, resolve or str, chosen)
     app = Api()
     app.state.services = Services(
         herder,
         node,
         plugins,
-        judge,
+        validator,
         log_levels,
         ClusterMetrics(herder, others, SystemClock()),
         connector_operations
@@ -191,21 +191,21 @@ def create_app(
             app.router.routes.extend(router.routes)
     hosts = frozenset({urlsplit(node.advertised_url).hostname or ""}) if users is None else None
 
-    def gate(inner: ASGIApp) -> HttpMiddleware:
+    def middleware(inner: ASGIApp) -> HttpMiddleware:
         return HttpMiddleware(inner, app.methods_of, chosen.cross_origin, hosts)
 
-    app.add_middleware(gate)
+    app.add_middleware(middleware)
     return app
 
 
-def _judge(
+def _validator(
     herder: HerderApi,
     node: NodeInfo,
     plugins: Plugins,
     resolve: Callable[[str], str],
     settings: ApiSettings,
 ) -> ConfigValidator:
-    """Who judges configurations, with or without questions to brokers and catalogs."""
+    """Return the validator of configurations, with or without requests to other systems."""
     facts = NodeFacts(
         node.group_id,
         resolve,

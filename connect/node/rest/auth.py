@@ -1,16 +1,16 @@
-"""Who calls, and what they may do.
+"""Authentication and grants of callers.
 
 Rules of this file:
-- Without a users file nobody is asked who they are, and the node listens at loopback only.
-- ``GET /health`` answers everybody: whoever watches a process needs no password for it. So do
-  the files of the status page, which hold nothing of the node.
-- A caller who may not is told so before anything of the request is looked at.
-- Passwords are kept as scrypt, tokens as SHA-256 (they are long and random); comparing takes the
-  same time for every wrong one. Nothing of them is ever shown or logged.
-- ``Users.caller`` reads memory alone. What takes time is apart: ``refresh`` reads the file, and
+- Without a users file there is no authentication, and the node listens on loopback only.
+- ``GET /health`` needs no authentication: probes have no password. Neither do the files of the
+  status page, which contain no data of the node.
+- A caller without the role is refused before any other part of the request is read.
+- Passwords are stored as scrypt hashes, tokens as SHA-256 hashes (they are long and random).
+  Comparing takes the same time for every wrong one. They are never shown or logged.
+- ``Users.caller`` reads memory alone. Slow steps are separate: ``refresh`` reads the file, and
   ``check`` hashes a password.
-- A password that was checked is known again for ``KNOWN_MS`` by a keyed hash of it, and no longer
-  than the users file stays as it is.
+- A checked password is accepted again for ``KNOWN_MS`` by a keyed hash of it, as long as the users
+  file does not change.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _GRANT_KEYS = frozenset({"role", "connectors"})
 _SCRYPT: Final = {"n": 2**14, "r": 8, "p": 1}
 _HEX = re.compile(r"(?:[0-9a-f]{2})+", re.ASCII)
 _TOKEN_BYTES = 32
-_LOOK_AGAIN_MS = 1_000
+_FILE_POLL_MS = 1_000
 KNOWN_MS: Final = 300_000
 _KNOWN_MAX = 1_000
 _FILE_BYTES_MAX = 2**20
@@ -53,14 +53,14 @@ _log = logger("auth")
 class Grant:
     """A role for the connectors whose names match one of the patterns.
 
-    In a pattern ``*`` is any text; every other character is itself.
+    In a pattern, ``*`` matches any text; every other character matches itself.
     """
 
     role: Role
     connectors: tuple[str, ...]
 
     def covers(self, role: Role, connector: str | None) -> bool:
-        """Whether it lets somebody in ``role`` act on a connector; None is the whole node."""
+        """Return whether it grants a role for a connector; None is the whole node."""
         if _RANKS[self.role] < _RANKS[role]:
             return False
         if connector is None:
@@ -70,22 +70,22 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody known, with their grants."""
+    """An authenticated caller and their grants."""
 
     name: str
     grants: tuple[Grant, ...]
 
     def may(self, role: Role, connector: str | None) -> bool:
-        """Whether they may act on a connector; None is the whole node."""
+        """Return whether the caller has a role for a connector; None is the whole node."""
         return any(grant.covers(role, connector) for grant in self.grants)
 
     def role(self, connector: str | None) -> Role | None:
-        """Their highest role for a connector, None for none; ``connector`` None is the node."""
+        """Return the highest role for a connector, or None; ``connector`` None is the node."""
         roles: tuple[Role, ...] = ("admin", "operate", "read")
         return next((role for role in roles if self.may(role, connector)), None)
 
     def may_somewhere(self, role: Role) -> bool:
-        """Whether there is any connector that they may act on."""
+        """Return whether the caller has a role for any connector."""
         return any(_RANKS[grant.role] >= _RANKS[role] for grant in self.grants)
 
 
@@ -105,10 +105,10 @@ class Login:
     """A name and a password that have not been checked.
 
     Attributes:
-        name: of a user, or of nobody.
+        name: name as sent; a user of that name need not exist.
         password: as sent.
         digest: keyed hash of both.
-        is_familiar: whether the same two were right before, with the users file as it is.
+        is_familiar: whether this pair was right before, with the present users file.
     """
 
     name: str
@@ -121,17 +121,17 @@ class Users:
     """The users of a users file, which is read again when it changes. Thread-safe.
 
     Args:
-        file: YAML or JSON; its form is in docs/how-to/security.md.
+        file: YAML or JSON; docs/how-to/security.md describes its form.
         clock: for how often the file is read, and how long a password is known.
 
     Raises:
-        ConfigError: ``users_file``, it cannot be read or does not hold users.
+        ConfigError: ``users_file``, it cannot be read or contains no users.
     """
 
     def __init__(self, file: Path, clock: Clock) -> None:
         self._file = file
         self._clock = clock
-        self._looked_ms = clock.monotonic_ms()
+        self._polled_ms = clock.monotonic_ms()
         self._stamp = _stamp(file)
         self._users = _read(file)
         self._secret = secrets.token_bytes(_TOKEN_BYTES)
@@ -140,24 +140,24 @@ class Users:
 
     @property
     def challenge(self) -> str:
-        """What a 401 asks for; without passwords not for one, so that no browser does."""
+        """The challenge of a 401; it names passwords only if a user has one, or browsers ask."""
         basic = 'Basic realm="icefloe", ' if any(u.password for u in self._users) else ""
         return f'{basic}Bearer realm="icefloe"'
 
     @property
     def is_due(self) -> bool:
-        """Whether the file has to be looked at again."""
-        return self._clock.monotonic_ms() - self._looked_ms >= _LOOK_AGAIN_MS
+        """Whether the file has to be checked for changes."""
+        return self._clock.monotonic_ms() - self._polled_ms >= _FILE_POLL_MS
 
     def caller(self, authorization: str | None, certificate: str | None) -> Caller | Login | None:
-        """Who a request comes from; None for nobody known.
+        """Return the caller of a request; None when it is unknown.
 
         Args:
             authorization: the header ``Authorization``.
             certificate: common name of the client's certificate, checked by TLS.
 
         Returns:
-            A ``Login`` where a password has to be checked (``check``).
+            A ``Login`` when a password has to be checked (``check``).
         """
         users = self._users
         if authorization is None and certificate is not None:
@@ -185,12 +185,12 @@ class Users:
         return Login(name, password, digest, is_familiar=known is not None)
 
     def check(self, login: Login) -> Caller | None:
-        """Hash a password and compare it; None where it is wrong. Takes some 50 ms of a core.
+        """Hash a password and compare it; None when it is wrong. Takes about 50 ms of a core.
 
-        The users may change while it is hashed: the answer is that of the users afterwards.
+        The users may change while it is hashed: the result is that of the users afterwards.
         """
         user = self._with_password(login.name)
-        salt, expected = user.password if user and user.password else (b"nobody", b"")
+        salt, expected = user.password if user and user.password else (b"unknown", b"")
         found = hashlib.scrypt(login.password.encode(), salt=salt, **_SCRYPT)
         is_right = hmac.compare_digest(found, expected)
         with self._lock:
@@ -207,11 +207,11 @@ class Users:
         return next((u for u in self._users if u.caller.name == name and u.password), None)
 
     def refresh(self) -> None:
-        """Read the file again when it changed; a wrong file leaves the users as they are."""
+        """Read the file again when it has changed; an invalid file does not change the users."""
         with self._lock:
             if not self.is_due:
                 return
-            self._looked_ms = self._clock.monotonic_ms()
+            self._polled_ms = self._clock.monotonic_ms()
             stamp, before = _stamp(self._file), self._stamp
             self._stamp = stamp
         if stamp == before:
@@ -219,7 +219,7 @@ class Users:
         try:
             users = _read(self._file)
         except ConfigError as e:
-            _log.error("users file is wrong; the users stay as they were", error=str(e))
+            _log.error("users file is not valid; the users do not change", error=str(e))
             return
         with self._lock:
             self._users = users
@@ -228,14 +228,14 @@ class Users:
 
 
 def hashed_password(password: str, salt: bytes | None = None) -> str:
-    """A password as the users file holds it."""
+    """Return a password in the form of the users file."""
     salt = salt or secrets.token_bytes(16)
     digest = hashlib.scrypt(password.encode(), salt=salt, **_SCRYPT)
     return f"scrypt:{salt.hex()}:{digest.hex()}"
 
 
 def new_token() -> tuple[str, str]:
-    """A fresh bearer token, and the same as the users file holds it."""
+    """Return a new bearer token, and its form in the users file."""
     token = secrets.token_urlsafe(_TOKEN_BYTES)
     return token, f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
 
@@ -256,7 +256,7 @@ def _read(file: Path) -> tuple[_User, ...]:
     except (OSError, UnicodeDecodeError) as e:
         raise _wrong(file, f"it cannot be read: {e}") from e
     except yaml.YAMLError:
-        raise _wrong(file, "it is no YAML") from None  # its words would show the content
+        raise _wrong(file, "it is not YAML") from None  # the parser's text would show the content
     listed = content.get("users") if isinstance(content, dict) else None
     if not isinstance(listed, list) or not listed:
         raise _wrong(file, "it has no list `users`")
@@ -264,7 +264,7 @@ def _read(file: Path) -> tuple[_User, ...]:
     names = [user.caller.name for user in users]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise _wrong(file, f"the user {twice!r} is there twice")
+        raise _wrong(file, f"it has the user {twice!r} twice")
     return users
 
 
@@ -306,7 +306,7 @@ def _digest(file: Path, user: str, text: Any, kind: str, parts: int) -> Any:
     is_hex = all(_HEX.fullmatch(part) for part in found[1:])
     if found[0] != kind or len(found) != parts + 1 or not is_hex:
         command = "icefloe user password" if kind == "scrypt" else "icefloe user token"
-        raise _wrong(file, f"user {user!r}: write what `{command}` prints, no plain text")
+        raise _wrong(file, f"user {user!r}: use the output of `{command}`, not plain text")
     return tuple(bytes.fromhex(part) for part in found[1:])
 
 

@@ -1,7 +1,7 @@
 """Request bodies: JSON as Jackson reads it for Kafka Connect, strict where Jackson is.
 
-Numbers and booleans become the text they were sent as, because configurations are maps of
-strings. What Kafka answers with 500 is 400 here, with the same body shape.
+Numbers and booleans become the text that was sent, because configurations are maps of strings.
+A malformed body gets 400, where Kafka Connect answers some of them with 500.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def parse_json(body: bytes) -> Any:
     """Read a body; an empty one is None, as null is.
 
     Raises:
-        ApiError: 400, with the place where reading ended.
+        ApiError: 400, with the position of the error.
     """
     if not body.strip():
         return None
@@ -55,7 +55,7 @@ def read_model(model: type[M], content: bytes) -> M:
     """Read a body as a model.
 
     Raises:
-        ApiError: 400, it is not JSON, or not valid; says what is wrong with which field.
+        ApiError: 400, it is not JSON, or not valid; the message names the field.
     """
     value = parse_json(content)
     if not isinstance(value, dict):
@@ -65,7 +65,7 @@ def read_model(model: type[M], content: bytes) -> M:
         raise ApiError(400, f"{_what(model).capitalize()} is too large: {size}")
     try:
         return model.model_validate(value)
-    except ValidationError as error:  # all wrong fields are in it: the models bound them
+    except ValidationError as error:  # it lists all wrong fields; the models bound their number
         first = error.errors(include_url=False)[0]
         raise ApiError(400, _sentence(model, first)) from None
 

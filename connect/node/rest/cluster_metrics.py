@@ -1,10 +1,10 @@
-"""Figures of connectors, wherever in the cluster their parts run.
+"""Metrics of connectors, collected from all nodes that run their units.
 
 Rules of this file:
-- A node has figures of what runs on it. Of the others it asks those that run something the caller
-  may read, all at once, in bounded time; nobody asks further, and Kafka is not asked at all.
-- A sum that lacks a part is null, never the rest of it; whose part it is is said.
-- A node that gave no answer is left alone for a while, so that it holds up one request, not all.
+- A node has the metrics of its own units. It requests those of other nodes that run a connector
+  which the caller may read, all at once, in bounded time. They ask no further node, nor Kafka.
+- If a node does not answer, the total is null and the node is named.
+- A node that did not answer is not asked again for a while, so it delays one request, not all.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ OF_TIME: Final = {
     "valid_through_ms": "valid_through_timestamp_seconds",
     "valid_through_age_ms": "valid_through_age_seconds",
 }
-FIGURES: Final = (*OF_TASKS, *OF_COORDINATOR, *OF_TIME)
+FIELDS: Final = (*OF_TASKS, *OF_COORDINATOR, *OF_TIME)
 
-Figures: TypeAlias = Mapping[str, int | None]
-"""By the names of ``FIGURES``; None is not heard of."""
+ConnectorMetrics: TypeAlias = Mapping[str, int | None]
+"""Values by the names of ``FIELDS``; None when not received."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectedMetrics:
-    """What was found.
+    """The result of a collection.
 
     Attributes:
-        by_connector: connector -> figures.
-        missing: node -> why its figures are not among them.
+        by_connector: connector -> metrics.
+        missing: node -> why its metrics are missing.
     """
 
-    by_connector: Mapping[str, Figures]
+    by_connector: Mapping[str, ConnectorMetrics]
     missing: Mapping[str, str]
 
 
 class ClusterMetrics:
-    """Asks the nodes that run something. Thread-safe.
+    """Collects metrics from the nodes of the cluster. Thread-safe.
 
     Args:
-        herder: knows who runs what, and this node's own figures.
+        herder: placements, and this node's own metrics.
         peers: the other nodes.
-        clock: for how long a silent node is left alone.
+        clock: for the time after which a silent node is asked again.
     """
 
     def __init__(self, herder: HerderApi, peers: Peers, clock: Clock) -> None:
@@ -71,11 +71,11 @@ class ClusterMetrics:
         self._silent_until_ms: dict[str, int] = {}
         self._lock = threading.Lock()
 
-    def own(self) -> dict[str, Figures]:
-        """This node's figures, by connector; of those with any."""
+    def own(self) -> dict[str, ConnectorMetrics]:
+        """Return this node's metrics by connector."""
         names = {**OF_TASKS, **OF_COORDINATOR, **OF_TIME}
-        received = self._herder.measurements(tuple(names.values()))
-        return {connector: _measurements(found) for connector, found in received.items()}
+        received = self._herder.metric_sums(tuple(names.values()))
+        return {connector: _metrics(found) for connector, found in received.items()}
 
     def of(
         self,
@@ -84,11 +84,11 @@ class ClusterMetrics:
         *,
         is_alone: bool = False,
     ) -> CollectedMetrics:
-        """Figures of connectors.
+        """Return the metrics of connectors.
 
         Args:
-            credentials: the caller's; they go along.
-            statuses: of the connectors; they say which node runs what.
+            credentials: the caller's; sent to the other nodes.
+            statuses: of the connectors; they name the nodes of their units.
             is_alone: ask no other node.
         """
         own = self.own()
@@ -96,7 +96,7 @@ class ClusterMetrics:
             return CollectedMetrics({s.name: own.get(s.name, _NOTHING) for s in statuses}, {})
         urls = self._herder.nodes()
         wanted = {node for status in statuses for node in _nodes(status)}
-        received: dict[str, Mapping[str, Figures]] = {
+        received: dict[str, Mapping[str, ConnectorMetrics]] = {
             n: own for n in wanted if urls.get(n, "") is None
         }
         missing: dict[str, str] = {}
@@ -111,21 +111,21 @@ class ClusterMetrics:
 
     def _ask(
         self, credentials: Credentials, urls: Mapping[str, str | None]
-    ) -> dict[str, Mapping[str, Figures] | str]:
-        """Each node's figures, or why there are none."""
-        found: dict[str, Mapping[str, Figures] | str] = {}
-        asked: dict[str, Future[Mapping[str, Figures]]] = {}
+    ) -> dict[str, Mapping[str, ConnectorMetrics] | str]:
+        """Return each node's metrics, or why there are none."""
+        found: dict[str, Mapping[str, ConnectorMetrics] | str] = {}
+        asked: dict[str, Future[Mapping[str, ConnectorMetrics]]] = {}
         for node, url in urls.items():
             if url is None:
-                found[node] = "it is not there any more"
+                found[node] = "it has left the cluster"
             elif self._is_silent(node):
-                found[node] = f"it did not answer, and is asked again after {SILENT_MS // 1000} s"
+                found[node] = f"it did not answer and is asked again after {SILENT_MS // 1000} s"
             else:
-                asked[node] = self._pool.submit(self._measurements_of, url, credentials)
+                asked[node] = self._pool.submit(self._metrics_of, url, credentials)
         wait(asked.values(), timeout=ASK_S)
         for node, future in asked.items():
             if not future.done():
-                if not future.cancel():  # else it was never asked, for others that ask
+                if not future.cancel():  # a cancelled request was never sent
                     self._was_silent(node)
                 found[node] = f"no answer within {ASK_S:g} s"
                 continue
@@ -138,7 +138,7 @@ class ClusterMetrics:
                 found[node] = e.message[:REASON_CHARS]
         return found
 
-    def _measurements_of(self, url: str, credentials: Credentials) -> Mapping[str, Figures]:
+    def _metrics_of(self, url: str, credentials: Credentials) -> Mapping[str, ConnectorMetrics]:
         url = f"{url}{OVERVIEW}?forward=false"
         answer = self._peers.ask("GET", url, credentials, timeout_s=ASK_S)
         if answer.status_code != 200:
@@ -146,7 +146,7 @@ class ClusterMetrics:
         try:
             return {one["name"]: one for one in answer.json()["connectors"]}
         except (ValueError, KeyError, TypeError) as e:
-            raise IcefloeError("it answered with something else than an overview") from e
+            raise IcefloeError("its answer is not an overview") from e
 
     def _is_silent(self, node: str) -> bool:
         with self._lock:
@@ -157,7 +157,7 @@ class ClusterMetrics:
             self._silent_until_ms[node] = self._clock.monotonic_ms() + SILENT_MS
 
 
-def _measurements(received: Mapping[str, float]) -> Figures:
+def _metrics(received: Mapping[str, float]) -> ConnectorMetrics:
     found: dict[str, int | None] = dict(_NOTHING)
     for names, factor in ((OF_TASKS, 1), (OF_COORDINATOR, 1), (OF_TIME, 1000)):
         for field, metric in names.items():
@@ -171,9 +171,9 @@ def _nodes(status: ReportedStatus) -> set[str]:
 
 
 def _together(
-    status: ReportedStatus, received: Mapping[str, Mapping[str, Figures]]
+    status: ReportedStatus, received: Mapping[str, Mapping[str, ConnectorMetrics]]
 ) -> dict[str, int | None]:
-    """A connector's figures from those of the nodes that run its parts."""
+    """Return a connector's metrics, summed over the nodes of its units."""
 
     def of(node: str) -> Mapping[str, Any]:
         return received.get(node, {}).get(status.name, _NOTHING)
@@ -193,4 +193,4 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
 
 
 _OF_ITS_COORDINATOR: Final = (*OF_COORDINATOR, *OF_TIME)
-_NOTHING: Final[Figures] = dict.fromkeys(FIGURES)
+_NOTHING: Final[ConnectorMetrics] = dict.fromkeys(FIELDS)

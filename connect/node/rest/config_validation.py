@@ -1,9 +1,9 @@
-"""Configurations judged for validate, create and change.
+"""Validation of configurations for the validate, create and change requests.
 
 Rules of this file:
-- Quick checks need the node alone and decide what may be stored: an outage of a catalog stops
-  nobody from creating a connector.
-- Validating goes on, when they find nothing, to what broker and catalog say.
+- Local checks need the node alone and decide what may be stored: an outage of a catalog does not
+  prevent the creation of a connector.
+- A validate request without local errors continues with the checks of broker and catalog.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _INVALID = (
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What the node's properties say to configurations.
+    """Node properties that restrict configurations.
 
     Attributes:
         group_id: the node cluster's ``group.id``; no connector's consumer group may equal it.
-        resolve: turns placeholders into values, for judging only.
-        reserved_topics: topics that no connector may read or send dead letters to, other
-            connectors' control topics aside.
+        resolve: resolves placeholders, for validation only.
+        reserved_topics: topics that no connector may read or send dead letters to, without the
+            control topics of other connectors.
         properties: node properties, placeholders unresolved.
     """
 
@@ -60,13 +60,13 @@ class NodeFacts:
 
 
 class ConfigValidator:
-    """Judges configurations.
+    """Validates configurations.
 
     Args:
-        herder: knows the other connectors.
-        plugins: what configurations may name.
-        facts: of the node.
-        preflight: asks broker and catalog; None leaves that out.
+        herder: the other connectors.
+        plugins: plugins that configurations may name.
+        facts: node properties.
+        preflight: checks of broker and catalog; None makes none.
     """
 
     def __init__(
@@ -82,17 +82,17 @@ class ConfigValidator:
         self._preflight = preflight
 
     def plugin_of(self, config: Raw) -> Plugin:
-        """The connector that a configuration names.
+        """Return the connector plugin that a configuration names.
 
         Raises:
-            ApiError: 400, it names none, or one that is not there.
+            ApiError: 400, it names none, or an unknown one.
         """
         class_name = config.get("connector.class")
         if class_name is None:
-            displayed = ", ".join(
+            pairs = ", ".join(
                 f"{k}={'null' if v is None else v}" for k, v in sorted(config.items())
             )
-            raise ApiError(400, f"Connector config {{{displayed}}} contains no connector type")
+            raise ApiError(400, f"Connector config {{{pairs}}} contains no connector type")
         plugin = self._plugins.connector(class_name)
         if plugin is None:
             known = ", ".join(p.class_name for p in self._plugins.of("sink", "source"))
@@ -104,10 +104,10 @@ class ConfigValidator:
         return plugin
 
     def quick(self, plugin: Plugin, config: Raw, caller: Caller) -> Validation:
-        """Every entry of the validate answer, as far as the node alone can tell.
+        """Run the local checks; return every entry of the validate answer.
 
         Raises:
-            ApiError: 400, it cannot be judged at all.
+            ApiError: 400, the configuration cannot be validated at all.
         """
         facts = self._facts
         others = self._others(config.get("name"))
@@ -135,7 +135,7 @@ class ConfigValidator:
         return found.with_errors(config, self._not_granted(config))
 
     def whole(self, plugin: Plugin, config: Raw, caller: Caller) -> Validation:
-        """The quick checks and, when they find nothing, those against broker and catalog.
+        """Run the local checks and, without errors, those of broker and catalog.
 
         Raises:
             ApiError: as ``quick``.
@@ -147,7 +147,7 @@ class ConfigValidator:
         return found.with_errors(config, self._preflight.check(given))
 
     def valid(self, config: Raw, caller: Caller) -> dict[str, str]:
-        """The configuration as it is stored.
+        """Return the configuration to store.
 
         Raises:
             ApiError: 400, with every error.
@@ -161,7 +161,7 @@ class ConfigValidator:
         return {name: value for name, value in config.items() if value is not None}
 
     def _not_granted(self, config: Raw) -> dict[str, list[str]]:
-        """Tables and locations that the operator does not let the connector write to or join."""
+        """Return errors about tables and locations that the operator has not granted."""
         facts = self._facts
         locations = LocationPolicy.of(str(config.get("name")), facts.properties)
         static = StaticTablesPolicy.of(str(config.get("name")), facts.properties)
@@ -177,9 +177,9 @@ class ConfigValidator:
         return {}
 
     def _others(self, name: str | None) -> dict[str, Mapping[str, str]]:
-        """Configurations of the other connectors that are Iceberg sinks."""
+        """Return the configurations of the other connectors that are Iceberg sinks."""
         found: dict[str, Mapping[str, str]] = {}
-        with contextlib.suppress(UnavailableError):  # starting: creating will say so
+        with contextlib.suppress(UnavailableError):  # starting: the creation reports it
             for other in self._herder.connectors():
                 if other == name:
                     continue
@@ -191,7 +191,7 @@ class ConfigValidator:
         return found
 
     def _topics_read(self, others: Mapping[str, Mapping[str, str]]) -> frozenset[str]:
-        """Topics that other connectors read: those they name, and those a regex has matched."""
+        """Return the topics that other connectors name, and those that their regex has matched."""
         found = set(source_topics(others.values(), self._facts.resolve))
         for other in others:
             with contextlib.suppress(UnknownConnectorError):  # deleted meanwhile
@@ -199,7 +199,7 @@ class ConfigValidator:
         return frozenset(found)
 
     def _groups(self, others: Mapping[str, Mapping[str, str]], caller: Caller) -> dict[str, str]:
-        """The consumer group of each other connector, with words for whose it is."""
+        """Return the consumer group of each other connector, with the owner's description."""
         return {
             self._source_group(config): (
                 f"connector {other}" if caller.may("read", other) else "another"

@@ -1,12 +1,12 @@
-"""The API's connections: how many there may be, and which is closed when there are too many.
+"""The connections of the API: their limits, and the connection to close when one is reached.
 
 Rules of this file:
-- Connections are counted where they are accepted, before TLS: a client that never finishes its
+- Connections are counted when they are accepted, before TLS: a client that never finishes its
   handshake counts.
 - An address has a bounded number of connections. When it opens one more, its oldest idle
-  connection is closed; when none is idle, the new one is.
-- When there are as many in all as may be, the address with the most gives one up. An address
-  with few, such as that of a health probe, gets in while another one floods the node.
+  connection is closed; without an idle one, the new connection is closed.
+- At the limit of all connections, the address with the most loses one. An address with few, such
+  as that of a health probe, can connect while another one floods the node.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ CONNECTIONS_MAX = 1_000
 SOURCE_MAX = 250
 HANDSHAKE_S = 10.0
 SOURCES_KNOWN = 1_000
-_IPV6_NETWORK_BITS = 64  # what one customer of a provider has
+_IPV6_NETWORK_BITS = 64  # the network of one customer of a provider
 
 
 @lru_cache(maxsize=SOURCES_KNOWN)
 def source_of(host: str) -> str:
-    """What counts as one address: an IPv4 address, or the network of an IPv6 address."""
+    """Return the unit of the limits: an IPv4 address, or the network of an IPv6 address."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -41,25 +41,25 @@ def source_of(host: str) -> str:
 
 
 class AcceptedSocket(socket.socket):
-    """A connection that leaves its register when it is closed."""
+    """A connection that is removed from its register when it is closed."""
 
     register: Connections | None = None
     source = ""
     has_begun = False
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         if self.register is not None:
             self.register.leave(self)
         super().close()
 
     def cut_off(self) -> None:
-        """End it on both sides; the event loop then closes it."""
+        """Shut both directions down; the event loop then closes the connection."""
         with contextlib.suppress(OSError):  # the client has just ended it
             self.shutdown(socket.SHUT_RDWR)
 
     def cut_off_silent(self) -> None:
-        """End it when its TLS handshake has not been finished."""
+        """Cut the connection off when its TLS handshake has not been finished."""
         if not self.has_begun:
             self.cut_off()
 
@@ -68,8 +68,8 @@ class Connections:
     """The open connections of one listener; used on the event loop only.
 
     Args:
-        in_all: how many there may be; never more than half of the process's files.
-        of_source: how many of one address.
+        in_all: maximum number; never more than half of the process's file limit.
+        of_source: maximum number of one address.
     """
 
     def __init__(self, in_all: int = CONNECTIONS_MAX, of_source: int = SOURCE_MAX) -> None:
@@ -84,7 +84,7 @@ class Connections:
         return len(self._by_number)
 
     def enter(self, made: AcceptedSocket, host: str) -> None:
-        """Register a connection, or close it, or close another one in its place."""
+        """Register a connection; at a limit, close an idle one or the new one."""
         made.register, made.source = self, source_of(host)
         own = self._sources.get(made.source, {})
         if len(own) >= self._of_source and not self._give_up(made.source):
@@ -101,7 +101,7 @@ class Connections:
         self._idle.setdefault(made.source, {})[number] = made
 
     def mark(self, number: int, *, is_idle: bool) -> None:
-        """Say of a connection, by its file number, whether a request of it is being served."""
+        """Note whether a request of a connection, by its file number, is being served."""
         found = self._by_number.get(number)
         if found is None:
             return
@@ -109,16 +109,16 @@ class Connections:
         idle = self._idle.setdefault(found.source, {})
         idle.pop(number, None)
         if is_idle:
-            idle[number] = found  # last: the one that was used last is closed last
+            idle[number] = found  # the last one used is closed last
         elif not idle:
             del self._idle[found.source]
 
     def holds(self, number: int) -> bool:
-        """Whether a connection, by its file number, has not been given up."""
+        """Return whether a connection, by its file number, is still registered."""
         return number in self._by_number
 
     def leave(self, gone: AcceptedSocket) -> None:
-        """Forget a connection; one that is not registered changes nothing."""
+        """Remove a connection; does nothing when it is not registered."""
         number = gone.fileno()
         if self._by_number.get(number) is not gone:
             return
@@ -130,7 +130,7 @@ class Connections:
                 places.pop(gone.source, None)
 
     def _give_up(self, source: str) -> bool:
-        """Close the oldest idle connection of an address; whether there was one."""
+        """Close the oldest idle connection of an address; return whether there was one."""
         idle = self._idle.get(source)
         if not idle:
             return False
@@ -147,16 +147,16 @@ class GuardedListener(socket.socket):
 
     @classmethod
     def around(cls, listening: socket.socket, connections: Connections | None = None) -> Self:
-        """The same socket, guarded; the one given is not used any more."""
+        """Return a guarded socket; it takes the given one over."""
         made = cls(fileno=listening.detach())
         made.connections = Connections() if connections is None else connections
         return made
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Take a connection; one too many is ended before anything of it is read."""
+        """Accept a connection; above a limit it is cut off before anything of it is read."""
         taken, address = super().accept()
         made = AcceptedSocket(fileno=taken.detach())
         self.connections.enter(made, address[0])
-        with contextlib.suppress(RuntimeError):  # no event loop: nobody waits for a handshake
+        with contextlib.suppress(RuntimeError):  # without an event loop there is no handshake
             asyncio.get_running_loop().call_later(HANDSHAKE_S, made.cut_off_silent)
         return made, address

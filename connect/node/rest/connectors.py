@@ -1,6 +1,6 @@
 """``/connectors``: create, read, change, delete, run, restart.
 
-Sentences and codes are those recorded from Kafka Connect 4.3.
+Messages and status codes are those recorded from Kafka Connect 4.3.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ async def read_connector(name: ConnectorName, services: ServicesDep) -> m.Connec
 
 @router.get("/{name}/config", dependencies=[_READ], responses=errors(404, 503))
 async def read_config(name: ConnectorName, herder: HerderDep) -> m.StoredConfiguration:
-    """Show the configuration as it was sent."""
+    """Show the configuration as sent."""
     return m.StoredConfiguration(dict(_known(herder, name).config))
 
 
@@ -127,7 +127,7 @@ def create_connector(
     if not caller.may("admin", name):
         raise ApiError(403, f"{caller.name} lacks the role admin for connector {name}")
     initial = None if body.initial_state is None else _INITIAL[body.initial_state]
-    valid = services.judge.valid(_named(body.config, name), caller)
+    valid = services.validator.valid(_named(body.config, name), caller)
     created = services.herder.create_connector(name, valid, initial_state=initial)
     response.headers["location"] = _location(services.node, name)
     return info_of(created, services.plugins)
@@ -146,7 +146,7 @@ def put_config(
     services: ServicesDep,
 ) -> m.ConnectorInfo:
     """Create a connector, or replace its configuration."""
-    valid = services.judge.valid(_named(body.root, name), caller)
+    valid = services.validator.valid(_named(body.root, name), caller)
     is_new, info = services.herder.put_connector(name, valid)
     if is_new:
         response.status_code = 201
@@ -164,7 +164,7 @@ def patch_config(
         _named(body.root, current.name)
     changed: dict[str, str | None] = {**current.config, **body.root}
     merged = {k: v for k, v in changed.items() if v is not None}
-    valid = services.judge.valid(merged, caller)
+    valid = services.validator.valid(merged, caller)
     _, info = services.herder.put_connector(current.name, valid)
     return info_of(info, services.plugins)
 
@@ -232,10 +232,10 @@ def restart_connector(
         JavaFlag, Query(alias="includeTasks", description="restart tasks too")
     ] = False,
     only_failed: Annotated[
-        JavaFlag, Query(alias="onlyFailed", description="restart nothing that runs")
+        JavaFlag, Query(alias="onlyFailed", description="restart failed ones only")
     ] = False,
 ) -> m.ConnectorStatus | Response:
-    """Restart a connector, its tasks, or what has failed: 204 without parameters, else 202."""
+    """Restart a connector, its tasks, or failed ones: 204 without parameters, otherwise 202."""
     with not_found(f"Unknown connector: {name}"):
         status = services.herder.restart_connector(
             name, include_tasks=include_tasks, only_failed=only_failed
@@ -248,7 +248,7 @@ def restart_connector(
 
 @router.get("/{name}/tasks", dependencies=[_READ], responses=errors(404, 503))
 async def read_tasks(name: ConnectorName, herder: HerderDep) -> m.TaskConfigurations:
-    """Show what each task runs with."""
+    """Show the configuration of each task."""
     name = _known(herder, name).name
     configs = herder.task_configs(name)
     return m.TaskConfigurations(
@@ -261,7 +261,7 @@ async def read_tasks(name: ConnectorName, herder: HerderDep) -> m.TaskConfigurat
 
 @router.post("/{name}/tasks", status_code=400, dependencies=[rule("admin", "connector")])
 async def put_tasks(name: ConnectorName) -> m.Error:
-    """Refuse what Kafka Connect's workers send each other."""
+    """Refuse the internal request between Kafka Connect's workers."""
     del name
     raise ApiError(400, "Internal request missing required signature")
 
@@ -369,10 +369,10 @@ def _set_target(herder: herder_api.HerderApi, name: str, state: TargetState) -> 
 
 
 def _named(config: Mapping[str, str | None], name: str) -> dict[str, str | None]:
-    """The configuration with its name in it.
+    """Return the configuration with its name.
 
     Raises:
-        ApiError: 400, it has another.
+        ApiError: 400, it has another name.
     """
     given = config.get("name", name)
     if given != name:

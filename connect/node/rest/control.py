@@ -1,4 +1,4 @@
-"""``/icefloe/v1/connectors/<name>``: views of a connector, and what only an operator decides."""
+"""``/icefloe/v1/connectors/<name>``: views of a connector, and decisions of an operator."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def read_rounds(name: ConnectorName, herder: HerderDep) -> m.Rounds:
 
 @router.get("/lag", dependencies=[_READ], responses=errors(404, 503))
 def read_lag(name: ConnectorName, herder: HerderDep) -> m.Lag:
-    """Show what is not in tables yet."""
+    """Show the number of records that are not in tables yet."""
     return m.Lag.model_validate(_view(herder, name, "lag"))
 
 
 @router.get("/orphan-age", dependencies=[_READ], responses=errors(404, 503))
 def read_orphan_age(name: ConnectorName, herder: HerderDep) -> m.OrphanAge:
-    """Show how old a file that no table knows must be before it may be removed."""
+    """Show the age from which files that no table references may be deleted."""
     return m.OrphanAge.model_validate(_view(herder, name, "orphan-age"))
 
 
@@ -62,14 +62,14 @@ def retry_table(name: ConnectorName, table: str, herder: HerderDep) -> m.Decided
 
 @router.post("/tables/{table}/skip", dependencies=[_DECIDE], responses=errors(404, 409, 503))
 def skip_table(name: ConnectorName, table: str, herder: HerderDep) -> m.Decided:
-    """Give up what waits for a failed table."""
+    """Give up the waiting files of a failed table."""
     with not_found(f"Connector {name} not found"):
         return m.Decided.model_validate(KNOWN.masked(herder.decide_table(name, table, "skip")))
 
 
 @router.post("/control/rebase", dependencies=[_CONTROL], responses=errors(404, 409, 503))
 def rebase(name: ConnectorName, body: m.AskRebase, herder: HerderDep) -> m.Rebased:
-    """Let a stopped connector continue without what its control topic lost."""
+    """Let a stopped connector continue without lost events of its control topic."""
     with not_found(f"Connector {name} not found"):
         found = herder.rebase(name, body.tables, is_applied=body.apply)
     return m.Rebased.model_validate(KNOWN.masked(found))
@@ -77,7 +77,7 @@ def rebase(name: ConnectorName, body: m.AskRebase, herder: HerderDep) -> m.Rebas
 
 @router.post("/control/vtts/reset", dependencies=[_CONTROL], responses=errors(404, 409, 503))
 def reset_valid_through(name: ConnectorName, body: m.AskReset, herder: HerderDep) -> m.Reset:
-    """Take back the valid-through time that a stopped connector claimed."""
+    """Withdraw the valid-through time that a stopped connector claimed."""
     with not_found(f"Connector {name} not found"):
         found = herder.reset_valid_through(name, body.tables, body.reason, is_applied=body.apply)
     return m.Reset.model_validate(KNOWN.masked(found))

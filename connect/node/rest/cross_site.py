@@ -1,13 +1,13 @@
-"""What pages of others must not make a browser do here.
+"""Protection against cross-site requests and DNS rebinding.
 
 Rules of this file:
-- A browser sends passwords it has been told, and client certificates, with every request to this
-  node, whichever page asks for it. So a request that changes something is refused when the browser
-  says that another site's page has made it; the steps are those of Go's
-  ``net/http.CrossOriginProtection``. Clients that are no browsers send none of these headers.
-- A node that asks nobody who they are listens at loopback, and is called there by an address, by
-  ``localhost`` or by its advertised name. Another name in ``Host`` belongs to a site that has
-  itself resolved to this machine, so that its pages may read what they get (DNS rebinding).
+- A browser sends stored passwords and client certificates with every request to this node, also
+  for a page of another site. A request that changes state is refused when its headers show such a
+  page. The steps are those of Go's ``net/http.CrossOriginProtection``. Other clients do not send
+  these headers.
+- A node without authentication listens on loopback. Its clients use an address, ``localhost`` or
+  the advertised name. Another name in ``Host`` belongs to a site that resolves to this machine, so
+  that its pages can read the answers (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ def refusal(
     trusted: frozenset[str],
     hosts: frozenset[str] | None,
 ) -> str | None:
-    """Why a request is not served; None when it is.
+    """Return why a request is refused; None when it is served.
 
     Args:
         method: HTTP method.
         headers: the request's, names in lower case.
-        trusted: origins whose pages may change things; ``*`` is every origin.
-        hosts: names, besides addresses and ``localhost``, under which the node may be called;
-            None is any.
+        trusted: origins with pages that may change state; ``*`` is every origin.
+        hosts: valid names in ``Host``, in addition to addresses and ``localhost``; None is any.
     """
     host = headers.get("host", "")
     if hosts is not None and host and not _is_own_name(host, hosts):
@@ -52,13 +51,13 @@ def refusal(
     if is_own:
         return None
     return (
-        "A page of another site may not change anything here; "
-        "access.control.allow.origin names those that may"
+        "A page of another site may not change anything on this node; "
+        "set access.control.allow.origin to allow its origin"
     )
 
 
 def _name(host: str) -> str:
-    """A ``Host`` header without its port."""
+    """Return a ``Host`` header without its port."""
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0].rstrip(".").lower()
@@ -70,4 +69,4 @@ def _is_own_name(host: str, hosts: frozenset[str]) -> bool:
         ipaddress.ip_address(name)
     except ValueError:
         return name == "localhost" or name.endswith(".localhost") or name in hosts
-    return True  # nobody's name resolves to it, it is the address itself
+    return True  # an address is not a name that another site could resolve

@@ -1,8 +1,8 @@
-"""What path operations ask for in their parameters.
+"""FastAPI dependencies of the path operations.
 
 Rules of this file:
-- Dependencies are ``async`` and read the application's state alone: a plain function would cost a
-  thread.
+- Dependencies are ``async`` and read the application's state alone: a plain function would run on
+  a thread.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from connect.validation.plugins import Plugins
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What path operations act on; one of each per application.
+    """The objects that path operations use; one of each per application.
 
     Attributes:
         herder: connectors of the cluster.
-        node: what the node says of itself.
-        plugins: what configurations may name.
-        judge: judges configurations.
+        node: facts of the node.
+        plugins: plugins that configurations may name.
+        validator: validates configurations.
         log_levels: the process's loggers.
-        measurements: of the cluster.
+        cluster_metrics: metrics of connectors, from all nodes.
         operations: on connectors, without the herder.
         is_tracking_topics: whether active topics are kept.
-        is_topic_reset_allowed: whether they may be emptied.
+        is_topic_reset_allowed: whether they may be reset.
     """
 
     herder: HerderApi
     node: NodeInfo
     plugins: Plugins
-    judge: ConfigValidator
+    validator: ConfigValidator
     log_levels: LogLevels
-    measurements: ClusterMetrics
+    cluster_metrics: ClusterMetrics
     operations: ConnectorOperations
     is_tracking_topics: bool = True
     is_topic_reset_allowed: bool = True
 
 
 async def services(request: Request) -> Services:
-    """Return what the application acts on."""
+    """Return the objects of the application."""
     return cast("Services", request.app.state.services)
 
 
@@ -61,12 +61,12 @@ async def herder(request: Request) -> HerderApi:
 
 
 async def caller(request: Request) -> Caller:
-    """Return who calls, as admitted by the path operation's rule."""
+    """Return the caller that the path operation's rule has admitted."""
     return cast("Caller", request.scope[CALLER])
 
 
 async def credentials(request: Request) -> Credentials:
-    """Return what goes along when another node is asked for the caller."""
+    """Return the caller's credentials for requests to other nodes."""
     return credentials_of(request)
 
 

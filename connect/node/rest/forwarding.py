@@ -1,10 +1,10 @@
-"""Requests that another node of the cluster answers.
+"""Forwards requests that another node of the cluster has to answer.
 
 Rules of this file:
-- Any node takes any request. Changes are made by the leader; what only the coordinator's node knows
-  is answered by that node; everything else by the node that was asked.
-- A request is passed on as it came, once (``peers``).
-- What was changed through this node is visible to the next request to it.
+- Any node accepts any request. The leader makes changes. The node of a coordinator answers requests
+  about its rounds and tables. The node that received a request answers all others.
+- A request is forwarded unchanged, once (``peers``).
+- A change that was made through this node is visible to the next request to it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from connect.node.rest.peers import FORWARD, Peers
 
 FORWARD_TIMEOUT_S: Final = 90.0
 READ_TIMEOUT_S: Final = 10.0
-"""For what changes nothing: a client would rather know that the node is silent."""
+"""For requests that change nothing: the client should learn early that the node is silent."""
 READ_BACK_S: Final = 5.0
 POSITION: Final = "icefloe-config-offset"
-"""Header of a leader's answer: how far to read until the change is visible."""
+"""Header of a leader's answer: the config topic's offset at which the change is visible."""
 
 
 @dataclass(frozen=True, slots=True)
-class Passable:
-    """A request that can be passed on.
+class ForwardedRequest:
+    """A request in a form that can be sent to another node.
 
     Attributes:
         method: HTTP method.
@@ -50,10 +50,10 @@ class Passable:
 
 
 class Forwarding:
-    """Passes requests on.
+    """Forwards requests.
 
     Args:
-        herder: knows which node answers what.
+        herder: leader and placements.
         peers: the other nodes.
     """
 
@@ -61,38 +61,40 @@ class Forwarding:
         self._herder = herder
         self._peers = peers
 
-    def answer(self, at: Literal["leader", "coordinator"], asked: Passable) -> Response | None:
-        """Return the answer of the node that has to give it; None where this node does.
+    def answer(
+        self, at: Literal["leader", "coordinator"], request: ForwardedRequest
+    ) -> Response | None:
+        """Return the answer of the node that has to answer; None when this node does.
 
         Raises:
-            ConflictError: the cluster has no leader at this moment.
+            ConflictError: the cluster has no leader now.
             UnavailableError: the node is starting, or the other one does not answer.
         """
-        is_local = asked.path.startswith("/admin") and ("scope", "cluster") not in asked.query
-        url = None if is_local else self._herder.where(at, asked.values.get("name"))
+        is_local = request.path.startswith("/admin") and ("scope", "cluster") not in request.query
+        url = None if is_local else self._herder.where(at, request.values.get("name"))
         if url is None:
             return None
-        if FORWARD not in asked.query:
-            return self._ask(url, asked)
+        if FORWARD not in request.query:
+            return self._ask(url, request)
         if at == "leader":
             raise ConflictError(
                 "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
             )
-        return None  # the placement changes at this moment: say what is known on this node
+        return None  # the placement is changing: answer with the state of this node
 
-    def _ask(self, url: str, asked: Passable) -> Response:
-        path = asked.path.format(**{k: quote(v, safe="") for k, v in asked.values.items()})
-        query = urlencode([*asked.query, FORWARD])
+    def _ask(self, url: str, request: ForwardedRequest) -> Response:
+        path = request.path.format(**{k: quote(v, safe="") for k, v in request.values.items()})
+        query = urlencode([*request.query, FORWARD])
         reply = self._peers.ask(
-            asked.method,
+            request.method,
             f"{url}{path}?{query}",
-            asked.credentials,
-            timeout_s=READ_TIMEOUT_S if asked.method == "GET" else FORWARD_TIMEOUT_S,
-            body=asked.body,
+            request.credentials,
+            timeout_s=READ_TIMEOUT_S if request.method == "GET" else FORWARD_TIMEOUT_S,
+            body=request.body,
         )
         position = reply.headers.get(POSITION, "")
         if position.isdecimal():
             self._herder.await_position(int(position), READ_BACK_S)
-        passed = {"location", "retry-after", "content-type"}
-        kept = {k: v for k, v in reply.headers.items() if k in passed}
+        forwarded = {"location", "retry-after", "content-type"}
+        kept = {k: v for k, v in reply.headers.items() if k in forwarded}
         return Response(reply.content, reply.status_code, kept)

@@ -1,13 +1,13 @@
-"""What happens to a request before and after its endpoint: paths, bodies, HEAD, OPTIONS, CORS.
+"""HTTP middleware around all path operations: paths, bodies, HEAD, OPTIONS, CORS.
 
 Rules of this file:
-- A path reaches the router only in one spelling: no empty segments, no encoded separators, no
-  control characters, no trailing slash, path parameters (``;x=y``) cut off, dots resolved.
-- Nothing of a body is read before its caller is known (``routes``); then it is read whole, up to
+- A path reaches the router in one form only: no empty segments, no encoded separators, no control
+  characters, no trailing slash, path parameters (``;x=y``) removed, dots resolved.
+- A body is read after its caller is authenticated (``api_route``), as a whole, up to
   ``BODY_BYTES_MAX`` and within ``BODY_S``.
-- No more than ``REQUESTS_MAX`` requests are served at a time; others are told to come again.
-- What a browser is made to ask by a page of another site changes nothing (``browsers``).
-- Every refusal has Kafka Connect's error body, also where its HTTP server answers in HTML.
+- No more than ``REQUESTS_MAX`` requests are served at a time; others get 503 and ``Retry-After``.
+- A cross-site request of a browser changes nothing (``cross_site``).
+- Every refusal has Kafka Connect's error body, also where Kafka's HTTP server answers in HTML.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ _BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 @dataclass(frozen=True, slots=True)
 class CrossOrigin:
-    """Which browsers' origins may call; no origins switches all of it off."""
+    """The origins of browsers that may call; without origins there is no CORS."""
 
     origins: frozenset[str] = frozenset()
     methods: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, origins: str, methods: str) -> CrossOrigin:
-        """From ``access.control.allow.origin`` and ``access.control.allow.methods``."""
+        """Parse ``access.control.allow.origin`` and ``access.control.allow.methods``."""
         return cls(
             frozenset(filter(None, (o.strip() for o in origins.split(",")))),
             tuple(filter(None, (m.strip() for m in methods.split(",")))) or ("GET", "POST", "HEAD"),
         )
 
     def headers(self, request: dict[str, str], *, is_preflight: bool) -> list[tuple[str, str]]:
-        """Headers to add to the answer to a request with these headers."""
+        """Return the headers to add to the answer to a request with these headers."""
         if not self.origins:
             return []
         found = [("vary", "Origin")]
@@ -67,10 +67,10 @@ class CrossOrigin:
 
 
 class BodyError(Exception):
-    """A body that is not taken; the text is the answer's message.
+    """A body that is refused; the text is the message of the answer.
 
     Attributes:
-        status: HTTP's, 408 or 413.
+        status: HTTP status, 408 or 413.
     """
 
     def __init__(self, status: int) -> None:
@@ -81,11 +81,11 @@ class BodyError(Exception):
 
 
 class PathError(Exception):
-    """A path that no connector can have; the text is the answer's message."""
+    """A path that no connector can have; the text is the message of the answer."""
 
 
 def clean_path(raw: str) -> str:
-    """The one spelling of a raw path that the router sees, still percent-encoded.
+    """Return the normal form of a raw path, still percent-encoded.
 
     Raises:
         PathError: the path is ambiguous or cannot be decoded.
@@ -127,7 +127,7 @@ def _check_segment(segment: str) -> None:
 
 
 def allowed_methods(methods: Iterable[str]) -> tuple[str, ...]:
-    """The methods a path answers to, HEAD and OPTIONS included, in Kafka Connect's order."""
+    """Return the methods of a path, HEAD and OPTIONS included, in Kafka Connect's order."""
     known = {*methods, "OPTIONS"}
     if "GET" in known:
         known.add("HEAD")
@@ -135,7 +135,7 @@ def allowed_methods(methods: Iterable[str]) -> tuple[str, ...]:
 
 
 def error_body(status: int, message: str) -> bytes:
-    """Kafka Connect's error body."""
+    """Return Kafka Connect's error body."""
     body = {"error_code": status, "message": message}
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -145,9 +145,9 @@ class HttpMiddleware:
 
     Args:
         app: the router.
-        methods_of: methods that a path answers to, empty when there is no such path.
+        methods_of: returns the methods of a path, none when there is no such path.
         cross_origin: CORS settings.
-        hosts: names under which the node may be called; None is any.
+        hosts: valid names in ``Host``; None is any.
     """
 
     def __init__(
@@ -215,11 +215,11 @@ class HttpMiddleware:
 
 
 async def read_body(receive: Receive, announced: str) -> bytes:
-    """The whole body of a request.
+    """Return the whole body of a request.
 
     Args:
-        receive: ASGI's.
-        announced: the header ``Content-Length``, or nothing.
+        receive: ASGI's function.
+        announced: the header ``Content-Length``, or an empty text.
 
     Raises:
         BodyError: it is too large, or took too long.

@@ -1,11 +1,11 @@
-"""How much of the API one caller, or one address, may have at a time.
+"""Limits of the API per caller and per address.
 
 Rules of this file:
-- A caller's requests wait for requests of the same caller only. Of a caller a few are served at a
-  time and some more wait; the rest get 429.
-- Wrong passwords of an address use up its attempts, which come back with time. Without attempts
-  it gets 429, and nothing is hashed. A password that was right before needs no attempt.
-- Everything is kept on the event loop: nothing is locked.
+- A caller's requests wait for requests of that caller only. A few of them are served at a time,
+  some more wait, and the rest get 429.
+- Wrong passwords use up the attempts of their address. Attempts come back with time. Without
+  attempts the address gets 429, and no password is hashed. A known password needs no attempt.
+- All state belongs to the event loop, so there are no locks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Turns:
 
 ORDINARY: Final = Turns(served=8, waiting=92)
 ASKING_OTHERS: Final = Turns(served=4, waiting=8)
-"""For requests that ask brokers, catalogs and registries, and hold threads meanwhile."""
+"""For requests that call brokers, catalogs and registries, and hold threads meanwhile."""
 
 
 class CallerTurns:
@@ -49,9 +49,9 @@ class CallerTurns:
         self._held: dict[tuple[str, Turns], int] = {}
 
     def turn(self, caller: Caller, turns: Turns) -> Turn:
-        """A place among the caller's requests, for the block.
+        """Return a place among the caller's requests, for the block.
 
-        Entering the block raises ``TooManyError`` where as many are served and wait as may.
+        Entering the block raises ``TooManyError`` when the caller has too many requests.
         """
         return Turn(self._limiters, self._held, (caller.name, turns))
 
@@ -59,7 +59,7 @@ class CallerTurns:
 class Turn(AbstractContextManager["Turn"]):
     """One request's place among those of its caller.
 
-    Every request has one: it is a class because a generator costs five times as much.
+    Every request has one. It is a class because a generator takes five times as long.
     """
 
     __slots__ = ("_held", "_key", "_limiters")
@@ -75,7 +75,7 @@ class Turn(AbstractContextManager["Turn"]):
         self._key = key
 
     def threads(self) -> CapacityLimiter:
-        """Return what bounds the threads of the caller, to be used within the block."""
+        """Return the limit of the caller's threads, to be used within the block."""
         limiter = self._limiters.get(self._key)
         if limiter is None:
             limiter = self._limiters[self._key] = CapacityLimiter(self._key[1].served)
@@ -131,7 +131,7 @@ class Attempts:
         self._set(source, spent + 1)
 
     def give_back(self, source: str) -> None:
-        """The password was right."""
+        """Return an attempt after a right password."""
         self._set(source, max(0.0, self._now_spent(source) - 1))
 
     def _now_spent(self, source: str) -> float:
@@ -141,12 +141,12 @@ class Attempts:
     def _set(self, source: str, spent: float) -> None:
         self._spent.pop(source, None)
         if len(self._spent) >= self._sources_max:
-            del self._spent[next(iter(self._spent))]  # that of which nothing came for longest
+            del self._spent[next(iter(self._spent))]  # the address with the oldest attempt
         self._spent[source] = spent, self._clock.monotonic_ms()
 
 
 class SignIn:
-    """Finds out who calls, without letting callers wait for each other's passwords.
+    """Authenticates callers; no caller waits for the password check of another one.
 
     Args:
         users: known ones.
@@ -164,7 +164,7 @@ class SignIn:
     async def caller(
         self, authorization: str | None, certificate: str | None, source: str
     ) -> Caller | None:
-        """Who a request comes from; None for nobody known.
+        """Return the caller of a request; None when it is unknown.
 
         Args:
             authorization: the header ``Authorization``.
@@ -172,7 +172,7 @@ class SignIn:
             source: address that the request comes from (``connections.source_of``).
 
         Raises:
-            TooManyError: too many wrong passwords came from there.
+            TooManyError: too many wrong passwords came from that address.
         """
         if self.users.is_due:
             await self._refresh()
@@ -188,7 +188,7 @@ class SignIn:
         return await asyncio.shield(check)
 
     async def _refresh(self) -> None:
-        """One request has the file looked at; those that come meanwhile wait for it."""
+        """Check the users file for changes; requests that arrive meanwhile wait for it."""
         if self._refreshing is None:
             self._refreshing = asyncio.ensure_future(
                 run_sync(self.users.refresh, limiter=self._reading)

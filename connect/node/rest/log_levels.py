@@ -1,4 +1,4 @@
-"""Levels of the process's loggers by Kafka Connect's names of levels."""
+"""Levels of the process's loggers, with Kafka Connect's names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOT = "root"
 
 
 def _canonical(name: str) -> str:
-    """The root logger has one name, in any case; other names keep theirs."""
+    """Return a logger's name; the root logger's is not case sensitive."""
     return ROOT if name.lower() == ROOT else name
 
 
@@ -37,7 +37,7 @@ class LogLevels:
         self._modified_ms: dict[str, int] = {}
 
     def known(self) -> dict[str, dict[str, Any]]:
-        """Level and time of change of every logger that exists or was set, ``root`` included."""
+        """Return level and time of change of every existing or set logger, ``root`` included."""
         with self._lock:
             names = {ROOT, *self._modified_ms}
             names.update(
@@ -48,18 +48,18 @@ class LogLevels:
             return {name: self._entry(name) for name in sorted(names)}
 
     def get(self, name: str) -> dict[str, Any] | None:
-        """Level and time of change of one logger, or None when there is no such logger."""
+        """Return level and time of change of one logger; None when it does not exist."""
         return self.known().get(_canonical(name))
 
     def set(self, namespace: str, level: str) -> list[str]:
-        """Set a logger and all those below it.
+        """Set the level of a logger and of all loggers below it.
 
         Args:
             namespace: a logger's name; it need not exist yet.
             level: a name of ``LEVELS``.
 
         Returns:
-            The loggers whose level has changed, sorted.
+            The loggers with a changed level, sorted.
         """
         namespace = _canonical(namespace)
         with self._lock:

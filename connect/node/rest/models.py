@@ -1,10 +1,10 @@
-"""Bodies of requests and answers; the OpenAPI document (``/icefloe/v1/openapi.json``) has them all.
+"""Bodies of requests and answers; the OpenAPI document (``/icefloe/v1/openapi.json``) lists them.
 
 Rules of this file:
-- Bodies outside ``/icefloe/v1`` are Kafka Connect's and have no field that it does not have.
-- A configuration is a map of strings: numbers and booleans of a request become the text they were
-  sent as.
-- What Kafka Connect says about a wrong body is said in its words (``broken``).
+- Bodies outside ``/icefloe/v1`` are Kafka Connect's, without additional fields.
+- A configuration is a map of strings: numbers and booleans of a request become the text that was
+  sent.
+- Messages about invalid bodies are those of Kafka Connect (``broken``).
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ Level: TypeAlias = Literal["ALL", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FA
 
 REASON_CHARACTERS_MAX: Final = 500
 RULE_BROKEN: Final = "rule_broken"
-"""Type of an error whose text is the whole message of the answer."""
+"""Type of errors with a text that is the whole message of the answer."""
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _LARGEST: Final = {"partition": 2**31 - 1, "offset": 2**63 - 1}
 
 
 class NumberText(str):
-    """A number of a JSON text, as it was written."""
+    """A number of a JSON text, as it was sent."""
 
     __slots__ = ()
 
 
 def broken(message: str) -> PydanticCustomError:
-    """Return the error whose text is the whole message of the answer."""
+    """Return an error with a text that is the whole message of the answer."""
     return PydanticCustomError(RULE_BROKEN, "{message}", {"message": message})
 
 
 def _text(value: Any) -> Any:
-    """A scalar as text; everything else as it is."""
+    """Return a scalar as text; any other value unchanged."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, str) else value
@@ -68,7 +68,7 @@ def _no_number(value: Any) -> Any:
 
 _SCALAR: Final = {"type": ["string", "number", "boolean", "null"]}
 Text: TypeAlias = Annotated[str | None, BeforeValidator(_text), WithJsonSchema(_SCALAR)]
-"""A string, or a number or boolean that counts as its text."""
+"""A string, or a number or boolean that is converted to text."""
 JsonString: TypeAlias = Annotated[str, BeforeValidator(_no_number)]
 
 
@@ -79,20 +79,20 @@ class Body(BaseModel):
 
 
 class Growing(BaseModel):
-    """An object of ``/icefloe/v1`` that grows: clients pass over fields they do not know."""
+    """An object of ``/icefloe/v1`` that may get more fields: clients ignore unknown ones."""
 
     model_config = ConfigDict(extra="allow", hide_input_in_errors=True)
 
 
 class Error(Body):
-    """Every answer that is not a success; ``error_code`` is the HTTP status."""
+    """The body of every error; ``error_code`` is the HTTP status."""
 
     error_code: int
     message: str
 
 
 class ServerInfo(Body):
-    """``GET /``: Kafka's version, which clients gate on."""
+    """``GET /``: Kafka's version, which clients check."""
 
     version: str
     commit: str
@@ -107,7 +107,7 @@ class HealthStatus(Body):
 
 
 class TaskId(Body):
-    """Where a task belongs."""
+    """Connector and number of a task."""
 
     connector: str
     task: int
@@ -173,7 +173,7 @@ Keys: TypeAlias = Annotated[dict[str, Text], BeforeValidator(_bounded)]
 
 
 class CreateConnector(Body):
-    """``POST /connectors``; numbers and booleans count as their text."""
+    """``POST /connectors``; numbers and booleans are converted to text."""
 
     name: Text = None
     config: Keys
@@ -198,7 +198,7 @@ class StoredConfiguration(RootModel[dict[str, str]]):
 
 
 class TaskConfiguration(Body):
-    """What a task runs with."""
+    """Configuration of a task."""
 
     id: TaskId
     config: dict[str, str]
@@ -232,7 +232,7 @@ class OffsetValue(BaseModel):
 
 
 class ConnectorOffset(Body):
-    """Where the connector goes on in one partition; null is forgotten."""
+    """Next offset of the connector in one partition; null resets it."""
 
     partition: OffsetPartition
     offset: OffsetValue | None = None
@@ -261,7 +261,7 @@ class ChangeOfOffsets(Body):
 
 
 def _entry(entry: Any) -> Any:
-    """An entry whose numbers are numbers; says what Kafka Connect says about a wrong one."""
+    """Return an entry with checked numbers; raise Kafka Connect's message for an invalid one."""
     if not isinstance(entry, dict):
         raise broken("An entry of offsets must be a JSON object")
     for field in entry:
@@ -323,7 +323,7 @@ def _integer(value: Any, what: str, title: str) -> int:
 
 
 class Message(Body):
-    """What was done."""
+    """The result of a request, as text."""
 
     message: str
 
@@ -343,7 +343,7 @@ class PluginInfos(RootModel[list[PluginInfo]]):
 
 
 class KeyDefinition(Body):
-    """What a configuration key is; both ``order`` and ``order_in_group`` are given."""
+    """Definition of a configuration key, with both ``order`` and ``order_in_group``."""
 
     name: str
     type: str
@@ -364,7 +364,7 @@ class KeyDefinitions(RootModel[list[KeyDefinition]]):
 
 
 class KeyValue(Body):
-    """What was given for a key, and what is wrong with it."""
+    """The value of a key, and its errors."""
 
     name: str
     value: str | None
@@ -374,14 +374,14 @@ class KeyValue(Body):
 
 
 class KeyInfo(Body):
-    """A key in a validation; ``definition`` is null for a name nobody declares."""
+    """A key in a validation; ``definition`` is null for an unknown key."""
 
     definition: KeyDefinition | None
     value: KeyValue
 
 
 class ValidationResult(Body):
-    """Every key of a configuration, judged."""
+    """Every key of a configuration, validated."""
 
     name: str
     error_count: int
@@ -401,7 +401,7 @@ class LoggerLevels(RootModel[dict[str, LoggerLevel]]):
 
 
 class SetLevel(BaseModel):
-    """The level wanted, in any case."""
+    """The requested level, in upper or lower case."""
 
     level: Text = None
 
@@ -411,27 +411,27 @@ class ChangedLoggers(RootModel[list[str]]):
 
 
 class View(Growing):
-    """What Icefloe knows of one connector."""
+    """A view of one connector."""
 
     connector: str
 
 
 class OverviewCaller(BaseModel):
-    """Who asks; ``node_role`` is their role for the whole node, null for none."""
+    """The caller; ``node_role`` is the role for the whole node, null for none."""
 
     name: str
     node_role: Role | None
 
 
 class OverviewMissing(BaseModel):
-    """A node that runs something and whose figures are not there."""
+    """A node that did not return its metrics."""
 
     worker_id: str
     reason: str
 
 
 class OverviewConnector(BaseModel):
-    """A connector in short; figures are null where they, or a part of them, are not heard of.
+    """Summary of a connector; a metric is null when it, or a part of it, was not received.
 
     ``role`` is the caller's; ``tasks`` counts by state; ``reason`` is the first line of a trace.
     """
@@ -471,16 +471,16 @@ class Rounds(View):
 
 
 class Lag(View):
-    """Records not yet in files, and those in files but in no table yet."""
+    """Number of records not in files, and of records in files but in no table."""
 
     not_in_files: int
-    in_files_not_committed: int = Field(description="as its coordinator said last, a second ago")
+    in_files_not_committed: int = Field(description="as its coordinator last reported")
     valid_through_ms: int | None
     partitions: list[dict[str, Any]]
 
 
 class DeadLetters(View):
-    """Count since the tasks began, null like the overview's; the newest without their content."""
+    """Number since the tasks started, null as in the overview; the newest, without content."""
 
     topic: str | None
     records: int | None
@@ -488,16 +488,16 @@ class DeadLetters(View):
 
 
 class OrphanAge(View):
-    """Files that no table knows and that are younger must not be removed."""
+    """Younger files that no table references must not be deleted."""
 
     oldest_announcement_ms: int | None = Field(
-        description="when the oldest announcement that waits was made; null when none waits"
+        description="time of the oldest waiting announcement; null when none waits"
     )
     safe_age_ms: int | None = Field(description="null when that announcement has no date")
 
 
 class Audit(View):
-    """Sums of sources and tables, and the places that do not add up, the first one first."""
+    """Sums of sources and tables, and their differences, the first one first."""
 
     sound: bool
     changed_by_others: bool
@@ -509,7 +509,7 @@ class Audit(View):
 
 
 class ClusterNode(Growing):
-    """A node, by its own word."""
+    """A node, as it last reported."""
 
     worker_id: str
     url: str
@@ -526,7 +526,7 @@ class Placement(Growing):
 
 
 class Cluster(Growing):
-    """Nodes of the cluster, who leads, and what runs where."""
+    """Nodes of the cluster, leader, and placements."""
 
     group_id: str
     leader: str | None
@@ -535,23 +535,23 @@ class Cluster(Growing):
 
 
 class Decided(Growing):
-    """What the operator's word on a failed table came to."""
+    """Result of a retry or skip of a failed table."""
 
 
 class AskRebase(Body):
-    """``apply`` false, or nothing, only says what would be done."""
+    """``apply`` false, or missing, only shows the changes."""
 
     apply: StrictBool = False
     tables: Annotated[list[JsonString], FailFast()] = Field(
-        default_factory=list, description="besides those configured"
+        default_factory=list, description="in addition to the configured ones"
     )
 
 
 class AskReset(AskRebase):
-    """``apply`` false, or nothing, only shows what the tables claim."""
+    """``apply`` false, or missing, only shows the claims of the tables."""
 
     reason: JsonString = Field(
-        description="one line, kept in the snapshots that take a claim back",
+        description="one line, stored in the snapshots that withdraw a claim",
         max_length=REASON_CHARACTERS_MAX,
     )
 
@@ -564,7 +564,7 @@ class AskReset(AskRebase):
 
 
 class Reset(View):
-    """What tables claim of the valid-through time, and what takes it back."""
+    """The valid-through time that tables claim, and the snapshots that withdraw it."""
 
     applied: bool
     reason: str
@@ -573,7 +573,7 @@ class Reset(View):
 
 
 class Rebased(View):
-    """What a rebase gives up and does."""
+    """The changes of a rebase, and what it gives up."""
 
     applied: bool
     says: list[str]

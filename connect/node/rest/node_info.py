@@ -19,7 +19,7 @@ METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 @router.get("/", dependencies=[rule("read", "any")], responses=errors(503))
 def read_server(services: ServicesDep) -> m.ServerInfo:
-    """Show Kafka Connect's version, which clients gate on, and the id of the Kafka cluster."""
+    """Show Kafka Connect's version, which clients check, and the id of the Kafka cluster."""
     return m.ServerInfo(
         version=services.node.kafka_version,
         commit=services.node.commit,
@@ -53,5 +53,5 @@ def read_openapi(request: Request) -> JSONResponse:
 
 @router.get("/icefloe/v1/cluster", dependencies=[rule("read", "node")], responses=errors(503))
 def read_cluster(herder: HerderDep) -> m.Cluster:
-    """Show the nodes of the cluster, the leader, and what runs where."""
+    """Show the nodes of the cluster, the leader, and the placements."""
     return m.Cluster.model_validate(dict(herder.cluster()))

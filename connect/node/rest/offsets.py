@@ -41,7 +41,7 @@ def read_offsets(name: ConnectorName, herder: HerderDep) -> m.ConnectorOffsets:
 
 @router.patch("/offsets", dependencies=[_OPERATE], responses=errors(404, 409, 503))
 def alter_offsets(name: ConnectorName, body: m.ChangeOfOffsets, herder: HerderDep) -> m.Message:
-    """Move the source offsets of a stopped connector; a null offset is forgotten."""
+    """Change the source offsets of a stopped connector; a null offset is reset."""
     wanted = {
         (entry.partition.kafka_topic, entry.partition.kafka_partition): (
             None if entry.offset is None else entry.offset.kafka_offset
@@ -55,7 +55,7 @@ def alter_offsets(name: ConnectorName, body: m.ChangeOfOffsets, herder: HerderDe
 
 @router.delete("/offsets", dependencies=[_OPERATE], responses=errors(404, 409, 503))
 def reset_offsets(name: ConnectorName, herder: HerderDep) -> m.Message:
-    """Forget the source offsets of a stopped connector."""
+    """Reset the source offsets of a stopped connector."""
     with not_found(f"Connector {name} not found"):
         herder.reset_offsets(name)
     return m.Message(message=_EXTERNAL.format(done="reset"))
@@ -78,7 +78,7 @@ def read_topics(name: ConnectorName, services: ServicesDep) -> m.ActiveTopics:
     responses=errors(403, 503),
 )
 def reset_topics(name: ConnectorName, services: ServicesDep) -> None:
-    """Empty the list of topics that a connector has read."""
+    """Reset the list of topics that a connector has read."""
     if not services.is_tracking_topics:
         raise ApiError(403, "Topic tracking is disabled.")
     if not services.is_topic_reset_allowed:

@@ -145,7 +145,7 @@ def _valid(
             f"Connector name configuration ({given['name']}) doesn't match connector name in the "
             f"URL ({name})",
         )
-    return services.judge.valid({**given, "name": name}, caller)
+    return services.validator.valid({**given, "name": name}, caller)
 
 
 def _masked(found: Mapping[str, Any]) -> Any:

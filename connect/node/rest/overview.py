@@ -1,9 +1,9 @@
-"""Every connector in one answer, with the caller's role for each: what a list of them needs.
+"""``/icefloe/v1/overview``: every connector in one answer, with the caller's role for each.
 
 Rules of this file:
-- Nothing is asked of the broker: states are those this node has heard last, figures those that
-  the nodes have which run something, so that any number of pages may look every few seconds.
-- A figure that nobody has heard of is null, never zero.
+- No request is sent to the broker. States are those this node last received; metrics come from the
+  nodes that run the units. So any number of pages may poll every few seconds.
+- A metric that no node has is null, never zero.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from connect.node.rest.access import rule
 from connect.node.rest.api_errors import not_found
 from connect.node.rest.api_route import ApiRoute, errors
 from connect.node.rest.auth import Caller
-from connect.node.rest.cluster_metrics import Figures
+from connect.node.rest.cluster_metrics import ConnectorMetrics
 from connect.node.rest.dependencies import CallerDep, ConnectorName, CredentialsDep, ServicesDep
 from connect.redaction.secret_values import KNOWN
 
@@ -33,7 +33,7 @@ def read_overview(
     services: ServicesDep,
     caller: CallerDep,
     credentials: CredentialsDep,
-    forward: Annotated[str, Query(description="false asks no other node for figures")] = "true",
+    forward: Annotated[str, Query(description="false asks no other node for metrics")] = "true",
 ) -> m.Overview:
     """Show the connectors that the caller may read, with the caller's role for each."""
     statuses = []
@@ -43,7 +43,7 @@ def read_overview(
                 statuses.append(services.herder.status(name))
             except UnknownConnectorError:
                 continue  # deleted meanwhile
-    found = services.measurements.of(credentials, statuses, is_alone=forward == "false")
+    found = services.cluster_metrics.of(credentials, statuses, is_alone=forward == "false")
     return m.Overview(
         caller=m.OverviewCaller(name=caller.name, node_role=caller.role(None)),
         missing=[m.OverviewMissing(worker_id=n, reason=why) for n, why in found.missing.items()],
@@ -60,19 +60,19 @@ def read_dead_letters(
     name: ConnectorName,
     services: ServicesDep,
     credentials: CredentialsDep,
-    forward: Annotated[str, Query(description="false asks no other node for figures")] = "true",
+    forward: Annotated[str, Query(description="false asks no other node for metrics")] = "true",
 ) -> m.DeadLetters:
     """Count the dead letters of all tasks, and show the newest without their content."""
     with not_found(f"Connector {name} not found"):
         found = services.herder.extension(name, "dead-letters")
         status = services.herder.status(name)
-    gathered = services.measurements.of(credentials, [status], is_alone=forward == "false")
+    gathered = services.cluster_metrics.of(credentials, [status], is_alone=forward == "false")
     count = gathered.by_connector[name]["dead_letters"]
     return m.DeadLetters.model_validate({**KNOWN.masked(found), "records": count})
 
 
 def _connector(
-    status: ReportedStatus, caller: Caller, measurements: Figures
+    status: ReportedStatus, caller: Caller, metrics: ConnectorMetrics
 ) -> m.OverviewConnector:
     return m.OverviewConnector.model_validate(
         {
@@ -82,7 +82,7 @@ def _connector(
             "worker_id": status.worker_id,
             "tasks": dict(Counter(task.state for task in status.tasks)),
             "reason": _reason(status),
-            **measurements,
+            **metrics,
         }
     )
 

@@ -1,13 +1,13 @@
-"""Requests of this node to other nodes of the cluster, made for a caller.
+"""Requests to other nodes of the cluster on behalf of a caller.
 
 Rules of this file:
-- A request goes with the caller's own credentials: the node that gets it decides what it would
-  have decided had the caller come to it.
-- A client certificate cannot travel. It is named to nodes that know this one by its own
-  (``icefloe.rest.node.certificates``; TLS checks it, on a connection that nobody else can use);
-  without that setting the caller is told where to ask instead.
-- A node that speaks TLS sends nobody's credentials in the clear, whatever address it is told.
-- It goes once, and says ``forward=false``: who gets it asks nobody else.
+- A request carries the caller's own credentials: the other node decides as if the caller had sent
+  the request to it.
+- A client certificate cannot be forwarded. This node names it in a header, to nodes that know this
+  node's own certificate (``icefloe.rest.node.certificates``, checked by TLS). Without that setting
+  the answer names the node that the caller has to ask.
+- A node that uses TLS sends no credentials to an address without TLS.
+- A request is sent once, with ``forward=false``: the receiver asks no further node.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Peers:
     """The other nodes. Thread-safe.
 
     Args:
-        trust: for their TLS; None where this node speaks none.
-        may_name: whether they let this node name its callers' certificates.
+        trust: for their TLS; None when this node uses none.
+        may_name: whether they accept the certificates of callers that this node names.
     """
 
     def __init__(self, trust: ssl.SSLContext | None = None, *, may_name: bool = False) -> None:
@@ -57,31 +57,31 @@ class Peers:
 
         Args:
             method: HTTP method.
-            url: whole, with its query.
+            url: the whole URL, with its query.
             credentials: the caller's.
             timeout_s: for connecting, and for each part of the answer.
             body: as the caller sent it.
 
         Raises:
-            ConflictError: the caller is known by a certificate alone, which may not be named.
-            UnavailableError: no answer, or an address without TLS for a node that speaks it.
+            ConflictError: only a certificate identifies the caller, and it may not be named.
+            UnavailableError: no answer, or this node uses TLS and the address does not.
         """
         if self._is_secure and not url.startswith("https://"):
-            raise UnavailableError(f"The node at {_base(url)} does not speak TLS: it is not asked")
+            raise UnavailableError(f"The node at {_base(url)} does not use TLS: it is not asked")
         headers = dict(credentials.headers)
         if credentials.certificate is not None:
             if not self._may_name:
                 raise ConflictError(
-                    f"The request has to be answered by {_base(url)}: ask there, or with a "
-                    "password or token, as a client certificate is passed on only between nodes "
-                    "of icefloe.rest.node.certificates"
+                    f"The request has to be answered by {_base(url)}: send it to that node, or "
+                    "use a password or token; a client certificate is forwarded only between "
+                    "nodes of icefloe.rest.node.certificates"
                 )
             headers[FOR_CERTIFICATE] = quote(credentials.certificate, safe="")
         timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_S))
         try:
             return self._client.request(method, url, content=body, headers=headers, timeout=timeout)
         except httpx.HTTPError as e:
-            what = "It may be done all the same." if method != "GET" else "Try again."
+            what = "The request may still be done." if method != "GET" else "Try again."
             raise UnavailableError(
                 f"The node at {_base(url)}, which has to answer this, did not: "
                 f"{type(e).__name__}. {what}"
@@ -89,5 +89,5 @@ class Peers:
 
 
 def _base(url: str) -> str:
-    """Scheme, host and port."""
+    """Return scheme, host and port."""
     return "/".join(url.split("/", 3)[:3])

@@ -1,4 +1,4 @@
-"""``/connector-plugins``: what is installed, its keys, and validation."""
+"""``/connector-plugins``: installed plugins, their keys, and validation."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def list_plugins(
 ) -> m.PluginInfos:
     """List the installed plugins; without ``connectorsOnly=false`` connectors alone."""
     is_short = connectors_only.lower() in {"", "true"}
-    displayed = services.plugins.of("sink", "source") if is_short else services.plugins.all()
-    return m.PluginInfos([_info(plugin) for plugin in displayed])
+    listed = services.plugins.of("sink", "source") if is_short else services.plugins.all()
+    return m.PluginInfos([_info(plugin) for plugin in listed])
 
 
 @router.get("/{plugin}/config", dependencies=[rule("read", "any")], responses=errors(404))
 def read_plugin_keys(
     plugin: str,
     services: ServicesDep,
-    version: Annotated[str | None, Query(description="the version that is wanted")] = None,
+    version: Annotated[str | None, Query(description="the required version")] = None,
 ) -> m.KeyDefinitions:
     """List the configuration keys of a plugin."""
     found = services.plugins.find(plugin)
@@ -66,13 +66,13 @@ def validate_config(
         Query(alias="icefloe.remote", description="false asks no broker, catalog or registry"),
     ] = True,
 ) -> m.ValidationResult:
-    """Judge a configuration; the answer is 200 with errors, too."""
+    """Validate a configuration; the answer is 200 with errors, too."""
     given = body.root.get("connector.class")
     if given is not None and not _full(given).endswith(_full(plugin)):
         raise ApiError(400, f"Included connector type {given} does not match request type {plugin}")
-    found = services.judge.plugin_of(body.root)
-    judge = services.judge.whole if is_remote else services.judge.quick
-    return m.ValidationResult.model_validate(judge(found, body.root, caller).to_json())
+    found = services.validator.plugin_of(body.root)
+    validate = services.validator.whole if is_remote else services.validator.quick
+    return m.ValidationResult.model_validate(validate(found, body.root, caller).to_json())
 
 
 def _full(name: str) -> str:

@@ -1,11 +1,11 @@
-"""The status page at ``/ui``: files of this package, served as they are.
+"""The status page at ``/ui``: static files of this package.
 
 Rules of this file:
-- The files hold nothing of the node, so they are open to all, as anybody can read them in the
-  package; what the page shows it asks for with the caller's own rights.
-- The policy lets the page load its own files and call its own node, nothing else: no inline
-  script or style, no other host, no frame around it; Trusted Types without any policy make the
-  browser refuse to read text as HTML, whatever a script does.
+- The files contain no data of the node and are public in the package, so they need no
+  authentication. The page requests its data with the caller's own grants.
+- The content security policy lets the page load its own files and call its own node, nothing else:
+  no inline script or style, no other host, no surrounding frame. Trusted Types without any policy
+  prevent every script from parsing text as HTML.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ _HEADERS: Final = {
 }
 
 
-class PagePart(Response):
+class PageFile(Response):
     """A file of the page, of any media type."""
 
     media_type = "*/*"
 
 
 @cache
-def _parts() -> Mapping[str, tuple[str, str]]:
-    """Text and media type of each file."""
+def _files() -> Mapping[str, tuple[str, str]]:
+    """Return text and media type of each file."""
     return {
         file.name: (file.read_text("utf-8"), _TYPES[file.name.rpartition(".")[2]])
         for file in (files("connect.node.rest") / "ui").iterdir()
@@ -68,14 +68,14 @@ def read_page() -> Response:
     return _response(PAGE)
 
 
-@router.get("/{file}", response_class=PagePart, dependencies=[open_to_all()], responses=errors(404))
+@router.get("/{file}", response_class=PageFile, dependencies=[open_to_all()], responses=errors(404))
 def read_page_part(file: str) -> Response:
     """Serve a file of the status page."""
     return _response(file)
 
 
 def _response(name: str) -> Response:
-    found = _parts().get(name)
+    found = _files().get(name)
     if found is None:
         raise ApiError(404, "HTTP 404 Not Found")
     text, media_type = found

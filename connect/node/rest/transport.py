@@ -1,10 +1,10 @@
 """The HTTP server below the API: TLS, client certificates, slow clients.
 
 Rules of this file:
-- The connection of a client is closed when it does not finish a request's head in time, still
-  sends a body after its answer, or does not read its answer.
-- How many connections there may be, and from where, is decided in ``connections``.
-- The common name of a client's certificate travels in the ASGI scope, as TLS has checked it.
+- A connection is closed when its client does not finish a request's head in time, still sends a
+  body after the answer, or does not read the answer.
+- ``connections`` limits the number of connections.
+- The common name of a client's certificate, checked by TLS, is in the ASGI scope.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class GuardedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came: watch a head that has begun, until it is whole.
+        """Handle received bytes; limit the time of a head that is not complete.
 
-        What arrived on a connection before it was given up is not served: else one address that
-        sends many requests at once would use up the places of all callers.
+        Bytes of a connection that was closed by a limit are not served. Otherwise one address with
+        many requests at once could use up the limit of all callers.
         """
         if not self.open_connections.holds(self._number):
             self._cut_off()
@@ -73,24 +73,24 @@ class GuardedProtocol(H11Protocol):
         self._watch()
 
     def on_response_complete(self) -> None:
-        """An answer is sent: watch a body that is still coming."""
+        """Limit the time of a body that still arrives after its answer."""
         super().on_response_complete()
         self._watch()
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than the answer is written."""
+        """Limit the time of a client that reads its answer too slowly."""
         super().pause_writing()
         if self._writing_timer is None:
             self._writing_timer = self.loop.call_later(self.answer_s, self._cut_off)
 
     def resume_writing(self) -> None:
-        """The client has read on."""
+        """Stop the time limit: the client has continued to read."""
         super().resume_writing()
         _stop(self._writing_timer)
         self._writing_timer = None
 
     def _watch(self) -> None:
-        """Cut off in time a client that is slow with a head, or with a body after its answer."""
+        """Start or stop the time limit of a head, or of a body after its answer."""
         theirs = self.conn.their_state
         is_head_open = theirs is h11.IDLE and bool(self.conn.trailing_data[0])
         is_body_unwanted = theirs is h11.SEND_BODY and self._is_answered()
@@ -120,14 +120,14 @@ def http_server(
     head_s: float = HEAD_S,
     answer_s: float = ANSWER_S,
 ) -> uvicorn.Server:
-    """The server of an API.
+    """Return the HTTP server of an API.
 
     Args:
         app: the API.
-        connections: of the listener that it will serve.
+        connections: the connections of its listener.
         context: its TLS.
-        head_s: for a request's head, and for what comes of a body after its answer.
-        answer_s: for a client that reads nothing of its answer.
+        head_s: time limit of a request's head, and of a body after its answer.
+        answer_s: time limit of a client that does not read its answer.
     """
     bounds = {"open_connections": connections, "head_s": head_s, "answer_s": answer_s}
     protocol = type("BoundedProtocol", (GuardedProtocol,), bounds)
@@ -136,7 +136,7 @@ def http_server(
             app,
             http=protocol,
             ws="none",
-            proxy_headers=False,  # anybody could name any address as theirs
+            proxy_headers=False,  # any client could name any address as its own
             ssl_context_factory=None if context is None else lambda *_: context,
             log_config=None,
             access_log=False,
@@ -153,7 +153,7 @@ def _stop(timer: asyncio.TimerHandle | None) -> None:
 
 
 def common_name(connection: Any) -> str | None:
-    """Common name of the checked certificate of a TLS connection's client."""
+    """Return the common name of the checked certificate of a TLS connection's client."""
     certificate = connection.getpeercert() if connection is not None else None
     for part in (certificate or {}).get("subject", ()):
         for key, value in part:
@@ -163,10 +163,10 @@ def common_name(connection: Any) -> str | None:
 
 
 def tls(config: NodeConfig) -> ssl.SSLContext | None:
-    """The listener's TLS; None when it is plain HTTP.
+    """Return the listener's TLS; None when it uses plain HTTP.
 
     Raises:
-        ConfigError: ``tls``, a file is missing or does not hold what it should.
+        ConfigError: ``tls``, a file is missing or not valid.
     """
     if config.listener.scheme != "https":
         return None
@@ -182,18 +182,18 @@ def tls(config: NodeConfig) -> ssl.SSLContext | None:
             context.load_verify_locations(v[name])
     except (OSError, ssl.SSLError, TypeError) as e:
         raise ConfigError(
-            f"{name}={v[name]}: no PEM file of certificates (and, for the keystore, their key): "
-            f"{type(e).__name__}",
+            f"{name}={v[name]} is not a PEM file of certificates (for the keystore, with their "
+            f"key): {type(e).__name__}",
             code="tls",
         ) from None
     return context
 
 
 def trust_of_peers(config: NodeConfig) -> ssl.SSLContext | None:
-    """TLS towards other nodes: their certificates are checked, ours is shown to those that ask.
+    """Return TLS towards other nodes, with mutual authentication if they request it.
 
     Returns:
-        None where nodes speak plain HTTP.
+        None when nodes use plain HTTP.
     """
     if config.listener.scheme != "https":
         return None

@@ -259,7 +259,7 @@ class FakeHerder:
         """One counter."""
         return "# TYPE icefloe_fake_total counter\nicefloe_fake_total 1.0\n"
 
-    def measurements(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+    def metric_sums(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
         """Sixty of everything, for connectors that run."""
         running = [n for n, c in self._connectors.items() if c.target == "STARTED"]
         return {name: dict.fromkeys(metrics, 60.0) for name in running}
@@ -293,7 +293,7 @@ class FakeHerder:
     def decide_table(self, name: str, table: str, action: str) -> Mapping[str, Any]:
         """Nothing ever waits."""
         self._get(name)
-        raise ConflictError(f"Nothing of table {table} waits for a decision", action=action)
+        raise ConflictError(f"Table {table} has no failed commit", action=action)
 
     def rebase(self, name: str, tables: Sequence[str], *, is_applied: bool) -> Mapping[str, Any]:
         """Echo."""

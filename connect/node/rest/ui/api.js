@@ -1,7 +1,7 @@
 // Calls to the node that has served this page.
 //
-// Without a token the browser adds what it knows of the user (name and password, a certificate)
-// and asks for a password itself; with one it is told to add nothing, so it never asks.
+// Without a token the browser adds the user's stored credentials (name and password, a certificate)
+// and asks for a password itself. With a token it sends no other credentials, so it never asks.
 
 const TOKEN = "icefloe.token";
 const TIMEOUT_MS = 20_000;

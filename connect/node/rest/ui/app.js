@@ -1,5 +1,5 @@
-// The page: it asks for one overview of all connectors every few seconds, for more of the chosen
-// one only, and for nothing while nobody looks. One request of a kind at a time.
+// The page requests one overview of all connectors every few seconds, and details of the selected
+// one only. It sends no request while it is not visible, and one request of a kind at a time.
 
 import { Refused, call, forgetToken, get, keepToken, ofConnector, token, view } from "./api.js";
 import { $, clock, count, setText, show } from "./dom.js";
@@ -8,7 +8,7 @@ import { renderList, renderNodes, renderSummary } from "./list.js";
 
 const EVERY_MS = 5_000;
 const EVERY_MS_MAX = 60_000;
-const LAG_TICKS = 2; // asks the broker
+const LAG_TICKS = 2; // sends requests to the broker
 const NODES_TICKS = 6;
 const LETTERS_TICKS = 12; // reads the topic
 
@@ -20,7 +20,7 @@ let timer = null;
 let isAsking = false;
 let isAskedAgain = false;
 
-// ------------------------------------------------------------ asking
+// ------------------------------------------------------------ requests
 
 async function tick() {
   clearTimeout(timer);
@@ -35,7 +35,7 @@ async function tick() {
     overview = await get("/icefloe/v1/overview");
     pauseMs = EVERY_MS;
     render();
-    sayMissing(overview.missing); // the rest may wait for the same nodes
+    sayMissing(overview.missing); // further requests may wait for the same nodes
     await Promise.all([askNodes(), askDetail()]);
     setTrouble(null);
     sayMissing(overview.missing);
@@ -66,7 +66,7 @@ async function askDetail() {
       const found = await get(path);
       if (detail === asked) set(found);
     } catch (error) {
-      // it may have been deleted meanwhile, or its figures be away for a moment
+      // it may have been deleted meanwhile, or its metrics are not available for a moment
       if (!(error instanceof Refused) || error.status === 401) throw error;
       if (error.status !== 404) asked.missing = error;
     }
@@ -83,7 +83,7 @@ async function askDetail() {
   if (asked.missing !== null && detail === asked) throw asked.missing;
 }
 
-// ------------------------------------------------------------ showing
+// ------------------------------------------------------------ display
 
 function render() {
   show($("signin"), false);
@@ -116,7 +116,7 @@ function choose(isByHand) {
   try {
     name = address === null ? null : decodeURIComponent(address[1]);
   } catch {
-    name = null; // somebody's broken link
+    name = null; // a malformed link
   }
   if (name === (detail?.name ?? null)) return;
   detail?.close();
@@ -142,7 +142,7 @@ function setTrouble(error) {
   setText(element, `Not up to date: ${why}`);
 }
 
-// Nodes that run something and did not give its figures; dashes stand for them.
+// Nodes that run units but did not return metrics; their values are shown as dashes.
 function sayMissing(missing) {
   if (missing.length === 0) return;
   show($("trouble"), true);
@@ -154,7 +154,7 @@ function say(text) {
   show($("said"), true);
 }
 
-// ------------------------------------------------------------ acting
+// ------------------------------------------------------------ actions
 
 const ACTIONS = {
   pause: ["PUT", "/pause", "Pause", "Pausing"],
@@ -190,7 +190,7 @@ function confirmed(question, name) {
   });
 }
 
-// ------------------------------------------------------------ signing in
+// ------------------------------------------------------------ sign-in
 
 function signIn() {
   show($("status"), false);

@@ -1,4 +1,4 @@
-// Everything about one connector. It is built when one is chosen and then only brought up to date.
+// Details of one connector. They are built when it is selected, and updated afterwards.
 
 import { draw, failed } from "./chart.js";
 import { clock, count, h, keyed, millis, setState, setText, show, span, utc } from "./dom.js";
@@ -78,7 +78,7 @@ export class Detail {
     return this.key;
   }
 
-  // The connector's entry in the overview: figures, and what the caller may do.
+  // The connector's entry in the overview: metrics, and the caller's role.
   setOverview(found) {
     const mayAct = found.role !== "read";
     const isResting = found.state === "PAUSED" || found.state === "STOPPED";
@@ -224,7 +224,7 @@ export class Detail {
   }
 }
 
-// A trace: its first line names the cause, the rest is folded away.
+// A trace: its first line names the cause; the other lines are collapsed.
 class Trace {
   constructor() {
     this.cause = h("span");

@@ -1,5 +1,5 @@
-// Elements and texts. What comes from the node becomes text nodes only, never HTML: names of
-// connectors and tables, traces and reasons are written by others.
+// Elements and texts. Data of the node becomes text nodes only, never HTML: other users write names
+// of connectors and tables, traces and reasons.
 
 export const $ = (id) => document.getElementById(id);
 
@@ -22,8 +22,8 @@ export function show(element, isShown) {
   element.hidden = !isShown;
 }
 
-// Make the children of `parent` those of `items`, each kept as long as its key is there, so that
-// focus, scrolling and what is unfolded stay as they are.
+// Make the children of `parent` those of `items`. A child is kept as long as its key exists, so
+// focus, scroll position and expanded parts do not change.
 export function keyed(parent, items, keyOf, make, update) {
   const wanted = new Map(items.map((item) => [String(keyOf(item)), item]));
   const known = new Map();

@@ -25,7 +25,7 @@ function tasksText(connector) {
   return `${running} of ${total} running`;
 }
 
-// `isPartial`: figures of some nodes are missing, so sums are of what is known at least.
+// `isPartial`: metrics of some nodes are missing, so the sums are lower bounds.
 export function renderSummary(connectors, isPartial) {
   const sum = (field) => {
     const known = connectors.map((c) => c[field]).filter((number) => number !== null);
@@ -123,7 +123,7 @@ function updateRow(row, connector, chosen) {
   letters.classList.toggle("bad-text", connector.dead_letters > 0);
 }
 
-// Fields that this version of the page does not know are passed over.
+// Fields that this version of the page does not know are ignored.
 export function renderNodes(cluster) {
   show($("nodes"), cluster !== null);
   if (cluster === null) return;
@@ -136,12 +136,12 @@ export function renderNodes(cluster) {
     (node) => node.worker_id,
     (node) => h("tr", {}, h("th", { scope: "row" }, node.worker_id), h("td"), h("td"), h("td", { class: "number" }), h("td", { class: "number" })),
     (row, node) => {
-      const isHere = (place) => place === node.worker_id;
-      const here = placements.filter((placement) => isHere(placement.coordinator));
-      const tasks = placements.reduce((total, placement) => total + placement.tasks.filter(isHere).length, 0);
+      const isOnNode = (place) => place === node.worker_id;
+      const placed = placements.filter((placement) => isOnNode(placement.coordinator));
+      const tasks = placements.reduce((total, placement) => total + placement.tasks.filter(isOnNode).length, 0);
       setText(row.children[1], node.worker_id === cluster.leader ? "leader" : "");
       setText(row.children[2], Array.isArray(node.ready) ? node.ready.join(", ") || "none is ready" : "–");
-      setText(row.children[3], count(here.length));
+      setText(row.children[3], count(placed.length));
       setText(row.children[4], count(tasks));
     },
   );

@@ -10,7 +10,7 @@ from connect.model.layout import Layout, TopicPartition
 from connect.node.herder.assignment import layout_for, next_layout, task_count, with_deleted_topics
 from connect.protocol.source_partitions import source_partitions
 from connect.state.connector_state import ConfigState, StoredConnector
-from connect.state.placement import Places, Unit, place
+from connect.state.placement import Places, UnitId, place
 from connect.state.topic_records import layout_records
 from connect.validation.parse import parse
 
@@ -113,7 +113,7 @@ CLUSTERS = st.tuples(
 )
 
 
-def units_of(placement: dict[str, Places]) -> dict[Unit, str]:
+def units_of(placement: dict[str, Places]) -> dict[UnitId, str]:
     return {u: node for name, places in placement.items() for u, node in places.units(name)}
 
 

@@ -1,4 +1,4 @@
-"""Ending units that end by themselves meanwhile."""
+"""Units that fail while they are being stopped."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 from connect.clock import SystemClock
 from connect.model.layout import TopicPartition, spread
-from connect.node.herder.child_assignments import Handover
-from connect.node.herder.units import Run, Unit, Wanted
+from connect.node.herder.child_assignments import ChildAssignments
+from connect.node.herder.target_units import TargetUnits
+from connect.node.herder.units import ConnectorRun, Unit
 from connect.processes.backoff import BackoffPolicy
 
 GRACE_MS = 600_000  # a test that waits for it fails by its own limit
@@ -17,7 +18,7 @@ LAYOUT = spread("c", 1, [TopicPartition("t", 0)], tasks=1)
 
 
 class Silent:
-    """A child that takes commands and never says that anything has stopped."""
+    """A child that takes commands and never reports that a unit has stopped."""
 
     def send(self, message: Mapping[str, Any]) -> bool:
         """Take a command."""
@@ -25,8 +26,8 @@ class Silent:
         return True
 
 
-class Told(threading.Event):
-    """Something happens in the moment in which it is cleared, or just before it is waited for."""
+class Interrupted(threading.Event):
+    """Calls a function when it is cleared, or just before it is waited for."""
 
     def __init__(self, on: str, act: Callable[[], None]) -> None:
         super().__init__()
@@ -34,35 +35,35 @@ class Told(threading.Event):
         self._act = act
 
     def clear(self) -> None:
-        """As always, and then."""
+        """Clear, then act."""
         super().clear()
         if self._on == "clear":
             self._act()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """At first, and then as always."""
+        """Act, then wait."""
         if self._on == "wait":
             self._act()
         return super().wait(timeout)
 
 
 def fail(unit: Unit) -> None:
-    unit.failed(0, code="broker_unavailable", trace="away", is_retriable=True)
+    unit.failed(0, trace="away", is_retriable=True)
 
 
 def stopping(on: str) -> Unit:
-    """A running task that fails at such a moment of its stop."""
-    run = Run.of("c", BackoffPolicy())
-    run.take(Wanted(LAYOUT, {}, frozenset({0}), has_coordinator=False))
+    """Return a running task that fails at this moment of its stop."""
+    run = ConnectorRun.of("c", BackoffPolicy())
+    run.take(TargetUnits(LAYOUT, {}, frozenset({0}), has_coordinator=False))
     unit = run.tasks[0]
     unit.to("RUNNING")
-    unit.is_handed = True
-    unit.stopped = Told(on, lambda: fail(unit))
-    Handover({unit.child: Silent()}, SystemClock(), GRACE_MS).stop(run, [unit])
+    unit.start.is_sent = True
+    unit.stopped = Interrupted(on, lambda: fail(unit))
+    ChildAssignments({unit.child: Silent()}, SystemClock(), GRACE_MS).stop(run, [unit])
     return unit
 
 
 def test_a_unit_that_fails_as_it_is_stopped_is_not_waited_for() -> None:
-    """It says so once, perhaps before anybody listens; nothing more comes from it."""
+    """The report may arrive before the wait begins; no further report follows."""
     assert stopping("clear").phase == "IDLE"
     assert stopping("wait").phase == "IDLE"

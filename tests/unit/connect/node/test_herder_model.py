@@ -1,4 +1,4 @@
-"""What the herder believes and what its child runs agree again after any disorder between them."""
+"""The herder's observed state agrees with its child again after any disorder between them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from connect.node.herder.reconciliation import Reconciliation
-from connect.node.herder.units import Run, Unit
+from connect.node.herder.units import ConnectorRun, Unit
 from tests.support.herder_model import World
 
 SEEDS = range(40)
@@ -24,37 +24,40 @@ def test_every_connector_works_again_after_any_disorder() -> None:
 
 
 class LastMessageWins(Reconciliation):
-    """The former herder: any report counts, and a unit that continues to try is started again."""
+    """The former herder: any report counts, and a unit that retries is started again."""
 
     def on_state(self, child: str, report: Mapping[str, Any], now_ms: int) -> None:
-        """Whatever its generation."""
+        """Apply a report of any generation."""
         unit = self._runs[report["connector"]].coordinator
         if report["state"] == "STOPPED" and unit.phase != "STOPPING":
             return
-        generation, last = unit.generation, {"ended": report["state"] in {"FAILED", "STOPPED"}}
-        unit.sequence, unit.has_ended = -1, False
+        generation, last = (
+            unit.start.generation,
+            {"ended": report["state"] in {"FAILED", "STOPPED"}},
+        )
+        unit.start.sequence, unit.start.has_ended = -1, False
         super().on_state(child, {**report, **last, "generation": generation}, now_ms)
 
 
 class NeverMisses(Reconciliation):
-    """Believes that a unit which the inventory lacks runs all the same."""
+    """Assumes that a unit runs although the inventory does not list it."""
 
-    def _miss(self, run: Run, unit: Unit, now_ms: int) -> None:
+    def _miss(self, run: ConnectorRun, unit: Unit, now_ms: int) -> None:
         """Nothing."""
 
 
 class NeverStops(Reconciliation):
-    """Leaves alone what the inventory has and nobody wants."""
+    """Does not stop a listed unit that the node does not want."""
 
     def _stop(self, child: str, item: Mapping[str, Any]) -> None:
         """Nothing."""
 
 
 class NeverSuspects(Reconciliation):
-    """Leaves alone a coordinator that makes no progress."""
+    """Does not restart a coordinator without progress."""
 
     def _restart_if_stalled(
-        self, run: Run, unit: Unit, item: Mapping[str, Any], now_ms: int
+        self, run: ConnectorRun, unit: Unit, item: Mapping[str, Any], now_ms: int
     ) -> None:
         """Nothing."""
 

@@ -9,7 +9,8 @@ from connect.errors import RetriableError
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.model.layout import TopicPartition, spread
 from connect.node.herder.cluster import is_placed
-from connect.node.herder.leader import Leading
+from connect.node.herder.cluster_members import ClusterMembers
+from connect.node.herder.leader import ClusterLeader
 from connect.state.compacted_topic import StorageTopic
 from connect.state.config_store import ConfigStore, StoreSettings
 from connect.state.placement import Places
@@ -26,7 +27,7 @@ class Cluster:
         log: of the configurations.
     """
 
-    def __init__(self, *members: str) -> None:
+    def __init__(self, *names: str) -> None:
         nowhere = {"bootstrap.servers": "127.0.0.1:1"}
         settings = StoreSettings(
             "g",
@@ -39,28 +40,27 @@ class Cluster:
         admin, clock = KafkaAdmin(nowhere), SystemClock()
         self.store = ConfigStore(settings, admin, clock)
         self.log = Log(self.store._apply)
-        self.store._log = self.log  # type: ignore[assignment]  # the part below the rules under test
+        self.store._topic = self.log  # type: ignore[assignment]  # the part below the rules under test
         self.statuses = StatusStore(settings, admin, clock)
-        self.members = set(members)
-        for name in members:
+        self.members = set(names)
+        for name in names:
             self.statuses.put_node(NodeStatus(name, f"http://{name}", is_ready=True))
-        self.leading = Leading(
-            self.store,
+        members = ClusterMembers(
             self.statuses,
-            members=lambda: self.members,
+            read_members=lambda: self.members,
             worker_id="a",
-            url="http://a",
             clock=clock,
             shrink_delay_ms=300_000,
         )
-        self.leading.take_over()
+        self.leader = ClusterLeader(self.store, members, worker_id="a", url="http://a")
+        self.leader.take_over()
 
     def create(self, name: str, tasks: int) -> None:
         """A connector that is laid out and placed."""
         layout = spread(name, 1, [TopicPartition("t", p) for p in range(tasks)], tasks=tasks)
         self.store.put_connector(name, {**CONFIG, "name": name})
         self.store.put_layout(layout, CONFIG)
-        self.store.put_ready(layout, self.leading.places_for(name, tasks))
+        self.store.put_ready(layout, self.leader.placements.place(name, tasks))
 
     def places(self, name: str) -> Places:
         """Where it is to run, as every node reads it."""
@@ -85,14 +85,14 @@ def test_work_of_a_lost_node_is_placed_when_the_broker_is_back(cluster: Cluster)
     cluster.log.is_away = True
     for _ in range(2):
         with pytest.raises(RetriableError):
-            cluster.leading.inspect()
+            cluster.leader.inspect()
         assert "b" in cluster.places("one").tasks
     cluster.log.is_away = False
-    cluster.leading.inspect()
+    cluster.leader.inspect()
     for name in ("one", "two"):
         assert cluster.places(name) == Places("a", ("a", "a"))
     written = cluster.log.writes
-    cluster.leading.inspect()
+    cluster.leader.inspect()
     assert cluster.log.writes == written
 
 
@@ -101,11 +101,11 @@ def test_a_node_that_came_meanwhile_gets_its_part(cluster: Cluster) -> None:
     cluster.members.remove("b")
     cluster.log.is_away = True
     with pytest.raises(RetriableError):
-        cluster.leading.inspect()
+        cluster.leader.inspect()
     cluster.log.is_away = False
     cluster.members.add("d")
     cluster.statuses.put_node(NodeStatus("d", "http://d", is_ready=True))
-    cluster.leading.inspect()
+    cluster.leader.inspect()
     placed = [node for name in ("one", "two") for node in cluster.places(name).tasks]
     assert sorted(placed) == ["a", "a", "d", "d"]
 
@@ -122,18 +122,18 @@ def test_gauges_follow_the_placement(cluster: Cluster) -> None:
     assert is_placed(cluster.store, "a", "unknown", "0")
 
 
-def test_a_layouts_place_that_was_not_written_is_asked_for_again(cluster: Cluster) -> None:
+def test_a_placement_that_was_not_written_is_returned_again(cluster: Cluster) -> None:
     """A connector whose ready record was refused gets the same places, and they are written."""
     layout = spread("three", 1, [TopicPartition("t", p) for p in range(2)], tasks=2)
     cluster.store.put_connector("three", {**CONFIG, "name": "three"})
     cluster.store.put_layout(layout, CONFIG)
-    first = cluster.leading.places_for("three", 2)
+    first = cluster.leader.placements.place("three", 2)
     cluster.log.is_away = True
     with pytest.raises(RetriableError):
         cluster.store.put_ready(layout, first)
     cluster.log.is_away = False
-    again = cluster.leading.places_for("three", 2)
+    again = cluster.leader.placements.place("three", 2)
     assert again == first
     cluster.store.put_ready(layout, again)
     assert cluster.places("three") == first
-    assert cluster.leading.places_for("three", 2) is None
+    assert cluster.leader.placements.place("three", 2) is None

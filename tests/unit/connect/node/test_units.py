@@ -3,15 +3,16 @@ from dataclasses import replace
 import pytest
 
 from connect.model.layout import Layout, TopicPartition
-from connect.node.herder.connector_status import LocalConnector, ReportedConnector, displayed_status
-from connect.node.herder.units import Phase, Run, Wanted, signature
+from connect.node.herder.connector_status import LocalNode, StoredStatuses, connector_status
+from connect.node.herder.target_units import TargetUnits, signature
+from connect.node.herder.units import ConnectorRun, Phase
 from connect.processes.backoff import BackoffPolicy
 from connect.state.connector_state import Restart, StoredConnector
 from connect.state.placement import Places
 from connect.state.status_state import Running, Status
 
 LAYOUT = Layout("c", 1, ((TopicPartition("t", 0),), (TopicPartition("t", 1),)))
-WANTED = Wanted(LAYOUT, {"topics": "t"}, frozenset({0, 1}), has_coordinator=True)
+TARGET = TargetUnits(LAYOUT, {"topics": "t"}, frozenset({0, 1}), has_coordinator=True)
 POLICY = BackoffPolicy(first_ms=10, longest_ms=100, restarts_max=2)
 
 
@@ -20,20 +21,18 @@ def state(**more: object) -> StoredConnector:
     return StoredConnector("c", **known)  # type: ignore[arg-type]
 
 
-def run() -> Run:
-    made = Run.of("c", POLICY)
-    made.take(WANTED)
+def run() -> ConnectorRun:
+    made = ConnectorRun.of("c", POLICY)
+    made.take(TARGET)
     for unit in made.units():
         unit.to("RUNNING")
     return made
 
 
 def displayed(
-    what: StoredConnector, of: Run | None, *, has_worker: bool = True
+    what: StoredConnector, of: ConnectorRun | None, *, has_worker: bool = True
 ) -> tuple[str, list[str]]:
-    status = displayed_status(
-        what, of, ReportedConnector(), LocalConnector("w:1", has_worker=has_worker)
-    )
+    status = connector_status(what, of, StoredStatuses(), LocalNode("w:1", has_worker=has_worker))
     return status.state, [task.state for task in status.tasks]
 
 
@@ -46,14 +45,14 @@ def test_the_wish_shows_before_anything_has_happened() -> None:
 
 def test_a_resumed_connector_shows_running_when_a_worker_is_there() -> None:
     """Its tasks are about to be handed over; without a worker they are unassigned."""
-    fresh = Run.of("c", POLICY)
+    fresh = ConnectorRun.of("c", POLICY)
     assert displayed(state(), fresh) == ("RUNNING", ["RUNNING", "RUNNING"])
     assert displayed(state(), fresh, has_worker=False) == ("RUNNING", ["UNASSIGNED", "UNASSIGNED"])
 
 
 def test_a_new_connector_has_no_tasks_until_its_layout_is_ready() -> None:
     """As in Kafka, where tasks appear when they are configured."""
-    assert displayed(state(ready=None), Run.of("c", POLICY)) == ("RUNNING", [])
+    assert displayed(state(ready=None), ConnectorRun.of("c", POLICY)) == ("RUNNING", [])
     assert displayed(state(layout=None, ready=None), None) == ("UNASSIGNED", [])
 
 
@@ -78,7 +77,7 @@ def test_phases_have_states_that_clients_know(phase: Phase, expected: str) -> No
 def test_tasks_wait_visibly_while_the_broker_is_away() -> None:
     """Stopped for a new layout that cannot be finished now: not running."""
     made = run()
-    made.retry_at_ms = 5
+    made.job.retry_at_ms = 5
     made.tasks[0].to("IDLE")
     assert displayed(state(), made) == ("RUNNING", ["UNASSIGNED", "RUNNING"])
 
@@ -86,13 +85,11 @@ def test_tasks_wait_visibly_while_the_broker_is_away() -> None:
 def test_a_failed_coordinator_is_a_failed_connector() -> None:
     """Its trace is the connector's; a configuration that cannot run comes first."""
     made = run()
-    made.coordinator.failed(0, code="control_log_lost", trace="why", is_retriable=False)
-    status = displayed_status(
-        state(), made, ReportedConnector(), LocalConnector("w:1", has_worker=True)
-    )
+    made.coordinator.failed(0, trace="why", is_retriable=False)
+    status = connector_status(state(), made, StoredStatuses(), LocalNode("w:1", has_worker=True))
     assert (status.state, status.trace) == ("FAILED", "why")
-    reported = ReportedConnector(problem="configuration")
-    displayed = displayed_status(state(), made, reported, LocalConnector("w:1", has_worker=True))
+    reported = StoredStatuses(problem="configuration")
+    displayed = connector_status(state(), made, reported, LocalNode("w:1", has_worker=True))
     assert (displayed.state, displayed.trace) == ("FAILED", "configuration")
 
 
@@ -101,10 +98,10 @@ def test_retriable_failures_are_planned_until_the_limit() -> None:
     unit = run().tasks[0]
     planned = []
     for now_ms in (0, 100, 200):
-        unit.failed(now_ms, code="x", trace="x", is_retriable=True)
+        unit.failed(now_ms, trace="x", is_retriable=True)
         planned.append(unit.restart_at_ms)
     assert planned == [10, 120, None]
-    unit.failed(0, code="x", trace="x", is_retriable=False)
+    unit.failed(0, trace="x", is_retriable=False)
     assert unit.restart_at_ms is None
 
 
@@ -112,7 +109,7 @@ def test_tasks_that_go_on_keep_their_count_of_restarts() -> None:
     """A new layout is no way out of the back-off."""
     made = run()
     made.tasks[0].backoff.failed(0)
-    made.take(replace(WANTED, layout=replace(LAYOUT, number=2), tasks=frozenset({0})))
+    made.take(replace(TARGET, layout=replace(LAYOUT, number=2), tasks=frozenset({0})))
     assert list(made.tasks) == [0]
     assert made.tasks[0].backoff.restarts == 1
 
@@ -120,16 +117,16 @@ def test_tasks_that_go_on_keep_their_count_of_restarts() -> None:
 def test_a_failure_outlives_a_pause_and_not_a_stop() -> None:
     """As in Kafka: paused and resumed it is still failed; stopped, nothing is left of it."""
     made = run()
-    made.tasks[0].failed(0, code="x", trace="why", is_retriable=False)
-    made.tasks[1].failed(0, code="x", trace="again", is_retriable=True)
+    made.tasks[0].failed(0, trace="why", is_retriable=False)
+    made.tasks[1].failed(0, trace="again", is_retriable=True)
     made.rest(is_paused=True)
     assert displayed(state(target="PAUSED"), made) == ("PAUSED", ["FAILED", "PAUSED"])
     made.rest(is_paused=True)
-    assert made.rested == LAYOUT
-    made.take(WANTED)
+    assert made.paused_layout == LAYOUT
+    made.take(TARGET)
     assert [unit.phase for unit in made.tasks.values()] == ["FAILED", "IDLE"]
     made.rest(is_paused=False)
-    made.take(WANTED)
+    made.take(TARGET)
     assert [unit.phase for unit in made.tasks.values()] == ["IDLE", "IDLE"]
 
 
@@ -139,8 +136,8 @@ def test_tables_keep_their_last_outcome_when_their_round_is_long_gone() -> None:
     for number in range(200):
         name = "db.seldom" if number == 0 else "db.often"
         tables = [{"table": name, "snapshot_id": number}]
-        made.received_round({"event": "round", "connector": "c", "tables": tables}, number)
-    assert [(t["table"], t["ended_ms"]) for t in made.tables()] == [
+        made.reports.received_round({"event": "round", "connector": "c", "tables": tables}, number)
+    assert [(t["table"], t["ended_ms"]) for t in made.reports.tables()] == [
         ("db.often", 199),
         ("db.seldom", 0),
     ]
@@ -165,23 +162,23 @@ def test_what_runs_elsewhere_shows_as_its_node_says() -> None:
     """Of other nodes' units the status topic speaks, unless it speaks of an earlier layout."""
     placed = state(places=Places("w:2", ("w:1", "w:2")))
     failed = Status("FAILED", "why", "w:2", 1)
-    reported = ReportedConnector(Status("RUNNING", "tables", "w:2", 1), {1: failed})
-    status = displayed_status(placed, run(), reported, LocalConnector("w:1", has_worker=True))
+    reported = StoredStatuses(Status("RUNNING", "tables", "w:2", 1), {1: failed})
+    status = connector_status(placed, run(), reported, LocalNode("w:1", has_worker=True))
     assert (status.state, status.trace, status.worker_id) == ("RUNNING", "tables", "w:2")
     assert [(t.state, t.worker_id, t.trace) for t in status.tasks] == [
         ("RUNNING", "w:1", None),
         ("FAILED", "w:2", "why"),
     ]
     for stale in (replace(failed, worker_id="w:3"), replace(failed, generation=0)):
-        later = displayed_status(
+        later = connector_status(
             placed,
             run(),
-            ReportedConnector(None, {1: stale}),
-            LocalConnector("w:1", has_worker=True),
+            StoredStatuses(None, {1: stale}),
+            LocalNode("w:1", has_worker=True),
         )
         assert [task.state for task in later.tasks] == ["RUNNING", "RUNNING"]
     paused = replace(placed, target="PAUSED")
-    displayed = displayed_status(paused, run(), reported, LocalConnector("w:1", has_worker=True))
+    displayed = connector_status(paused, run(), reported, LocalNode("w:1", has_worker=True))
     assert [task.state for task in displayed.tasks] == ["PAUSED", "FAILED"]
 
 
@@ -189,19 +186,19 @@ def test_a_node_runs_what_is_placed_on_it_of_a_layout_that_is_ready() -> None:
     """Nothing of a connector that rests, and nothing new while a layout is being made ready."""
     config = {"topics": "t", "task.id": "0"}
     placed = state(places=Places("w:2", ("w:1", "w:2")), task_configs=(config, config))
-    assert Wanted.of(placed, "w:1") == Wanted(LAYOUT, {"topics": "t"}, frozenset({0}))
-    assert Wanted.of(placed, "w:2") == replace(WANTED, tasks=frozenset({1}))
-    assert Wanted.of(placed, "w:3") == Wanted(LAYOUT, {"topics": "t"})
-    assert Wanted.of(replace(placed, target="PAUSED"), "w:1") == Wanted()
-    assert Wanted.of(replace(placed, config=None), "w:1") == Wanted()
-    assert Wanted.of(replace(placed, ready=None), "w:1") is None
-    assert Wanted.of(replace(placed, places=None), "w:1") is None
+    assert TargetUnits.of(placed, "w:1") == TargetUnits(LAYOUT, {"topics": "t"}, frozenset({0}))
+    assert TargetUnits.of(placed, "w:2") == replace(TARGET, tasks=frozenset({1}))
+    assert TargetUnits.of(placed, "w:3") == TargetUnits(LAYOUT, {"topics": "t"})
+    assert TargetUnits.of(replace(placed, target="PAUSED"), "w:1") == TargetUnits()
+    assert TargetUnits.of(replace(placed, config=None), "w:1") == TargetUnits()
+    assert TargetUnits.of(replace(placed, ready=None), "w:1") is None
+    assert TargetUnits.of(replace(placed, places=None), "w:1") is None
 
 
 def test_what_runs_is_told_without_what_has_ended_or_failed_for_good() -> None:
     """Others wait for what is told to run; nobody must wait for what will not end."""
     made = run()
     assert made.running() == Running(1, frozenset({0, 1}), coordinator=True)
-    made.tasks[1].failed(0, code="x", trace="why", is_retriable=False)
+    made.tasks[1].failed(0, trace="why", is_retriable=False)
     assert made.running([made.tasks[0]]) == Running(1, coordinator=True)
     assert made.running(made.units()) is None

@@ -18,7 +18,7 @@ def test_an_lso_that_stands_is_a_stall(capsys: pytest.CaptureFixture[str]) -> No
     reported = capsys.readouterr().out
     assert reported.count("lso_stalled") == 1
     assert stalls.inspect({A: 8, B: 9}, {A: 8, B: 9}, 1_600) == 0
-    assert "no longer held back" in capsys.readouterr().out
+    assert "can be read again" in capsys.readouterr().out
 
 
 def test_an_lso_that_moves_is_none() -> None:

@@ -42,8 +42,8 @@ def test_a_topic_made_again_is_another() -> None:
 def test_a_floor_forgets_topics_that_are_gone_or_others() -> None:
     """What is committed now is in it; a topic that vanished is not kept for ever."""
     floor = SourceFloor({A: 3, B: 4}, {"a": "i1", "b": "i2"})
-    assert floor.seen({A: 5}, {"a": "i1"}) == SourceFloor({A: 5}, {"a": "i1"})
-    again = floor.seen({}, {"a": "i1", "b": "other"})
+    assert floor.updated({A: 5}, {"a": "i1"}) == SourceFloor({A: 5}, {"a": "i1"})
+    again = floor.updated({}, {"a": "i1", "b": "other"})
     assert again == SourceFloor({A: 3}, {"a": "i1"})
     assert floor.without([A]) == SourceFloor({B: 4}, {"b": "i2"})
 

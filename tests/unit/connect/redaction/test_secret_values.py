@@ -21,7 +21,7 @@ from connect.config.keys.connector_keys import KEYS, PREFIXES
 from connect.config.masking import Masker
 from connect.errors import ConfigError, IcefloeError
 from connect.metrics.process_metrics import Registry
-from connect.node.herder.connector_status import stored
+from connect.node.herder.connector_status import status_value
 from connect.node.herder_api import NodeInfo, ReportedStatus
 from connect.node.rest.app import create_app
 from connect.node.rest.log_levels import LogLevels
@@ -134,7 +134,7 @@ def test_children_logs_states_and_labels_are_clean(lines: io.StringIO) -> None:
         state = error_fields(error)
         assert_clean(state["trace"])
         status = ReportedStatus("orders", "FAILED", "n", (), f"{part} {error}")
-        assert_clean(str(stored(status, generation=1, version="1").to_json()))
+        assert_clean(str(status_value(status, generation=1, version="1").to_json()))
         log = logs.logger("x")
         log.warning(
             "about", text=f"about {part}", table=part, many=[part, {"k": part}], error=error

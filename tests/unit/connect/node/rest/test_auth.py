@@ -311,7 +311,7 @@ def test_a_user_who_changes_while_a_password_is_hashed(
     [
         ("", "no list `users`"),
         ("users: []", "no list `users`"),
-        ("users: [", "is no YAML"),
+        ("users: [", "is not YAML"),
         ("users: [1]", "user 1 has no name"),
         ("users: [{name: 'a:b'}]", "user 1 has no name"),
         ("users: [{name: a}]", "no list `grants`"),
@@ -327,7 +327,7 @@ def test_a_user_who_changes_while_a_password_is_hashed(
                 "users: [{name: a, certificate: c, grants: [{role: read}]},"
                 " {name: a, certificate: d, grants: [{role: read}]}]"
             ),
-            "'a' is there twice",
+            "it has the user 'a' twice",
         ),
     ],
 )

@@ -66,7 +66,7 @@ class Placed(FakeHerder):
         del what, name
         return self.nodes()["b"]
 
-    def measurements(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+    def metric_sums(self, metrics: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
         """Of tasks on each node, of the coordinator on ``a``."""
         displayed = [m for m in metrics if m in TASKS or self.me == "a"]
         return {name: dict.fromkeys(displayed, self.number) for name in ("orders", "secret")}
@@ -321,7 +321,7 @@ def test_a_node_that_speaks_tls_sends_no_credentials_in_the_clear(tmp_path: Path
     with Secured(tmp_path, "a.example, b.example") as nodes, RestServer(other.app()) as plain:
         nodes.herders["a"].urls["b"] = f"http://127.0.0.1:{plain.port}"
         refused = nodes.call("a", "ops.example", "PUT", PAUSE)
-        assert (refused.status_code, "does not speak TLS" in refused.text) == (503, True)
+        assert (refused.status_code, "does not use TLS" in refused.text) == (503, True)
         assert nodes.call("a", "ops.example", "GET", OVERVIEW).json()["missing"]
     assert other.asked == []
 

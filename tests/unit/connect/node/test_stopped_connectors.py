@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from connect.node.herder.valid_through import ValidThroughReset
+from connect.node.herder.stopped_connectors import ValidThroughReset
 from connect.state.connector_state import StoredConnector
 from tests.support.tables import connector
 

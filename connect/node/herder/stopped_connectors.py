@@ -1,0 +1,174 @@
+"""Requests that need a stopped connector: offsets, rebase, reset of the valid-through time.
+
+Rules of this file:
+- No task of the connector can write: it is STOPPED, and its empty layout is ready.
+- A reset of the valid-through time changes tables first. The coordinator process does it, because
+  it has the catalog's clients and secrets. Then an event reports it to the next coordinator, which
+  reads earlier claims in the control topic. A repeated reset does no harm: a client without an
+  answer repeats it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from connect.config.connector import ConnectorConfig
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.model.layout import TopicPartition
+from connect.node.herder.connector_configs import ConnectorConfigs
+from connect.node.herder.offset_changes import OffsetChanges
+from connect.node.herder.offset_events import OffsetEvents
+from connect.node.herder.rebase import Rebase
+from connect.node.herder.stored_connectors import StoredConnectors
+from connect.node.herder.views import reachable
+from connect.node.herder_api import ConflictError, NotAllowedError, Offsets
+from connect.state.config_store import ConfigStore
+from connect.state.connector_state import StoredConnector
+
+STOP_FIRST = (
+    "Connectors must be in the STOPPED state before their offsets can be modified. This can be "
+    "done for the specified connector by issuing a 'PUT' request to the '/connectors/{name}/stop' "
+    "endpoint"
+)
+STOP_POLL_S = 0.05
+STOP_POLLS_MAX = 600  # half a minute: the default grace of tasks
+
+Ask: TypeAlias = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
+"""Sends a command to a child process and returns its answer."""
+
+
+class StoppedConnectors:
+    """Changes of stopped connectors.
+
+    Args:
+        connectors: access to the stored connectors.
+        store: configurations and layouts.
+        admin: the cluster.
+        offset_events: announces changes.
+        configs: stored configurations, typed.
+        ask: sends a command to a child and returns its answer.
+    """
+
+    def __init__(
+        self,
+        connectors: StoredConnectors,
+        store: ConfigStore,
+        admin: KafkaAdmin,
+        offset_events: OffsetEvents,
+        configs: ConnectorConfigs,
+        *,
+        ask: Ask,
+    ) -> None:
+        self._connectors = connectors
+        self._configs = configs
+        self._offsets = OffsetChanges(store, admin, offset_events, configs)
+        self._rebase = Rebase(store, admin, ask)
+        self._reset = ValidThroughReset(offset_events, ask)
+
+    def offsets(self, name: str) -> Offsets:
+        """Return the committed source offsets of any connector, stopped or not."""
+        found = self._offsets.committed(self._connectors.get(name))
+        return {(tp.topic, tp.partition): offset for tp, offset in found.items()}
+
+    def alter_offsets(self, name: str, offsets: Offsets) -> None:
+        """Change committed source offsets."""
+        self._await_stopped(name)
+        with self._connectors.change():
+            self._must_be_stopped(name)
+            self._offsets.alter(name, {TopicPartition(*at): to for at, to in offsets.items()})
+
+    def reset_offsets(self, name: str) -> None:
+        """Reset all committed source offsets."""
+        self._await_stopped(name)
+        with self._connectors.change():
+            self._must_be_stopped(name)
+            self._offsets.reset(name)
+
+    def rebase(self, name: str, tables: Sequence[str], *, is_applied: bool) -> Mapping[str, Any]:
+        """Let the connector continue without what its control topic lost."""
+        with self._connectors.change():
+            self._must_be_stopped(name)
+            with reachable():
+                self._offsets.settle(name)
+                state = self._connectors.get(name)
+                return self._rebase.run(state, self._configs.parsed(state), tables, is_applied)
+
+    def reset_valid_through(
+        self, name: str, tables: Sequence[str], reason: str, *, is_applied: bool
+    ) -> Mapping[str, Any]:
+        """Withdraw the valid-through time that the connector claimed."""
+        with self._connectors.change():
+            self._must_be_stopped(name)
+            with reachable():
+                state = self._connectors.get(name)
+                config = self._configs.parsed(state)
+                return self._reset.run(state, config, tables, reason, is_applied)
+
+    def _await_stopped(self, name: str) -> None:
+        """Wait, bounded, for the tasks of a connector that was stopped just now."""
+        pause = threading.Event()
+        for _ in range(STOP_POLLS_MAX):
+            state = self._connectors.get(name)
+            if state.target != "STOPPED" or _has_ended(state):
+                return
+            pause.wait(STOP_POLL_S)
+
+    def _must_be_stopped(self, name: str) -> None:
+        state = self._connectors.get(name)
+        if state.target != "STOPPED":
+            raise NotAllowedError(STOP_FIRST.format(name=name))
+        if not _has_ended(state):
+            raise ConflictError(
+                f"Connector {name} is still being stopped; try again in a moment", connector=name
+            )
+
+
+class ValidThroughReset:
+    """Resets the VTTS of stopped connectors.
+
+    Args:
+        offset_events: announces it in the control topic.
+        ask: sends a command to a child and returns its answer.
+    """
+
+    def __init__(self, offset_events: OffsetEvents, ask: Ask) -> None:
+        self._offset_events = offset_events
+        self._ask = ask
+
+    def run(
+        self,
+        state: StoredConnector,
+        config: ConnectorConfig,
+        tables: Sequence[str],
+        reason: str,
+        is_applied: bool,
+    ) -> dict[str, Any]:
+        """Show which tables hold claims, or withdraw them; see ``HerderApi``."""
+        answer = self._ask(
+            "coordinator",
+            {
+                "op": "reset_valid_through",
+                "connector": state.name,
+                "config": dict(state.config or {}),
+                "tables": sorted({*config.tables, *tables}),
+                "reason": reason,
+                "apply": is_applied,
+            },
+        )
+        is_done = is_applied and all(t["code"] is None for t in answer["tables"])
+        if is_done and answer["error"] is None:
+            self._offset_events.announce_reset(state)
+        return {
+            "connector": state.name,
+            "applied": is_done and answer["error"] is None,
+            "reason": reason,
+            "tables": answer["tables"],
+            "error": answer["error"],
+        }
+
+
+def _has_ended(state: StoredConnector) -> bool:
+    """Return whether no task of a stopped connector can write any more."""
+    return state.layout is None or (not state.layout.tasks and state.is_ready)

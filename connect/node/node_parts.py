@@ -1,0 +1,251 @@
+"""The parts of one node, and how they are connected."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+from connect.clock import Clock
+from connect.config.node.node_config import NodeConfig
+from connect.gateways.kafka.group_membership import GroupMember
+from connect.gateways.kafka.kafka_admin import KafkaAdmin
+from connect.gateways.kafka.kafka_clients import client_properties
+from connect.metrics.process_metrics import Exposition
+from connect.node.herder.child_requests import ChildRequests
+from connect.node.herder.cluster import ClusterView, is_placed
+from connect.node.herder.cluster_members import ClusterMembers, member_ids
+from connect.node.herder.connector_configs import ConnectorConfigs
+from connect.node.herder.deployer import Deployer
+from connect.node.herder.herder import Herder
+from connect.node.herder.layout_planner import LayoutPlanner
+from connect.node.herder.leader import ClusterLeader
+from connect.node.herder.node_herder import NodeHerder
+from connect.node.herder.stopped_connectors import StoppedConnectors
+from connect.node.herder.stored_connectors import StoredConnectors
+from connect.node.herder.views import Views
+from connect.node.metrics.statsd_reporter import StatsdReporter
+from connect.node.rest.log_levels import LEVELS, LogLevels
+from connect.operations.connector_clients import opened
+from connect.processes.backoff import BackoffPolicy
+from connect.processes.supervisor import ChildSpec, SupervisedChild
+from connect.state.config_store import ConfigStore, StoreSettings
+from connect.state.status_state import NodeStatus
+from connect.state.status_store import StatusStore
+from connect.validation.providers import Providers
+
+COMMANDS: Mapping[str, Sequence[str]] = {
+    # -P: Python must not run a file of that name in the working folder instead
+    name: (sys.executable, "-P", "-m", name)
+    for name in ("worker", "coordinator")
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """What the parts are made from.
+
+    Attributes:
+        config: the node's configuration.
+        environ: the process's environment; children inherit it.
+        commands: how the children are started.
+        worker_id: ``host:port`` of this node.
+        url: base URL of its REST API.
+        clock: time and identities.
+        providers: resolves placeholders.
+        log_levels: levels of the process's loggers.
+    """
+
+    config: NodeConfig
+    environ: Mapping[str, str]
+    commands: Mapping[str, Sequence[str]]
+    worker_id: str
+    url: str
+    clock: Clock
+    providers: Providers
+    log_levels: LogLevels
+
+
+class NodeParts:
+    """Every part of a node except its REST server.
+
+    Args:
+        settings: what the parts are made from.
+        on_fatal: called when the node must stop.
+        on_refused: called with a reason when the group does not accept this node.
+
+    Attributes:
+        admin: the cluster.
+        store: the config topic.
+        statuses: the status topic.
+        children: child processes by name.
+        herder: runs connectors.
+        api: the herder as the REST API uses it.
+        member: membership in the group.
+        statsd: reports metrics; None when that is not configured.
+    """
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        *,
+        on_fatal: Callable[[BaseException], None],
+        on_refused: Callable[[str], None],
+    ) -> None:
+        config, clock = settings.config, settings.clock
+        self._settings = settings
+        resolved = settings.providers.resolve_all(config.properties)
+        stores = StoreSettings.of(config, resolved, settings.worker_id)
+        self.admin = KafkaAdmin(client_properties(resolved, prefix="admin."))
+        self.store = ConfigStore(stores, self.admin, clock, self._changed, self._set_log_level)
+        self.statuses = StatusStore(stores, self.admin, clock)
+        self.children = _children(settings, self._received)
+        self._requests = ChildRequests(self.children, clock)
+        configs = ConnectorConfigs(config, settings.providers, self.store)
+        leader = _leader(settings, self.admin, self.store, self.statuses)
+        deployer = Deployer(
+            configs,
+            LayoutPlanner(
+                configs, self.store, self.admin, clock, nodes=leader.members.count_for_layout
+            ),
+            self.store,
+            self.admin,
+            clock,
+            places_for=leader.placements.place,
+            failed_tasks=self.statuses.failed_tasks,
+        )
+        exposition = Exposition(
+            clock.now_ms,
+            is_known=lambda name: self.store.get(name).config is not None,
+            is_local=partial(is_placed, self.store, settings.worker_id),
+        )
+        self.statsd = StatsdReporter.of(config, exposition)
+        values = config.values
+        self.herder = Herder(
+            store=self.store,
+            statuses=self.statuses,
+            deployer=deployer,
+            leader=leader,
+            children=self.children,
+            clock=clock,
+            node=NodeStatus(settings.worker_id, settings.url, version=version("icefloe")),
+            policy=BackoffPolicy(
+                first_ms=values["icefloe.task.restart.backoff.ms"],
+                longest_ms=values["icefloe.task.restart.backoff.max.ms"],
+                restarts_max=values["icefloe.task.restart.max"],
+            ),
+            refresh_ms=values["icefloe.metadata.refresh.ms"],
+            grace_ms=config.drain_grace_ms,
+            on_fatal=on_fatal,
+            on_metrics=exposition.received,
+        )
+        self.api = self._api(configs, deployer, exposition, stores.reader_properties)
+        self.member = GroupMember(
+            stores.reader_properties,
+            group_id=config.group_id,
+            topic=config.config_topic,
+            name=settings.url,
+            session_timeout_ms=values["session.timeout.ms"],
+            heartbeat_ms=values["heartbeat.interval.ms"],
+            on_membership=self.herder.election.received,
+            on_refused=on_refused,
+        )
+
+    def _api(
+        self,
+        configs: ConnectorConfigs,
+        deployer: Deployer,
+        exposition: Exposition,
+        reader_properties: Mapping[str, str],
+    ) -> NodeHerder:
+        settings = self._settings
+        connectors = StoredConnectors(self.store, self.herder.lost)
+        return NodeHerder(
+            herder=self.herder,
+            connectors=connectors,
+            stopped=StoppedConnectors(
+                connectors,
+                self.store,
+                self.admin,
+                deployer.offset_events,
+                configs,
+                ask=self._requests.ask,
+            ),
+            store=self.store,
+            statuses=self.statuses,
+            admin=self.admin,
+            exposition=exposition,
+            ask=self._requests.ask,
+            views=Views(
+                run_of=self.herder.run_of,
+                configs=configs,
+                admin=self.admin,
+                reader_properties=reader_properties,
+                opened=partial(opened, node=settings.config.properties, environ=settings.environ),
+                exposition=exposition,
+                clock=settings.clock,
+            ),
+            cluster=ClusterView(
+                self.store, self.statuses, settings.worker_id, settings.config.group_id
+            ),
+            new_request=lambda: str(settings.clock.new_uuid()),
+        )
+
+    def _changed(self, name: str) -> None:
+        self._settings.providers.learn(self.store.get(name).config or {})
+        self.herder.changed(name)
+
+    def _received(self, child: str, event: Mapping[str, Any]) -> None:
+        if event.get("event") == "answer":
+            self._requests.answered(event)
+        else:
+            self.herder.received(child, event)
+
+    def _set_log_level(self, namespace: str, level: str) -> None:
+        if level not in LEVELS:  # the topic may be written by other clients
+            return
+        self._settings.log_levels.set(namespace, level)
+        for child in self.children.values():
+            child.send({"op": "log-level", "logger": namespace, "level": LEVELS[level]})
+
+
+def _leader(
+    settings: NodeSettings, admin: KafkaAdmin, store: ConfigStore, statuses: StatusStore
+) -> ClusterLeader:
+    members = ClusterMembers(
+        statuses,
+        read_members=partial(member_ids, admin, settings.config.group_id),
+        worker_id=settings.worker_id,
+        clock=settings.clock,
+        shrink_delay_ms=settings.config.values["scheduled.rebalance.max.delay.ms"],
+    )
+    return ClusterLeader(store, members, worker_id=settings.worker_id, url=settings.url)
+
+
+def _children(
+    settings: NodeSettings, on_event: Callable[[str, Mapping[str, Any]], None]
+) -> dict[str, SupervisedChild]:
+    config = settings.config
+    values = config.values
+    return {
+        name: SupervisedChild(
+            ChildSpec(
+                name=name,
+                command=settings.commands[name],
+                log_file=config.state_dir.resolve() / f"{name}.log",
+                properties=config.properties,
+                environ=settings.environ,
+            ),
+            on_event=on_event,
+            clock=settings.clock,
+            silence_ms_max=values["icefloe.child.silence.max.ms"],
+            policy=BackoffPolicy(
+                first_ms=min(100, values["icefloe.task.restart.backoff.ms"]),
+                longest_ms=min(30_000, values["icefloe.task.restart.backoff.max.ms"]),
+            ),
+        )
+        for name in COMMANDS
+    }
