@@ -144,7 +144,7 @@ def test_placement_is_complete_even_and_sticky(
 def test_a_change_of_one_connector_moves_nothing_of_another(
     cluster: tuple[dict[str, int], list[str], list[str]], name: str, count: int
 ) -> None:
-    """Created, changed or deleted: whatever has a node that is alive stays on it."""
+    """Connectors are created, changed or deleted: every unit on a live node stays on it."""
     tasks, nodes, _ = cluster
     before = place(tasks, nodes)
     after = units_of(place({**tasks, name: count}, nodes, before, is_even=False))
@@ -162,7 +162,7 @@ def test_without_nodes_nothing_is_placed() -> None:
 
 
 def test_a_lost_node_moves_only_its_own_units() -> None:
-    """What sits on nodes that stay does not move, and nobody waits for the lost one."""
+    """Units on nodes that stay do not move, and no unit waits for the lost node."""
     first = place({"a": 3, "b": 3}, ["n1", "n2", "n3"])
     second = place({"a": 3, "b": 3}, ["n1", "n2"], first)
     moved = units_of(second)

@@ -1,4 +1,4 @@
-"""What a leader writes about who runs what, and writes again when it was refused."""
+"""Placements that a leader writes, and writes again after a refusal."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ class Cluster:
         self.leader.take_over()
 
     def create(self, name: str, tasks: int) -> None:
-        """A connector that is laid out and placed."""
+        """Create a connector with a layout and a placement."""
         layout = spread(name, 1, [TopicPartition("t", p) for p in range(tasks)], tasks=tasks)
         self.store.put_connector(name, {**CONFIG, "name": name})
         self.store.put_layout(layout, CONFIG)
         self.store.put_ready(layout, self.leader.placements.place(name, tasks))
 
     def places(self, name: str) -> Places:
-        """Where it is to run, as every node reads it."""
+        """Return the stored placement."""
         found = self.store.get(name).places
         assert found is not None
         return found
@@ -80,7 +80,7 @@ def cluster() -> Cluster:
 
 
 def test_work_of_a_lost_node_is_placed_when_the_broker_is_back(cluster: Cluster) -> None:
-    """Refused as often as may be, it is written at the next look, and then not again."""
+    """After any number of refusals it is written at the next poll, and then not again."""
     cluster.members.remove("b")
     cluster.log.is_away = True
     for _ in range(2):
@@ -97,7 +97,7 @@ def test_work_of_a_lost_node_is_placed_when_the_broker_is_back(cluster: Cluster)
 
 
 def test_a_node_that_came_meanwhile_gets_its_part(cluster: Cluster) -> None:
-    """Between the refusal and the next look another node comes: the work is spread over both."""
+    """Another node joins between the refusal and the next poll: work is spread over both."""
     cluster.members.remove("b")
     cluster.log.is_away = True
     with pytest.raises(RetriableError):
@@ -111,7 +111,7 @@ def test_a_node_that_came_meanwhile_gets_its_part(cluster: Cluster) -> None:
 
 
 def test_gauges_follow_the_placement(cluster: Cluster) -> None:
-    """A unit counts on the node of its place alone, what has no place or no number on all."""
+    """A unit counts on the node of its placement alone; one without placement or number on all."""
     places = cluster.places("one")
     units = [(None, places.coordinator), *((str(t), n) for t, n in enumerate(places.tasks))]
     for task, node in units:

@@ -18,16 +18,16 @@ class Rig:
     """What a reset asks and says, in order."""
 
     answer: dict[str, Any]
-    seen: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
 
     def ask(self, child: str, command: Mapping[str, Any]) -> Mapping[str, Any]:
         """The coordinator process."""
-        self.seen.append(f"{child} {command['op']} {','.join(command['tables'])}")
+        self.calls.append(f"{child} {command['op']} {','.join(command['tables'])}")
         return self.answer
 
     def announce_reset(self, state: StoredConnector) -> None:
         """The control topic."""
-        self.seen.append(f"event for {state.name}")
+        self.calls.append(f"event for {state.name}")
 
     def run(self, *, is_applied: bool) -> dict[str, Any]:
         """A reset of two tables."""
@@ -39,11 +39,11 @@ class Rig:
 ASKED = "coordinator reset_valid_through db.a,db.b"
 
 
-def test_tables_are_reset_before_it_is_said() -> None:
+def test_tables_are_reset_before_the_event_is_sent() -> None:
     """A crash in between leaves claims in the topic only; the request is repeated."""
     rig = Rig({"tables": [{"table": "db.a", "code": None}], "error": None})
     assert rig.run(is_applied=True)["applied"]
-    assert rig.seen == [ASKED, "event for c"]
+    assert rig.calls == [ASKED, "event for c"]
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,8 @@ def test_tables_are_reset_before_it_is_said() -> None:
         ({"tables": [], "error": "no catalog"}, True),
     ],
 )
-def test_nothing_is_said_where_nothing_was_done(
-    answer: dict[str, Any], *, is_applied: bool
-) -> None:
-    """Looking changes nothing; a table that failed leaves the claims as they are."""
+def test_no_event_is_sent_without_a_reset(answer: dict[str, Any], *, is_applied: bool) -> None:
+    """Showing changes nothing; a failed table keeps the claims."""
     rig = Rig(answer)
     assert not rig.run(is_applied=is_applied)["applied"]
-    assert rig.seen == [ASKED]
+    assert rig.calls == [ASKED]

@@ -36,8 +36,8 @@ def displayed(
     return status.state, [task.state for task in status.tasks]
 
 
-def test_the_wish_shows_before_anything_has_happened() -> None:
-    """PAUSED and STOPPED are told at once, whatever still runs."""
+def test_the_target_state_shows_at_once() -> None:
+    """PAUSED and STOPPED show at once, also while units still run."""
     assert displayed(state(target="PAUSED"), run()) == ("PAUSED", ["PAUSED", "PAUSED"])
     assert displayed(state(target="STOPPED"), run()) == ("STOPPED", [])
     assert displayed(state(target="PAUSED", is_stopped=True), run()) == ("PAUSED", [])
@@ -68,7 +68,7 @@ def test_a_new_connector_has_no_tasks_until_its_layout_is_ready() -> None:
     ],
 )
 def test_phases_have_states_that_clients_know(phase: Phase, expected: str) -> None:
-    """Only Kafka Connect's own words are shown."""
+    """Only states of Kafka Connect are shown."""
     made = run()
     made.tasks[1].to(phase)
     assert displayed(state(), made) == ("RUNNING", ["RUNNING", expected])
@@ -158,8 +158,8 @@ def test_signature_holds_all_that_a_job_depends_on() -> None:
     assert signature(state()) == signature(state(revision=9))
 
 
-def test_what_runs_elsewhere_shows_as_its_node_says() -> None:
-    """Of other nodes' units the status topic speaks, unless it speaks of an earlier layout."""
+def test_units_of_other_nodes_show_as_their_node_reports() -> None:
+    """Their status comes from the status topic, unless it is of an earlier layout."""
     placed = state(places=Places("w:2", ("w:1", "w:2")))
     failed = Status("FAILED", "why", "w:2", 1)
     reported = StoredStatuses(Status("RUNNING", "tables", "w:2", 1), {1: failed})
@@ -182,8 +182,8 @@ def test_what_runs_elsewhere_shows_as_its_node_says() -> None:
     assert [task.state for task in displayed.tasks] == ["PAUSED", "FAILED"]
 
 
-def test_a_node_runs_what_is_placed_on_it_of_a_layout_that_is_ready() -> None:
-    """Nothing of a connector that rests, and nothing new while a layout is being made ready."""
+def test_a_node_runs_the_placed_units_of_a_ready_layout() -> None:
+    """None of a paused connector, and none new while a layout is being made ready."""
     config = {"topics": "t", "task.id": "0"}
     placed = state(places=Places("w:2", ("w:1", "w:2")), task_configs=(config, config))
     assert TargetUnits.of(placed, "w:1") == TargetUnits(LAYOUT, {"topics": "t"}, frozenset({0}))
@@ -195,8 +195,8 @@ def test_a_node_runs_what_is_placed_on_it_of_a_layout_that_is_ready() -> None:
     assert TargetUnits.of(replace(placed, places=None), "w:1") is None
 
 
-def test_what_runs_is_told_without_what_has_ended_or_failed_for_good() -> None:
-    """Others wait for what is told to run; nobody must wait for what will not end."""
+def test_running_units_exclude_ended_and_finally_failed_ones() -> None:
+    """Other nodes wait for running units; they must not wait for units that never end."""
     made = run()
     assert made.running() == Running(1, frozenset({0, 1}), coordinator=True)
     made.tasks[1].failed(0, trace="why", is_retriable=False)

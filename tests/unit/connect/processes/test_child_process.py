@@ -1,4 +1,4 @@
-"""Children: waited for, ended, and their last words kept."""
+"""Child processes: waiting, stopping, and the end of their output."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         child.kill()
 
 
-def test_child_that_ends_early_leaves_its_words(start: Start) -> None:
+def test_error_of_a_child_that_ends_early_has_its_output(start: Start) -> None:
     """Status and output are in the error."""
     child = start("import sys; print('no luck'); sys.exit(3)")
     with pytest.raises(RetriableError, match=r"status 3(.|\n)*no luck") as caught:
@@ -95,7 +95,7 @@ def test_folder_belongs_to_one(tmp_path: Path) -> None:
 
 
 def test_free_port_is_free() -> None:
-    """Nobody listens on it, and it is not given twice while somebody gets ready to."""
+    """No process listens on it, and it is not returned twice before a process does."""
     found = [free_port() for _ in range(20)]
     assert len(set(found)) == 20
     for port in found:
@@ -113,7 +113,7 @@ def test_free_port_is_none_that_connections_get() -> None:
 
 
 def test_taken_ports_are_passed_over() -> None:
-    """A port that somebody listens on is not given."""
+    """A port that a process listens on is not returned."""
     with socket.socket() as taken:
         while not taken.getsockname()[1]:
             with contextlib.suppress(OSError):  # the one behind a free one may be anybody's

@@ -8,10 +8,10 @@ import signal, threading
 from connect.processes.signals import on_signals
 stopping = threading.Event()
 on_signals({signal.SIGTERM}, stopping.set)
-def elsewhere():
+def other_thread():
     signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
     threading.Event().wait()
-threading.Thread(target=elsewhere, daemon=True).start()
+threading.Thread(target=other_thread, daemon=True).start()
 stopping.wait()
 print("stopped")
 """

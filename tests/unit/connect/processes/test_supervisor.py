@@ -114,7 +114,7 @@ def test_a_frozen_child_is_replaced(tmp_path: Path) -> None:
         made.shutdown(100)
 
 
-def test_exit_status_and_last_words_are_told(child: tuple[SupervisedChild, Events]) -> None:
+def test_exit_status_and_end_of_output_are_reported(child: tuple[SupervisedChild, Events]) -> None:
     """The event of an unasked end carries the tail of the log."""
     made, events = child
     events.get(timeout=WAIT_S)
@@ -125,7 +125,7 @@ def test_exit_status_and_last_words_are_told(child: tuple[SupervisedChild, Event
 
 
 def test_shutdown_lets_the_child_drain(child: tuple[SupervisedChild, Events]) -> None:
-    """The child is asked, told its grace, and not started again."""
+    """The child gets the request and its grace, and is not started again."""
     made, events = child
     pid = events.get(timeout=WAIT_S)["pid"]
     made.shutdown(5_000)

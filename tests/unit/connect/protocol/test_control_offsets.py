@@ -90,7 +90,7 @@ def test_instants_out_of_range_are_cut_off(us: int) -> None:
 
 @pytest.mark.parametrize("text", [None, "", "soon", "99999-01-01T00:00:00Z"])
 def test_what_is_no_instant_is_none(text: str | None) -> None:
-    """A VTTS that somebody else wrote badly does not stop the table."""
+    """An invalid VTTS of another writer does not stop the table."""
     assert instant_us(text) is None
 
 

@@ -1,4 +1,4 @@
-"""An open transaction that holds a source partition back is told once, and its end too."""
+"""An open transaction that blocks a source partition is reported once, and its end too."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from connect.protocol.lso_monitor import LsoMonitor
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def test_an_lso_that_stands_is_a_stall(capsys: pytest.CaptureFixture[str]) -> None:
-    """From the given time on, with the partition named; told once."""
+def test_an_lso_that_does_not_advance_is_a_stall(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is reported once after the time limit, with its partition."""
     stalls = LsoMonitor(1_000, "c")
-    looks = [stalls.inspect({A: 5, B: 9}, {A: 8, B: 9}, now) for now in (0, 999, 1_000, 1_500)]
-    assert looks == [0, 0, 1, 1]
+    counts = [stalls.inspect({A: 5, B: 9}, {A: 8, B: 9}, now) for now in (0, 999, 1_000, 1_500)]
+    assert counts == [0, 0, 1, 1]
     reported = capsys.readouterr().out
     assert reported.count("lso_stalled") == 1
     assert stalls.inspect({A: 8, B: 9}, {A: 8, B: 9}, 1_600) == 0

@@ -48,7 +48,7 @@ def test_a_floor_forgets_topics_that_are_gone_or_others() -> None:
     assert floor.without([A]) == SourceFloor({B: 4}, {"b": "i2"})
 
 
-def test_announcements_count_beside_a_floor_that_lacks_the_partition() -> None:
+def test_announcements_count_for_a_partition_without_floor() -> None:
     """A floor that begins after an offset was lost does not make its partition new."""
     floor = SourceFloor({A: 3}, {"a": "i1"})
     assert read_before([B], floor, {A: 5, B: 7}, {"a": "i1", "b": "i2"}) == {B: 7}

@@ -99,7 +99,7 @@ def test_half_a_layout_in_a_compacted_topic_is_no_layout() -> None:
 
 
 def test_task_ids_that_may_run_outlive_smaller_layouts_and_deletion() -> None:
-    """Whoever makes the next layout still knows every transactional id to take over."""
+    """The next leader still knows every transactional id to fence."""
     records = [
         *stored.config_records("c", CONFIG),
         *stored.layout_records(layout(1, tasks=4), CONFIG),
@@ -138,7 +138,7 @@ def test_a_layout_remembers_its_topics_identities() -> None:
         assert Layout.from_json(made.to_json()) == made
 
 
-def test_names_with_dashes_and_digits_are_told_apart() -> None:
+def test_names_with_dashes_and_digits_are_distinguished() -> None:
     """Task records are keyed by name and number; the last dash divides them."""
     folded = ConfigState()
     assert folded.apply("task-a-0-1", {"properties": {stored.LAYOUT_KEY: "1"}}) == "a-0"

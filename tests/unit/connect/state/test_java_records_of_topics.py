@@ -20,15 +20,15 @@ def recorded(topic: str) -> Recorded:
 
 
 def test_the_config_topic_of_a_java_worker_is_read() -> None:
-    """Connectors and wishes come over; layouts do not, so everything is laid out anew."""
+    """Connectors and target states are read; layouts are not, so each gets a new layout."""
     fold = ConfigState()
     seen: dict[str, list[str]] = {}
     for key, value in recorded("config"):
         fold.apply(key, value)
         for name in ("one", "two-3"):
-            wishes = seen.setdefault(name, [])
-            if not wishes or wishes[-1] != fold.get(name).target:
-                wishes.append(fold.get(name).target)
+            targets = seen.setdefault(name, [])
+            if not targets or targets[-1] != fold.get(name).target:
+                targets.append(fold.get(name).target)
     assert fold.names() == ["bad", "two-3"]
     assert seen["one"] == ["STARTED", "PAUSED", "STARTED", "STOPPED", "STARTED"]
     assert fold.get("two-3").target == "STOPPED"

@@ -31,7 +31,7 @@ CONFIG = {
     "iceberg.catalog.uri": "http://127.0.0.1:1",
 }
 NAMES = ("red-1", "red-2", "blue-1")
-TOKENS = {name: new_token() for name in ("root", "reader", "red", "blue", "nobody")}
+TOKENS = {name: new_token() for name in ("root", "reader", "red", "blue", "stranger")}
 GRANTS: dict[str, list[dict[str, Any]]] = {
     "root": [{"role": "admin", "connectors": "*"}],
     "reader": [{"role": "read"}],
@@ -46,7 +46,7 @@ HASHED = hashed_password(PASSWORD)  # slow on purpose: once
 
 
 class TimeFlies(SystemClock):
-    """A clock on which a second is over at every look."""
+    """A clock that advances by a second with every call."""
 
     seconds = 0
 
@@ -111,7 +111,7 @@ OPERATIONS = [
 
 @pytest.mark.parametrize(("method", "path", "role"), OPERATIONS)
 def test_every_route_has_its_rule(server: RestServer, method: str, path: str, role: str) -> None:
-    """Nobody unknown gets in; lower roles and other connectors' people are kept out."""
+    """Unknown callers, lower roles and users of other connectors are refused."""
     concrete = (
         path.replace("{name}", "red-1").replace("{task}", "0").replace("{table}", "db.t")
         .replace("{plugin}", "IcebergSink").replace("{logger}", "root")
@@ -120,7 +120,7 @@ def test_every_route_has_its_rule(server: RestServer, method: str, path: str, ro
         concrete = concrete.replace("{file}", "app.js")
         assert ask(server, None, method, concrete).status == 200
         return
-    for user in (None, "nobody"):
+    for user in (None, "stranger"):
         refused = ask(server, user, method, concrete)
         assert refused.status == 401
         assert refused.json() == {
@@ -176,7 +176,7 @@ def test_only_the_asterisk_is_any_text(pattern: str, name: str, is_covered: bool
 
 
 def test_lists_show_what_may_be_read(server: RestServer) -> None:
-    """Names of other people's connectors are not told."""
+    """An answer does not contain names of other users' connectors."""
     assert ask(server, "root", "GET", "/connectors").json() == sorted(NAMES)
     assert ask(server, "red", "GET", "/connectors").json() == ["red-1", "red-2"]
     expanded = ask(server, "blue", "GET", "/connectors?expand=info").json()
@@ -194,7 +194,7 @@ def test_creating_needs_the_name(server: RestServer) -> None:
 
 
 def test_passwords(server: RestServer) -> None:
-    """Basic authentication, again and again; wrong ones and broken ones are nobody."""
+    """Basic authentication, repeatedly; wrong and malformed credentials are refused."""
 
     def status(user: str, password: str) -> int:
         pair = base64.b64encode(f"{user}:{password}".encode()).decode()
@@ -216,7 +216,7 @@ def test_passwords_are_asked_for_where_there_are_some(tmp_path: Path) -> None:
 
 
 def test_certificates(tmp_path: Path) -> None:
-    """A common name that TLS has checked is a user; an unknown one is nobody."""
+    """A common name that TLS has checked identifies a user; an unknown one is refused."""
     users = Users(users_file(tmp_path), SystemClock())
     known = users.caller(None, "ci.example")
     assert isinstance(known, Caller)
@@ -228,7 +228,7 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     """New users get in and old ones out; a wrong file changes nothing."""
     file = users_file(tmp_path)
     users = Users(file, TimeFlies())
-    bearer, other = (f"Bearer {TOKENS[name][0]}" for name in ("red", "nobody"))
+    bearer, other = (f"Bearer {TOKENS[name][0]}" for name in ("red", "stranger"))
 
     def is_known(authorization: str) -> bool:
         users.refresh()
@@ -238,7 +238,7 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     good = file.read_text()
     file.write_text("users: [")
     assert is_known(bearer)
-    file.write_text(good.replace(TOKENS["red"][1], TOKENS["nobody"][1]))
+    file.write_text(good.replace(TOKENS["red"][1], TOKENS["stranger"][1]))
     assert not is_known(bearer)
     assert is_known(other)
     file.unlink()
@@ -307,7 +307,7 @@ def test_a_user_who_changes_while_a_password_is_hashed(
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [
         ("", "no list `users`"),
         ("users: []", "no list `users`"),
@@ -331,11 +331,11 @@ def test_a_user_who_changes_while_a_password_is_hashed(
         ),
     ],
 )
-def test_wrong_files(tmp_path: Path, content: str, words: str) -> None:
+def test_wrong_files(tmp_path: Path, content: str, message: str) -> None:
     """The file and what is wrong in it are named, what may be a secret is not."""
     file = tmp_path / "users.yaml"
     file.write_text(content)
-    with pytest.raises(ConfigError, match=words) as refused:
+    with pytest.raises(ConfigError, match=message) as refused:
         Users(file, SystemClock())
     assert str(file) in str(refused.value)
     assert "hunter2" not in str(refused.value)

@@ -174,7 +174,7 @@ def test_a_node_that_is_away_is_left_alone_for_a_while() -> None:
     urls: dict[str, str] = {}
     with RestServer(other.app()) as running, _server(Placed("a", 10, urls)) as server:
         assert _displayed(server)[1] == ["b"]
-        urls["b"] = "http://127.0.0.1:1"  # nobody listens
+        urls["b"] = "http://127.0.0.1:1"  # no process listens
         assert _displayed(server)[1] == ["b"]
         urls["b"] = f"http://127.0.0.1:{running.port}"
         (missing,) = server.send("GET", OVERVIEW).json()["missing"]
@@ -242,7 +242,7 @@ class Secured:
         return f"https://localhost:{self.servers[node].port}"
 
     def call(self, node: str, who: str | None, method: str, path: str, **headers: str) -> Any:
-        """Ask with the certificate of somebody."""
+        """Send a request with the certificate of a caller."""
         context = ssl.create_default_context(cafile=str(self.folder / "authority.pem"))
         if who is not None:
             context.load_cert_chain(self.folder / f"{who}.pem")
@@ -280,8 +280,8 @@ def test_a_caller_with_a_certificate_may_ask_any_node(tmp_path: Path) -> None:
         assert tables.status_code == 200
 
 
-def test_nobody_but_a_node_speaks_for_others(tmp_path: Path) -> None:
-    """Not with another certificate, none, one of the same name by somebody else, nor a token."""
+def test_only_a_node_names_certificates_of_others(tmp_path: Path) -> None:
+    """Another certificate, none, one of another authority, or a token do not suffice."""
     with Secured(tmp_path, "a.example, b.example") as nodes:
         forged = {FOR_CERTIFICATE: "ops.example"}
         for who in ("reader.example", "ops.example", None):
@@ -292,10 +292,10 @@ def test_nobody_but_a_node_speaks_for_others(tmp_path: Path) -> None:
         for who in ("a.example", None):
             robots = nodes.call("b", who, "PUT", PAUSE, **forged, **mine)
             assert (robots.status_code, "robot" in robots.text) == (403, True)
-        unknown = {FOR_CERTIFICATE: "nobody.example"}
+        unknown = {FOR_CERTIFICATE: "unknown.example"}
         assert nodes.call("b", "a.example", "PUT", PAUSE, **unknown).status_code == 401
         assert nodes.call("b", "a.example", "PUT", PAUSE).status_code == 401  # a node is no user
-        remote = tmp_path / "elsewhere"
+        remote = tmp_path / "other-authority"
         remote.mkdir()
         certificate(remote, "a.example", certificate(remote, "authority"))
         (remote / "a.example.pem").rename(tmp_path / "forged.pem")
@@ -326,7 +326,7 @@ def test_a_node_that_speaks_tls_sends_no_credentials_in_the_clear(tmp_path: Path
     assert other.asked == []
 
 
-def test_an_expired_certificate_of_a_node_names_nobody(tmp_path: Path) -> None:
+def test_an_expired_certificate_of_a_node_is_refused(tmp_path: Path) -> None:
     """TLS refuses it: nothing is changed, and the figures of the other node are missing."""
     with Secured(tmp_path, "a.example, b.example", node_days=-1) as nodes:
         context = ssl.create_default_context(cafile=str(tmp_path / "authority.pem"))
@@ -337,7 +337,7 @@ def test_an_expired_certificate_of_a_node_names_nobody(tmp_path: Path) -> None:
         assert nodes.states() == {"a": "RUNNING", "b": "RUNNING"}
 
 
-def test_without_the_setting_callers_are_told_where_to_ask(tmp_path: Path) -> None:
+def test_without_the_setting_the_answer_names_the_node_to_ask(tmp_path: Path) -> None:
     """409 with the other node's address; the overview says why figures are missing."""
     with Secured(tmp_path, "") as nodes:
         refused = nodes.call("a", "ops.example", "PUT", PAUSE)

@@ -42,7 +42,7 @@ OWN, OTHER = f"http://{HOST}", "https://evil.example"
     ],
 )
 def test_pages_of_others_change_nothing(headers: dict[str, str], is_served: bool) -> None:
-    """The browser's word counts; clients without these headers are no browsers; reading is free."""
+    """Headers of the browser decide; clients without them are no browsers; reads are allowed."""
     given = {"host": HOST, **headers}
     trusted = frozenset({"https://console.example"})
     for method in ("POST", "PUT", "PATCH", "DELETE"):
@@ -93,7 +93,7 @@ def server() -> Iterator[RestServer]:
 
 
 def test_the_api_refuses_what_a_foreign_page_posts(server: RestServer) -> None:
-    """A form or a script elsewhere can send it without asking first; 403 with Kafka's body."""
+    """A form or script of another site can send it without preflight; 403 with Kafka's body."""
     path = "/connectors/orders/restart"
     assert server.send("POST", path).status == 204
     refused = server.send("POST", path, b"", {"origin": OTHER, "sec-fetch-site": "cross-site"})
@@ -108,7 +108,7 @@ def test_the_api_refuses_what_a_foreign_page_posts(server: RestServer) -> None:
 
 
 def test_the_overview_is_short_and_says_what_the_caller_may(server: RestServer) -> None:
-    """States, figures that the node has heard of, null for the others, and the caller's role."""
+    """States, received metrics, null for missing ones, and the caller's role."""
     body = server.send("GET", "/icefloe/v1/overview").json()
     assert body["caller"] == {"name": "everybody", "node_role": "admin"}
     (found,) = body["connectors"]
@@ -125,7 +125,7 @@ def test_the_overview_is_short_and_says_what_the_caller_may(server: RestServer) 
     server.send("PUT", "/connectors/orders/resume")
 
 
-def test_the_page_loads_nothing_from_elsewhere(server: RestServer) -> None:
+def test_the_page_loads_nothing_from_other_hosts(server: RestServer) -> None:
     """Its policy is strict on every file; all it names is its own; no text becomes HTML."""
     page = server.send("GET", "/ui")
     assert page.headers["content-type"] == "text/html; charset=utf-8"
@@ -154,8 +154,8 @@ def test_the_page_has_no_inline_script_or_style_and_no_way_to_make_html() -> Non
     assert re.search(r"<style|\bstyle=|\son\w+=|https?://", html) is None
     for name, part in PARTS.items():
         if name.endswith(".js"):
-            words = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(")
-            assert not [word for word in (*words, "Function(", ".style") if word in part]
+            unsafe = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(")
+            assert not [text for text in (*unsafe, "Function(", ".style") if text in part]
             assert "localStorage" not in part
         if name != "icon.svg":
             assert re.search(r"https?://(?!www\.w3\.org/2000/svg)", part) is None, name

@@ -63,7 +63,7 @@ KNOWN = {
     "partition": "0",
     "offset": "7",
 }
-UNKNOWN = {**KNOWN, "name": "nobody", "plugin": "Nobody", "logger": "nobody.at.all", "file": "x"}
+UNKNOWN = {**KNOWN, "name": "unknown", "plugin": "Unknown", "logger": "unknown.logger", "file": "x"}
 
 
 class Operation(NamedTuple):
@@ -138,7 +138,7 @@ class Leaderless(FakeHerder):
     """A herder whose cluster is choosing a leader."""
 
     def where(self, what: str, name: str | None) -> str | None:
-        """Nobody leads."""
+        """No node leads."""
         del name
         if what == "leader":
             raise ConflictError("no known leader")
@@ -223,7 +223,7 @@ def _replies(endpoint: Operation, servers: Mapping[str, RestServer]) -> Iterator
         yield _ask(servers[other], endpoint, path + "?scope=cluster")
     if endpoint.path == "/admin/loggers/{logger}" and endpoint.method == "PUT":
         yield up.json(endpoint.method, path, {"level": "loud"})
-    for name in ("new", "nobody"):
+    for name in ("new", "unknown"):
         up.send("DELETE", f"/connectors/{name}")
     up.json("PUT", "/connectors/one/config", CONFIG)
     up.send("PUT", "/connectors/one/resume")
@@ -263,7 +263,7 @@ def test_every_route_is_in_the_document() -> None:
 
 
 def test_every_route_has_one_rule() -> None:
-    """The route class refuses what nobody has said who may call; no other class is in use."""
+    """The route class refuses a path operation without a rule; no other class is in use."""
     app = _app(FakeHerder(LogLevels(SystemClock())))
     assert {type(route) for route in app.routes} == {ApiRoute}
     router = APIRouter(route_class=ApiRoute)
@@ -273,7 +273,7 @@ def test_every_route_has_one_rule() -> None:
         router.get("/nowhere", dependencies=[rule("read", "any"), open_to_all()])(lambda: None)
 
 
-def test_a_rule_on_a_plain_route_lets_nobody_in() -> None:
+def test_a_rule_on_a_plain_route_admits_no_caller() -> None:
     """A path operation that is not an ``ApiRoute`` fails instead of serving without a check."""
     app = _app(FakeHerder(LogLevels(SystemClock())))
     app.add_api_route("/plain", lambda: "served", dependencies=[rule("admin", "node")])
@@ -283,9 +283,9 @@ def test_a_rule_on_a_plain_route_lets_nobody_in() -> None:
 
 
 def test_roles_follow_the_methods() -> None:
-    """Looking needs ``read``; nobody who may only read can change anything."""
-    looking = [e for e in OPERATIONS if e.role == "read"]
-    assert {e.method for e in looking} == {"GET"}
+    """Reading needs ``read``; no caller with that role alone can change anything."""
+    reading = [e for e in OPERATIONS if e.role == "read"]
+    assert {e.method for e in reading} == {"GET"}
 
 
 def test_the_document_is_whole(servers: Mapping[str, RestServer]) -> None:

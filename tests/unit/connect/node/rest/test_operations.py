@@ -102,7 +102,7 @@ def test_a_replay_needs_operate(api: Api) -> None:
 def test_checks_take_only_a_configuration_that_the_caller_may_create(api: Api) -> None:
     """Another name, a wrong key, or another connector's group: nothing is opened for it."""
     other_group = {**CONFIG, "iceberg.control.group-id": "connect-blue-1"}
-    for config, words in (
+    for config, message in (
         ({**CONFIG, "name": "blue-1"}, "doesn't match connector name in the URL"),
         ({**CONFIG, "tasks.max": "many"}, "tasks.max"),
         ({**CONFIG, "topics": "control-iceberg"}, "topics"),
@@ -110,7 +110,7 @@ def test_checks_take_only_a_configuration_that_the_caller_may_create(api: Api) -
     ):
         for path, body in (("migration", config), ("catalog", {"config": config})):
             refused = api.ask("owner", "POST", f"/red-2/{path}/check", body)
-            assert (refused.status, words in refused.json()["message"]) == (400, True), refused
+            assert (refused.status, message in refused.json()["message"]) == (400, True), refused
     for path, body in (("migration", CONFIG), ("catalog", {"config": CONFIG})):
         assert api.ask("operator", "POST", f"/red-2/{path}/check", body).status == 403
         assert api.ask("owner", "POST", f"/blue-2/{path}/check", body).status == 403

@@ -32,7 +32,7 @@ from tests.support.certificates import certificate
 from tests.support.fakes.herder import FakeHerder
 from tests.support.fakes.rest_server import Reply, RestServer
 
-THREADS = 40  # that anyio gives to whatever may block
+THREADS = 40  # anyio's default limit of threads
 NODE = {
     "bootstrap.servers": "127.0.0.1:1",
     "group.id": "g",
@@ -49,7 +49,7 @@ def guarded(users: Users | None = None, **more: Any) -> RestServer:
 
 
 class SlowHerder(FakeHerder):
-    """Its broker does not answer: whoever asks for offsets waits."""
+    """Its broker does not answer: requests for offsets wait."""
 
     def __init__(self, levels: LogLevels, waiting: int) -> None:
         super().__init__(levels)
@@ -57,7 +57,7 @@ class SlowHerder(FakeHerder):
         self.all_wait = threading.Barrier(waiting + 1, timeout=60)
 
     def offsets(self, name: str) -> Offsets:
-        """Waits until told."""
+        """Waits until released."""
         self.all_wait.wait()
         self.answers.wait(60)
         return super().offsets(name)
@@ -96,7 +96,7 @@ def test_slow_requests_hold_up_no_state() -> None:
 
 
 def test_requests_at_a_time_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One more than there may be is told to come again; when one is answered, it is served."""
+    """One request above the limit gets 503; it is served when another one is answered."""
     monkeypatch.setattr(http_middleware, "REQUESTS_MAX", 3)
     with slow_requests(3) as (server, waiting):
         refused = server.send("GET", "/connectors")
@@ -114,7 +114,7 @@ def is_closed(connection: socket.socket) -> bool:
 
 
 def test_a_client_certificate_is_a_user(tmp_path: Path) -> None:
-    """TLS checks it, its common name says who it is; without one nobody gets in."""
+    """TLS checks it, its common name identifies the caller; no caller is admitted without one."""
     authority = certificate(tmp_path, "authority")
     for name in ("localhost", "ci.example", "stranger"):
         certificate(tmp_path, name, authority)
@@ -220,7 +220,7 @@ def test_what_was_given_up_is_not_served() -> None:
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         del receive
-        if scope["path"] == "/block":  # nobody is accepted meanwhile
+        if scope["path"] == "/block":  # no connection is accepted meanwhile
             is_blocked.set()
             may_go.wait(60)
         served.append(scope["path"])
@@ -318,7 +318,7 @@ def test_what_counts_as_one_address(host: str, source: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "words"),
+    ("more", "message"),
     [
         ({"listeners": "http://0.0.0.0:1"}, "icefloe.rest.users.file"),
         ({"listeners": "http://10.0.0.1:1", "icefloe.rest.users.file": "u"}, "in the clear"),
@@ -327,9 +327,9 @@ def test_what_counts_as_one_address(host: str, source: str) -> None:
         ({"listeners": "ftp://127.0.0.1:1"}, r"is not http\(s\)://host:port"),
     ],
 )
-def test_open_doors_are_refused(more: dict[str, str], words: str) -> None:
+def test_open_doors_are_refused(more: dict[str, str], message: str) -> None:
     """A node does not listen where strangers could act or overhear."""
-    with pytest.raises(InvalidConfigError, match=words):
+    with pytest.raises(InvalidConfigError, match=message):
         NodeConfig.from_properties({**NODE, **more})
 
 
