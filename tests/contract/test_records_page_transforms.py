@@ -157,7 +157,7 @@ TRIALS: Final[dict[str, Trial]] = {
     "a header read by": headers_as_sent,
     "`JsonToMapTransform`: text after": map_text,
     "two `KafkaMetadataTransform`": two_metadata,
-    "`MongoDebeziumTransform`: an `array": array_mode,
+    "`MongoDebeziumTransform`: an unknown": array_mode,
     "documents with notations": shell_notation,
     "`DebeziumTransform` without schema": row_that_is_none,
     "`ReplaceField` of a struct": renamed_to_another,
@@ -169,9 +169,9 @@ TRIALS: Final[dict[str, Trial]] = {
     "a whole number beyond 2^53": large_doubles,
     "two-digit years": two_digit_years,
     "date pattern letters": pattern_letters,
-    "options that the class itself refuses": refused_options,
+    "options that the class itself rejects": refused_options,
     "a text whose instant has more than 64 bits": instants_beyond_64_bits,
-    "messages about refused records": quiet_messages,
+    "messages about rejected records": quiet_messages,
 }
 
 

@@ -239,7 +239,7 @@ TRIALS: Final[dict[str, Trial]] = {
     "a number outside of its `connect.type`": connect_type,
     "Avro: bytes after the datum": avro_leftovers,
     "Avro's `timestamp-micros`": avro_units,
-    "JSON Schema: a value of another kind": other_kinds,
+    "JSON Schema: a value of another type": other_kinds,
     "Protobuf's unsigned numbers": unsigned,
     "Protobuf's `Timestamp` below": proto_timestamp,
     "a schema registry that does not answer": silent_registry,

@@ -66,7 +66,6 @@ NOT_YET: tuple[str, ...] = (
     "control_schemas/",
     "coordinator/",
     "docs/reference/metrics.md",
-    "docs/reference/records-differences.md",
     "tests/attack/",
     "tests/bench/",
     "tests/conftest.py",

@@ -7,6 +7,7 @@ import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,33 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = runpy.run_path(str(ROOT / ".ci" / "dependencies.py"))
+
+
+# Dependencies without an import statement in the packages, and what uses them.
+NOT_IMPORTED = {
+    "pandas": "pyspark's Arrow bridge imports it",
+}
+MODULES = {"google-re2": "re2", "grpcio-tools": "grpc_tools", "protobuf": "google.protobuf"}
+MODULES |= {"psycopg2-binary": "psycopg2", "pyyaml": "yaml"}
+
+
+def test_each_runtime_dependency_is_imported() -> None:
+    """A dependency of pyproject.toml has an importer in the packages, or a stated reason."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    packages = ("connect", "control_schemas", "coordinator", "worker")
+    code = "\n".join(p.read_text() for name in packages for p in (ROOT / name).rglob("*.py"))
+    names = set(re.findall(r"^[\w-]+", "\n".join(project["dependencies"]), re.MULTILINE))
+    unused = {
+        name
+        for name in names - NOT_IMPORTED.keys()
+        if not re.search(
+            rf"^\s*(import|from) {re.escape(MODULES.get(name, name.replace('-', '_')))}\b",
+            code,
+            re.MULTILINE,
+        )
+    }
+    assert unused == set()
+    assert names >= NOT_IMPORTED.keys()
 
 
 def test_everything_that_is_locked_is_listed() -> None:
