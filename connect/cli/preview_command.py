@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from connect.cli.direct_access import Broker, Direct, Properties, access_by_flag
 from connect.cli.gitops.connector_files import read_one
 from connect.cli.gitops.output import Output, emit
+from connect.cli.rest_client import DEFAULT_URL, Url, ask_about_file
 from connect.cli.terminal import echo
-from connect.clock import SystemClock
 from connect.errors import ConfigError, ExitStatus
-from connect.operations.connector_clients import opened, read_properties
-from connect.operations.preview.preview_report import report
-from connect.operations.preview.record_preview import preview as preview_records
-from connect.operations.preview.source_sample import read_sample
 
-RECORDS_MAX = 10_000
+RECORDS_MAX = 1_000
 
 
 def preview(
@@ -28,6 +24,7 @@ def preview(
     connector: Annotated[
         str | None, typer.Argument(help="Name of the connector, in a file with several.")
     ] = None,
+    url: Url = DEFAULT_URL,
     *,
     records: Annotated[
         int, typer.Option("--records", "-n", min=1, max=RECORDS_MAX, help="Records at most.")
@@ -35,46 +32,35 @@ def preview(
     start: Annotated[
         str, typer.Option("--from", help="earliest: the oldest records; latest: the newest.")
     ] = "earliest",
-    bootstrap_server: Annotated[
-        str | None, typer.Option("--bootstrap-server", help="The broker, as host:port.")
-    ] = None,
-    properties: Annotated[
-        Path | None,
-        typer.Option("--properties", "-p", help="Node properties: broker, security, providers."),
-    ] = None,
+    is_direct: Direct = False,
+    bootstrap_server: Broker = None,
+    properties: Properties = None,
     output: Output = "table",
 ) -> None:
     """Show what a connector would make of a few records, and write nothing.
 
     Status 0 when every record is written or dropped, 1 when one would be rejected.
     """
-    if start not in ("earliest", "latest"):
+    if start not in {"earliest", "latest"}:
         raise ConfigError(f"--from is earliest or latest, not {start!r}", code="usage")
-    raw = read_one(file, connector).config
-    with opened(raw, read_properties(properties, bootstrap_server), os.environ) as direct:
-        if not direct.partitions:
-            raise ConfigError(
-                f"no topic of connector {direct.config.name} exists: create it, or correct "
-                "topics and topics.regex",
-                code="topics_missing",
-            )
-        sample = read_sample(
-            direct.admin,
-            direct.reader,
-            direct.partitions,
-            SystemClock(),
-            count=records,
-            start="earliest" if start == "earliest" else "latest",
+    desired = read_one(file, connector)
+    direct = access_by_flag(
+        desired.config, properties, bootstrap_server, is_direct=is_direct, has_broker=True
+    )
+    if direct is None:
+        body = {"config": dict(desired.config), "records": records, "start": start}
+        found = ask_about_file(url, desired.name, "preview", json=body)
+    else:
+        found = direct.operations.preview(
+            direct.config, count=records, start="earliest" if start == "earliest" else "latest"
         )
-        found = preview_records(direct.config, sample.records, direct.catalog.find)
-    answer = report(direct.config, found, is_complete=sample.is_complete)
 
     def as_table() -> None:
-        for line in lines(answer):
+        for line in lines(found):
             echo(line)
 
-    emit(output, answer, names=[t["table"] for t in answer["tables"]], as_table=as_table)
-    if answer["outcomes"].keys() - {"written", "dropped"}:
+    emit(output, found, names=[t["table"] for t in found["tables"]], as_table=as_table)
+    if found["outcomes"].keys() - {"written", "dropped"}:
         raise typer.Exit(ExitStatus.NO)
 
 

@@ -24,6 +24,8 @@ from connect.operations.connector_clients import ConnectorCluster, opened, opene
 from connect.operations.dead_letter_replay import DeadLetterReplay, ReplayChoice, group_of
 from connect.operations.dead_letter_topic import DeadLetterTopic
 from connect.operations.migration.inspector import Inspector
+from connect.operations.preview.connector_preview import preview_connector, preview_in_process
+from connect.operations.preview.source_sample import Start
 from connect.validation.parse import parse
 from connect.validation.providers import Providers, resolve
 
@@ -39,6 +41,7 @@ class OperationLimits:
         replayed_offsets_max: oldest offsets of a dead letter topic that one replay covers.
         text_characters_max: longest text of a record in an answer.
         races_ms_max: time of the races of a catalog check.
+        preview_s_max: time of a preview, which then runs in a process of its own.
         operations_max: operations that run at a time.
         is_own_only: exclude dead letters whose headers name another connector.
     """
@@ -47,6 +50,7 @@ class OperationLimits:
     replayed_offsets_max: int | None = None
     text_characters_max: int | None = None
     races_ms_max: int | None = None
+    preview_s_max: int | None = None
     operations_max: int = 1
     is_own_only: bool = False
 
@@ -58,6 +62,7 @@ NODE_LIMITS: Final = OperationLimits(
     replayed_offsets_max=50_000,
     text_characters_max=64 * 1024,
     races_ms_max=45_000,
+    preview_s_max=45,
     operations_max=16,
     is_own_only=True,
 )
@@ -177,6 +182,23 @@ class ConnectorOperations:
                 namespace=namespace,
                 time_ms_max=self._limits.races_ms_max,
             ).as_json()
+
+    def preview(self, raw: Raw, *, count: int, start: Start) -> dict[str, Any]:
+        """Show what a connector would make of a few records, without writing anything.
+
+        Raises:
+            ConfigError: the configuration cannot work, or the preview takes too long.
+            IcefloeError: broker or catalog do not answer, or refuse.
+        """
+        timeout_s = self._limits.preview_s_max
+        with self._started():
+            if timeout_s is None:
+                return preview_connector(
+                    raw, self._node, self._environ, self._clock, count=count, start=start
+                )
+            return preview_in_process(
+                raw, self._node, self._environ, count=count, start=start, timeout_s=timeout_s
+            )
 
     @contextmanager
     def _letters(self, raw: Raw) -> Iterator[tuple[ConnectorCluster, DeadLetterTopic]]:

@@ -1,4 +1,4 @@
-"""Dead letters, migration check and catalog check of another tenant."""
+"""Dead letters, preview, migration check and catalog check of another tenant."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def requests(name: str, config: dict[str, str]) -> Iterator[tuple[str, str, Any]
     yield "POST", f"{path}/dead-letters/replay", {"apply": True}
     yield "POST", f"{path}/migration/check", config
     yield "POST", f"{path}/catalog/check", {"config": config, "races": 1}
+    yield "POST", f"{path}/preview", {"config": config, "records": 1}
 
 
 def statuses(tenant: Tenant, name: str, config: dict[str, str]) -> set[int]:
@@ -41,9 +42,9 @@ def test_operations_on_another_tenants_connector(attacked: AttackedStack) -> Non
         assert statuses(attacked.alice, name, config) == {403}
         assert statuses(attacked.guest, name, config) == {403}
         assert statuses(attacked.nobody, name, config) == {401}
-    for path in ("migration/check", "catalog/check"):
+    for path in ("migration/check", "catalog/check", "preview"):
         body = {**config, "name": BOB}
-        given = {"config": body} if path.startswith("catalog") else body
+        given = body if path.startswith("migration") else {"config": body}
         answer = attacked.alice.call("POST", f"{BASE}/alice-new/{path}", json=given)
         assert answer.status_code == 400, answer.text
     attacked.assert_canaries_nowhere()
@@ -103,4 +104,5 @@ def test_checks_show_no_secret(attacked: AttackedStack) -> None:
             ("catalog", {"config": config, "races": 1, "namespace": "alice.none"}),
         ):
             attacked.alice.call("POST", f"{path}/{kind}/check", json=body)
+        attacked.alice.call("POST", f"{path}/preview", json={"config": config})
     attacked.assert_canaries_nowhere()

@@ -11,6 +11,8 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
+from connect.errors import ConfigError
+from connect.operations.preview.connector_preview import preview_in_process
 from connect.operations.preview.preview_report import json_value
 from tests.support.command_line import Said, icefloe
 from tests.support.running_stack import RunningStack, duckdb_rows
@@ -60,9 +62,9 @@ class Previewed:
         return said.status, json.loads(said.stdout)
 
     def command(self, *options: str) -> Said:
-        """Run the command with the node's properties, which give the converters."""
-        properties = self.running.stack.state_dir / "node.properties"
-        return icefloe("preview", "-f", str(self.file), "-p", str(properties), *options)
+        """Run the command against the node, whose properties give the converters."""
+        server = () if "--direct" in options else ("--server", self.running.stack.rest_url)
+        return icefloe("preview", "-f", str(self.file), *server, *options)
 
     def run(self, rows: int) -> list[Json]:
         """Create the connector; the rows of its table as the preview spells values."""
@@ -230,6 +232,20 @@ def test_only_as_many_records_as_asked_for_are_read(running: RunningStack, tmp_p
     assert [row["values"]["id"] for row in shown["tables"][0]["rows"]] == [7, 8, 9]
     said = previewed.command()
     assert said.status == 0
+    properties = running.stack.state_dir / "node.properties"
+    direct = previewed.command("--direct", "-p", str(properties))
+    assert direct.stdout == said.stdout
     assert f"table {previewed.table} (would be created)" in said.stdout
     assert f'{previewed.topic}-0@9  insert  {{"id": 9}}' in said.stdout
     assert said.stdout.endswith("10 records: 10 written\n")
+
+
+def test_a_preview_that_takes_too_long_is_ended(running: RunningStack, tmp_path: Path) -> None:
+    """Its process is killed at the limit, and the error says what to do."""
+    previewed = Previewed(
+        running, tmp_path, [{"id": 1}], {"iceberg.tables.auto-create-enabled": "true"}
+    )
+    node = {"bootstrap.servers": running.stack.bootstrap_servers}
+    raw = {"name": previewed.name, **previewed.config}
+    with pytest.raises(ConfigError, match=r"longer than 0\.01 s: ask"):
+        preview_in_process(raw, node, {}, count=1, start="earliest", timeout_s=0.01)

@@ -1,8 +1,8 @@
-"""Bodies of ``operations``: dead letters, migration check, catalog check."""
+"""Bodies of ``operations``: dead letters, preview, migration check, catalog check."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import FailFast, Field, StrictBool
 
@@ -13,6 +13,7 @@ PARTITIONS_MAX: Final = 10_000
 PARTITION_MAX: Final = 2**31 - 1
 OFFSET_MAX: Final = 2**63 - 1
 RACES_MAX: Final = 100
+PREVIEW_RECORDS_MAX: Final = 1_000
 
 Filters = Annotated[list[JsonString], FailFast(), Field(max_length=FILTERS_MAX)]
 
@@ -162,3 +163,33 @@ class CatalogChecked(View):
     refusal: str | None
     not_removed: list[str] = Field(description="scratch tables and namespaces that still exist")
     checks: list[dict[str, Any]]
+
+
+class AskPreview(Body):
+    """A configuration, and which records of its topics to read."""
+
+    config: Keys
+    records: Annotated[int, Field(ge=1, le=PREVIEW_RECORDS_MAX)] = 20
+    start: Literal["earliest", "latest"] = Field(
+        "earliest", description="the oldest records, or the newest"
+    )
+
+
+class PreviewedTable(Growing):
+    """A table as the records would leave it, and the rows that they give."""
+
+    table: str
+    exists: bool
+    location: str | None
+    columns: list[dict[str, Any]]
+    partitioned_by: list[str]
+    rows: list[dict[str, Any]]
+
+
+class Previewed(View):
+    """What a connector would make of records."""
+
+    complete: bool = Field(description="false when time or size ended the reading early")
+    outcomes: dict[str, int]
+    tables: list[PreviewedTable]
+    not_written: list[dict[str, Any]]

@@ -1,4 +1,4 @@
-"""``/icefloe/v1/connectors/<name>``: dead letters, migration check and catalog check.
+"""``/icefloe/v1/connectors/<name>``: dead letters, preview, migration check and catalog check.
 
 Rules of this file:
 - A path operation asks the broker or the catalog with the connector's configuration: it runs on a
@@ -112,6 +112,17 @@ def check_catalog(
             config, races=body.races, namespace=body.namespace
         )
     return o.CatalogChecked.model_validate(_masked(found))
+
+
+@router.post("/preview", dependencies=[_ADMIN], responses=errors(503))
+def preview_connector(
+    name: ConnectorName, body: o.AskPreview, caller: CallerDep, services: ServicesDep
+) -> o.Previewed:
+    """Show what a connector would make of a few records; nothing is written."""
+    config = _valid(services, caller, name, body.config)
+    with _errors():
+        found = services.operations.preview(config, count=body.records, start=body.start)
+    return o.Previewed.model_validate(_masked(found))
 
 
 def _dead_letter(

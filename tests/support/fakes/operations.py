@@ -10,6 +10,7 @@ from connect.errors import Fenced
 from connect.operations.connector_operations import NODE_LIMITS, ConnectorOperations
 from connect.operations.dead_letter_replay import ReplayChoice
 from connect.operations.dead_letter_topic import NoDeadLetterError
+from connect.operations.preview.source_sample import Start
 
 OFFSET = 7
 """The only dead letter is at this offset of partition 0."""
@@ -104,6 +105,26 @@ class FakeOperations(ConnectorOperations):
             "refusal": None,
             "not_removed": [],
             "checks": [],
+        }
+
+    def preview(self, raw: Mapping[str, str], *, count: int, start: Start) -> dict[str, Any]:
+        """Return the preview of one record."""
+        self.asked.append(("preview", (dict(raw), count, start)))
+        row = {"topic": "t", "partition": 0, "offset": 0, "time": None, "operation": "insert"}
+        table = {
+            "table": f"db.{self.secret}",
+            "exists": False,
+            "location": None,
+            "columns": [{"name": "id", "type": "long", "required": False, "change": None}],
+            "partitioned_by": [],
+            "rows": [{**row, "values": {"id": self.secret}}],
+        }
+        return {
+            **_named(raw),
+            "complete": True,
+            "outcomes": {"written": 1},
+            "tables": [table],
+            "not_written": [],
         }
 
 

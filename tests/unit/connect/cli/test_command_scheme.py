@@ -39,7 +39,7 @@ CHANGES_OFFSETS = {
     "dlq replay",
     "tables skip",
 }
-ASKS_NO_NODE = {*PRINTS_NO_DATA, "control decode", "preview"}
+ASKS_NO_NODE = {*PRINTS_NO_DATA, "control decode"}
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "get": (),
     "list": (),
@@ -58,6 +58,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "dlq replay": ("c",),
     "migrate": ("--check", "-f", "connector.json"),
     "catalog check": ("-f", "connector.json"),
+    "preview": ("-f", "connector.json"),
     "validate": ("-f", "connector.json"),
     "diff": ("-f", "connector.json"),
     "apply": ("-f", "connector.json"),
@@ -195,7 +196,7 @@ def test_a_refusal_is_status_1_and_a_failure_is_status_3(
     answers.status = status
     answers.content = json.dumps({"error_code": status, "message": message}).encode()
     validating = {"diff": ExitStatus.USAGE, "apply": ExitStatus.USAGE, "validate": ExitStatus.NO}
-    checking = {"migrate": ExitStatus.USAGE, "catalog check": ExitStatus.USAGE}
+    checking = dict.fromkeys(("migrate", "catalog check", "preview"), ExitStatus.USAGE)
     for name in ASKING:
         done = icefloe(*name.split(), *ARGUMENTS[name], "--server", answers.url)
         wanted = validating.get(name, expected) if status in {400, 404} else expected

@@ -51,6 +51,7 @@ BODIES: Mapping[tuple[str, str], Any] = {
     ("POST", "/icefloe/v1/connectors/{name}/dead-letters/replay"): {"apply": True},
     ("POST", "/icefloe/v1/connectors/{name}/migration/check"): CONFIG,
     ("POST", "/icefloe/v1/connectors/{name}/catalog/check"): {"config": CONFIG, "races": 1},
+    ("POST", "/icefloe/v1/connectors/{name}/preview"): {"config": CONFIG, "records": 1},
 }
 TOKEN, ENTRY = new_token()
 KNOWN = {

@@ -1,4 +1,4 @@
-"""Dead letters, migration check and catalog check over REST: roles, validation, masking, limits."""
+"""Operations on connectors over REST: roles, validation, masking, limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ from connect.node.herder_api import NodeInfo
 from connect.node.rest.app import create_app
 from connect.node.rest.auth import Users, new_token
 from connect.node.rest.log_levels import LogLevels
-from connect.node.rest.operation_models import FILTERS_MAX, PARTITION_MAX, RACES_MAX
+from connect.node.rest.operation_models import (
+    FILTERS_MAX,
+    PARTITION_MAX,
+    PREVIEW_RECORDS_MAX,
+    RACES_MAX,
+)
 from connect.operations.dead_letter_replay import ReplayChoice
 from connect.redaction.secret_values import KNOWN, MASK
 from tests.support.fakes.herder import FakeHerder
@@ -108,12 +113,20 @@ def test_checks_take_only_a_configuration_that_the_caller_may_create(api: Api) -
         ({**CONFIG, "topics": "control-iceberg"}, "topics"),
         (other_group, "group"),
     ):
-        for path, body in (("migration", config), ("catalog", {"config": config})):
-            refused = api.ask("owner", "POST", f"/red-2/{path}/check", body)
+        for path, body in (
+            ("migration/check", config),
+            ("catalog/check", {"config": config}),
+            ("preview", {"config": config}),
+        ):
+            refused = api.ask("owner", "POST", f"/red-2/{path}", body)
             assert (refused.status, message in refused.json()["message"]) == (400, True), refused
-    for path, body in (("migration", CONFIG), ("catalog", {"config": CONFIG})):
-        assert api.ask("operator", "POST", f"/red-2/{path}/check", body).status == 403
-        assert api.ask("owner", "POST", f"/blue-2/{path}/check", body).status == 403
+    for path, body in (
+        ("migration/check", CONFIG),
+        ("catalog/check", {"config": CONFIG}),
+        ("preview", {"config": CONFIG}),
+    ):
+        assert api.ask("operator", "POST", f"/red-2/{path}", body).status == 403
+        assert api.ask("owner", "POST", f"/blue-2/{path}", body).status == 403
     assert api.operations.asked == []
     assert api.ask("owner", "POST", "/red-2/migration/check", CONFIG).status == 200
     assert api.operations.asked == [("migration", {**CONFIG, "name": "red-2"})]
@@ -133,6 +146,9 @@ def test_requests_are_bounded(api: Api) -> None:
     for races in (0, RACES_MAX + 1, "many"):
         body = {"config": CONFIG, "races": races}
         assert api.ask("owner", "POST", "/red-1/catalog/check", body).status == 400
+    for given in ({"records": 0}, {"records": PREVIEW_RECORDS_MAX + 1}, {"start": "middle"}):
+        body = {"config": CONFIG, **given}
+        assert api.ask("owner", "POST", "/red-1/preview", body).status == 400
     assert api.operations.asked == []
 
 
@@ -144,6 +160,7 @@ def test_secrets_are_masked_also_in_names(api: Api) -> None:
         ("GET", "/red-1/dead-letters/kinds", None),
         ("GET", "/red-1/dead-letters/0/7/content", None),
         ("POST", "/red-1/migration/check", CONFIG),
+        ("POST", "/red-1/preview", {"config": CONFIG}),
     ):
         answer = api.ask("owner", method, path, body)
         assert answer.status == 200
