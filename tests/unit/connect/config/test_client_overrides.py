@@ -56,7 +56,7 @@ def test_what_no_connector_may_set(prefix: str, name: str) -> None:
 
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_what_a_connector_may_set(prefix: str) -> None:
-    """Each allowed name is taken and handed on; what no client knows is taken, and is not."""
+    """Allowed properties reach the client; unknown ones are accepted and do not."""
     assert not ALLOWED & REFUSED.keys()
     assert CLIENT_KEYS.keys() <= ALLOWED
     for name in sorted(ALLOWED):
@@ -73,7 +73,7 @@ def test_what_a_connector_may_set(prefix: str) -> None:
 
 
 def test_a_password_of_a_client_is_hidden() -> None:
-    """Validation shows which it is, and not what."""
+    """Validation reports the key and not the value."""
     sink = BUILT_IN.connector("IcebergSink")
     assert sink is not None
     name = "consumer.override.ssl.keystore.password"

@@ -72,13 +72,13 @@ def fields() -> Iterator[str]:
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name)
 def test_a_key_with_effect_is_read(key: Key) -> None:
-    """A key is named where it is read, or its declaration says why it has no effect."""
+    """Each key is read by the code, or its declaration has a reason for no effect."""
     assert key.name in texts()
 
 
 @pytest.mark.parametrize("name", sorted(set(fields())))
 def test_a_parsed_field_is_read(name: str) -> None:
-    """What is parsed from a key is read somewhere."""
+    """Each field of the parsed configuration is read by the code."""
     assert name in attributes()
 
 
@@ -89,7 +89,7 @@ def test_a_metric_is_counted(name: str) -> None:
 
 
 def test_a_key_without_effect_says_so() -> None:
-    """Validate, the log and the page of the configuration say why a key has no effect."""
+    """Validation, log and configuration page contain the reason why a key has no effect."""
     given = {
         "errors.retry.timeout": "60000",
         "errors.retry.delay.max.ms": "1000",

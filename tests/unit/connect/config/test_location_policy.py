@@ -19,14 +19,14 @@ USERS = {"icefloe.rest.users.file": "users.yaml"}
     [("orders", "own"), ("orders-eu", "long"), ("orders-us", "short"), ("other", "rest")],
 )
 def test_the_longest_matching_pattern_counts(name: str, expected: str) -> None:
-    """A connector's own property comes before patterns, and those before the default."""
+    """The property of a connector's name precedes patterns, and patterns precede the default."""
     node = {"p.orders": "own", "p.orders-*": "short", "p.orders-e*": "long", "p.default": "rest"}
     assert grant_of(name, "p.", node) == expected
     assert grant_of(name, "q.", node) is None
 
 
 def test_only_a_star_is_any_text() -> None:
-    """A question mark and brackets in a pattern stand for themselves, as in grants of users."""
+    """Question marks and brackets in a pattern are literal, as in grants of users."""
     assert grant_of("orders-1", "p.", {"p.orders-?": "x", "p.orders-[0-9]": "y"}) is None
     assert grant_of("orders-?", "p.", {"p.*-?": "x"}) == "x"
 
@@ -41,7 +41,7 @@ def test_only_a_star_is_any_text() -> None:
     ],
 )
 def test_granted_locations(location: str) -> None:
-    """Spellings of a place below a granted one are allowed."""
+    """All spellings of a location below a granted location are allowed."""
     assert LocationPolicy(granted=("s3://lake/alice",)).refusal(location) is None
 
 
@@ -66,7 +66,7 @@ def test_other_locations_are_refused(location: str) -> None:
 
 
 def test_local_folders_follow_links(tmp_path: Path) -> None:
-    """A link out of an allowed folder leads out of it; a link to an allowed folder into it."""
+    """Links are resolved: a link out of an allowed folder is rejected, one into it is allowed."""
     allowed, other = tmp_path / "allowed", tmp_path / "other"
     for folder in (allowed, other):
         folder.mkdir()
@@ -82,7 +82,7 @@ def test_local_folders_follow_links(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["\0", "/data/\0", "/" + "x" * 5000])
 def test_what_is_no_path_is_refused(text: str) -> None:
-    """A text that no file can have as its name is outside of every folder."""
+    """An invalid file name is outside all folders."""
     assert LocationPolicy(local=("/data",)).refusal(text) is not None
     assert EVERYWHERE.refusal(text) is None
 

@@ -99,7 +99,7 @@ VALUES = st.recursive(
 
 
 def attempt(column: IcebergType, value: Any) -> tuple[Any, str | None]:
-    """The converted value, or why there is none."""
+    """Return the converted value or the error."""
     try:
         return column_converter(column, OPTIONS)(value), None
     except Unconvertible as refusal:
@@ -109,7 +109,7 @@ def attempt(column: IcebergType, value: Any) -> tuple[Any, str | None]:
 @pytest.mark.parametrize("column", COLUMNS, ids=str)
 @given(value=VALUES)
 def test_every_value_is_stored_or_refused(column: IcebergType, value: Any) -> None:
-    """Arrow takes what a converter returns, at any input, and nothing else is ever raised."""
+    """For any input, a converter returns a value that Arrow accepts, or raises Unconvertible."""
     converted, reason = attempt(column, value)
     if reason is not None:
         assert reason in REASONS
@@ -121,7 +121,7 @@ def test_every_value_is_stored_or_refused(column: IcebergType, value: Any) -> No
 
 @given(st.integers(-(2**70), 2**70))
 def test_integers_are_exact(value: int) -> None:
-    """An integer ends in an integer, decimal or text column as itself, or not at all."""
+    """An integer is stored exactly in an integer, decimal or string column, or rejected."""
     for column in (IntegerType(), LongType(), DecimalType(38, 0), DecimalType(10, 2)):
         for given_value in (value, Decimal(value), str(value)):
             assert attempt(column, given_value) in ((value, None), (None, "out_of_range"))
@@ -130,7 +130,7 @@ def test_integers_are_exact(value: int) -> None:
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_doubles_are_exact(value: float) -> None:
-    """A double keeps its value through text and decimal; a whole one through integers."""
+    """A double keeps its value in string and decimal columns, a whole one in integer columns."""
     to_double = column_converter(DoubleType(), OPTIONS)
     assert to_double(value) == to_double(repr(value)) == to_double(Decimal(repr(value))) == value
     refused = "out_of_range" if value.is_integer() else "lost_fraction"
@@ -139,7 +139,7 @@ def test_doubles_are_exact(value: float) -> None:
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_floats_are_the_nearest(value: float) -> None:
-    """A float column gets the nearest 32-bit number; whole numbers only when they survive."""
+    """A float column stores the nearest 32-bit number; whole numbers must be exact."""
     stored, reason = attempt(FloatType(), value)
     if reason is not None:
         assert reason in ("out_of_range", "lost_digits")
@@ -151,7 +151,7 @@ def test_floats_are_the_nearest(value: float) -> None:
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=4))
 def test_decimals_fit_or_are_refused(value: Decimal) -> None:
-    """A decimal column holds exactly the number, at its own scale."""
+    """A decimal column stores the exact number with its own scale."""
     stored, reason = attempt(DecimalType(12, 3), value)
     if reason is not None:
         assert reason in ("out_of_range", "lost_fraction")
@@ -172,7 +172,7 @@ def test_huge_exponents_cost_nothing(text: str) -> None:
 
 @given(st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31)))  # noqa: DTZ001 - naive on purpose
 def test_iso_texts_are_instants(value: dt.datetime) -> None:
-    """A timestamp's ISO text and its datetime end in one number, with and without zone."""
+    """ISO text and datetime of an instant convert to the same number, with and without zone."""
     expected = (value - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1)  # noqa: DTZ001
     for column in (TimestampType(), TimestamptzType()):
         convert = column_converter(column, OPTIONS)
@@ -205,7 +205,7 @@ def test_units_of_plain_numbers(unit: TimestampUnit, value: Any, micros: int) ->
 
 
 def test_cut_digits_are_counted() -> None:
-    """Nanoseconds are given up, and that is no secret."""
+    """Nanoseconds are truncated and counted."""
     options = ConversionOptions(losses=Losses())
     convert = column_converter(TimestampType(), options)
     assert convert("2024-01-01T00:00:00.123456789") == convert("2024-01-01T00:00:00.123456")
@@ -215,7 +215,7 @@ def test_cut_digits_are_counted() -> None:
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_java_texts_of_doubles_read_back(value: float) -> None:
-    """Java's form of a double is the double, with a point and a sign where Java has them."""
+    """The Java text of a double has the same value and Java's format."""
     text = java_double(value)
     assert float(text) == value
     assert "." in text
@@ -261,7 +261,7 @@ TABLE = Schema(
     ],
 )
 def test_refusals_name_the_column(value: Any, reason: str, path: list[str]) -> None:
-    """The path of a refusal leads to the column, through lists and maps."""
+    """An error contains the path of the column, also in lists and maps."""
     with pytest.raises(Unconvertible) as refused:
         RowConverter(TABLE, OPTIONS).row(value)
     assert refused.value.reason == reason
@@ -269,7 +269,7 @@ def test_refusals_name_the_column(value: Any, reason: str, path: list[str]) -> N
 
 
 def test_names_without_case() -> None:
-    """Case-insensitive names match at every level, and two for one column are refused."""
+    """Names match case-insensitively at all levels; two fields for one column are an error."""
     convert = RowConverter(TABLE, ConversionOptions(case_insensitive=True))
     row = convert.row({"ID": 1, "S": {"L": [{"N": 2}]}, "other": 3})
     assert row == {"id": 1, "s": {"l": [{"n": 2}]}, "m": None}

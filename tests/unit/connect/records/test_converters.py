@@ -26,7 +26,7 @@ def build(name: str, role: Any = "value", **options: str) -> Converter:
 
 @pytest.mark.parametrize("name", converter_names())
 def test_names_long_and_short(name: str) -> None:
-    """Java's class name, its last part, and Kafka's aliases name one converter."""
+    """Full class name, simple name and Kafka's aliases refer to the same converter."""
     short = name.rpartition(".")[2]
     options = {"schema_registry_url": "http://127.0.0.1:1"}  # those without one ignore it
     kinds = {type(build(n, **options)) for n in (name, short, short.removesuffix("Converter"))}
@@ -34,7 +34,7 @@ def test_names_long_and_short(name: str) -> None:
 
 
 def test_unknown_class_is_an_error() -> None:
-    """The message names what is known."""
+    """The error of an unknown class lists the known classes."""
     with pytest.raises(ConfigError, match="JsonConverter"):
         build("com.example.MyConverter")
 
@@ -45,7 +45,7 @@ def test_unknown_class_is_an_error() -> None:
 )
 @pytest.mark.parametrize("data", [b"{", b'{"a":1}', b'{"schema":{"type":"int8"},"payload":300}'])
 def test_errors_name_their_stage(role: str, stage: str, data: bytes) -> None:
-    """Dead letters tell which converter refused the record."""
+    """The error contains the stage of the converter."""
     with pytest.raises(RecordError) as refused:
         build("json", role).to_connect("t", (), data)
     assert refused.value.stage == stage
@@ -68,7 +68,7 @@ def test_known_schemas_are_not_read_twice() -> None:
 
 
 def test_a_known_beginning_promises_nothing_about_the_end() -> None:
-    """Duplicate, foreign and missing members behind a known schema are judged as ever."""
+    """Duplicate, unknown and missing members after a known schema have the usual result."""
     json_converter = build("json")
     start = b'{"schema":{"type":"int32"},"payload":'
     assert json_converter.to_connect("t", (), start + b"5}")[1] == 5
@@ -85,7 +85,7 @@ def test_a_known_beginning_promises_nothing_about_the_end() -> None:
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=5), st.booleans())
 def test_envelopes_with_known_schemas_read_alike(payloads: list[int], spaced: bool) -> None:
-    """A converter that has seen the schema reads what a new one reads."""
+    """A converter with a cached schema returns the same value as a new converter."""
     used = build("json")
     for payload in payloads:
         text = json.dumps(
@@ -126,7 +126,7 @@ def test_nested_structs_and_logical_types() -> None:
 
 
 def test_schemas_are_bounded() -> None:
-    """A schema nested a thousand times is refused, not a crash."""
+    """A schema with a thousand levels is an error and does not crash."""
     schema: dict[str, Any] = {"type": "int32"}
     for _ in range(300):
         schema = {"type": "array", "items": schema}
@@ -146,14 +146,14 @@ def test_schemas_are_bounded() -> None:
     ],
 )
 def test_bad_options_are_configuration_errors(options: dict[str, str]) -> None:
-    """They show when the connector starts, not with its first record."""
+    """Invalid options are reported when the connector starts, not with its first record."""
     with pytest.raises(ConfigError):
         build("json", **options)
 
 
 @given(st.binary(max_size=30))
 def test_any_bytes_are_text(data: bytes) -> None:
-    """StringConverter never refuses a record."""
+    """StringConverter accepts any bytes."""
     schema, text = build("string").to_connect("t", (), data)
     assert schema is not None
     assert isinstance(text, str)

@@ -46,7 +46,7 @@ def own(monkeypatch: pytest.MonkeyPatch, **members: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def _forgotten() -> Iterator[None]:
-    """What a test installs is gone with it."""
+    """Remove the modules that a test installs."""
     yield
     installed.cache_clear()
 
@@ -66,7 +66,7 @@ def record(value: Any) -> SinkRecord:
 
 
 def test_the_documented_example(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The function on the page does what the page says."""
+    """The function of the page has the documented result."""
     code = re.search(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     assert code is not None
     members: dict[str, Any] = {}
@@ -108,7 +108,7 @@ def documented(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_documented_example_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One record at a time it does what the page says, and refuses values of other types."""
+    """With single records, the function has the documented result and rejects other types."""
     documented(monkeypatch)
     apply = made("own_transforms:last_digits", field="card")
     assert apply(record({"card": "411122223333", "n": 1})) == record({"card": "3333", "n": 1})
@@ -150,7 +150,7 @@ def test_columns_that_are_not_what_was_declared(monkeypatch: pytest.MonkeyPatch)
 def test_both_forms_of_a_function_of_columns(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """By columns and one by one the same rows come out; a bad row spoils no other."""
+    """Columns and single records have the same result; a bad row does not affect others."""
 
     def strict(_: Any) -> ColumnFunction:
         def apply(table: pa.Table) -> pa.RecordBatch:

@@ -63,7 +63,7 @@ def test_records_are_kept_byte_for_byte(
     headers: tuple[tuple[str, bytes | None], ...],
     timestamp_ms: int | None,
 ) -> None:
-    """Key, value, headers and timestamp are the record's; ours come behind, or not at all."""
+    """A dead letter keeps key, value, headers and timestamp; error headers follow if enabled."""
     kind = -1 if timestamp_ms is None else 0
     record = KafkaRecord("t", 3, 42, timestamp_ms, kind, key, value, headers)
     plain = message(record, ERROR, WITHOUT_HEADERS, task_id=7)
@@ -98,7 +98,7 @@ def test_what_the_headers_say() -> None:
 
 
 def test_no_topic_no_message() -> None:
-    """Tolerance without a dead letter topic drops what it tolerates."""
+    """With tolerance and without a dead letter topic, the record is dropped."""
     record = KafkaRecord("t", 0, 0, None, -1, None, None)
     assert message(record, ERROR, NONE, task_id=0) is None
 

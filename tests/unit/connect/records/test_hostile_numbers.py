@@ -89,7 +89,7 @@ print("done")
 
 
 def reported(script: str) -> str:
-    """What a child says; it is ended when it takes too long."""
+    """Return the output of a child process with a timeout."""
     done = subprocess.run(
         [sys.executable, "-c", TEXTS + script],
         capture_output=True,
@@ -103,7 +103,7 @@ def reported(script: str) -> str:
 
 
 def test_no_text_or_number_holds_up_the_reference() -> None:
-    """Casts, masks, times, literals, columns and lists of options answer or refuse."""
+    """Casts, masks, times, literals, columns and option lists have a result or an error in time."""
     assert reported(TRANSFORMS) == "done\n"
 
 

@@ -31,14 +31,14 @@ DOCUMENTS = st.recursive(
 
 @given(DOCUMENTS, st.booleans(), st.sampled_from([None, 1]))
 def test_reads_what_the_standard_parser_reads(document: Any, ascii_only: bool, indent: Any) -> None:
-    """Every document within the bounds reads as json.loads reads it."""
+    """A document within the bounds has the same value as with json.loads."""
     text = json.dumps(document, ensure_ascii=ascii_only, indent=indent)
     assert READER.read(text.encode("utf-8", "surrogatepass")) == json.loads(text)
 
 
 @given(DOCUMENTS)
 def test_both_parsers_read_alike(document: Any) -> None:
-    """The parser without recursion gives what the fast one gives."""
+    """The parser without recursion has the same result as the fast parser."""
     text = json.dumps(document)
     value, end = READER._without_recursion(text, 0)
     assert (value, end) == (json.loads(text), len(text))
@@ -69,7 +69,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
 def test_depth_is_bounded(opening: bytes) -> None:
-    """A thousand levels read, one more or a hundred thousand do not, and nothing overflows."""
+    """A thousand levels are accepted, more levels are an error without a stack overflow."""
     closing = b"]" if opening == b"[" else b"}"
     READER.read(opening * DEPTH_MAX + (b"" if opening == b"[" else b"1") + closing * DEPTH_MAX)
     for levels in (DEPTH_MAX + 1, 100_000):
@@ -103,7 +103,7 @@ def test_brackets_in_texts_are_no_depth() -> None:
     ],
 )
 def test_what_is_refused(text: str, code: str) -> None:
-    """Numbers that no value stands for, tokens that are not JSON, text after the document."""
+    """Numbers out of range, invalid tokens and text after the document are errors."""
     with pytest.raises(NotJson) as refused:
         READER.read(text.encode())
     assert refused.value.code == code
@@ -122,12 +122,12 @@ def test_last_duplicate_wins() -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be", "utf-16-le", "utf-32"])
 def test_encodings_are_detected(encoding: str) -> None:
-    """UTF-16 and UTF-32 read, with and without mark."""
+    """UTF-16 and UTF-32 are detected with and without byte order mark."""
     assert READER.read('{"ä":1}'.encode(encoding)) == {"ä": 1}
 
 
 def test_size_is_bounded() -> None:
-    """A document beyond the bound is refused before it is decoded."""
+    """A document above the size limit is rejected before it is decoded."""
     with pytest.raises(NotJson) as refused:
         READER.read(b" " * (DOCUMENT_BYTES_MAX + 1))
     assert refused.value.code == "too_large"

@@ -66,7 +66,7 @@ def test_from_bytes_to_a_row() -> None:
 
 
 def test_header_converters_run() -> None:
-    """Another converter than the default one reads the headers."""
+    """A configured header converter converts the headers."""
     path = ReferencePath(config(header_converter="StringConverter"))
     (record,) = path.read(kafka(b"{}", headers=(("h", b"x"), ("n", None))))
     assert [(h.key, h.value) for h in record.headers] == [("h", "x"), ("n", None)]
@@ -83,7 +83,7 @@ def test_header_converters_run() -> None:
     ],
 )
 def test_errors_say_where(value: bytes, stage: str, code: str, column: str | None) -> None:
-    """Stage, code, coordinates and column of every refusal."""
+    """Each error has stage, code, coordinates and column."""
     path = ReferencePath(config())
 
     def run() -> None:
@@ -108,7 +108,7 @@ def test_key_errors_have_their_stage() -> None:
 
 
 def test_each_name_mapping_has_a_converter() -> None:
-    """One schema with two mappings gives two converters."""
+    """One schema with two name mappings has two converters."""
     path = ReferencePath(config())
     (record,) = path.read(kafka(b'{"id":1,"n":2}'))
     mapping = json.dumps([{"field-id": 2, "names": ["n"]}])
@@ -124,7 +124,7 @@ def test_each_name_mapping_has_a_converter() -> None:
     ).map(lambda value: json.dumps(value).encode())
 )
 def test_any_bytes_become_a_row_or_a_dead_letter(data: bytes) -> None:
-    """Nothing but RecordError comes out, and Arrow takes every row."""
+    """The only error is RecordError, and Arrow accepts each row."""
     path = ReferencePath(config())
     try:
         (record,) = path.read(kafka(data))

@@ -50,7 +50,7 @@ def static(unmatched: str) -> Router:
 @pytest.mark.parametrize("unmatched", ["fail", "dead-letter"])
 @pytest.mark.parametrize("value", [{"kind": "y"}, {"kind": None}, {}, {"kind": "xy"}])
 def test_unmatched_records_are_no_secret(unmatched: str, value: Any) -> None:
-    """What matches nothing is an error of its own stage and code, unless it is to be dropped."""
+    """A record without table is an error with stage and code, unless it is dropped."""
     with pytest.raises(RecordError) as refused:
         static(unmatched).route(record(value))
     assert (refused.value.stage, refused.value.code) == ("ROUTE", UNMATCHED)
@@ -59,12 +59,12 @@ def test_unmatched_records_are_no_secret(unmatched: str, value: Any) -> None:
 
 @pytest.mark.parametrize("unmatched", ["fail", "dead-letter", "drop"])
 def test_tombstones_go_nowhere(unmatched: str) -> None:
-    """A null value is no record that lost its way."""
+    """A tombstone without table is not an error."""
     assert static(unmatched).route(record(None)) == ()
 
 
 def test_dynamic_tables_are_bounded() -> None:
-    """A field with a value per record does not make a table per record."""
+    """The number of tables of dynamic routing is limited."""
     router = Router(
         config(tables__dynamic_enabled="true", tables__route_field="t", tables__max_tables="2"),
         known_tables=frozenset({"db.old"}),
@@ -79,7 +79,7 @@ def test_dynamic_tables_are_bounded() -> None:
 
 @given(st.text(max_size=10))
 def test_any_text_is_a_route(text: str) -> None:
-    """A dynamic route is the text in lower case, or unmatched; never anything else."""
+    """A dynamic route is the text in lower case, or the record has no table."""
     router = Router(
         config(
             tables__dynamic_enabled="true",
@@ -104,12 +104,12 @@ def test_any_text_is_a_route(text: str) -> None:
     ],
 )
 def test_java_regexes(java: str, text: str, matches: bool) -> None:
-    """What both engines mean alike, after translation."""
+    """Translated patterns have the same result in both engines."""
     assert bool(compile_java_regex(java).fullmatch(text)) is matches
 
 
 def test_bad_regexes_are_configuration_errors() -> None:
-    """Also what Python alone does not have."""
+    """Java constructs that Python lacks are translated."""
     for java in ("(", r"\p{IsGreek}"):
         with pytest.raises(ConfigError):
             compile_java_regex(java)
@@ -125,7 +125,7 @@ def at(topic: str, value: Any) -> SinkRecord:
 
 
 def test_topics_are_mapped_to_tables() -> None:
-    """A listed topic goes to its table, another finds none; the default namespace is put before."""
+    """A topic in the map has a table with the default namespace; other topics have none."""
     router = named(tables__topic_to_table_map="a:x.y, b: Z", tables__default_namespace="lake")
     assert router.route(at("a", {})) == ("x.y",)
     assert router.route(at("b", {})) == ("lake.Z",)
@@ -146,7 +146,7 @@ def test_topics_are_mapped_to_tables() -> None:
     ],
 )
 def test_names_are_filled_in(template: str, topic: str, value: Any, table: str | None) -> None:
-    """Topic and fields fill a template, and can neither choose the namespace nor be missing."""
+    """Topic and fields fill a template; they cannot select a namespace and cannot be missing."""
     router = named(tables__name_template=template, tables__unmatched="drop")
     assert router.route(at(topic, value)) == ((table,) if table else ())
 
@@ -162,7 +162,7 @@ def test_schemas_name_tables() -> None:
 
 
 def test_groups_of_the_topics_regex() -> None:
-    """Numbers stand for groups; a topic that transformations renamed may match none."""
+    """Numbers refer to groups; a renamed topic may not match the regular expression."""
     keys = {"tables__name_template": "lake.${2}_${1}", "tables__unmatched": "drop"}
     base = {"name": "c", "connector.class": "IcebergSink", "iceberg.catalog.type": "rest"}
     raw = {f"iceberg.{k.replace('__', '.').replace('_', '-')}": v for k, v in keys.items()}
@@ -185,7 +185,7 @@ def test_groups_of_the_topics_regex() -> None:
     ],
 )
 def test_bad_names_are_errors_of_the_configuration(keys: dict[str, str]) -> None:
-    """A hole that is none, a group without regex, a name without namespace, two ways at once."""
+    """Unknown variables, missing groups or namespaces, and two kinds of routing are errors."""
     with pytest.raises(ConfigError):
         config(**keys)
 

@@ -95,7 +95,7 @@ def test_a_query_is_taken_apart() -> None:
     ],
 )
 def test_what_is_no_query_over_single_records_is_refused(text: str, said: str) -> None:
-    """With what is wrong about it."""
+    """The error of an unsupported query contains the reason."""
     with pytest.raises(ConfigError, match=said) as refused:
         parse_query(text)
     assert refused.value.code == "sql_query"
@@ -127,7 +127,7 @@ def test_a_text_that_costs_much_is_refused_at_once(text: str) -> None:
 
 
 def test_columns_have_types_of_tables() -> None:
-    """Spark's names of types stand for Iceberg's, nested as well."""
+    """Spark's type names are converted to Iceberg types, also nested ones."""
     text = (
         "a STRING, `b` int, m MAP<STRING, STRUCT<x: FLOAT, l ARRAY<DECIMAL(10,2)>>>, "
         "at TIMESTAMP, n timestamp_ntz, d DEC(5)"
@@ -159,7 +159,7 @@ def test_columns_have_types_of_tables() -> None:
     ],
 )
 def test_columns_that_cannot_be_are_refused(text: str, said: str) -> None:
-    """With the column or type that is wrong."""
+    """The error contains the invalid column or type."""
     with pytest.raises(ConfigError, match=said):
         columns_schema(text)
 

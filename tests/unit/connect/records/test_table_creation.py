@@ -98,7 +98,7 @@ def test_sort_orders() -> None:
     ],
 )
 def test_bad_sort_orders_are_errors(terms: list[str], kind: type[IcefloeError], why: str) -> None:
-    """Each says what is wrong; none leaves the table unsorted."""
+    """Each invalid term is an error with a reason."""
     with pytest.raises(kind) as refused:
         sort_order_for(terms, SOURCE)
     assert refused.value.code == "sort_order"
@@ -131,7 +131,7 @@ def test_bad_locations_are_errors(template: str, why: str) -> None:
 
 @pytest.mark.parametrize("name", ["a/../../b", "x y", "$"])
 def test_records_choose_no_location(name: str) -> None:
-    """A table that a record names does not leave the folder, nor share another table's."""
+    """A table name from a record cannot leave the folder or use the folder of another table."""
     with pytest.raises(RecordError) as refused:
         location_for("s3://lake/${table}", ("db", name))
     assert refused.value.code == "table_location"

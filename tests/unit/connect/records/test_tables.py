@@ -79,7 +79,7 @@ def _ids(schema: Schema) -> list[int]:
 
 @given(st.lists(RECORDS, max_size=4))
 def test_merged_changes_serve_every_record(values: list[dict[str, Any]]) -> None:
-    """Changes of a batch, put together and made once, leave no record of it asking for columns."""
+    """After the merged changes of a batch, no record of it requires further changes."""
     asked = merge(*(changes(BASE, record(v), CONFIG) for v in values), config=CONFIG)
     after, _ = apply_changes(BASE, asked, 1)
     for value in values:
@@ -91,7 +91,7 @@ def test_merged_changes_serve_every_record(values: list[dict[str, Any]]) -> None
 
 @given(RECORDS)
 def test_changes_travel(value: dict[str, Any]) -> None:
-    """The JSON form is the changes."""
+    """Changes survive serialization to JSON."""
     asked = changes(BASE, record(value), CONFIG)
     assert SchemaChanges.from_json(asked.to_json()) == asked
 
@@ -147,7 +147,7 @@ def test_evolution_by_schema() -> None:
 
 
 def test_new_columns_are_bounded() -> None:
-    """By record and by batch, nested columns counted."""
+    """The limit of new columns applies to records and batches, and counts nested columns."""
     few = config(max_new_columns="3")
     changes(BASE, record({"a": 1, "s": {"b": 2}}), few)
     with pytest.raises(RecordError) as refused:
@@ -159,7 +159,7 @@ def test_new_columns_are_bounded() -> None:
 
 
 def test_only_as_many_new_columns_are_checked_as_a_table_can_have() -> None:
-    """An object of millions of names is refused at the first that is too many."""
+    """An object with too many names is rejected at the first name above the limit."""
     value = {**{f"c{i}": 1 for i in range(20)}, "": "an invalid name that is never checked"}
     with pytest.raises(RecordError) as refused:
         changes(Schema(), record(value), config(max_new_columns="10"))
@@ -218,7 +218,7 @@ def test_common_types(first: IcebergType, second: IcebergType, both: IcebergType
 
 
 def test_deep_values_are_no_crash() -> None:
-    """What is nested a thousand times is refused."""
+    """A value with a thousand levels is rejected."""
     value: Any = 1
     for _ in range(5000):
         value = [value]
@@ -231,7 +231,7 @@ def test_deep_values_are_no_crash() -> None:
 
 @pytest.mark.parametrize("value", [None, {}, {"a": None}, {"a": []}, "x", [1], 5])
 def test_records_that_give_no_table(value: Any) -> None:
-    """Nothing is created for what has no column."""
+    """A value without column type creates no column."""
     with pytest.raises(RecordError):
         schema_for_record(record(value), CONFIG)
 
@@ -266,6 +266,6 @@ def test_nothing_is_ever_narrowed(
 
 
 def test_no_changes_is_false() -> None:
-    """So that callers read well."""
+    """No changes are false, so that callers can test them."""
     assert not NO_CHANGES
     assert not changes(BASE, record({"id": 1}), CONFIG)

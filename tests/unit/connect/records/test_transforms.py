@@ -87,7 +87,7 @@ def chain(class_name: str, config: Mapping[str, str], **more: Any) -> Chain:
 
 @pytest.mark.parametrize("declared", OF_RECORDS, ids=lambda declared: declared.name)
 def test_examples(declared: Declaration) -> None:
-    """What a page shows is what happens."""
+    """The example of each page has the documented result."""
     example = declared.example
     found = chain(declared.class_names[-1], example.config).apply(record_of(example.before))
     if example.after is None:
@@ -99,7 +99,7 @@ def test_examples(declared: Declaration) -> None:
 
 @pytest.mark.parametrize("declared", DECLARATIONS, ids=lambda declared: declared.name)
 def test_every_name_is_a_plugin(declared: Declaration) -> None:
-    """Every name that a chain knows, validation knows too, with the same keys."""
+    """Chain and validation know the same class names and keys."""
     for name in names_of(declared):
         found = find(name)
         plugin = BUILT_IN.find(name, "transformation")
@@ -115,7 +115,7 @@ def test_pages_are_up_to_date() -> None:
 
 
 def test_errors_name_the_alias() -> None:
-    """A refused record tells which transformation refused it, and nothing of its content."""
+    """The error of a rejected record contains the transformation's alias and no content."""
     with pytest.raises(RecordError) as refused:
         chain(f"{SMT}Cast$Value", {"spec": "a:int32"}).apply(record_of({"value": {"a": "secret"}}))
     assert refused.value.stage == "TRANSFORMATION"
@@ -178,7 +178,7 @@ def test_pattern_letters(pattern: str, text: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["yyyy-QQ", "yyyy'T", "b"])
 def test_bad_patterns(pattern: str) -> None:
-    """A letter that is none, and an open quote, are errors of the configuration."""
+    """Unknown letters and unterminated quotes are configuration errors."""
     with pytest.raises(ConfigError):
         DateFormat(pattern)
 
@@ -211,7 +211,7 @@ AT = datetime(2023, 11, 14, 22, 13, 20, 123456, UTC)
     ],
 )
 def test_parse_timestamp(given: Any, config: dict[str, str], wanted: datetime | None) -> None:
-    """A time of the format becomes that instant, anything else is refused, or null if wanted."""
+    """A time of the format becomes an instant; other values are rejected, or null if configured."""
     lenient = one("ParseTimestamp", {"a": {"t": given}}, fields="a.t,b", invalid="null", **config)
     assert lenient == {"a": {"t": wanted}}
     if wanted is None:
@@ -230,7 +230,7 @@ def test_parse_json() -> None:
 
 
 def test_explode() -> None:
-    """Lists and maps become rows, nothing none; the other fields are repeated."""
+    """Each element becomes a row with the other fields; an empty list has no rows."""
     exploded = chain("icefloe.transforms.Explode", {"field": "a.l", "key.field": "i"})
 
     def rows(value: Any) -> list[Any]:
@@ -248,7 +248,7 @@ def test_explode() -> None:
 
 
 def test_chains_go_on_with_every_row() -> None:
-    """What follows an explosion sees each row, and may drop some."""
+    """Later transformations receive each row and may drop it."""
     links = (
         TransformConfig("e", "icefloe.transforms.Explode", {"field": "l"}),
         TransformConfig("w", "icefloe.transforms.Jmespath", {"where": "l > `1`"}),
@@ -258,7 +258,7 @@ def test_chains_go_on_with_every_row() -> None:
 
 
 def test_jmespath() -> None:
-    """Expressions see the record as it came; what cannot be evaluated is refused."""
+    """Expressions use the original record; a failed expression rejects the record."""
     assert one("Jmespath", {"a": 1, "b": 2}, fields__a="b", fields__b="a") == {"a": 2, "b": 1}
     assert one("Jmespath", {"a": 1}, fields__x="kafka.[topic, offset]", keep="false") == {
         "x": ["orders", 42]

@@ -42,7 +42,7 @@ CONNECTIONS = {
 
 
 def refused(node: dict[str, str], overrides: dict[str, str]) -> dict[str, str]:
-    """Keys with their sentences, the same from policy, parser and validation."""
+    """Return keys and errors, which policy, parser and validation report equally."""
     found = dict(ClientPolicy.of(node).refusals(overrides))
     raw = {**CONNECTOR, **overrides}
     sink = BUILT_IN.connector("IcebergSink")
@@ -62,7 +62,7 @@ def refused(node: dict[str, str], overrides: dict[str, str]) -> dict[str, str]:
 
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_connections_are_the_nodes_where_the_api_has_users(prefix: str) -> None:
-    """Servers, protocol, login and TLS can be changed only where the node's properties say so."""
+    """Servers, protocol, credentials and TLS can be overridden only if the node allows it."""
     overrides = {prefix + name: value for name, value in CONNECTIONS.items()}
     assert refused(USERS, overrides).keys() == overrides.keys()
     assert refused(NODE, overrides) == {}
@@ -73,7 +73,7 @@ def test_connections_are_the_nodes_where_the_api_has_users(prefix: str) -> None:
 
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_the_nodes_own_values_override_nothing(prefix: str) -> None:
-    """A connector may repeat what the node uses, in any case and order, as far as it goes."""
+    """A connector may repeat the node's values in any case and order."""
     own = {
         "bootstrap.servers": "broker-2:9092",
         "security.protocol": "SASL_SSL",
@@ -87,7 +87,7 @@ def test_the_nodes_own_values_override_nothing(prefix: str) -> None:
 
 
 def test_policies_have_kafkas_meaning() -> None:
-    """None allows no override, Principal the three properties of a login, All every one."""
+    """None allows no override, Principal the three authentication properties, All all of them."""
     overrides = {
         "consumer.override.max.poll.records": "5",
         "consumer.override.security.protocol": "SASL_PLAINTEXT",

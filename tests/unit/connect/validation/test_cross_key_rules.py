@@ -199,7 +199,7 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
 def test_what_does_not_go_together(
     rule: str, change: dict[str, str], key: str, message: str
 ) -> None:
-    """Each rule has its error at the key that is to be changed, and no other."""
+    """Each rule has one error, at the key to change."""
     assert rule in {each.__name__ for each in cross_key_rules.RULES}
     found = errors(change)
     assert list(found) == [key]
@@ -208,7 +208,7 @@ def test_what_does_not_go_together(
 
 
 def test_every_rule_is_tested() -> None:
-    """None is without a case that breaks it, and each says what it wants."""
+    """Each rule has a test case and documentation."""
     assert {case[0] for case in WRONG} == {rule.__name__ for rule in cross_key_rules.RULES}
     assert all(rule.__doc__ for rule in cross_key_rules.RULES)
 
@@ -248,12 +248,12 @@ def test_every_rule_is_tested() -> None:
     ],
 )
 def test_what_goes_together(change: dict[str, str]) -> None:
-    """Nothing is said against what works, and nothing of what placeholders stand for."""
+    """Valid configurations have no errors, and values of placeholders are not reported."""
     assert check_sink(changed(change)).errors == {}
 
 
 def test_what_is_stored_goes_on() -> None:
-    """A rule that is new stops no connector that runs: parsing asks for none of them."""
+    """Parsing does not check the rules, so a new rule does not stop a running connector."""
     raw = changed({"iceberg.table.shop.order.id-columns": "id"})
     assert check_sink(raw).errors
     assert check_connector(raw).errors == {}
@@ -273,7 +273,7 @@ def test_what_is_stored_goes_on() -> None:
     ],
 )
 def test_keys_of_the_older_sink_are_known(name: str) -> None:
-    """The JSON of `io.tabular` is taken without an error or a warning."""
+    """The JSON of `io.tabular` has no errors and no warnings."""
     value = "true" if name.endswith("enabled") else "x"
     found = judged(
         {"connector.class": "io.tabular.iceberg.connect.IcebergSinkConnector", name: value}
@@ -282,7 +282,7 @@ def test_keys_of_the_older_sink_are_known(name: str) -> None:
 
 
 def test_groups_and_topics_of_others() -> None:
-    """Neither another connector's consumer group nor the nodes' own topics can be taken."""
+    """Consumer groups of other connectors and topics of the nodes cannot be used."""
     taken = {"groups": {"connect-orders": "connector old", "cg": "another"}}
     assert "is connector old's" in errors({}, **taken)["name"][0]
     found = errors({"iceberg.connect.group-id": "cg"}, **taken)
@@ -292,7 +292,7 @@ def test_groups_and_topics_of_others() -> None:
 
 @pytest.mark.parametrize("key", ["topics", LETTERS])
 def test_reserved_topics_hold_no_records(key: str) -> None:
-    """A topic of control events, configurations or states is neither source nor dead letters."""
+    """Topics of control events, configurations or states cannot be source or dead letter topics."""
     taken = {"topics": frozenset({"nodes-config", "control-bob"})}
     for topic in ("nodes-config", "control-bob"):
         found = errors({key: f"{topic}"}, **taken)
@@ -308,7 +308,7 @@ def test_a_reserved_topic_among_others_is_found() -> None:
 
 
 def test_control_topics_hold_no_other_records() -> None:
-    """Control events go neither to the nodes' own topics nor to what another connector reads."""
+    """The control topic is neither a topic of the nodes nor a source topic of a connector."""
     key = "iceberg.control.topic"
     found = errors({key: "nodes-config"}, own_topics=frozenset({"nodes-config"}))
     assert "belongs to the nodes or the broker" in found[key][0]
@@ -317,7 +317,7 @@ def test_control_topics_hold_no_other_records() -> None:
 
 
 def test_a_control_topic_may_be_shared() -> None:
-    """Connectors share a control topic, as those of the Java sink do."""
+    """Connectors can share a control topic, as in the Java sink."""
     assert errors({}, topics=frozenset({"control-iceberg"})) == {}
 
 
@@ -337,6 +337,6 @@ def test_a_control_topic_may_be_shared() -> None:
     ],
 )
 def test_the_group_is_the_one_that_runs(change: dict[str, str]) -> None:
-    """What is compared between connectors is what they use."""
+    """Connectors are compared by the group that they use."""
     raw = changed(change)
     assert source_group(raw) == parse(raw).connect_group_id

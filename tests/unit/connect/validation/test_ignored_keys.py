@@ -105,7 +105,7 @@ IDLE: list[tuple[str, dict[str, str], str]] = [
 
 @pytest.mark.parametrize(("rule", "change", "message"), IDLE)
 def test_what_has_no_effect(rule: str, change: dict[str, str], message: str) -> None:
-    """It is accepted, as the Java sink does, with a warning that names the key."""
+    """A key without effect is accepted with a warning that contains the key."""
     assert rule in {each.__name__ for each in ignored_keys.RULES}
     assert errors(change) == {}
     (warning,) = judged(change).warnings
@@ -126,7 +126,7 @@ def test_what_has_no_effect(rule: str, change: dict[str, str], message: str) -> 
     ],
 )
 def test_java_only_keys_are_recognised(name: str) -> None:
-    """They are no errors; the log says that nothing comes of them."""
+    """Keys without effect are logged and are not errors."""
     value = {"tasks.max.enforce": "true", "config.action.reload": "none"}.get(name, "1")
     value = "latest" if name == "connector.plugin.version" else value
     found = judged({name: value})
@@ -136,6 +136,6 @@ def test_java_only_keys_are_recognised(name: str) -> None:
 
 
 def test_every_rule_is_tested() -> None:
-    """None is without a case, and each says what it is about."""
+    """Each warning rule has a test case and documentation."""
     assert {case[0] for case in IDLE} == {rule.__name__ for rule in ignored_keys.RULES}
     assert all(rule.__doc__ for rule in ignored_keys.RULES)

@@ -27,14 +27,14 @@ GOOD = {
 
 
 def errors(config: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
-    """What is wrong with a configuration."""
+    """Return the errors of a configuration."""
     with pytest.raises(InvalidConfigError) as caught:
         parse(config)
     return caught.value.errors
 
 
 def test_defaults_are_the_java_sinks() -> None:
-    """Each key that the Java sink declares has its default, as the sink's own answer shows it."""
+    """Each key of the Java sink has the default of the recorded answer."""
     recorded = Path(__file__).parents[3] / "golden" / "connect_rest" / "iceberg-sink-config.json"
     theirs = {
         entry["name"]: entry["default_value"]
@@ -64,7 +64,7 @@ def test_defaults() -> None:
 
 
 def test_tables_take_their_own_settings_over_the_defaults() -> None:
-    """``iceberg.table.<name>.*`` wins over ``iceberg.tables.default-*``."""
+    """``iceberg.table.<name>.*`` overrides ``iceberg.tables.default-*``."""
     config = parse(
         {
             **GOOD,
@@ -91,7 +91,7 @@ def test_tables_take_their_own_settings_over_the_defaults() -> None:
 
 
 def test_converters_come_from_the_connector_else_from_the_node() -> None:
-    """Class and options come from the same place."""
+    """Class and options of a converter come from the same configuration."""
     node = {"value.converter": "NodeConverter", "value.converter.x": "1"}
     assert parse(GOOD, node=node).value_converter.options == {"x": "1"}
     own = {**GOOD, "value.converter": "Own", "value.converter.y": "2"}
@@ -99,7 +99,7 @@ def test_converters_come_from_the_connector_else_from_the_node() -> None:
 
 
 def test_group_of_the_source_offsets() -> None:
-    """``consumer.override.group.id`` and ``iceberg.connect.group-id`` name it, not both ways."""
+    """``consumer.override.group.id`` or ``iceberg.connect.group-id`` sets the group, not both."""
     assert parse({**GOOD, "consumer.override.group.id": "g"}).connect_group_id == "g"
     assert parse({**GOOD, "iceberg.connect.group-id": "h"}).control_group_id == "h-coord"
     both = {**GOOD, "consumer.override.group.id": "g", "iceberg.connect.group-id": "h"}
@@ -122,7 +122,7 @@ def test_groups_of_the_older_sink() -> None:
 
 
 def test_every_error_is_named_at_once() -> None:
-    """One answer tells all that is to be corrected."""
+    """The error contains all invalid keys."""
     found = errors(
         {
             "name": "x",
@@ -196,12 +196,12 @@ def test_an_unknown_name_leads_to_the_nearest(wrong: str, nearest: str) -> None:
     ],
 )
 def test_what_is_refused(change: dict[str, str], key: str) -> None:
-    """Each rule names the key at which it is broken."""
+    """Each error is at the key that violates the rule."""
     assert key in errors({**GOOD, **change})
 
 
 def test_dynamic_routing_needs_its_field() -> None:
-    """Dynamic tables without a route field are refused, with it they are taken."""
+    """Dynamic tables require a route field."""
     dynamic = {**GOOD, "iceberg.tables.dynamic-enabled": "true"}
     del dynamic["iceberg.tables"]
     assert "iceberg.tables.route-field" in errors(dynamic)
@@ -209,7 +209,7 @@ def test_dynamic_routing_needs_its_field() -> None:
 
 
 def test_the_atomic_commit_is_no_property_of_the_catalog() -> None:
-    """``iceberg.catalog.multi-table-commit`` is ours and not handed on."""
+    """``iceberg.catalog.multi-table-commit`` is not passed to the catalog."""
     config = parse({**GOOD, "iceberg.catalog.multi-table-commit": "true"})
     assert config.multi_table_commit
     assert "multi-table-commit" not in config.catalog_properties
@@ -229,7 +229,7 @@ def test_the_atomic_commit_is_no_property_of_the_catalog() -> None:
 def test_only_a_rest_catalog_commits_to_several_tables(
     catalog: dict[str, str], *, is_refused: bool
 ) -> None:
-    """The error is at the key that cannot be followed."""
+    """The error is at the key with the unresolvable placeholder."""
     raw = {k: v for k, v in GOOD.items() if not k.startswith("iceberg.catalog.")}
     raw |= {f"iceberg.catalog.{k}": v for k, v in catalog.items()}
     raw["iceberg.catalog.multi-table-commit"] = "true"
@@ -238,7 +238,7 @@ def test_only_a_rest_catalog_commits_to_several_tables(
 
 
 def test_placeholders_are_resolved_for_numbers_alone() -> None:
-    """No secret gets into a configuration that is only parsed."""
+    """Parsing does not resolve secrets."""
     raw = {**GOOD, "tasks.max": "${env:N}", "iceberg.catalog.token": "${env:SECRET}"}
     config = parse(raw, resolve=lambda text: "3" if text == "${env:N}" else "leak")
     assert config.tasks_max == 3
@@ -260,7 +260,7 @@ def test_any_text_is_taken_or_refused_by_name(change: dict[str, str]) -> None:
 
 
 def test_the_dead_letter_table_is_a_table_of_its_own() -> None:
-    """It has a namespace, given or the default one, and records go nowhere near it."""
+    """The dead letter table requires a namespace and cannot be a target of records."""
     key = "errors.deadletterqueue.table"
     for wrong in ("letters", "a..b", "shop.orders", "shop.${env:X}"):
         assert list(errors({**GOOD, key: wrong})) == [key]

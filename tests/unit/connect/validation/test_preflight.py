@@ -42,7 +42,7 @@ def fails(error: Exception) -> Iterator[tuple[str, str]]:
 
 
 def test_every_sentence_says_what_was_asked() -> None:
-    """What is found stands at its key, what is not answered at the check's; the same only once."""
+    """Errors are at their keys, timeouts at the key of the check; duplicates are removed."""
     away = RetriableError("no\nanswer", code="broker_unavailable")
     checks = [
         Check("topics", "Asked A", lambda: finds(("x", "wrong"), ("y", "bad"))),
@@ -59,7 +59,7 @@ def test_every_sentence_says_what_was_asked() -> None:
 
 
 def test_checks_have_a_timeout() -> None:
-    """Checks run at the same time; one that does not answer leaves the others' answers alone."""
+    """Checks run in parallel; a timeout does not affect other checks."""
     both, never = threading.Barrier(2, timeout=30), threading.Event()
 
     def meets() -> Iterator[tuple[str, str]]:
@@ -119,7 +119,7 @@ def resolve(text: str) -> str:
     ],
 )
 def test_sentences_without_secrets(sent: dict[str, str | None], text: str, masked: str) -> None:
-    """Placeholders stand again where their values stood, inline secrets are masked."""
+    """Messages contain placeholders instead of values, and masked inline secrets."""
     assert Masker(sent, resolve, is_inline_masked=True)(text) == masked
 
 
@@ -136,7 +136,7 @@ def judged(change: dict[str, str | None], **facts: object) -> Validation:
 
 
 def test_grants_are_checked_before_a_configuration_is_stored() -> None:
-    """A table that the operator does not grant is an error at its key, placeholders kept."""
+    """A table without grant is an error at its key, with placeholders instead of values."""
     granted = {"icefloe.grants.orders": r"shop\..*", "icefloe.grants.default": "none"}
     assert judged({}, properties=granted).errors == ()
     found = judged({"iceberg.tables": "bank.orders"}, properties=granted)

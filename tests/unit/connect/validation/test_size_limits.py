@@ -90,7 +90,7 @@ def test_time_and_answer_grow_with_the_value(name: str) -> None:
 
 @pytest.mark.parametrize("text", ["${", "${:", "${a", "${a:", "${a}", "${a:}", "}", "${a:b}"])
 def test_placeholders_are_found_in_linear_time(text: str) -> None:
-    """A megabyte takes no minutes."""
+    """The time is linear in the length of a value."""
     start = time.process_time()
     assert sum(1 for _ in placeholders(text * (1_000_000 // len(text)))) in {0, 200_000, 166_666}
     assert time.process_time() - start < SECONDS_MAX
@@ -113,7 +113,7 @@ def test_terms_are_split_outside_parentheses(text: str, terms: tuple[str, ...]) 
 
 
 def too_large(answer: Reply, why: str) -> None:
-    """A clear refusal of bounded length."""
+    """The error is clear and has a bounded length."""
     assert answer.status == 400
     message = answer.json()["message"]
     assert message.startswith("The configuration is too large: ")
@@ -122,7 +122,7 @@ def too_large(answer: Reply, why: str) -> None:
 
 
 def test_what_is_too_large_is_a_400(api: RestServer) -> None:
-    """Keys, names, values, placeholders and what they resolve to have bounds; so have aliases."""
+    """Keys, names, values, placeholders, resolved values and aliases have size limits."""
     large = {
         "keys": {f"k{n}": "" for n in range(size_limits.KEYS_MAX)},
         "key has": {"k" * (size_limits.NAME_CHARACTERS_MAX + 1): ""},
@@ -154,7 +154,7 @@ def test_aliases_are_bounded(api: RestServer, kind: str) -> None:
 
 @pytest.mark.parametrize("expression", ["[" * 5_000, "a" + "[0]" * 3_000, "(" * 9_000, "!" * 9_000])
 def test_deep_expressions_are_errors(api: RestServer, expression: str) -> None:
-    """An expression that is nested too deeply is refused, and never a failure of the node."""
+    """An expression that is nested too deeply is an error and does not fail the node."""
     config = {
         **GOOD,
         "transforms": "j",
@@ -176,7 +176,7 @@ def test_one_value_resolves_to_a_bounded_text() -> None:
 
 
 def test_a_file_of_secrets_is_read_once_per_change(tmp_path: Path) -> None:
-    """Hundreds of placeholders of one large file take no minutes; a changed file is read again."""
+    """A large file is parsed once for many placeholders, and again after a change."""
     file = tmp_path / "secrets.properties"
     file.write_text("".join(f"k{n}=value\n" for n in range(60_000)))
     node = {

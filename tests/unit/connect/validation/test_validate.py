@@ -52,7 +52,7 @@ def test_definitions_are_complete_json() -> None:
 
 
 def test_a_resolved_secret_is_nowhere() -> None:
-    """Neither as a value nor within a sentence, while the value itself is judged."""
+    """A resolved value is checked, but neither returned nor part of an error."""
     sent = {"tasks.max": "${env:S}", "errors.tolerance": "${env:S}", "topics": "a,${env:S}"}
     change: dict[str, str | None] = {**sent, "errors.deadletterqueue.topic.name": "${env:S}"}
     found = answer(change, resolve=lambda text: text.replace("${env:S}", "hunter2"))
@@ -64,7 +64,7 @@ def test_a_resolved_secret_is_nowhere() -> None:
 
 
 def test_an_unresolvable_placeholder_is_an_error_at_its_key() -> None:
-    """The others are judged all the same."""
+    """Other keys are still checked."""
 
     def resolve(text: str) -> str:
         if "${" in text:
@@ -77,7 +77,7 @@ def test_an_unresolvable_placeholder_is_an_error_at_its_key() -> None:
 
 
 def test_the_workers_group_is_taken() -> None:
-    """By override, by our key, by the default name."""
+    """The nodes' group is rejected as override, as the connector's key and as default name."""
     keys = ("consumer.override.group.id", "iceberg.connect.group-id", "iceberg.control.group-id")
     for key in keys:
         assert "Consumer group g conflicts" in answer({key: "g"}, cluster=TakenNames("g")).errors[0]
@@ -85,7 +85,7 @@ def test_the_workers_group_is_taken() -> None:
 
 
 def test_override_policy_none() -> None:
-    """No client property may be overridden, allowed or not."""
+    """The policy None rejects all overrides."""
     change: dict[str, str | None] = {"consumer.override.max.poll.records": "5"}
     assert answer(change).errors == ()
     (sentence,) = answer(change, policy=ClientPolicy(name="None")).errors
@@ -143,6 +143,6 @@ def test_versions(wanted: str, *, fits: bool) -> None:
 
 
 def test_a_malformed_version_is_an_error() -> None:
-    """Not a mismatch."""
+    """An invalid version is an error of its own."""
     with pytest.raises(ConfigError, match="Unbounded range"):
         version_range.mismatch("x.Y", "[[", "1.2.0")
