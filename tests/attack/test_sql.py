@@ -94,3 +94,21 @@ def test_variables_bring_nothing_into_rows(attacked: AttackedStack) -> None:
     assert [row[f"v{n}"] for n in range(len(variables))] == [f"${{{v}}}" for v in variables]
     attacked.assert_canaries_nowhere(str(row), names=(name,))
     assert attacked.alice.call("DELETE", f"/connectors/{name}").status_code == 204
+
+
+def test_a_pattern_of_a_tenant_holds_no_thread(attacked: AttackedStack) -> None:
+    """A text that Java matches for hours fails its own task; another tenant's rows arrive."""
+    topic, flow = attacked.topic("alice-pattern"), attacked.topic("bob-pattern")
+    query = "SELECT id FROM records WHERE device RLIKE '(?:(?:a+)+){2,}b'"
+    config = _config(attacked, topic, query, columns="id BIGINT, device STRING")
+    assert attacked.alice.create("alice-pattern", config).status_code == 201
+    bobs = attacked.connector(topics=flow, iceberg__tables="bob.pattern")
+    bobs |= {"iceberg.tables.auto-create-enabled": "true"}
+    assert attacked.bob.create("bob-pattern", bobs).status_code == 201
+    for number in range(8):
+        attacked.produce(topic, {"id": number, "device": "a" * 60})
+    attacked.produce(flow, {"id": 1})
+    assert "sql_failed" in attacked.trace("alice-pattern")
+    assert len(attacked.rows("bob.pattern", 1, "bob-pattern")) == 1
+    assert attacked.alice.call("DELETE", "/connectors/alice-pattern").status_code == 204
+    assert attacked.bob.call("DELETE", "/connectors/bob-pattern").status_code == 204

@@ -20,6 +20,8 @@ from worker.sql.sql_expressions import items, literal_of, refuse, simple_name
 
 TIMES_MAX: Final = 64
 ROW_TIMES_MAX: Final = 1_024
+LAMBDAS_MAX: Final = 3
+_NESTED_BYTES_MAX: Final = 128
 BYTES_MAX: Final = 2**20
 _FIXED: Final = names_of(
     """
@@ -88,9 +90,9 @@ def check_row(sizes: list[Size]) -> None:
 
 class _Sizes:
     def __init__(self) -> None:
-        self._variables: tuple[str, ...] | None = (
-            None  # of the innermost lambda function that makes values
-        )
+        # of the innermost lambda function that makes values
+        self._variables: tuple[str, ...] | None = None
+        self._scopes: list[frozenset[str]] = []  # arguments of the enclosing lambda functions
 
     def of(self, expression: Any) -> Size:
         kind = simple_name(expression)
@@ -108,21 +110,23 @@ class _Sizes:
         children = list(items(expression.children()))
         if kind == "CommonExpressionRef":
             return Size()  # counted where it is defined
-        if kind in _LAMBDAS:
-            return self._lambda(children)
+        if children and simple_name(children[-1]) == "LambdaFunction":
+            return self._over_items(kind, children)
         sizes = [self.of(child) for child in children]
         if kind in _CHOICES:
             return reduce(or_, sizes, Size())
-        return self._made(kind, children, sizes)
+        return self._made(kind, expression, children, sizes)
 
-    def _made(self, kind: str, children: list[Any], sizes: list[Size]) -> Size:
+    def _made(self, kind: str, expression: Any, children: list[Any], sizes: list[Size]) -> Size:
         whole = sum(sizes, Size())
         if kind in ("StringRepeat", "ArrayRepeat"):
             return sizes[0] * _number(children[1])
         if kind in ("StringLPad", "StringRPad", "StringSpace"):
             return whole + Size(bytes=_CHARACTER_BYTES * _number(children[kind != "StringSpace"]))
-        if kind in ("StringReplace", "RegExpReplace"):
-            return self._replaced(kind, children, sizes)
+        if kind == "StringReplace":
+            return self._replaced(children[2], "", sizes[0])
+        if kind == "Invoke" and expression.functionName() == "replace":
+            return self._replaced(children[2], expression.targetObject().value().source(), sizes[1])
         if kind in ("ConcatWs", "ArrayJoin"):
             return self._joined(kind, children, sizes)
         if kind == "FormatString":
@@ -143,25 +147,43 @@ class _Sizes:
             )
         return Size(Counter([name]))
 
-    def _lambda(self, children: list[Any]) -> Size:
-        """Return the bound of a list or map with the lambda's value for each item."""
+    def _over_items(self, kind: str, children: list[Any]) -> Size:
+        """Return the bound of a function that calls a lambda function for each item."""
         *arguments, function = children
         whole = sum((self.of(child) for child in arguments), Size())
+        if self._scopes:
+            self._check_nested(whole)
         variables = [str(v.exprId().toString()) for v in items(function.arguments())]
-        before, self._variables = self._variables, tuple(variables)
+        before = self._variables
+        if kind in _LAMBDAS:
+            self._variables = tuple(variables)
+        self._scopes.append(frozenset(variables))
         made = self.of(function.function())
+        self._scopes.pop()
         self._variables = before
+        if kind not in _LAMBDAS:
+            return whole
+        # each item becomes the lambda's value: with an item's bytes, and the same bytes more
         return whole * max(sum(made.times.values()) + made.bytes, 1)
 
-    def _replaced(self, kind: str, children: list[Any], sizes: list[Size]) -> Size:
-        by = literal_of(children[2])
+    def _check_nested(self, given: Size) -> None:
+        """Refuse lambda functions whose number of calls is a power of the record's size."""
+        if len(self._scopes) >= LAMBDAS_MAX:
+            refuse(f"lambda functions are nested more than {LAMBDAS_MAX} deep")
+        if not self._scopes[-1].issuperset(given.times) or given.bytes > _NESTED_BYTES_MAX:
+            refuse(
+                "a lambda function inside another one can iterate only over lists and maps of "
+                "the arguments of that function"
+            )
+
+    @staticmethod
+    def _replaced(replacement: Any, pattern: str, text: Size) -> Size:
+        by = literal_of(replacement)
         if not isinstance(by, str):
             refuse("the replacement in a string function must be a literal")
-        if kind == "RegExpReplace" and "$" in by:
-            pattern = literal_of(children[1])
-            if not isinstance(pattern, str) or "(?=" in pattern or "(?<=" in pattern:
-                refuse("regexp_replace with a group needs a literal pattern without lookaround")
-        return sizes[0] * (len(by.encode()) + 1)
+        if "$" in by and ("(?=" in pattern or "(?<=" in pattern):
+            refuse("regexp_replace with a group needs a pattern without lookaround")
+        return text * (len(by.encode()) + 1)
 
     def _joined(self, kind: str, children: list[Any], sizes: list[Size]) -> Size:
         place = 0 if kind == "ConcatWs" else 1

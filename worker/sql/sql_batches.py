@@ -267,7 +267,8 @@ class SparkQuery:
             texts = [item] if star is None else list(self._columns(star))
             for text in texts:
                 with spark_refusals(text):
-                    (column,) = joined.select(self._expressions.column(text)).schema.fields
+                    written = self._expressions.column(text, is_bounded=False)
+                    (column,) = joined.select(written).schema.fields
                 if column.name.lower() in names:
                     refuse(f"two columns of the query have the name {column.name}")
                 if not _is_writable(column.dataType):

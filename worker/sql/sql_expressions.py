@@ -38,21 +38,25 @@ from connect.records.transforms.sql.sql_functions import (
 from connect.records.transforms.sql.sql_query import refuse_function
 from connect.records.transforms.sql.sql_tokens import CHARACTERS_MAX, NESTING_MAX
 from worker.spark.source_options import map_spark_error
+from worker.sql.bounded_patterns import FUNCTIONS as BOUNDED_FUNCTIONS
+from worker.sql.bounded_patterns import BoundedPatterns
 
 _CATALYST: Final = "org.apache.spark.sql.catalyst."
 _OPERATORS: Final = names_of(
     """
     Add And BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CaseWhen Cast Concat CreateNamedStruct
-    Divide EqualNullSafe EqualTo GreaterThan GreaterThanOrEqual ILike In IntegralDivide IsNotNull
-    IsNull LambdaFunction LessThan LessThanOrEqual Like LikeAll LikeAny Literal Lower Multiply Not
-    NotLikeAll NotLikeAny Or Overlay RLike Remainder ShiftLeft ShiftRight ShiftRightUnsigned
+    Divide EqualNullSafe EqualTo GreaterThan GreaterThanOrEqual In IntegralDivide IsNotNull
+    IsNull LambdaFunction LessThan LessThanOrEqual Like Literal Lower Multiply Not
+    Or Overlay Remainder ShiftLeft ShiftRight ShiftRightUnsigned
     StringLocate StringTrim StringTrimBoth StringTrimLeft StringTrimRight Substring Subtract
     TimestampAdd TimestampDiff UnaryMinus UnaryPositive Alias
     """
 )
+_PATTERNS: Final = names_of("ILike LikeAll LikeAny NotLikeAll NotLikeAny RLike")
+"""Operators of patterns; ``worker.sql.bounded_patterns`` replaces them."""
 _UNRESOLVED: Final = ("UnresolvedNamedLambdaVariable", "NamePlaceholder$")
 _PARSED: Final = frozenset(
-    {f"{_CATALYST}expressions.{name}" for name in _OPERATORS}
+    {f"{_CATALYST}expressions.{name}" for name in _OPERATORS | _PATTERNS}
     | {f"{_CATALYST}expressions.{name}" for name in _UNRESOLVED}
     | {f"{_CATALYST}analysis.Unresolved{name}" for name in ("Attribute", "ExtractValue")}
     | {f"{_CATALYST}analysis.UnresolvedFunction"}
@@ -69,7 +73,8 @@ _RESOLVED: Final = _OPERATORS | names_of(
     DateAddInterval DateAddYMInterval DatetimeSub DayOfWeek ExtractANSIIntervalDays SubtractDates
     SubtractTimestamps TimestampAddInterval TimestampAddYMInterval TryMakeTimestamp
     EndsWith Extract Floor GetArrayItem GetArrayStructFields GetMapValue GetStructField Hour
-    HourOfTime HoursOfTime If KnownNotNull Left Length MakeDate MakeTimestamp Mask MakeTimestampNTZ
+    HourOfTime HoursOfTime If Invoke
+    KnownNotNull Left Length MakeDate MakeTimestamp Mask MakeTimestampNTZ
     MakeTimestampLTZ Minute Month NamedLambdaVariable ParseToTimestamp RoundCeil RoundFloor Second
     SecondWithFraction SecondsToTimestamp StartsWith StringDecode StringLPad StringRPad StringTrim
     ToBinary ToCharacter TryEval TryToDate TryToTimestamp TypedNullLiteral With Year
@@ -104,11 +109,16 @@ class Expressions:
         self._parser = catalyst.parser.CatalystSqlParser()
         self._patterns = catalyst.trees.TreePattern
         self._utils = self._jvm.org.apache.spark.sql.classic.ExpressionUtils
+        self._bounded = BoundedPatterns(spark, refuse)
         self._checked: set[str] = set()
         self._resolved = _RESOLVED | _classes_of_functions(spark)
 
-    def column(self, text: str) -> Column:
+    def column(self, text: str, *, is_bounded: bool = True) -> Column:
         """Parse and check an expression of the query.
+
+        Args:
+            text: as written.
+            is_bounded: whether it may run; without, Spark names its column as for the text.
 
         Raises:
             ConfigError: ``sql_query``: Spark cannot parse it, or a part of it is not allowed.
@@ -120,6 +130,8 @@ class Expressions:
         if text not in self._checked:
             _check_parsed(parsed, text)
             self._checked.add(text)
+        if is_bounded:
+            parsed = self._bounded.replaced(parsed, text)
         return Column(self._utils.column(parsed))
 
     def tried(self, inner: Column) -> Column:
@@ -148,7 +160,9 @@ class Expressions:
             for expression in items(node.expressions()):
                 for each, _ in _walked(expression):
                     kind = simple_name(each)
-                    if kind not in self._resolved:
+                    is_pattern = kind in ("Invoke", "Like")
+                    is_allowed = not is_pattern or self._bounded.is_bounded(each)
+                    if kind not in self._resolved or not is_allowed:
                         refuse(f"{kind} is not allowed in a query")
 
 
@@ -289,7 +303,7 @@ def _classes_of_functions(spark: SparkSession) -> frozenset[str]:
     jvm: Any = spark._jvm  # noqa: SLF001 - no public way
     state = spark._jsparkSession.sessionState()  # noqa: SLF001 - no public way
     registry, made = state.functionRegistry(), set()
-    for name in FUNCTIONS - _SYNTAX:
+    for name in FUNCTIONS - _SYNTAX - BOUNDED_FUNCTIONS:
         found = registry.lookupFunction(jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name))
         if found.isDefined():
             made.add(str(found.get().getClassName()).rsplit(".", 1)[-1])

@@ -1,0 +1,192 @@
+"""Patterns of ``Sql``: the results of Spark's functions, in a bounded number of steps."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connect.errors import ConfigError
+from tests.support.sql_rig import MARKS, Rig, counts
+from worker.sql.sql_expressions import Expressions
+
+pytestmark = MARKS
+_CHILD_S = 180  # to start Spark, and to end; without a bound the matcher runs for hours
+HELD = {
+    "counted": (r"device RLIKE '(?:(?:a+)+){2,}b'", "a" * 40),
+    "counted lazily": (r"device RLIKE '(.*?,){11}P'", "1," * 30),
+    "adjacent": (r"regexp_extract(device, 'a*a*a*a*a*a*a*a*b', 0) = ''", "a" * 200),
+    "back-reference": (r"regexp_count(device, '(a+)+\\1?b') = 0", "a" * 40),
+    "replaced": (r"regexp_replace(device, '(.*a){20}b', '') = ''", "a" * 80),
+    "split": (r"size(split(device, '(.*a){20}b')) = 1", "a" * 80),
+    "delimiter": (r"size(str_to_map(device, '(?:(?:a+)+){2,}b')) = 1", "a" * 40),
+}
+ENDS = (
+    "the query is refused",
+    "dead-lettered 1, dropped 0, written 0",
+)
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_a_pattern_holds_no_thread(tmp_path: Path, name: str) -> None:
+    """A short text that Java matches for hours ends: the query or the record is refused."""
+    condition, text = HELD[name]
+    command = [sys.executable, "-m", "tests.support.held_query", str(tmp_path), condition, text]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            printed, _ = child.communicate(timeout=_CHILD_S)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"{condition} still runs over a text of {len(text)} characters")
+        finally:
+            child.kill()
+    assert printed.splitlines()[-1] in ENDS
+
+
+def test_only_the_record_is_refused(rig: Rig) -> None:
+    """Records before and after one that needs too many steps, or too much stack, are written."""
+    values = ["a", "a" * 60, "b", "ab" * 50_000, "a"]
+    for pattern in ("(?:(?:a+)+){2,}c", "(a|b)*c"):
+        query = rig.query(f"SELECT id FROM records WHERE NOT device RLIKE '{pattern}'")
+        found = rig.run(query, [{"id": i, "device": text} for i, text in enumerate(values)])
+        assert counts(found).dead_lettered >= 1
+        assert counts(found).dead_lettered + counts(found).written == len(values)
+
+
+def test_any_text_before_what_is_searched_takes_steps_of_its_length(rig: Rig) -> None:
+    """``.*`` at the begin of a pattern is tried once a line, not at each character."""
+    text = f"{'x' * 20_000}\n{'y' * 20_000}"
+    conditions = [
+        "device RLIKE '.*foo'",
+        "regexp_extract(device, '(.*)foo', 1) <> ''",
+        "regexp_replace(device, '.*foo', '') <> device",
+        "regexp_count(device, '.*?foo.*') > 0",
+    ]
+    for condition in conditions:
+        query = rig.query(f"SELECT id FROM records WHERE {condition}")
+        assert counts(rig.run(query, [{"id": 1, "device": text}])).dropped == 1, condition
+
+
+@pytest.mark.parametrize(
+    ("condition", "why"),
+    [
+        ("device RLIKE n", "as a literal"),
+        ("device RLIKE concat('a', 'b')", "as a literal"),
+        ("device RLIKE X'61'", "as a literal"),
+        ("device LIKE n", "as a literal"),
+        ("device ILIKE lower('A')", "as a literal"),
+        ("like(device, 'a', n)", "the escape character"),
+        ("device LIKE 'a!'", "Spark"),
+        ("device LIKE 'a!b' ESCAPE '!'", "does not accept"),
+        ("split(device, n)[0] = ''", "as a literal"),
+        ("regexp_replace(device, 'a', 'b', id) = ''", "above 0"),
+        ("regexp_replace(device, 'a', 'b', 0) = ''", "above 0"),
+        ("str_to_map(device, n)['a'] = ''", "as a literal"),
+        ("str_to_map(device, 'a', ':+')['a'] = ''", "without quantifiers"),
+        ("parse_url(device, 'QUERY', n) = ''", "as a literal"),
+        ("parse_url(device, 'QUERY', '(a+)+b') = ''", "without quantifiers"),
+        ("device RLIKE '(a*)*'", "may be empty"),
+        ("device RLIKE '(|)x'", "may be empty"),
+        ("device RLIKE '(?x) a'", "not known"),
+        ("device RLIKE '['", "no end"),
+        ("device RLIKE '(?<=a{1000})b'", "Java|may be tried"),
+        (" OR ".join(f"device RLIKE 'a{i}'" for i in range(51)), "more than 50"),
+        ("exists(split(device, 'a'), x -> x RLIKE device)", "as a literal"),
+    ],
+)
+def test_a_pattern_without_a_known_bound_is_refused(rig: Rig, condition: str, why: str) -> None:
+    """Before a record is read, with the reason."""
+    if why == "Spark":
+        rig.query(f"SELECT id FROM records WHERE {condition}")  # no escape: an ordinary character
+        return
+    with pytest.raises(ConfigError, match=why) as refused:
+        rig.query(f"SELECT id FROM records WHERE {condition}")
+    assert refused.value.code == "sql_query"
+
+
+def test_names_of_columns_are_sparks(rig: Rig) -> None:
+    """A column without a name is called as Spark calls the expression that was written."""
+    query = rig.query("SELECT split(device, ',')[0], device RLIKE 'a' FROM records")
+    assert [item.name for item in query.shares.items] == [
+        "split(device, ,, -1)[0]",
+        "RLIKE(device, a)",
+    ]
+
+
+# ------------------------------------------------------------------ the same as Spark's functions
+
+_REGEXES = (
+    *("a", "a+", "(a)(b)?", "^a|b$", "[a-c]+-\\\\d+", "a.c", ".*b", "(.*)b(.*)", ".*?b", "(?i)AB"),
+    *(
+        "\\\\b\\\\w",
+        "b*",
+        "",
+        ",",
+        "\\\\|",
+        "(?<x>a)\\\\k<x>",
+        "a{2,3}?",
+        "(?=a)",
+        "(?<=a)b",
+        "\\\\s",
+    ),
+    *(
+        "(?:ab|a)(?:c|bcd)",
+        "[^a]",
+        "\\\\Qa.b\\\\E",
+        "é|ü",
+        "..",
+        "\\\\R",
+        "(.*)",
+        "(?s).*b",
+        "a++b",
+    ),
+)
+_LIKES = (
+    *("a", "%a", "a%", "%a%", "a%b", "_", "%_b%", "a_%c", "%a%b%c%", "", "%", "%%", "\\\\%a"),
+    *("\\\\_%", "%é_", "_%_", "a\\\\\\\\%", "A%b_"),
+)
+_CALLS = (
+    *("a RLIKE '{}'", "regexp_count(a, '{}')", "regexp_extract(a, '{}', 0)", "split(a, '{}')"),
+    *("regexp_instr(a, '{}')", "regexp_substr(a, '{}')", "regexp_replace(a, '{}', '<$0>')"),
+    *("split(a, '{}', 2)", "split(a, '{}', 0)", "regexp_replace(a, '{}', 'x', 3)"),
+    "try_element_at(transform(split(a, ','), x -> regexp_extract(x, '{}', 0)), 1)",
+)
+_LIKE_CALLS = ("a LIKE '{}'", "a NOT LIKE '{}'", "a ILIKE '{}'", "a LIKE ANY ('{}', 'b%')")
+_LIKE_CALLS += ("a LIKE ALL ('{}', '%')", "a NOT LIKE ANY ('{}')", "like(a, '{}', '/')")
+
+
+def _texts() -> list[str | None]:
+    dice = random.Random(7)
+    made = [
+        "".join(dice.choices("abcABC-1,.| \n\\_%éü😀", k=dice.randrange(12))) for _ in range(150)
+    ]
+    return ["", None, "a\r\nb", "ab-12", *made]
+
+
+@pytest.mark.parametrize(
+    ("calls", "patterns"), [(_CALLS, _REGEXES), (_LIKE_CALLS, _LIKES)], ids=["regex", "like"]
+)
+def test_values_are_those_of_sparks_functions(
+    rig: Rig, calls: tuple[str, ...], patterns: tuple[str, ...]
+) -> None:
+    """For every function, pattern and text."""
+    spark = rig.session.spark
+    rows = spark.createDataFrame([(text,) for text in _texts()], "a STRING").coalesce(1)
+    halves = [patterns[: len(patterns) // 2], patterns[len(patterns) // 2 :]]  # a query has 50
+    for call, some in itertools.product(calls, halves):
+        expressions = Expressions(spark)
+        columns: list[Any] = []
+        for i, pattern in enumerate(some):
+            text = call.format(pattern)
+            columns.append(expressions.column(text, is_bounded=False).alias(f"spark{i}"))
+            columns.append(expressions.column(text).alias(f"bounded{i}"))
+        found = rows.select("a", *columns).toArrow().to_pydict()
+        for i, pattern in enumerate(some):
+            for text, expected, value in zip(
+                found["a"], found[f"spark{i}"], found[f"bounded{i}"], strict=True
+            ):
+                assert value == expected, (call, pattern, text)

@@ -1,0 +1,33 @@
+"""Runs one query of ``Sql`` over one record, in a process that a test can end.
+
+Usage: python -m tests.support.held_query FOLDER CONDITION TEXT. Prints what became of the record.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from connect.errors import ConfigError
+from connect.gateways.catalog.catalog import open_catalog
+from tests.support.sql_rig import Rig, counts
+from worker.spark.session import open_session
+
+
+def main(folder: Path, condition: str, text: str) -> str:
+    """Return what became of a record with that text."""
+    session = open_session({}, folder=folder)
+    uri = f"sqlite:///{folder}/catalog.db"
+    catalog = open_catalog("c", {"type": "sql", "uri": uri, "warehouse": str(folder)})
+    rig = Rig(session, folder, catalog)
+    try:
+        query = rig.query(f"SELECT id FROM records WHERE {condition}")
+    except ConfigError:
+        return "the query is refused"
+    found = counts(rig.run(query, [{"id": 1, "device": text}]))
+    session.close()
+    return f"dead-lettered {found.dead_lettered}, dropped {found.dropped}, written {found.written}"
+
+
+if __name__ == "__main__":
+    print(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3]))

@@ -1,0 +1,109 @@
+"""Which regular expressions have a bound of the matcher's work between two characters."""
+
+from __future__ import annotations
+
+import pytest
+
+from worker.sql.pattern_rules import (
+    CHARACTERS_MAX,
+    PatternRefusedError,
+    check_delimiter,
+    executed,
+    judged,
+)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"^[a-z]+-\d+$",
+        r"(\d{4})-(\d{2})-(\d{2})",
+        r"(?i)error|warn(?:ing)?",
+        r"(?:^|,)(\w+)(?:,|$)",
+        r"\bfoo\b",
+        r'"([^"\\]|\\.)*"',
+        r"[\w.+-]+@[\w-]+\.[\w.]+",
+        r"(?<year>\d+)/\k<year>",
+        r"\Qa.b*\E+",
+        r"[a-z&&[^aeiou]]+",
+        r"\p{L}+\P{Lu}",
+        r"(?<=id=)\d+",
+        r"^(?=.*\d)(?!.*\s).{8,}$",
+        r"(a+)+$",
+        "",
+        "|".join(f"word{i}" for i in range(40)),
+    ],
+)
+def test_ordinary_patterns_are_accepted(pattern: str) -> None:
+    """Java's matcher does a bounded number of things between two reads of a character."""
+    assert judged(pattern).visits <= 500
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(a*)*",
+        "(a?)+",
+        "(?:a*)?",
+        "(|)",
+        "(?:a*|b*)c",
+        "(?:(?=a)|(?!b))",
+        "(?:^|$)",
+        r"(a)\1*",
+        r"(?:\b)+",
+        r"(a|b)(?:\11)*",
+        "(?:){1000}",
+        "a{1001}",
+        "a**",
+        "a{,3}",
+        "{",
+        "*a",
+        "(?x) a",
+        r"\X",
+        r"\G",
+        r"\b{g}",
+        r"\N{DIGIT ONE}",
+        r"\q",
+        "(a",
+        "a)",
+        "[a",
+        "[]a]",
+        "[a[b]",
+        "(?<=a*)b",
+        "(?<=(?:^|a.{200}))b" * 3,
+        "(" * 33 + "a" + ")" * 33,
+        "[" * 34 + "a" + "]" * 34,
+        "a" * (CHARACTERS_MAX + 1),
+        "(?:^a|^b|^c|^d|^e)" * 60,
+        "(?",
+        "\\",
+    ],
+)
+def test_others_are_refused(pattern: str) -> None:
+    """Many ways that read no character, an unknown form, or a work of too many parts."""
+    with pytest.raises(PatternRefusedError):
+        judged(pattern)
+
+
+@pytest.mark.parametrize("pattern", [".*a", "(.*)a(.*)", "(?<x>.*?)a", "(?:(.*)a)b"])
+def test_any_text_at_the_begin_is_tried_once_a_line(pattern: str) -> None:
+    """The pattern that runs begins at a line's start, or where the last match ended."""
+    assert executed(pattern).startswith(r"(?:\G|(?<!")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [".*", "a.*", ".*+a", "(?s).*a", ".*a|b", r"(.*)\1a", "(?>.*)a", "(?=.*)a"],
+)
+def test_other_patterns_run_as_written(pattern: str) -> None:
+    """Where a match may begin inside of a line, or be empty."""
+    assert executed(pattern) == pattern
+
+
+def test_delimiters_have_no_quantifier() -> None:
+    """Spark itself matches them."""
+    check_delimiter(r"\|")
+    check_delimiter("[,;]|: ")
+    for pattern in ("a+", r"(a)\1", "(?:a|b){2}"):
+        with pytest.raises(PatternRefusedError):
+            check_delimiter(pattern)

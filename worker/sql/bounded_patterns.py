@@ -1,0 +1,297 @@
+"""Functions of patterns in a query, with a bounded number of steps for each record.
+
+Rules of this file:
+- Spark's functions of regular expressions never run: each call becomes a call of
+  ``BoundedPatterns.java``, before Spark resolves the query. What is left of them is refused.
+- A pattern is a literal of the query. So it is judged once, before any record.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import zipfile
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from worker.sql.pattern_rules import PatternRefusedError, check_delimiter, executed
+
+CALLS_MAX: Final = 50
+_PACKAGE: Final = "icefloe.sql.BoundedPatterns"
+_SOURCE: Final = "BoundedPatterns.java"
+_SHOWN_CHARACTERS_MAX: Final = 120
+_LIKE_CHARACTERS_MAX: Final = 1_000
+# the ends of the text and one place in it: Spark compares these without a pattern
+_SIMPLE_LIKE: Final = re.compile(r"%?[^%_\\]*%?|[^%_\\]*%[^%_\\]*", re.DOTALL)
+_ARGUMENTS: Final = {
+    "rlike": ("find", "Boolean", 2, 2),
+    "regexp": ("find", "Boolean", 2, 2),
+    "regexp_like": ("find", "Boolean", 2, 2),
+    "regexp_count": ("count", "Integer", 2, 2),
+    "regexp_extract": ("extract", "String", 2, 3),
+    "regexp_instr": ("position", "Integer", 2, 3),
+    "regexp_replace": ("replace", "String", 3, 4),
+    "regexp_substr": ("first", "String", 2, 2),
+    "split": ("split", "Array", 2, 3),
+}
+"""Function -> method, type of its value, and how many arguments it takes."""
+_LAST: Final = {"extract": 1, "position": 0, "replace": 1, "split": -1}
+"""Method -> the whole number that its last argument is where the query has none."""
+_MULTIPLE: Final = {
+    "LikeAll": ("And", False),
+    "LikeAny": ("Or", False),
+    "NotLikeAll": ("And", True),
+    "NotLikeAny": ("Or", True),
+}
+FUNCTIONS: Final = frozenset({*_ARGUMENTS, "like", "ilike"})
+"""Functions that this file replaces."""
+_DELIMITERS: Final = {"str_to_map": 1, "parse_url": 2, "try_parse_url": 2}
+"""Functions that give Java's matcher an argument, and the first such argument."""
+_loading = threading.Lock()
+
+
+class BoundedPatterns:
+    """Replaces calls of pattern functions in parsed expressions.
+
+    Args:
+        spark: the worker's session.
+        refuse: raises what is wrong with a query.
+    """
+
+    def __init__(self, spark: SparkSession, refuse: Callable[[str], NoReturn]) -> None:
+        self._spark = spark
+        self._refuse = refuse
+        self._jvm: Any = spark._jvm  # noqa: SLF001 - pyspark gives no way to the JVM
+        self._catalyst = self._jvm.org.apache.spark.sql.catalyst
+        self._made: dict[tuple[str, ...], Any] = {}
+        self._calls: dict[str, int] = {}
+        self._text = ""
+
+    def replaced(self, expression: Any, text: str) -> Any:
+        """Return the same parsed expression with bounded calls.
+
+        Args:
+            expression: as parsed.
+            text: of the query that it was parsed from.
+
+        Raises:
+            ConfigError: a pattern is no literal, or its time has no bound.
+        """
+        self._calls[text] = 0
+        self._text = text
+        return self._replaced(expression)
+
+    def _replaced(self, expression: Any) -> Any:
+        children = [_item(expression.children(), i) for i in range(expression.children().size())]
+        found = [self._replaced(child) for child in children]
+        if any(new is not old for new, old in zip(found, children, strict=True)):
+            expression = expression.withNewChildren(self._sequence(found))
+        kind = _simple_name(expression)
+        if kind == "UnresolvedFunction":
+            return self._call(expression)
+        if kind == "RLike":
+            return self._of_regex("rlike", [expression.left(), expression.right()]) or expression
+        if kind in ("Like", "ILike"):
+            escape = str(expression.escapeChar())
+            return self._like(
+                expression.left(), expression.right(), escape, is_folding=kind == "ILike"
+            )
+        if kind in _MULTIPLE:
+            return self._likes(kind, expression)
+        return expression
+
+    def is_bounded(self, expression: Any) -> bool:
+        """Whether a resolved ``Invoke`` or ``Like`` is one that this file lets through."""
+        if _simple_name(expression) == "Like":
+            pattern = _text(expression.right())
+            return pattern is not None and _is_simple(pattern, str(expression.escapeChar()))
+        target = expression.targetObject()
+        return _simple_name(target) == "Literal" and str(
+            target.value().getClass().getName()
+        ).startswith(f"{_PACKAGE}$")
+
+    # -------------------------------------------------------------- calls
+
+    def _call(self, call: Any) -> Any:
+        name = str(_item(call.nameParts(), 0)).lower()
+        arguments = [_item(call.arguments(), i) for i in range(call.arguments().size())]
+        if name in _ARGUMENTS:
+            return self._of_regex(name, arguments) or call
+        if name in ("like", "ilike") and len(arguments) in (2, 3):
+            escape = "\\" if len(arguments) == 2 else _text(arguments[2])
+            if escape is None or len(escape) != 1:
+                self._refuse(f"the escape character of {name} must be one character, as a literal")
+            return self._like(arguments[0], arguments[1], escape, is_folding=name == "ilike")
+        if name in _DELIMITERS:
+            for argument in arguments[_DELIMITERS[name] :]:
+                self._judge(check_delimiter, self._pattern(name, argument))
+        return call
+
+    def _of_regex(self, name: str, arguments: Sequence[Any]) -> Any:
+        """The bounded call; None where Spark will refuse the number of arguments."""
+        method, kind, least, most = _ARGUMENTS[name]
+        if not least <= len(arguments) <= most:
+            return None
+        text, pattern, *others = arguments
+        written = self._pattern(name, pattern)
+        run = self._judge(executed, written)
+        target = self._target("Regex", written, run)
+        types = [self._type("String")]
+        if method in _LAST:
+            if len(arguments) < most:
+                others.append(self._literal(_LAST[method]))
+            types += [self._type("String")] * (len(others) - 1) + [self._type("Integer")]
+        if method == "replace":
+            position = others[1].value() if _simple_name(others[1]) == "Literal" else None
+            if not isinstance(position, int) or position < 1:
+                self._refuse(f"the position of {name} must be a whole number above 0, as a literal")
+        return self._invoke(target, method, kind, [text, *others], types)
+
+    def _like(self, text: Any, pattern: Any, escape: str, *, is_folding: bool) -> Any:
+        written = self._pattern("like", pattern)
+        if len(written) > _LIKE_CHARACTERS_MAX:
+            self._refuse(
+                f"a pattern of LIKE has {len(written)} characters, "
+                f"{_LIKE_CHARACTERS_MAX} are allowed"
+            )
+        expressions = self._catalyst.expressions
+        if is_folding:
+            text = expressions.Lower(text)
+            written = str(expressions.Lower(self._literal(written)).eval(None).toString())
+        if _is_simple(written, escape):
+            return expressions.Like(text, self._literal(written), escape)
+        target = self._target("Like", written, escape)
+        return self._invoke(target, "matches", "Boolean", [text], [self._type("String")])
+
+    def _likes(self, kind: str, expression: Any) -> Any:
+        """LIKE ANY and LIKE ALL as their definition: comparisons joined by OR and AND."""
+        joined, is_negated = _MULTIPLE[kind]
+        expressions = self._catalyst.expressions
+        patterns = expression.patterns()
+        found = None
+        for place in range(patterns.size()):
+            pattern = _item(patterns, place)
+            if pattern is None:
+                self._refuse("a pattern of LIKE is NULL")
+            literal = self._literal(str(pattern.toString()))
+            each = self._like(expression.child(), literal, "\\", is_folding=False)
+            each = expressions.Not(each) if is_negated else each
+            found = each if found is None else getattr(expressions, joined)(found, each)
+        return found
+
+    # -------------------------------------------------------------- parts
+
+    def _pattern(self, name: str, expression: Any) -> str:
+        text = _text(expression)
+        if text is None:
+            self._refuse(f"the pattern of {name} must be written as a literal")
+        return text
+
+    def _judge(self, rule: Callable[[str], Any], pattern: str) -> Any:
+        try:
+            return rule(pattern)
+        except PatternRefusedError as error:
+            why = str(error)
+        return self._refuse(f"the pattern {_displayed(pattern)} is not possible: {why}")
+
+    def _target(self, kind: str, *arguments: str) -> Any:
+        """A literal that holds a pattern, compiled in the JVM."""
+        self._calls[self._text] += 1
+        if sum(self._calls.values()) > CALLS_MAX:
+            self._refuse(f"it has more than {CALLS_MAX} patterns")
+        key = (kind, *arguments)
+        if key not in self._made:
+            loaded = _loaded_class(self._spark, kind)
+            given = self._spark.sparkContext._gateway.new_array(  # noqa: SLF001 - no public way
+                self._jvm.java.lang.Object, len(arguments)
+            )
+            for place, argument in enumerate(arguments):
+                given[place] = argument
+            is_wrong = False
+            try:
+                made = loaded.getConstructors()[0].newInstance(given)
+            except Py4JJavaError:
+                is_wrong = True
+            if is_wrong:
+                self._refuse(f"Java does not accept the pattern {_displayed(arguments[0])}")
+            kind_of = self._jvm.org.apache.spark.sql.types.ObjectType(loaded)
+            self._made[key] = self._catalyst.expressions.Literal(made, kind_of)
+        return self._made[key]
+
+    def _invoke(
+        self, target: Any, method: str, kind: str, arguments: list[Any], types: list[Any]
+    ) -> Any:
+        return self._catalyst.expressions.objects.Invoke(
+            target,
+            method,
+            self._type(kind),
+            self._sequence(arguments),
+            self._sequence(types),
+            True,  # noqa: FBT003 - null where an argument is
+            True,  # noqa: FBT003 - it may be null
+            True,  # noqa: FBT003 - the same arguments give the same value
+        )
+
+    def _type(self, name: str) -> Any:
+        types = self._jvm.org.apache.spark.sql.types
+        if name == "Array":
+            return types.ArrayType(self._type("String"), False)  # noqa: FBT003 - no item is null
+        return getattr(getattr(types, f"{name}Type$"), "MODULE$")
+
+    def _literal(self, value: str | int) -> Any:
+        return getattr(getattr(self._catalyst.expressions, "Literal$"), "MODULE$").apply(value)
+
+    def _sequence(self, values: list[Any]) -> Any:
+        return self._jvm.PythonUtils.toSeq(values)
+
+
+def _loaded_class(spark: SparkSession, kind: str) -> Any:
+    """A class of ``BoundedPatterns.java``, compiled and given to Spark at the first call."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - no public way
+    name = f"{_PACKAGE}${kind}"
+    loader = spark._jsparkSession.sharedState().jarClassLoader()  # noqa: SLF001 - the same
+    with _loading:
+        try:
+            return jvm.java.lang.Class.forName(name, True, loader)  # noqa: FBT003 - Java's
+        except Py4JJavaError:
+            pass
+        compiler = jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.cook(files("worker.sql").joinpath(_SOURCE).read_text())
+        compiled = compiler.getBytecodes()
+        jar = Path(str(spark.conf.get("spark.local.dir"))) / "icefloe-sql.jar"
+        with zipfile.ZipFile(jar, "w") as archive:
+            for each in list(compiled):
+                archive.writestr(f"{each.replace('.', '/')}.class", bytes(compiled[each]))
+        spark._jsparkSession.sessionState().resourceLoader().addJar(str(jar))  # noqa: SLF001
+        return jvm.java.lang.Class.forName(name, True, loader)  # noqa: FBT003 - Java's
+
+
+def _is_simple(pattern: str, escape: str) -> bool:
+    return escape not in pattern and _SIMPLE_LIKE.fullmatch(pattern) is not None
+
+
+def _text(expression: Any) -> str | None:
+    """The value of a text literal; None for anything else."""
+    if _simple_name(expression) != "Literal":
+        return None
+    if not _simple_name(expression.dataType()).startswith("StringType"):
+        return None
+    value = expression.value()
+    return None if value is None else str(value.toString())
+
+
+def _item(sequence: Any, place: int) -> Any:
+    return sequence.apply(place)
+
+
+def _simple_name(expression: Any) -> str:
+    return str(expression.getClass().getName()).rsplit(".", 1)[-1]
+
+
+def _displayed(text: str) -> str:
+    return repr(text[:_SHOWN_CHARACTERS_MAX]) + ("..." if len(text) > _SHOWN_CHARACTERS_MAX else "")
