@@ -30,7 +30,13 @@ from confluent_kafka import (
 )
 from confluent_kafka import TopicPartition as ClientPartition
 
-from connect.errors import ConfigError, Fenced, IcefloeError, RetriableError
+from connect.errors import (
+    ConfigError,
+    Fenced,
+    IcefloeError,
+    InvariantViolation,
+    RetriableError,
+)
 from connect.gateways.kafka.kafka_properties import client_properties, to_librdkafka
 from connect.model.layout import TopicPartition
 from connect.model.records import KafkaRecord
@@ -172,7 +178,7 @@ class TransactionalProducer:
         settings.setdefault("message.max.bytes", 1_048_576)
         settings.pop("delivery.timeout.ms", None)  # bounded by the transaction's timeout
         with mapped(f"producer {transactional_id}"):
-            self._producer = Producer(settings)
+            self._client: Any = Producer(settings)
 
     @property
     def request_bytes_max(self) -> int:
@@ -281,13 +287,26 @@ class TransactionalProducer:
         return consumer.consumer_group_metadata()
 
     def close(self) -> None:
-        """Let go of the connections; an open transaction is left to the next owner of the id."""
+        """Release the client; an open transaction is left to the next owner of the id.
+
+        An ``init`` that timed out continues in the client's threads: when the broker answers, it
+        would fence the successor. So the client ends now, even if an error still refers to self.
+        """
         for consumer in self._groups.values():
             consumer.close()
         self._groups.clear()
+        if self._client is None:
+            return
         with contextlib.suppress(KafkaException, SystemError):
-            self._producer.purge(blocking=False)  # a broker that is gone would not answer
-            self._producer.poll(0)
+            self._client.purge(blocking=False)  # a broker that is gone would not answer
+            self._client.poll(0)
+        self._client = None
+
+    @property
+    def _producer(self) -> Any:
+        if self._client is None:
+            raise InvariantViolation(f"producer {self.transactional_id} is closed")
+        return self._client
 
 
 class LogReader:

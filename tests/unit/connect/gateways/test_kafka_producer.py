@@ -38,7 +38,7 @@ def test_offsets_that_nobody_takes_do_not_hang(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(kafka_clients, "OFFSETS_TIMEOUT_S", 0.05)
     producer = TransactionalProducer({"bootstrap.servers": "127.0.0.1:1"}, "t")
     client = Hanging()
-    producer._producer = client
+    producer._client = client
     with pytest.raises(RetriableError) as raised:
         producer.transact([], group_id="g", offsets={TopicPartition("t", 0): 1})
     assert raised.value.code == "transaction_unknown"

@@ -1,0 +1,36 @@
+"""Transactional producers against a broker that freezes."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from connect.embedded.broker import Broker
+from connect.errors import RetriableError
+from connect.gateways.kafka.kafka_clients import ProducerMessage, TransactionalProducer
+from tests.support.stack import Topics
+
+pytestmark = pytest.mark.kafka
+_ANSWER_S = 5.0  # a client that still waits for the broker gets its answer within it
+
+
+def test_a_closed_producer_fences_no_other(own_broker: Broker) -> None:
+    """A take-over that timed out ends with ``close``, although an error still refers to it."""
+    topic = Topics(own_broker).create()
+    kafka = {"bootstrap.servers": own_broker.bootstrap_servers}
+    owner = TransactionalProducer(kafka, "id")
+    owner.init()
+    owner.transact([ProducerMessage(topic, b"", b"1")])
+    own_broker.pause()
+    try:
+        late = TransactionalProducer(kafka, "id")
+        with pytest.raises(RetriableError) as kept:
+            late.init(1.0)
+        late.close()
+    finally:
+        own_broker.resume()
+    time.sleep(_ANSWER_S)
+    owner.transact([ProducerMessage(topic, b"", b"2")])
+    owner.close()
+    assert kept.value.code == "broker_unavailable"
