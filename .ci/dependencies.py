@@ -1,8 +1,8 @@
 """What a node is made of: ``dependencies.py (sbom | audit)``.
 
 ``sbom`` writes the packages and jars of the lock files as CycloneDX JSON to build/sbom.cdx.json; it
-asks nobody. ``audit`` lets pip-audit look the packages up for known vulnerabilities: status 1 when
-there are some. Where nothing can be asked it says so, with status 0.
+needs no network. ``audit`` checks the packages for known vulnerabilities with pip-audit: status 1
+if there are any. Without network it says so and returns status 0.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # importing it takes pyspark, which most tests do not need
 
 
 def pytest_collection_finish() -> None:
-    """Look no more for garbage among modules and tests, and seldom among the rest.
+    """Exclude modules and tests from garbage collection, and collect the rest seldom.
 
     Walking over them again and again was a tenth of the processor time of the unit tests.
     """

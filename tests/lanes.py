@@ -1,4 +1,4 @@
-"""Runs of pytest beside each other: ``python -m tests.lanes (suite|unit) [ARGUMENTS]``.
+"""Parallel runs of pytest: ``python -m tests.lanes (suite|unit) [ARGUMENTS]``.
 
 Many tests wait for brokers, nodes and tables, and leave a core idle on which others can compute.
 ``suite`` is the default suite; ``unit`` the unit tests alone, in two halves.
@@ -6,9 +6,9 @@ Many tests wait for brokers, nodes and tables, and leave a core idle on which ot
 Rules of this file:
 - A lane of the suite is whole folders: what a session shares belongs to one lane, and nothing is
   shared between lanes but the machine.
-- No more than ``AT_A_TIME`` lanes run beside each other. The others wait for a place, in their
+- No more than ``AT_A_TIME`` lanes run at the same time. The others wait for a place, in their
   order: those that wait for brokers and nodes come first.
-- A folder that is not named here is in the lane of those that only compute: none is forgotten.
+- A folder that no lane names is in the lane of those that only compute: none is forgotten.
   That lane takes what processor time the others leave, and slows none of them down.
 - What a lane printed is shown when it ends, a failed lane's last: the end of the output is a
   summary of pytest's, a failure's if there is one.
@@ -31,7 +31,7 @@ REST = "rest"
 AT_A_TIME = 3  # more of them on two cores, and waits within a test become long
 LEFTOVERS = 5  # niceness
 REPORTS = Path("build")
-TOLD_EVERY_S = 60
+REPORT_EVERY_S = 60
 NOTHING_SELECTED = 5
 _PERCENT = re.compile(rb"\[ *(\d+)%\]")
 
@@ -117,11 +117,11 @@ def halves(arguments: Sequence[str]) -> list[Lane]:
 
 
 def run(wanted: Sequence[Lane]) -> int:
-    """Run lanes beside each other; the exit status, pytest's own of a lane that failed."""
+    """Run lanes in parallel; return the exit status, pytest's own of a lane that failed."""
     to_start = list(wanted)
     left: list[Lane] = []
     failed: list[Lane] = []
-    told_s = time.monotonic()
+    reported_s = time.monotonic()
     try:
         while to_start or left:
             while to_start and len(left) < AT_A_TIME:
@@ -135,8 +135,8 @@ def run(wanted: Sequence[Lane]) -> int:
                     lane.show()
                 else:
                     failed.append(lane)
-            if left and time.monotonic() - told_s > TOLD_EVERY_S:
-                told_s = time.monotonic()
+            if left and time.monotonic() - reported_s > REPORT_EVERY_S:
+                reported_s = time.monotonic()
                 print(", ".join(lane.progress() for lane in left), flush=True)
     finally:
         for lane in left:

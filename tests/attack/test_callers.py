@@ -16,7 +16,7 @@ def test_a_tenant_learns_nothing_of_another_tenant(attacked: AttackedStack) -> N
         assert tenant.call("DELETE", f"/connectors/{BOB}").status_code == 403
         assert BOB not in tenant.call("GET", "/connectors").json()
     for path in ("/connectors", "/metrics", f"/connectors/{BOB}", "/icefloe/v1/overview"):
-        assert attacked.nobody.call("GET", path).status_code == 401
+        assert attacked.anonymous.call("GET", path).status_code == 401
     assert attacked.alice.call("GET", "/metrics").status_code == 403
     assert CANARIES["tenant"] in attacked.bob.call("GET", f"/connectors/{BOB}/config").text
     attacked.assert_canaries_nowhere(names=(BOB,))

@@ -56,7 +56,7 @@ def others_are_served(attacked: AttackedStack) -> None:
     for _ in range(10):
         for tenant, path in (
             (attacked.bob, f"/connectors/{BOB}/status"),
-            (attacked.nobody, "/health"),
+            (attacked.anonymous, "/health"),
         ):
             answer = tenant.call("GET", path, headers={"connection": "close"})
             assert answer.status_code == 200, answer.text
@@ -82,7 +82,7 @@ def _answer(connection: socket.socket) -> bytes:
 
 
 def test_silent_connections(attacked: AttackedStack) -> None:
-    """1,100 connections that send nothing keep nobody out, not from their own address either."""
+    """1,100 connections that send nothing keep no caller out, not even one of their address."""
     with connections(attacked, 1_100):
         others_are_served(attacked)
         with client(attacked, CROWD, "bob", PASSWORDS["bob"]) as neighbour:

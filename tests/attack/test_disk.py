@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 def test_local_paths_stay_below_the_allowed_folders(
     attacked: AttackedStack, tmp_path: Path, change: dict[str, str]
 ) -> None:
-    """Catalogs and tables elsewhere are refused by validate and create, and nothing is made."""
+    """Validate and create refuse catalogs and tables in other places, and nothing is made."""
     inside = Path(attacked.stack.catalog_properties["warehouse"].removeprefix("file://"))
     config = attacked.connector(
         topics=attacked.topic("alice-disk"),

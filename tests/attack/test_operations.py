@@ -41,7 +41,7 @@ def test_operations_on_another_tenants_connector(attacked: AttackedStack) -> Non
     for name in (BOB, "bob-new"):
         assert statuses(attacked.alice, name, config) == {403}
         assert statuses(attacked.guest, name, config) == {403}
-        assert statuses(attacked.nobody, name, config) == {401}
+        assert statuses(attacked.anonymous, name, config) == {401}
     for path in ("migration/check", "catalog/check", "preview"):
         body = {**config, "name": BOB}
         given = body if path.startswith("migration") else {"config": body}

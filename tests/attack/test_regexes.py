@@ -30,7 +30,7 @@ def while_others_are_served(attacked: AttackedStack, act: Callable[[], httpx.Res
         attack = pool.submit(act)
         while True:
             asked_s = attacked.node_cpu_s()
-            assert attacked.nobody.call("GET", "/health").status_code == 200
+            assert attacked.anonymous.call("GET", "/health").status_code == 200
             assert attacked.bob.call("GET", f"/connectors/{BOB}/status").status_code == 200
             assert attacked.node_cpu_s() - asked_s < GENEROUS_S
             if attack.done():
@@ -42,7 +42,7 @@ def while_others_are_served(attacked: AttackedStack, act: Callable[[], httpx.Res
 
 @pytest.mark.parametrize("name", SLOW)
 def test_validating_a_slow_topics_regex(attacked: AttackedStack, name: str) -> None:
-    """It is answered, over all topics of the cluster, and holds nobody up."""
+    """It is answered, over all topics of the cluster, and no other caller waits."""
     for number in range(TOPICS if name == "ambiguous" else 0):
         attacked.topic(f"alice-{'a' * 60}-{number}")
     config = attacked.connector(iceberg__tables="alice.t", topics__regex=SLOW[name])
@@ -56,7 +56,7 @@ def test_validating_a_slow_topics_regex(attacked: AttackedStack, name: str) -> N
 
 @pytest.mark.parametrize("name", ["ambiguous", "look-ahead"])
 def test_a_running_connector_with_a_slow_regex(attacked: AttackedStack, name: str) -> None:
-    """The herder matches it again and again; other tenants' connectors go on."""
+    """The herder matches it again and again; other tenants' connectors continue."""
     connector = f"alice-{name}"
     config = attacked.connector(iceberg__tables="alice.t", topics__regex=SLOW[name])
     assert while_others_are_served(attacked, lambda: attacked.alice.create(connector, config)) in {
@@ -66,12 +66,12 @@ def test_a_running_connector_with_a_slow_regex(attacked: AttackedStack, name: st
     topic = attacked.topic("bob-flow")
     flow = attacked.connector(topics=topic, iceberg__tables="bob.flow")
     flow |= {"iceberg.tables.auto-create-enabled": "true"}
-    assert attacked.bob.create(f"bob-beside-{name}", flow).status_code == 201
+    assert attacked.bob.create(f"bob-meanwhile-{name}", flow).status_code == 201
     attacked.until(
-        lambda: attacked.status(f"bob-beside-{name}")["connector"]["state"] == "RUNNING",
+        lambda: attacked.status(f"bob-meanwhile-{name}")["connector"]["state"] == "RUNNING",
         lambda: "bob's connector",
     )
-    assert attacked.bob.call("DELETE", f"/connectors/bob-beside-{name}").status_code == 204
+    assert attacked.bob.call("DELETE", f"/connectors/bob-meanwhile-{name}").status_code == 204
     attacked.alice.call("DELETE", f"/connectors/{connector}")
 
 

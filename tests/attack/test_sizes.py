@@ -12,7 +12,7 @@ ANSWER_S_MAX = 10  # of the node's processor time; what this replaces took minut
 
 
 def test_no_configuration_holds_the_node_up(attacked: AttackedStack) -> None:
-    """Each is answered soon, in bounded size, and a health check beside it at once."""
+    """Each is answered soon, in bounded size, and a health check at the same time at once."""
     good = attacked.connector(topics=attacked.topic("alice-source"), iceberg__tables="alice.t")
     jmespath = {"transforms": "j", "transforms.j.type": "icefloe.transforms.Jmespath$Value"}
     changes = [

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 LEAVERS = 16
 ROUNDS = 3
 APART_S = 0.08  # a password takes about as long to check
-READ_AGAIN_S = 1.0  # the node looks at the file once a second
+READ_AGAIN_S = 1.0  # the node checks the file once a second
 
 
 @dataclass
@@ -135,8 +135,8 @@ def test_grants_cover_the_names_of_their_pattern(
     for name in others:
         config = file.attacked.connector(topics="none", iceberg__tables="tenant.t")
         asked = {"name": name, "config": config}
-        created = file.attacked.nobody.call("POST", "/connectors", json=asked, headers=heads)
+        created = file.attacked.anonymous.call("POST", "/connectors", json=asked, headers=heads)
         assert created.status_code == 403, name
         put = f"/connectors/{quote(name, safe='')}/config"
-        changed = file.attacked.nobody.call("PUT", put, json=config, headers=heads)
+        changed = file.attacked.anonymous.call("PUT", put, json=config, headers=heads)
         assert changed.status_code == 403, name

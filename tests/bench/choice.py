@@ -18,8 +18,8 @@ def matrix_parser(
     Args:
         description: for ``--help``.
         formats: all that there are.
-        scale: how many records unless told, times each shape's own number.
-        rounds: runs of a cell unless told.
+        scale: how many records by default, times each shape's own number.
+        rounds: runs of a cell by default.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--formats", default=",".join(formats))

@@ -1,4 +1,4 @@
-"""The matrix: formats, shapes, append and upsert, one table and fifty, beside the Java sink.
+"""The matrix: formats, shapes, append and upsert, one table and fifty, compared with the Java sink.
 
 ``python -m tests.bench.peer [--formats json,avro] [--shapes narrow] [--modes append]
 [--tables 1,50] [--scale 1] [--rounds 1] [--no-java] [--out FILE]``; ``make bench-peer`` runs all.
@@ -6,7 +6,7 @@
 Rules of this file:
 - Both sinks run in one stack: the same broker, the same topic, the same REST catalog, tables made
   alike; in a cell they take turns. What a run costs is the CPU of its own processes: worker (JVM
-  and Python), coordinator and node here, the Connect worker's JVM there. Broker and catalog, which
+  and Python), coordinator and node; for Java the Connect worker's JVM. Broker and catalog, which
   both use, are listed but not counted.
 - Both are warm: a cell's format and shape have run before on each side.
 - A run counts only with the rows that must be in its tables.
@@ -161,7 +161,7 @@ class Matrix:
     def _wait(
         self, cell: Cell, tables: Sequence[str], records: int, check: Callable[[], None]
     ) -> None:
-        """Return when every table has its rows; they are looked at one after the other."""
+        """Return when every table has its rows; the tables are read one after the other."""
         expected = _expected(cell, records)
         deadline = time.monotonic() + LIMIT_S
         inspect = 0
@@ -183,7 +183,7 @@ class Matrix:
     def _wait_for_keys(self, cell: Cell, records: int, api: str, name: str) -> float:
         """Return when one row per key was left of each table, by the monotonic clock.
 
-        What is in files is told by the coordinator, a moment later than it is there.
+        The coordinator reports the files a moment after they are committed.
         """
         expected = _expected(cell, records)
         deadline = time.monotonic() + LIMIT_S
@@ -315,7 +315,7 @@ def run(
         cells: which.
         scale: how many records, times each shape's own number.
         rounds: per cell; the one that took least CPU is reported, on each side.
-        has_java: whether the Java sink runs beside.
+        has_java: whether the Java sink runs, too.
         interval_ms: commit interval.
     """
     found = []

@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 def rows_left(table: Table) -> tuple[int, int]:
     """Rows that the equality deletes on ``id`` leave, and their keys.
 
-    One join: readers that look a row up in each delete file take minutes for a million rows.
+    One join: readers that search each delete file for a row take minutes for a million rows.
     """
     if table.current_snapshot() is None:
         return 0, 0

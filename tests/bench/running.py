@@ -173,7 +173,7 @@ def _trees() -> dict[str, list[psutil.Process]]:
                     below = [] if kind == "node" else process.children(recursive=True)
                     out.setdefault(kind, []).extend([process, *below])
             for kind, program in _PROGRAMS.items():
-                if any(word.endswith(program) for word in line):
+                if any(argument.endswith(program) for argument in line):
                     out.setdefault(kind, []).append(process)
         except psutil.Error:
             continue

@@ -73,7 +73,7 @@ class Shape:
         name: of the shape.
         schema: of its tables.
         make: everything of a record but ``id`` and ``target``, by chance.
-        records: how many a cell has unless told otherwise.
+        records: how many a cell has by default.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a ``Sql`` transformation costs: CPU seconds per million records, beside none.
+"""What a ``Sql`` transformation costs: CPU seconds per million records, compared with none.
 
 Usage: python -m tests.bench.sql [MILLIONS [RUNS [NAMES]]]. Spark and the pipeline, without broker,
 catalog and commits: records come from a Parquet file. The cases take turns; the first turn warms

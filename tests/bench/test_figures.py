@@ -35,7 +35,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One stack for all measurements, its JVMs warm after the first."""
     start = time.monotonic()
     with running_stack(tmp_path_factory.mktemp("bench")) as stack:
-        stack.started_s = time.monotonic() - start  # type: ignore[attr-defined] # told once
+        stack.started_s = time.monotonic() - start  # type: ignore[attr-defined] # reported once
         yield stack
 
 
@@ -137,7 +137,7 @@ def test_idle(running: Running, measurements: dict[str, Any]) -> None:
 
 
 def test_ten_connectors(running: Running, measurements: dict[str, Any]) -> None:
-    """Ten connectors on one node, a tenth of the work each, beside each other."""
+    """Ten connectors on one node, a tenth of the work each, at the same time."""
     each = max(RECORDS // 50, 10_000)
     names = [f"ten{i}" for i in range(10)]
     for name in names:

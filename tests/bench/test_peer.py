@@ -1,4 +1,4 @@
-"""A choice of the matrix for ``make bench``: told, not asserted; ``make bench-peer`` has all."""
+"""Part of the matrix for ``make bench``: reported, not asserted; ``make bench-peer`` has all."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def kill(running: Running, victim: str) -> dict[str, float]:
     began, began_s = time.time(), time.monotonic()
     strike(running, victim)
     ready_s = wait_ready(running, began_s)
-    seen = running.rows(TABLE)  # whatever was committed by the victim is in it
+    seen = running.rows(TABLE)  # what the victim committed is in it
     wait(lambda: running.rows(TABLE) > seen, 0.05)
     rows_s = time.monotonic() - began_s
     found = {"ready_s": ready_s, "rows_s": rows_s, "cpu_s": cpu_since(running, began)}

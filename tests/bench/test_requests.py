@@ -62,12 +62,12 @@ def requests(running: Running, name: str, rate: float, seconds: float) -> Iterat
 
 
 @contextmanager
-def _nobody(*_: object) -> Iterator[dict[str, Any]]:
+def _no_requests(*_: object) -> Iterator[dict[str, Any]]:
     yield {}
 
 
 def test_most_requests(running: Running, measurements: dict[str, Any]) -> None:
-    """As many as one node answers, while nothing else goes on."""
+    """As many as one node answers, without other work."""
     running.topic("idle", 1)
     running.create("idle", connector("idle", "idle", "bench.idle"))
     running.wait_running("idle")
@@ -94,7 +94,7 @@ def test_backlog(running: Running, measurements: dict[str, Any]) -> None:
 
 def _drained(running: Running, name: str, is_asked: bool) -> dict[str, Any]:
     table = f"bench.{name}"
-    asking = requests if is_asked else _nobody
+    asking = requests if is_asked else _no_requests
     running.create(name, connector(name, "backlog", table))
     with running.measured() as costs, asking(running, name, RATE, 30) as reported:
         seconds = wait(lambda: running.rows(table) >= BACKLOG)
@@ -118,10 +118,10 @@ def test_visibility(running: Running, measurements: dict[str, Any]) -> None:
     wait(lambda: running.rows("bench.steady") > 0)
     time.sleep(SETTLING_S)
     for turn in range(PAIRS):
-        for word, asking in (("quiet", _nobody), ("asked", requests)):
+        for kind, asking in (("quiet", _no_requests), ("asked", requests)):
             with asking(running, "steady", RATE, STEADY_S) as reported:
                 seen = feed.watched(STEADY_S)
-            measurements[f"visible_{turn}_{word}"] = {**seen, **reported}
+            measurements[f"visible_{turn}_{kind}"] = {**seen, **reported}
     feed.end()
     running.delete("steady")
 

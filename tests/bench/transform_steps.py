@@ -1,4 +1,4 @@
-"""What a transformation costs by columns: CPU seconds per million records, beside none.
+"""What a transformation costs by columns: CPU seconds per million records, compared with none.
 
 ``python -m tests.bench.transform_steps [RECORDS [NAMES]]``; one process, no Spark, no broker. None
 gets the same records, into a table of the columns that they have before the transformation.

@@ -1,6 +1,6 @@
 """Records with a text that holds a document, one a line.
 
-Beside records with the fields ``id``, ``c`` and ``p``, in this order, and a text of ``n``, ``b``,
+Most records have the fields ``id``, ``c`` and ``p``, in this order, and a text of ``n``, ``b``,
 ``x``, ``ok`` and ``l`` in ``p``.
 """
 

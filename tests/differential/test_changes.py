@@ -103,7 +103,7 @@ def applied(results: Iterable[BatchResult]) -> list[tuple[Any, Any, float]]:
 def test_random_histories(
     tmp_path: Path, is_cdc: bool, ids: tuple[int, ...], reference_only: bool
 ) -> None:
-    """Whatever the batches, blocks and steps, what is left is what replaying leaves."""
+    """For any batches, blocks and steps, the rows left are those that replaying leaves."""
     connector = config(**(CDC if is_cdc else UPSERT))
     for seed in range(12):
         lines, live = history(seed, 240, is_cdc=is_cdc)

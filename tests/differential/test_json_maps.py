@@ -121,7 +121,7 @@ def test_random_maps(name: str, evolves: str, tmp_path: Path) -> None:
 
 
 def test_maps_go_by_columns(tmp_path: Path) -> None:
-    """Plain maps are decoded by columns, whichever keys a record has, and whatever it has more."""
+    """Plain maps are decoded by columns, whichever keys and further fields a record has."""
     lines = [
         f'{{"c":{{"k{n % 7}":"v","k{n % 5 + 9}":"w"}},"n":{n},"more":{n}}}'.encode()
         for n in range(50)

@@ -106,7 +106,7 @@ MORE = [
 
 
 @pytest.mark.parametrize("extra", [{}, EVOLVE], ids=["fixed", "evolving"])
-def test_names_nobody_asked_for(extra: dict[str, str], tmp_path: Path) -> None:
+def test_names_of_no_column(extra: dict[str, str], tmp_path: Path) -> None:
     """Names not seen before, in few and in all records, of the text and of the record."""
     connector = config(**ALL, **extra, **chain(PARSE))
     for lines in (MORE * 9, USUAL + MORE, *([*USUAL[:20], line, line] for line in MORE)):
@@ -117,7 +117,7 @@ def test_names_nobody_asked_for(extra: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_long_blocks() -> None:
-    """An escape is seen wherever it stands in a block, also where that is looked at in pieces."""
+    """An escape is seen wherever it stands in a block, also if the block is read in pieces."""
     left = rb'{"p":"{\"b\":\"%b\\n\"}"}'
     for size in (2**17 - 26, 2**17 - 12, 2**17):
         lines = [left % (b"x" * (size + more)) for more in range(14)]
@@ -137,7 +137,7 @@ COPY = {"type": f"{ICEBERG}CopyValue", "source.field": "p", "target.field": "q"}
 BESIDE = table(id=LongType(), c=StringType(), q=INNER)
 TWO = table(id=LongType(), c=StringType(), p=INNER, q=INNER)
 CHAINS: dict[str, tuple[list[dict[str, str]], Schema, set[str]]] = {
-    "beside": ([own("ParseJson", field="p", target="q")], BESIDE, {"p"}),
+    "next to it": ([own("ParseJson", field="p", target="q")], BESIDE, {"p"}),
     "below": ([own("ParseJson", field="p", target="q.s")], BESIDE, {"p"}),
     "into itself": ([own("ParseJson", field="p", target="p.s")], TABLE, set()),
     "wanted as a text": (
@@ -162,14 +162,14 @@ def chained(index: int) -> bytes:
     """A record with texts in two fields; some hold a text of a text, some one in a third."""
     deeper = json.dumps({"n": 7}) if index % 9 == 5 else "y"
     texts = {"p": {"n": index, "b": deeper}, "q": {"n": index, "b": "x"}}
-    beside = json.dumps({"n": 1}) if index % 7 == 3 else "c"
-    whole = {"id": index, "c": beside} | {name: json.dumps(text) for name, text in texts.items()}
+    other = json.dumps({"n": 1}) if index % 7 == 3 else "c"
+    whole = {"id": index, "c": other} | {name: json.dumps(text) for name, text in texts.items()}
     return json.dumps(whole).encode()
 
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_chains(name: str, tmp_path: Path) -> None:
-    """Only where nothing else looks at a text is it read in place; the result is the same."""
+    """A text is read in place only if nothing else reads it; the result is the same."""
     links, schema, expected = CHAINS[name]
     connector = config(**ALL, **chain(*links))
     steps = steps_for(connector)
@@ -287,7 +287,7 @@ def generated(chance: random.Random) -> str:
 
 
 def damaged(line: str, chance: random.Random) -> str:
-    """A record with a piece more, less or elsewhere."""
+    """A record with a piece added, removed or moved."""
     place = chance.randrange(len(line))
     length = chance.choice([0, 0, 1, 1, 2])
     piece = chance.choice([*PIECES, ""])

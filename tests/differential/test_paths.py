@@ -132,7 +132,7 @@ def fresh(kind: Any, base: int) -> Any:
 
 @st.composite
 def records(draw: st.DrawFn, kinds: dict[str, str]) -> bytes | None:
-    """A record for such a schema: mostly right, sometimes odd, with fields nobody asked for."""
+    """A record for such a schema: mostly right, sometimes odd, with fields of no column."""
     if draw(st.integers(0, 40)) == 0:
         return draw(st.sampled_from(RECORDS))
     members = []
@@ -217,7 +217,7 @@ def test_planted_bugs_are_found(bug: str, tmp_path: Path, monkeypatch: pytest.Mo
             return  # the bug was loud
         if by_column != by_record:
             return
-    pytest.fail("nobody noticed")
+    pytest.fail("no path differs")
 
 
 ROUTES = [
@@ -259,7 +259,7 @@ ROUTE_CONFIGS: dict[str, dict[str, str | None]] = {
 @pytest.mark.parametrize("unmatched", ["drop", "dead-letter", "fail"])
 @pytest.mark.parametrize("name", ROUTE_CONFIGS)
 def test_routing(name: str, unmatched: str, tmp_path: Path) -> None:
-    """Records reach the same tables on both paths, whatever the route field holds.
+    """Records reach the same tables on both paths, for any value of the route field.
 
     The tables disagree about the types of two fields.
     """

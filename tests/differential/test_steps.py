@@ -251,7 +251,7 @@ DOCUMENTS = [
 @pytest.mark.parametrize("extra", [{}, EVOLVE], ids=["fixed", "evolving"])
 @pytest.mark.parametrize("target", ["", "q", "q.p"])
 def test_parse_json(target: str, extra: dict[str, str], tmp_path: Path) -> None:
-    """Texts of objects, of other values and of none, in place and beside."""
+    """Texts of objects, of other values and of none, in place and in another field."""
     connector = config(**ALL, **extra, **chain(own("ParseJson", field="p", target=target)))
     lines: list[dict[str, Any]] = [{"id": i, "p": text} for i, text in enumerate(DOCUMENTS)]
     lines += [{"p": None, "q": {"n": 1}}, {"q": {"b": "x"}}, {"p": 5}, {"p": '{"n":1}', "q": 5}]
@@ -313,7 +313,7 @@ def test_jmespath(name: str, tmp_path: Path) -> None:
 
 
 def test_the_whole_origin_is_no_field(tmp_path: Path) -> None:
-    """The bare word kafka is the record's origin, not a field of that name."""
+    """The bare name kafka is the record's origin, not a field of that name."""
     connector = config(**ALL, **chain(own("Jmespath", fields_f="kafka", where="kafka")))
     batch = source([b'{"id":1}', b'{"kafka":{"n":5},"id":2}'] * 5)
     by_column, by_record = both(connector, [plan(tmp_path, SOUGHT)], [batch])

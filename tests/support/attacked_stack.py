@@ -32,7 +32,7 @@ CANARIES = {
         "env",  # a value that the provider `env` gives, for configurations of all tenants
         "hidden",  # a value in the environment that no provider gives
         "file",  # a value that the provider `file` gives
-        "shadow",  # a file of the node beside the allowed folder
+        "shadow",  # a file of the node next to the allowed folder
         "tenant",  # written into a configuration of bob's connector
     )
 }
@@ -55,7 +55,7 @@ class Tenant:
     """A caller of the API and all answers since the test began.
 
     Attributes:
-        name: in the users file; ``nobody`` sends no credentials.
+        name: in the users file; ``anonymous`` sends no credentials.
         api: the client.
         answers: request line and whole answer.
     """
@@ -97,11 +97,11 @@ class AttackedStack(RunningStack):
         super().__init__(stack)
         self.from_file = f"${{file:{secrets}:password}}"
         self.tenants = {name: self._tenant(name, token) for name, token in tokens.items()}
-        self.tenants["nobody"] = self._tenant("nobody", None)
+        self.tenants["anonymous"] = self._tenant("anonymous", None)
         self.api.close()
         self.root, self.alice = self.tenants["root"], self.tenants["alice"]
         self.bob, self.guest = self.tenants["bob"], self.tenants["guest"]
-        self.nobody = self.tenants["nobody"]
+        self.anonymous = self.tenants["anonymous"]
         self.api = self.root.api
         self._log_sizes: dict[str, int] = {}
         self._status_ends: dict[int, int] = {}

@@ -48,10 +48,11 @@ PHRASES = {
     "let go of": "release",
 }
 # (file or folder, word): why it stays. A folder ends with a slash.
-KEPT: dict[tuple[str, str], str] = {}
+KEPT: dict[tuple[str, str], str] = {
+    ("tests/attack/test_rebase.py", "mended"): "a field of a REST answer",
+}
 # Packages whose prose is still to be rewritten; each line that goes is a step.
 NOT_YET: tuple[str, ...] = (
-    ".ci/dependencies.py",
     "connect/cli/",
     "connect/embedded/",
     "connect/errors.py",
@@ -66,16 +67,11 @@ NOT_YET: tuple[str, ...] = (
     "control_schemas/",
     "coordinator/",
     "docs/reference/metrics.md",
-    "tests/attack/",
-    "tests/bench/",
-    "tests/conftest.py",
     "tests/contract/",
-    "tests/differential/",
     "tests/e2e/",
     "tests/faults/",
     "tests/golden/",
     "tests/integration/",
-    "tests/lanes.py",
     "tests/simulation/",
     "tests/support/",
     "tests/unit/connect/cli/",

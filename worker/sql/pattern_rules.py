@@ -111,7 +111,7 @@ def check_delimiter(pattern: str) -> None:
         PatternRefusedError: it repeats something, or as ``judged``.
     """
     if judged(pattern).is_repeating:
-        _refuse("it is a delimiter or a key here, without quantifiers and references to groups")
+        _refuse("a delimiter or key cannot have quantifiers and references to groups")
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -220,7 +220,7 @@ class _Judge:
             return Part(body.visits + 1, is_repeating=body.is_repeating)
         if opening in _LOOK_BEHIND:
             if body.length_max is None:
-                _refuse("what it looks behind for has no largest length")
+                _refuse("the text of a look-behind has no largest length")
             starts = body.length_max - body.length_min + 1
             return Part(1 + starts * body.visits, is_repeating=body.is_repeating)
         return Part(
