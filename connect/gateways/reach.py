@@ -34,10 +34,16 @@ Network: TypeAlias = "ipaddress.IPv4Network | ipaddress.IPv6Network"
 _METADATA: Final = tuple(
     map(
         ipaddress.ip_network,
-        ("0.0.0.0/8", "100.100.100.200", "168.63.129.16", "192.0.0.0/24", "fd00:ec2::/32",
-         "fd20:ce::254"),
+        (
+            "0.0.0.0/8",
+            "100.100.100.200",
+            "168.63.129.16",
+            "192.0.0.0/24",
+            "fd00:ec2::/32",
+            "fd20:ce::254",
+        ),
     )
-)  # fmt: skip
+)
 _EMBEDDING: Final = tuple(map(ipaddress.IPv6Network, ("::/96", "64:ff9b::/96")))
 _NOT_LISTED: Final = "it is not allowed"
 _SURROUNDINGS: Final = "it is an address of this machine or of its surroundings"
@@ -153,8 +159,11 @@ class Reach:
 
     def _check_address(self, host: str, address: Address) -> None:
         plain = _unwrapped(address)
-        if any(each.version == n.version and each in n for n in self.networks for each in
-               {plain, address}):  # fmt: skip
+        if any(
+            each.version == n.version and each in n
+            for n in self.networks
+            for each in {plain, address}
+        ):
             return
         if self.names is not None:
             raise _refused(host, _NOT_LISTED)

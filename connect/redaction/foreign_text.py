@@ -10,11 +10,26 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-_ROOTS: Final = frozenset({
-    "boto3", "botocore", "httpcore", "httpx", "psycopg2", "py4j", "pyarrow", "pydantic",
-    "pydantic_core", "pyiceberg", "pyspark", "requests", "sqlalchemy", "sqlite3", "thrift",
-    "urllib3",
-})  # fmt: skip
+_ROOTS: Final = frozenset(
+    {
+        "boto3",
+        "botocore",
+        "httpcore",
+        "httpx",
+        "psycopg2",
+        "py4j",
+        "pyarrow",
+        "pydantic",
+        "pydantic_core",
+        "pyiceberg",
+        "pyspark",
+        "requests",
+        "sqlalchemy",
+        "sqlite3",
+        "thrift",
+        "urllib3",
+    }
+)
 _hidden = threading.Event()
 
 

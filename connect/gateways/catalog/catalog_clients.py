@@ -29,6 +29,8 @@ from pyiceberg.io import FileIO
 from pyiceberg.table import CommitTableRequest, StagedTable, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
     SetPropertiesUpdate,
     TableRequirement,
     TableUpdate,
@@ -41,7 +43,6 @@ from urllib3 import BaseHTTPResponse, Retry
 
 from connect.config.location_policy import EVERYWHERE, LocationPolicy
 from connect.errors import CommitRefused, ConfigError
-from connect.gateways.catalog.catalog_requirements import check_strictly
 from connect.gateways.catalog.table_properties import VERSIONS_MAX, location_provider, size
 from connect.gateways.catalog_properties import CatalogKind, python_modules_in, refuse_places
 from connect.gateways.guarded_http import GuardedAdapter
@@ -103,10 +104,18 @@ class _Patience(Retry):
 
 def _adapter() -> HTTPAdapter:
     patience = _Patience(
-        total=None, connect=0, read=False, redirect=0, other=0, status=PATIENCE_TRIES,
-        status_forcelist=[429], allowed_methods={"GET", "HEAD"}, raise_on_status=False,
-        backoff_factor=0.25, backoff_jitter=0.25,
-    )  # fmt: skip
+        total=None,
+        connect=0,
+        read=False,
+        redirect=0,
+        other=0,
+        status=PATIENCE_TRIES,
+        status_forcelist=[429],
+        allowed_methods={"GET", "HEAD"},
+        raise_on_status=False,
+        backoff_factor=0.25,
+        backoff_jitter=0.25,
+    )
     return HTTPAdapter(max_retries=patience)
 
 
@@ -249,7 +258,7 @@ class _Guard(MetastoreCatalog):
                 refuse_python_modules(update.updates)  # they choose a class within this call
         if current_table is None:
             return super()._update_and_stage_table(None, table_identifier, requirements, updates)
-        for requirement in check_strictly(current_table.metadata, requirements, updates):
+        for requirement in _check_strictly(current_table.metadata, requirements, updates):
             requirement.validate(current_table.metadata)
         updated = _updated(current_table, updates)
         version = self._parse_metadata_version(current_table.metadata_location) + 1
@@ -308,3 +317,42 @@ def open_metastore(
     guarded = type(f"Guarded{class_name}", (_Guard, found), {"locations": locations})
     client_class = cast(type[Catalog], guarded)
     return client_class(name, **own_credentials(properties))
+
+
+def _check_strictly(
+    metadata: TableMetadata,
+    requirements: Sequence[TableRequirement],
+    updates: Sequence[TableUpdate],
+) -> tuple[TableRequirement, ...]:
+    """Check the requirements that PyIceberg checks wrongly or not at all; return the others.
+
+    For SQL, Hive, Glue and DynamoDB the client checks requirements itself, against the metadata
+    that it has just loaded and before a compare-and-swap. A REST server makes its own checks.
+
+    - A branch that must not exist: PyIceberg refuses any branch but main on a table without
+      snapshots.
+    - Sequence numbers belong to the table: for a stale one PyIceberg raises a bare ValueError. For
+      a snapshot without a parent it does not check the number.
+
+    Raises:
+        CommitFailedException: a requirement failed.
+    """
+    left = []
+    for requirement in requirements:
+        if isinstance(requirement, AssertRefSnapshotId) and requirement.snapshot_id is None:
+            if requirement.ref in metadata.refs:
+                raise CommitFailedException(
+                    f"Requirement failed: {requirement.ref} was created concurrently"
+                )
+        else:
+            left.append(requirement)
+    last = getattr(metadata, "last_sequence_number", 0)
+    for update in updates:
+        if isinstance(update, AddSnapshotUpdate) and update.snapshot.sequence_number:
+            if update.snapshot.sequence_number <= last:
+                raise CommitFailedException(
+                    f"Requirement failed: sequence number {update.snapshot.sequence_number} is "
+                    f"not above {last}"
+                )
+            break
+    return tuple(left)

@@ -18,11 +18,23 @@ from connect.gateways.catalog_properties import ClientConfig
 from connect.gateways.reach import AMBIENT_ALLOWED, Reach
 from connect.gateways.storage.object_store import require_own_keys
 
-_LIBPQ_ALLOWED: Final = frozenset({
-    "application_name", "channel_binding", "client_encoding", "connect_timeout", "keepalives",
-    "keepalives_count", "keepalives_idle", "keepalives_interval", "options", "require_auth",
-    "sslmode", "target_session_attrs", "tcp_user_timeout",
-})  # fmt: skip
+_LIBPQ_ALLOWED: Final = frozenset(
+    {
+        "application_name",
+        "channel_binding",
+        "client_encoding",
+        "connect_timeout",
+        "keepalives",
+        "keepalives_count",
+        "keepalives_idle",
+        "keepalives_interval",
+        "options",
+        "require_auth",
+        "sslmode",
+        "target_session_attrs",
+        "tcp_user_timeout",
+    }
+)
 _NO_FILE: Final = "/dev/null/none"
 _OF_THE_NODE: Final = ("passfile", "sslcert", "sslkey")
 

@@ -12,15 +12,38 @@ from collections.abc import Mapping
 
 from connect.errors import ConfigError
 
-_SAME = frozenset({
-    "acks", "allow.auto.create.topics", "bootstrap.servers", "check.crcs", "client.dns.lookup",
-    "client.id", "client.rack", "compression.type", "connections.max.idle.ms",
-    "delivery.timeout.ms", "enable.idempotence", "fetch.max.bytes", "fetch.min.bytes", "linger.ms",
-    "max.in.flight.requests.per.connection", "max.partition.fetch.bytes", "metadata.max.age.ms",
-    "reconnect.backoff.max.ms", "reconnect.backoff.ms", "request.timeout.ms", "retries",
-    "retry.backoff.max.ms", "retry.backoff.ms", "sasl.kerberos.service.name",
-    "sasl.oauthbearer.scope", "security.protocol", "ssl.key.password", "transaction.timeout.ms",
-})  # fmt: skip
+_SAME = frozenset(
+    {
+        "acks",
+        "allow.auto.create.topics",
+        "bootstrap.servers",
+        "check.crcs",
+        "client.dns.lookup",
+        "client.id",
+        "client.rack",
+        "compression.type",
+        "connections.max.idle.ms",
+        "delivery.timeout.ms",
+        "enable.idempotence",
+        "fetch.max.bytes",
+        "fetch.min.bytes",
+        "linger.ms",
+        "max.in.flight.requests.per.connection",
+        "max.partition.fetch.bytes",
+        "metadata.max.age.ms",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "request.timeout.ms",
+        "retries",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "sasl.kerberos.service.name",
+        "sasl.oauthbearer.scope",
+        "security.protocol",
+        "ssl.key.password",
+        "transaction.timeout.ms",
+    }
+)
 _RENAMED = {
     "batch.size": "batch.size",
     "fetch.max.wait.ms": "fetch.wait.max.ms",
@@ -40,15 +63,30 @@ _RENAMED = {
 }
 _JAAS_OPTION = re.compile(r"(\w+)\s*=\s*\"((?:[^\"\\]|\\.)*)\"")
 SECURITY_PREFIXES = ("sasl.", "ssl.", "security.")
-_PRODUCER_ONLY = frozenset({
-    "acks", "batch.size", "compression.type", "delivery.timeout.ms", "enable.idempotence",
-    "linger.ms", "message.max.bytes", "transaction.timeout.ms",
-})  # fmt: skip
-_CONSUMER_ONLY = frozenset({
-    "check.crcs", "fetch.max.bytes", "fetch.min.bytes", "fetch.wait.max.ms",
-    "heartbeat.interval.ms", "max.partition.fetch.bytes", "max.poll.interval.ms",
-    "session.timeout.ms",
-})  # fmt: skip
+_PRODUCER_ONLY = frozenset(
+    {
+        "acks",
+        "batch.size",
+        "compression.type",
+        "delivery.timeout.ms",
+        "enable.idempotence",
+        "linger.ms",
+        "message.max.bytes",
+        "transaction.timeout.ms",
+    }
+)
+_CONSUMER_ONLY = frozenset(
+    {
+        "check.crcs",
+        "fetch.max.bytes",
+        "fetch.min.bytes",
+        "fetch.wait.max.ms",
+        "heartbeat.interval.ms",
+        "max.partition.fetch.bytes",
+        "max.poll.interval.ms",
+        "session.timeout.ms",
+    }
+)
 
 
 def client_properties(

@@ -1,7 +1,7 @@
-"""What a connector of another sink left behind, and where Icefloe would start from it.
+"""Migration check: the state that another sink left, and where Icefloe would start.
 
 Rules of this file:
-- It looks and changes nothing; what it cannot look at is an error, never a finding.
+- A check changes nothing. State that it cannot read is an error, never a finding.
 - A finding says what was found, why that is not safe, and what to do.
 """
 
@@ -10,35 +10,26 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Snapshot
-
 from connect.clock import Clock
 from connect.config.connector import ConnectorConfig
-from connect.errors import CommitRefused
 from connect.gateways.catalog.catalog import CatalogGateway
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader
 from connect.model.layout import TopicPartition
-from connect.operations.migration.migration_report import MigrationReport, SinkGroup, TableLeft
-from connect.protocol.control_offsets import merged, parse_offsets
+from connect.operations.migration.migration_report import MigrationReport, SinkGroup
+from connect.operations.migration.table_inspection import TableInspection
 from connect.protocol.control_topic import ControlRecord, read_to_end
-from connect.protocol.snapshot_ancestry import ancestry, engine, is_cut_off, summary
 from control_schemas.events import DataWritten
-
-VALID_THROUGH = ("kafka.connect.valid-through-ts", "kafka.connect.vtts")
-FORMAT_VERSION = 2
 
 
 class Inspector:
-    """Looks at one connector's groups, control topic and tables.
+    """Reads one connector's groups, control topic and tables.
 
     Args:
         config: the connector, placeholders resolved.
         admin: the cluster.
-        reader: for the control topic; owned by the caller.
-        catalog: where the tables are.
+        reader: for the control topic; the caller closes it.
+        catalog: of the tables.
         clock: for bounded waits.
     """
 
@@ -57,13 +48,13 @@ class Inspector:
         self._clock = clock
 
     def inspect(self, partitions: Iterable[TopicPartition]) -> MigrationReport:
-        """Look at everything.
+        """Read the state and judge it.
 
         Args:
             partitions: source partitions that the connector would read.
 
         Raises:
-            IcefloeError: broker or catalog cannot be asked.
+            IcefloeError: broker or catalog do not answer.
         """
         report = MigrationReport(self._config.name, self._config.connect_group_id)
         source = sorted(partitions)
@@ -76,11 +67,7 @@ class Inspector:
         self._judge_groups(report)
         self._judge_control_topic(report, control)
         waiting = self._waiting(report, marks)
-        for name in sorted({*self._config.tables, *waiting}):
-            table = self._table(report, name, waiting.get(name, ()))
-            report.tables.append(table)
-        self._judge_tables(report)
-        self._judge_lost_offsets(report)
+        TableInspection(self._config, self._catalog, report).add_tables(waiting)
         self._place(report, source)
         return report
 
@@ -115,7 +102,7 @@ class Inspector:
                     "group_in_use",
                     f"{len(group.members)} members are in group {group.name} or its -coord, first "
                     f"{group.members[0]}: stop the connector there; a worker that was killed "
-                    "leaves when its session is over",
+                    "leaves when its session times out",
                 )
         own = report.used(report.group)
         old = report.used(f"cg-control-{report.connector}")
@@ -123,7 +110,7 @@ class Inspector:
             report.unsafe(
                 "offsets_elsewhere",
                 f"group {old.name} of the older io.tabular sink holds offsets, but this JSON "
-                f"goes on with {report.group}: keep that sink's connector.class, or set "
+                f"continues with {report.group}: keep that sink's connector.class, or set "
                 f"iceberg.control.group-id to {old.name}; else delete the group",
             )
         others = [
@@ -135,7 +122,8 @@ class Inspector:
             if own is not None and other.source_offsets != own.source_offsets:
                 report.note(
                     "offsets_in_two_places",
-                    f"{other.name} has other source offsets than {report.group}, which count",
+                    f"{other.name} has other source offsets than {report.group}; those of "
+                    f"{report.group} are used",
                 )
 
     # ------------------------------------------------------------ control topic
@@ -147,8 +135,8 @@ class Inspector:
             if own is not None and own.source_offsets:
                 report.unsafe(
                     "control_topic_missing",
-                    f"there are source offsets, but no control topic {topic}: is "
-                    "iceberg.control.topic the one that the other sink used?",
+                    f"there are source offsets, but no control topic {topic}: set "
+                    "iceberg.control.topic to the topic that the other sink used",
                 )
             return
         if own is not None and own.source_offsets and not own.control_offsets:
@@ -167,8 +155,8 @@ class Inspector:
             elif offset > end:
                 report.unsafe(
                     "control_log_reset",
-                    f"group {report.group}-coord stands at {offset} of {topic}-{partition}, which "
-                    f"ends at {end}: the topic was made anew",
+                    f"group {report.group}-coord has offset {offset} of {topic}-{partition}, which "
+                    f"ends at {end}: the topic was deleted and created again",
                 )
         ends = self._admin.ends(control)
         behind = [tp for tp, at in self._admin.high_watermarks(control).items() if at > ends[tp]]
@@ -176,13 +164,13 @@ class Inspector:
             report.note(
                 "open_transaction",
                 f"a transaction is open in {topic}, partitions {[tp.partition for tp in behind]}: "
-                "a killed task's ends by itself within a minute; look again then",
+                "the broker aborts that of a killed task within a minute; check again then",
             )
 
     def _waiting(
         self, report: MigrationReport, marks: Mapping[TopicPartition, tuple[int, int]]
     ) -> dict[str, list[ControlRecord]]:
-        """Announcements at or above the group's control offsets, by table."""
+        """Return announcements at or above the group's control offsets, by table."""
         own = report.used(report.group)
         known = own.control_offsets if own is not None else {}
         starts = {
@@ -217,114 +205,9 @@ class Inspector:
         if problems["malformed"]:
             report.note(
                 "malformed_events",
-                f"{problems['malformed']} control events cannot be read; they will be passed over",
+                f"{problems['malformed']} control events cannot be read; they are skipped",
             )
         return dict(out)
-
-    # ------------------------------------------------------------ tables
-
-    def _table(
-        self, report: MigrationReport, name: str, waiting: Iterable[ControlRecord]
-    ) -> TableLeft:
-        try:
-            table = self._catalog.load(tuple(name.split(".")))
-        except CommitRefused as e:
-            if e.code != "table_missing":
-                raise
-            files, records = _amount(waiting, {})
-            return TableLeft(name, exists=False, pending_files=files, pending_records=records)
-        metadata = table.metadata
-        branch = self._config.table(name).commit_branch or MAIN_BRANCH
-        chain = list(ancestry(metadata, branch))
-        groups = {report.group, *(g.name for g in report.groups)}
-        floors = {g: found for g in sorted(groups) if (found := self._floor(metadata, chain, g))}
-        newest = next(
-            (s for s in chain if any(k.startswith(self._prefix) for k in summary(s))), None
-        )
-        marks = {} if newest is None else summary(newest)
-        files, records = _amount(waiting, floors.get(report.group, {}))
-        self._judge_table(report, name, metadata, chain, floors)
-        return TableLeft(
-            name,
-            exists=True,
-            floors=floors,
-            writer=None if newest is None else engine(marks),
-            valid_through=next((marks[key] for key in VALID_THROUGH if key in marks), None),
-            pending_files=files,
-            pending_records=records,
-        )
-
-    @property
-    def _prefix(self) -> str:
-        return f"kafka.connect.offsets.{self._config.control_topic}."
-
-    def _floor(
-        self, metadata: TableMetadata, chain: Iterable[Snapshot], group: str
-    ) -> dict[int, int]:
-        key = self._prefix + group
-        newest = next((text for s in chain if (text := summary(s).get(key))), None)
-        mirror = f"icefloe.offsets.{self._config.control_topic}.{group}"
-        return merged(parse_offsets(newest), parse_offsets(metadata.properties.get(mirror)))
-
-    def _judge_table(
-        self,
-        report: MigrationReport,
-        name: str,
-        metadata: TableMetadata,
-        chain: list[Snapshot],
-        floors: Mapping[str, Mapping[int, int]],
-    ) -> None:
-        if metadata.format_version != FORMAT_VERSION:
-            report.unsafe(
-                "format_version_unsupported",
-                f"{name} has format version {metadata.format_version}; only version 2 is written",
-            )
-        own = report.used(report.group)
-        is_unsure = bool(chain) and is_cut_off(chain[-1], metadata)
-        if report.group not in floors and is_unsure and own is not None and own.control_offsets:
-            mirror = f"icefloe.offsets.{self._config.control_topic}.{report.group}"
-            report.unsafe(
-                "floor_lost",
-                f"snapshots of {name} were expired and none says what this connector committed"
-                f": set table property {mirror} to {{}} if nothing of it waits to be committed",
-            )
-        for partition, offset in sorted(floors.get(report.group, {}).items()):
-            end = report.control_topic.get(partition, (0, 0))[1]
-            if offset > end:
-                report.unsafe(
-                    "control_log_reset",
-                    f"{name} holds everything below {offset} of control partition {partition}, "
-                    f"which ends at {end}: the topic was made anew, new files would be taken for "
-                    "old ones",
-                )
-
-    def _judge_tables(self, report: MigrationReport) -> None:
-        if self._config.dynamic_enabled:
-            report.note(
-                "dynamic_tables", "tables are named by records: only those with files are looked at"
-            )
-        for table in report.tables:
-            if table.pending_files and not table.exists:
-                report.unsafe(
-                    "table_missing",
-                    f"{table.pending_files} files are announced for {table.name}: it is not there",
-                )
-            elif table.pending_files:
-                report.note(
-                    "pending",
-                    f"{table.pending_files} files with {table.pending_records} rows are announced "
-                    f"for {table.name} and not in it: Icefloe commits them first",
-                )
-
-    def _judge_lost_offsets(self, report: MigrationReport) -> None:
-        has_offsets = any(g.source_offsets or g.control_offsets for g in report.groups)
-        known = [table.name for table in report.tables if report.group in table.floors]
-        if known and not has_offsets:
-            report.unsafe(
-                "offsets_lost",
-                f"{', '.join(known)} hold commits of this connector, but its groups have no "
-                "offsets: they expired or were deleted; set the source offsets before the start",
-            )
 
     # ------------------------------------------------------------ where to start
 
@@ -350,17 +233,5 @@ class Inspector:
             elif offset > end:
                 report.unsafe(
                     "source_log_reset",
-                    f"{tp.topic}-{tp.partition}: {why} stands at {offset}, the log ends at {end}",
+                    f"{tp.topic}-{tp.partition}: {why} has offset {offset}, the log ends at {end}",
                 )
-
-
-def _amount(records: Iterable[ControlRecord], floor: Mapping[int, int]) -> tuple[int, int]:
-    """Files and rows of the announcements that the floor does not cover."""
-    files = rows = 0
-    for record in records:
-        payload = record.event.payload if record.event is not None else None
-        if isinstance(payload, DataWritten) and record.offset >= floor.get(record.partition, 0):
-            data = payload.data_files or ()
-            files += len(data) + len(payload.delete_files or ())
-            rows += sum(file.record_count for file in data)
-    return files, rows

@@ -87,9 +87,13 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
         "cli.main()"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path,
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 2  # the last one, as the command itself ends
     lines = [line for line in done.stderr.splitlines() if not line.startswith("{")]
     said = dict(zip(wrong, zip(lines[::2], lines[1::2], strict=False), strict=True))

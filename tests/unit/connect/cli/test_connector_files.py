@@ -26,12 +26,20 @@ def test_both_shapes_and_both_languages(tmp_path: Path) -> None:
     a, b, c = read([tmp_path])
     assert (a.name, a.initial_state) == ("a", "PAUSED")
     assert a.config == {
-        "name": "a", "connector.class": "IcebergSink", "tasks.max": "2", "x": "1.50", "y": "true",
-    }  # fmt: skip
+        "name": "a",
+        "connector.class": "IcebergSink",
+        "tasks.max": "2",
+        "x": "1.50",
+        "y": "true",
+    }
     assert b.config == {
-        "name": "b", "connector.class": "IcebergSink", "tasks.max": "2", "flag": "yes",
-        "number": "1e3", "empty": "",
-    }  # fmt: skip
+        "name": "b",
+        "connector.class": "IcebergSink",
+        "tasks.max": "2",
+        "flag": "yes",
+        "number": "1e3",
+        "empty": "",
+    }
     assert c.config["on"] == "off"
 
 

@@ -27,7 +27,7 @@ OPENERS = {
     "connect/cli/main.py": "imports a command, opens nothing",
     "connect/gateways/catalog/catalog_clients.py": "REST and SQL catalogs",
     "connect/gateways/kafka/kafka_clients.py": "producers and readers",
-    "connect/gateways/kafka/kafka_admin.py": "admin clients",
+    "connect/gateways/kafka/group_admin.py": "admin clients",
     "connect/gateways/kafka/bulk_producer.py": "the demo's producer",
     "connect/gateways/kafka/group_membership.py": "a node's membership",
     "connect/gateways/catalog/postgres_wait.py": "PostgreSQL",
