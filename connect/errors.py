@@ -8,9 +8,9 @@
     |- RetriableError       try again unchanged, bounded
     |- CommitError
     |  |- CommitConflict      certainly not applied: reload, rebuild, try again
-    |  |- CommitStateUnknown  perhaps applied: look, never guess
+    |  |- CommitStateUnknown  perhaps applied: read the table, never guess
     |  `- CommitRefused       certainly not applied, and trying again unchanged will not help
-    |- Fenced               we lost the right to act: stop, no retry
+    |- Fenced               another process has taken over: stop, no retry
     |- DataLost             source or control data that we need is gone: stop and name the range
     `- InvariantViolation   a bug: crash loudly with the state
 
@@ -115,14 +115,14 @@ class CommitError(IcefloeError):
     default_code = "commit"
 
 
-class CommitConflict(CommitError):  # noqa: N818 - the field's word
+class CommitConflict(CommitError):  # noqa: N818 - the standard term
     """Certainly not applied: reload, rebuild, try again."""
 
     default_code = "commit_conflict"
 
 
-class CommitStateUnknown(CommitError):  # noqa: N818 - the field's word
-    """Perhaps applied: keep every file and look for the snapshot id."""
+class CommitStateUnknown(CommitError):  # noqa: N818 - the standard term
+    """Perhaps applied: keep every file and search the table for the snapshot id."""
 
     default_code = "commit_unknown"
 
@@ -133,28 +133,28 @@ class CommitRefused(CommitError):  # noqa: N818 - pairs with CommitConflict
     default_code = "commit_refused"
 
 
-class Fenced(IcefloeError):  # noqa: N818 - the field's word
-    """We lost the right to act: stop, no retry."""
+class Fenced(IcefloeError):  # noqa: N818 - the standard term
+    """Another process has taken over: stop, no retry."""
 
     default_code = "fenced"
 
 
-class DataLost(IcefloeError):  # noqa: N818 - the field's word
+class DataLost(IcefloeError):  # noqa: N818 - the standard term
     """Source or control data that we need is gone: stop and name the range."""
 
     default_code = "data_lost"
 
 
-class InvariantViolation(IcefloeError):  # noqa: N818 - the field's word
+class InvariantViolation(IcefloeError):  # noqa: N818 - the standard term
     """A bug: crash loudly with the state."""
 
     default_code = "invariant"
 
 
 def trace_of(error: BaseException) -> str:
-    """An error as people are shown it: kind, code, cause and coordinates first, then the stack.
+    """Return an error as text: class, code, cause and coordinates first, then the stack.
 
-    Texts of other systems are left out where they must stay in the process.
+    Texts of other systems are left out if they must stay in the process.
     """
     stack = "".join(_stack(error))
     code = f" ({error.code})" if isinstance(error, IcefloeError) else ""
@@ -163,7 +163,7 @@ def trace_of(error: BaseException) -> str:
 
 
 def _stack(error: BaseException) -> Iterator[str]:
-    """The error and what caused it, oldest first, as Python prints them."""
+    """Yield the error and its causes, oldest first, as Python prints them."""
     chain: list[BaseException] = []
     at: BaseException | None = error
     while at is not None and at not in chain:

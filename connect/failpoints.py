@@ -1,17 +1,17 @@
-"""Named points where a test can crash, hang, delay or fail a process of its own.
+"""Named points where a test can crash, hang, delay or fail a process that it started.
 
 Off unless one of two environment variables is set at process start:
 
 - ``ICEFLOE_FAILPOINTS``: ``NAME=ACTION[,NAME=ACTION...]``, each optionally ``@N`` (on the N-th hit
   only, counted from 1). Hits are counted per process, and Spark's Python workers are many.
 - ``ICEFLOE_FAILPOINTS_DIR``: a folder. A file called NAME that holds an ACTION arms that point
-  while the process runs; whoever comes to it first takes the file away and acts. So it fires once,
-  in one process, and not again after a restart.
+  while the process runs. The first process that reaches the point removes the file and acts. So it
+  fires once, in one process, and not again after a restart.
 
-A crash at a point inside a call that others answer (W9, C10) comes from a thread of its own,
-``IN_FLIGHT_MS`` after the call was made. Freeze whoever is to answer (SIGSTOP) while the process
-waits at the point before it, and at that moment the request has left and its answer does not
-exist; else the answer may have come.
+A crash at a point inside a call to another process (W9, C10) happens on a separate thread,
+``IN_FLIGHT_MS`` after the call was made. To crash after the request and before its answer, freeze
+the other process (SIGSTOP) while this one waits at the point before. Otherwise the answer may
+have arrived.
 
 ACTION is ``crash``, ``raise``, ``hang`` or ``delay:MS``. ``crash`` is SIGKILL of the own process;
 at W2 and W3, which are hit in Spark's Python workers, it is that of the worker process whose id is
@@ -80,7 +80,7 @@ _lock = threading.Lock()
 
 
 def configure(spec: str) -> None:
-    """Set the active failpoints from text, in place of those before.
+    """Replace the active failpoints.
 
     Raises:
         ValueError: an unknown name or action.
@@ -101,20 +101,20 @@ def configure(spec: str) -> None:
 
 
 def arm_from(folder: Path | None) -> None:
-    """Let files in a folder arm failpoints from now on; None for no folder."""
+    """Arm failpoints by files in a folder from now on; None for no folder."""
     global _folder  # noqa: PLW0603 - one per process, as the environment it comes from
     _folder = folder
 
 
 def hit(name: str) -> None:
-    """Say that the process has come to the point ``name``; does nothing unless it is active."""
+    """Act at the point ``name`` if it is active."""
     _act(name, _armed(name))
 
 
 def hit_in_flight(name: str) -> None:
-    """Say that the point ``name`` lies inside the call that is made next.
+    """Act at the point ``name``, which is inside the next call.
 
-    A crash comes when that call is under way; every other action at once, before it.
+    A crash happens during that call; every other action happens before it.
     """
     action = _armed(name)
     if action == "crash":
@@ -129,7 +129,7 @@ def _act_later(name: str, action: str) -> None:
 
 
 def _armed(name: str) -> str:
-    """The action that is due at the point now; empty for none."""
+    """Return the action that is due at the point now; empty for none."""
     if _folder is not None and (action := _taken(_folder / name)):
         return action
     if not _actions:
@@ -141,7 +141,7 @@ def _armed(name: str) -> str:
 
 
 def _taken(file: Path) -> str:
-    """The action in the file, for the one who removes it."""
+    """Return the action in the file to the process that removes it; else an empty text."""
     try:
         action = file.read_text("utf-8")
         file.unlink()

@@ -114,7 +114,7 @@ class _Bounded:
 
 
 def _serialize(event: Any, **options: Any) -> str:
-    # DEL and C1 are escaped by ensure_ascii or not at all: do DEL by hand
+    # DEL and C1 are escaped by ensure_ascii or not at all: escape DEL explicitly
     return json.dumps(event, ensure_ascii=True, **options).replace("\x7f", "\\u007f")
 
 

@@ -2,7 +2,7 @@
 
 Rules of this file:
 - Commands import what they need when they run, so that ``icefloe --help`` answers at once.
-- Every command ends with a status of ``ExitStatus``, whatever happens; a signal ends it with 128
+- Every command ends with a status of ``ExitStatus``, after a bug too; a signal ends it with 128
   plus its number.
 """
 

@@ -101,7 +101,7 @@ def orphan_age(
     url: Url = DEFAULT_URL,
     output: Output = "table",
 ) -> None:
-    """Print the age in days from which remove_orphan_files is safe beside the connector.
+    """Print the age in days from which remove_orphan_files is safe while the connector runs.
 
     Status 0 when an age is printed, or the given one is safe; 1 when it is not, or none is known.
     """

@@ -1,10 +1,10 @@
 """A real Kafka broker (KRaft, one node) in a child JVM on the loopback interface.
 
 Rules of this file:
-- The same state folder goes on with the data that is in it.
-- What the JVM writes for a while (its compression libraries) lies in a folder of the state, emptied
-  at each start.
-- One object keeps its port over ``stop``, ``kill`` and ``start``: clients find it again.
+- A broker with an existing state folder continues with its data.
+- Temporary files of the JVM (its compression libraries) are in a folder of the state folder, which
+  each start empties.
+- One object keeps its port across ``stop``, ``kill`` and ``start``.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class Broker:
             self._child.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a paused JVM go on."""
+        """Resume a paused JVM."""
         if self._child:
             self._child.signal(signal.SIGCONT)
 
@@ -228,7 +228,7 @@ class Broker:
         self._controller_port = free_port()
 
     def _may_try_again(self, error: RetriableError) -> bool:
-        """Whether the JVM ended because somebody took a port between our look and its bind."""
+        """Return whether the JVM ended because another process took its port before the bind."""
         if "Address already in use" not in error.message:
             return False
         if not self._port_is_fixed:
@@ -265,9 +265,9 @@ class Broker:
             timeout=START_TIMEOUT_MS / 1000,
         )
         if done.returncode:
-            words = (done.stdout + done.stderr)[-2000:]
+            output = (done.stdout + done.stderr)[-2000:]
             raise RetriableError(
-                f"the broker's folder could not be formatted: {words}", code="broker_format"
+                f"the broker's folder could not be formatted: {output}", code="broker_format"
             )
 
     def _answers(self) -> bool:

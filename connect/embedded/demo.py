@@ -1,9 +1,8 @@
 """``icefloe demo``: payments through broker, Spark and catalog into tables that are then checked.
 
 Rules of this file:
-- The verdict comes from reading the tables and from nothing that the node says; what the node
-  says is shown while it works.
-- A second run on the same folder goes on: it adds payments and checks all that were ever made.
+- The verdict comes from the tables alone; the node's figures are only shown during the run.
+- A second run on the same folder adds payments and checks all payments of all runs.
 """
 
 from __future__ import annotations
@@ -348,7 +347,7 @@ class Demo:
         return found
 
     def _state(self) -> str:
-        """The connector and its tasks in a few words; the first line of a failure's trace."""
+        """Return the states of connector and tasks, with the first line of a trace."""
         name = self._connector["name"]
         try:
             answer = httpx.get(

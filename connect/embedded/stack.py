@@ -1,9 +1,9 @@
 """``icefloe up``: broker, catalog, warehouse and one node on this machine, from one folder.
 
 Rules of this file:
-- Started in the order in which they need each other, ended in the opposite one; the node drains
-  before the broker goes.
-- Everything that must last lies in the state folder; a second start on it goes on.
+- Components start in the order of their dependencies and stop in reverse order; the node drains
+  before the broker stops.
+- All durable data is in the state folder; a second start with it continues.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Stack:
         broker_port: where Kafka clients connect; 0 takes a free port.
         rest_port: where the REST API listens; 0 takes a free port.
         node_properties: over those that the stack gives its node, e.g. ``spark.master``.
-        stopping: ends a wait for the node early; whoever sets it stops the stack.
+        stopping: ends a wait for the node early; the caller that sets it stops the stack.
         clock: for waiting.
     """
 
@@ -229,14 +229,14 @@ class Stack:
         }
 
     def _reach(self) -> dict[str, str]:
-        """Where the API has users, tenants may use the embedded catalog and warehouse alone."""
+        """Allow tenants only the embedded catalog and warehouse, if the API has users."""
         if LOCAL_KEY in self._node_properties or USERS_FILE not in self._node_properties:
             return {}
         return {LOCAL_KEY: f"{self.state_dir / 'warehouse'},{self.state_dir / 'catalog.db'}"}
 
     def _is_healthy(self) -> bool:
         if self._stopping.is_set():
-            return True  # nobody waits for it any more
+            return True  # the wait has ended
         try:
             return httpx.get(f"{self.rest_url}/health", timeout=5).status_code == httpx.codes.OK
         except httpx.TransportError:
@@ -281,11 +281,11 @@ def run_up(
     """Run the embedded stack until SIGINT or SIGTERM; return the exit status.
 
     Args:
-        state_dir: where everything lies; a second run on it goes on.
+        state_dir: all durable data; a second run with it continues.
         broker_port: where Kafka clients connect; 0 takes a free port.
         rest_port: where the REST API listens; 0 takes a free port.
         node_properties: over those that the stack gives its node, e.g. ``spark.master``.
-        console: where to tell the user.
+        console: for messages to the user.
         on_ready: called once when everything answers.
     """
     console = console or Console(stderr=True)

@@ -1,11 +1,11 @@
 """The Java sink's ``iceberg.catalog.*`` keys (prefix removed) as PyIceberg understands them.
 
 Rules of this file:
-- Only text in, text out; nothing is opened here.
+- Functions map text to text; no client is opened.
 - A property that names a Python module is refused wherever it comes from: importing what a
   table owner or a catalog answer names would run their code.
-- Keys that name Java classes of parts which PyIceberg has built in are dropped; a key nobody
-  here knows is passed on unchanged, as the Java client does.
+- Keys that name Java classes of parts which PyIceberg has built in are dropped; an unknown
+  key is passed on unchanged, as the Java client does.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "jdbc.schema-version": "PyIceberg knows one schema of the catalog's tables",
     "snapshot-loading-mode": "the whole ancestry is always loaded",
 }
-"""Keys that only a Java client knows, and why nothing comes of them here."""
+"""Keys that only a Java client knows, and why they have no effect."""
 _RENAMED = {
     "rest.access-key-id": ("client.access-key-id",),
     "rest.secret-access-key": ("client.secret-access-key",),

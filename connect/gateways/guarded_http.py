@@ -1,9 +1,9 @@
 """HTTP connections of catalogs and registries: to allowed hosts only, without redirects.
 
 Rules of this file:
-- The address of a connection is judged when it is open and before anything is sent over it: what
-  a name resolved to a moment before proves nothing.
-- A redirect is an error: it could lead to a place that nobody has judged.
+- The address of a connection is checked after it is open and before the first byte is sent: a name
+  may have resolved to another address before.
+- A redirect is an error: it could lead to a host that was not checked.
 """
 
 from __future__ import annotations

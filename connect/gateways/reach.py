@@ -99,11 +99,11 @@ class Reach:
     # ------------------------------------------------------------ hosts
 
     def check_host(self, host: str, *, resolves: bool = True) -> None:
-        """Judge a host before anything is sent to it.
+        """Check a host before a request is sent to it.
 
         Args:
             host: name or address, in any notation.
-            resolves: look the name up; without, only what is an address is judged by it.
+            resolves: resolve the name; else only an address is checked.
 
         Raises:
             ConfigError: ``host_refused``.

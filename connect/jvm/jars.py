@@ -1,15 +1,14 @@
 """Named groups of jars, resolved once, checked against ``jars.lock``, kept in a per-user cache.
 
 Rules of this file:
-- Ivy, which ships in pyspark, does the resolving. Its Maven 2 resolver knows the central
-  repository by itself, so no repository address is written anywhere; a site that has a mirror
-  gives it in ``ICEFLOE_MAVEN_REPOSITORY``.
+- Ivy, which pyspark ships, resolves the artifacts. Its Maven 2 resolver knows the central
+  repository, so no repository address is configured. ``ICEFLOE_MAVEN_REPOSITORY`` names a mirror.
 - No jar is used whose SHA-256 is not in ``jars.lock``.
 - A group's folder appears complete, by one rename, or not at all. Its name holds the hash of its
   lock entry, so a changed lock never meets an old folder.
 
 ``python -m connect.jvm.jars resolve [GROUP...]`` fills the cache,
-``python -m connect.jvm.jars lock [GROUP...]`` writes the lock file anew.
+``python -m connect.jvm.jars lock [GROUP...]`` writes the lock file again.
 """
 
 from __future__ import annotations
@@ -39,17 +38,17 @@ _CLASSIFIER_NAMESPACE = "http://ant.apache.org/ivy/maven"  # a name, never fetch
 
 @dataclass(frozen=True, slots=True)
 class JarGroup:
-    """What Ivy is asked for.
+    """Artifacts that Ivy resolves.
 
     ``coordinates`` are ``organisation:module:version[:classifier]``; ``overrides`` force the
     version of a transitive dependency; ``excludes`` are ``organisation:module``;
-    ``beside_pyspark`` drops what pyspark's own jars folder already holds.
+    ``without_pyspark_jars`` drops the jars that pyspark ships.
     """
 
     coordinates: tuple[str, ...]
     overrides: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
-    beside_pyspark: bool = False
+    without_pyspark_jars: bool = False
 
 
 GROUPS: Mapping[str, JarGroup] = {
@@ -63,10 +62,10 @@ GROUPS: Mapping[str, JarGroup] = {
         ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3",),
         # 4.1.3 of the token provider was never published; nothing of it runs without delegation
         overrides=("org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.1.0-preview1",),
-        beside_pyspark=True,
+        without_pyspark_jars=True,
     ),
     "iceberg-spark": JarGroup(
-        ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",), beside_pyspark=True
+        ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",), without_pyspark_jars=True
     ),
     # what follows is for tests only
     "iceberg-rest": JarGroup(
@@ -164,7 +163,7 @@ def resolve(name: str, *, cache: Path | None = None) -> list[Path]:
     Raises:
         ConfigError: ``jars_unknown`` (no such group or no lock entry), ``jars_mismatch`` (a jar
             is not what the lock says), ``java_missing``, ``java_too_old``.
-        RetriableError: ``jars_unavailable``: Ivy could not get them; its words are in the message.
+        RetriableError: ``jars_unavailable``: Ivy could not get them; its output is in the message.
     """
     locked = read_lock().get(name)
     if locked is None:
@@ -209,7 +208,7 @@ def _is_complete(paths: Sequence[Path]) -> bool:
 
 
 def _install(name: str, locked: Mapping[str, str], folder: Path, cache: Path) -> None:
-    """Resolve into a scratch folder beside the target, check every jar, rename."""
+    """Resolve into a scratch folder next to the target, check every jar, rename."""
     with tempfile.TemporaryDirectory(prefix=".new-", dir=folder.parent) as scratch:
         found = _retrieve(GROUPS[name], Path(scratch), cache)
         actual = {jar.name: _sha256(jar) for jar in found}
@@ -217,20 +216,20 @@ def _install(name: str, locked: Mapping[str, str], folder: Path, cache: Path) ->
             wrong = sorted(jar for jar in {*actual, *locked} if actual.get(jar) != locked.get(jar))
             raise ConfigError(
                 f"jar group {name!r} is not what {LOCK_FILE.name} says: {', '.join(wrong)}; "
-                "do not use it; if the change is wanted, write the lock anew",
+                "do not use it; if the change is intended, write the lock file again",
                 code="jars_mismatch",
             )
         complete = Path(scratch, "complete")
         complete.mkdir()
         for jar in found:
             jar.rename(complete / jar.name)
-        if folder.exists():  # jars were removed by hand: a rename cannot replace a full folder
+        if folder.exists():  # jars were removed manually: a rename cannot replace a full folder
             shutil.rmtree(folder)
         complete.rename(folder)
 
 
 def _retrieve(group: JarGroup, scratch: Path, cache: Path) -> list[Path]:
-    """Run Ivy; the jars lie in ``scratch/out``."""
+    """Run Ivy; return the jars in ``scratch/out``."""
     settings, module, out = scratch / "ivysettings.xml", scratch / "ivy.xml", scratch / "out"
     module.write_text(_module_xml(group), "utf-8")
     settings.write_text(_settings_xml(cache / "ivy"), "utf-8")
@@ -251,12 +250,12 @@ def _retrieve(group: JarGroup, scratch: Path, cache: Path) -> list[Path]:
             f"resolving jars took longer than {RESOLVE_TIMEOUT_S} s", code="jars_unavailable"
         ) from error
     if done.returncode or not out.is_dir():
-        words = (done.stdout[-3000:] + done.stderr[-1000:]).strip()
+        output = (done.stdout[-3000:] + done.stderr[-1000:]).strip()
         raise RetriableError(
-            f"Ivy could not get {', '.join(group.coordinates)}: {words}", code="jars_unavailable"
+            f"Ivy could not get {', '.join(group.coordinates)}: {output}", code="jars_unavailable"
         )
     found = sorted(out.iterdir())
-    if group.beside_pyspark:
+    if group.without_pyspark_jars:
         there = {_artifact(jar.name) for jar in provided.glob("*.jar")}
         found = [jar for jar in found if _artifact(jar.name) not in there]
     return found

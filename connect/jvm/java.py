@@ -20,7 +20,7 @@ def find_java(environ: Mapping[str, str] | None = None) -> Path:
     """Return the path of the ``java`` program to start child JVMs with.
 
     Args:
-        environ: where ``JAVA_HOME`` and ``PATH`` are looked up; the process environment if None.
+        environ: where ``JAVA_HOME`` and ``PATH`` are read; the process environment if None.
 
     Raises:
         ConfigError: ``java_missing`` or ``java_too_old``; the message says what to do.

@@ -77,7 +77,7 @@ CATALOGUE: tuple[Metric, ...] = (
         "gauge",
         "partitions",
         _TASK,
-        "Source partitions that an open transaction of somebody else holds back.",
+        "Source partitions that an open transaction of another producer holds back.",
     ),
     Metric("partitions", "gauge", "partitions", _TASK, "Source partitions of the task."),
     Metric(
@@ -183,7 +183,7 @@ CATALOGUE: tuple[Metric, ...] = (
         "gauge",
         "partitions",
         _CONNECTOR,
-        "Partitions of the control topic that an open transaction of somebody else holds back.",
+        "Partitions of the control topic that an open transaction of another producer holds back.",
     ),
     Metric(
         "control_retention_left_seconds",
@@ -249,7 +249,9 @@ CATALOGUE: tuple[Metric, ...] = (
     ),
     Metric("is_leader", "gauge", "boolean", (), "1 on the node that leads its cluster."),
     Metric("cluster_nodes", "gauge", "nodes", (), "Nodes of the cluster, as the leader sees them."),
-    Metric("rebalances", "counter", "rebalances", (), "Work was spread anew by this leader."),
+    Metric(
+        "rebalances", "counter", "rebalances", (), "This leader placed the work again."
+    ),
     Metric("child_restarts", "counter", "restarts", ("process",), "Child processes started again."),
     Metric("child_up", "gauge", "0 or 1", ("process",), "1 while the child process is ready."),
 )

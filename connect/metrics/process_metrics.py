@@ -1,13 +1,13 @@
-"""Metrics of every process: counted locally, told to the node, exposed there.
+"""Metrics of every process: counted locally, sent to the node, and exposed by it.
 
 Rules of this file:
 - A metric that is not in ``CATALOGUE`` cannot be counted; its labels are exactly those declared.
   ``docs/reference/metrics.md`` is made from the catalogue (``metrics_docs``).
 - Labels hold no secret that the process has resolved, but for names of connectors and tasks.
-- A metric has at most ``SERIES_MAX`` label sets: what is beyond is counted under ``other``, so a
-  route to ten thousand tables does not drown the exposition.
-- Children send absolute values; the node exposes what it heard last. A child that starts again
-  counts from zero, which Prometheus understands as a reset.
+- A metric has at most ``SERIES_MAX`` label sets. More are counted under ``other``, so that a route
+  to ten thousand tables does not flood the exposition.
+- Children send absolute values; the node exposes the last received ones. A restarted child counts
+  from zero, which Prometheus understands as a reset.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Value:
         self._key = key
 
     def inc(self, amount: float = 1) -> None:
-        """Add to it."""
+        """Add to the value."""
         self._registry.add(self._key, amount)
 
     def set(self, value: float) -> None:
-        """Set it; for counters whose total is kept elsewhere too."""
+        """Set the value; for counters with a total that another component keeps."""
         self._registry.put(self._key, value)
 
 
@@ -160,13 +160,13 @@ def start_reporting(channel: Channel, registry: Registry = PROCESS) -> threading
 
 
 class Exposition(Collector):
-    """What the node exposes: its own values and what its children told last. Thread-safe.
+    """Exposes the node's own values and the last ones of its children. Thread-safe.
 
     Args:
         now_ms: wall clock, for ages.
         is_known: whether a connector still exists; values of others are left out.
         is_local: whether a task of a connector, or (None) its coordinator, runs on this node;
-            gauges of others are left out, as a child goes on to tell what was so when it ran there.
+            gauges of others are left out, because a child keeps sending their last values.
         registry: the node's own values.
     """
 
@@ -187,7 +187,7 @@ class Exposition(Collector):
         self._registry.register(self)
 
     def received(self, process: str, samples: Iterable[Any]) -> None:
-        """Take the absolute values a child sent; what is not declared is left out."""
+        """Take the absolute values that a child sent; undeclared metrics are left out."""
         kept: list[Sample] = [
             (str(name), {str(k): str(v) for k, v in labels.items()}, float(number))
             for name, labels, number in samples
@@ -197,7 +197,7 @@ class Exposition(Collector):
             self._received[process] = kept
 
     def samples(self) -> list[Sample]:
-        """All values known to the node."""
+        """Return all values known to the node."""
         with self._lock:
             received = [sample for samples in self._received.values() for sample in samples]
         is_known, is_local = cache(self._is_known), cache(self._is_local)

@@ -1,10 +1,10 @@
-"""From which age on files that no table knows may be removed beside a connector.
+"""The age from which files that are in no table may be removed while a connector runs.
 
 Rules of this file:
-- An announced file is in no table until its round is committed; for a table that fails, that may
-  take days. Iceberg's ``remove_orphan_files`` takes it for an orphan as soon as it is old enough.
-- The group's control offsets never pass an announcement that waits: the oldest one lies at or
-  above them. What cannot be dated counts as infinitely old.
+- An announced file is in no table until its round is committed; for a failed table that may take
+  days. Iceberg's ``remove_orphan_files`` removes it as an orphan as soon as it is old enough.
+- The group's control offsets never pass an announcement that waits for a commit. The oldest one is
+  at or above them. An announcement without a date counts as infinitely old.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _DAY_MS: Final = 86_400_000
 AGE_MS_MIN: Final = 3 * _DAY_MS
 """Iceberg's own default for ``older_than``."""
 MARGIN_MS: Final = _DAY_MS
-"""A file is older than its announcement, by a batch and by what holds the task up."""
+"""A file is older than its announcement, by one batch and the delays of the task."""
 
 
 @dataclass(frozen=True, slots=True)
 class OrphanAgeReport:
-    """What may be removed beside one connector.
+    """Age of files that may be removed while one connector runs.
 
     Attributes:
         oldest_announcement_ms: when the oldest announcement that waits was made, milliseconds
@@ -42,7 +42,7 @@ class OrphanAgeReport:
     safe_age_ms: int | None
 
     def as_json(self) -> Mapping[str, Any]:
-        """As the API shows it."""
+        """Return the report as a JSON object."""
         return {
             "oldest_announcement_ms": self.oldest_announcement_ms,
             "safe_age_ms": self.safe_age_ms,
@@ -52,16 +52,16 @@ class OrphanAgeReport:
 def orphan_age(
     admin: KafkaAdmin, reader: LogReader, config: ConnectorConfig, clock: Clock
 ) -> OrphanAgeReport:
-    """Read what waits on the control topic and say how old a file must be to be an orphan.
+    """Read the announcements that wait on the control topic; return the age of an orphan.
 
     Args:
         admin: the cluster.
-        reader: assigned to nothing else; not closed here.
+        reader: assigned to no partition; the caller closes it.
         config: the connector.
         clock: time.
 
     Raises:
-        RetriableError: the broker is away.
+        RetriableError: the broker is unavailable.
     """
     count = admin.topics().get(config.control_topic, 0)
     partitions = [TopicPartition(config.control_topic, number) for number in range(count)]
@@ -78,7 +78,7 @@ def orphan_age(
 
 
 def age_of(oldest_announcement_ms: int | None, *, now_ms: int) -> OrphanAgeReport:
-    """The safe age beside an announcement that was made then; 0 is an unknown date."""
+    """Return the safe age for the time of the oldest announcement; 0 is an unknown date."""
     if oldest_announcement_ms is None:
         return OrphanAgeReport(None, AGE_MS_MIN)
     if not oldest_announcement_ms:

@@ -1,4 +1,4 @@
-"""Texts that other systems wrote, and whether they may leave the process.
+"""Texts of other systems, and whether they may leave the process.
 
 Rules of this file:
 - Where the API has users, a tenant chooses which server answers: its answers, and errors that hold
@@ -34,7 +34,7 @@ _hidden = threading.Event()
 
 
 def hide_foreign_texts(*, are_hidden: bool = True) -> None:
-    """Say whether texts of other systems stay in this process."""
+    """Set whether texts of other systems stay in this process."""
     if are_hidden:
         _hidden.set()
     else:
@@ -42,22 +42,22 @@ def hide_foreign_texts(*, are_hidden: bool = True) -> None:
 
 
 def are_hidden() -> bool:
-    """Whether texts of other systems stay in this process."""
+    """Return whether texts of other systems stay in this process."""
     return _hidden.is_set()
 
 
 def foreign_text(error: BaseException) -> str:
-    """An exception of a client: its class, and its text where that may be shown."""
+    """Return an exception's class, and its text unless texts are hidden."""
     name = type(error).__name__
     return name if _hidden.is_set() else f"{name}: {' '.join(str(error).split())}"
 
 
-def foreign_words(text: str) -> str:
-    """Words of another system's answer; empty where they stay in this process."""
+def shown_answer(text: str) -> str:
+    """Return the text of another system's answer; empty if texts are hidden."""
     return "" if _hidden.is_set() else text
 
 
 def is_hidden(error: BaseException) -> bool:
-    """Whether an exception's text stays in this process."""
+    """Return whether an exception's text stays in this process."""
     root = type(error).__module__.partition(".")[0]
     return _hidden.is_set() and (root in _ROOTS or isinstance(error, OSError))

@@ -1,10 +1,10 @@
-"""Secrets by their values: what this process has resolved is masked in every text that leaves it.
+"""Masks the values of secrets in every text that leaves the process.
 
 Rules of this file:
 - A value is masked as it is, as URLs, JSON and Python spell it, in its parts where it is a list
   (``a,b``) or has several lines, and with its longest spelling first.
 - A value of up to 7 characters is masked only where it stands alone, between characters that are
-  no letters, digits or ``_``: else a value like ``rest`` would destroy other words.
+  no letters, digits or ``_``: else a value like ``rest`` would be masked inside other text.
 - A value of up to 3 characters, a whole number of up to 5 digits, ``true``, ``false``, ``none`` and
   ``null`` are no secrets of the process. They are masked only in sentences about the configuration
   that holds them (``connect.config.masking``).
@@ -25,14 +25,14 @@ ALONE_CHARACTERS_MAX: Final = 7
 SHORT_CHARACTERS_MAX: Final = 3
 PARTS_MAX: Final = 1_000
 VALUES_MAX: Final = 100_000
-_OPEN_WORDS: Final = frozenset({"true", "false", "none", "null"})
+_COMMON_VALUES: Final = frozenset({"true", "false", "none", "null"})
 _OPEN_NUMBER: Final = re.compile(r"[0-9]{1,5}")
 _SEPARATORS: Final = re.compile(r"[,\r\n]")
 _KEPT_NAMES: Final = frozenset({"name", "connector", "state", "worker_id", "role", "type"})
 
 
 class SecretValues:
-    """Texts and what is shown in their place. Thread-safe."""
+    """Values of secrets and their replacements. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -45,7 +45,7 @@ class SecretValues:
         Args:
             value: the secret.
             instead: the replacement.
-            with_short: mask short values and open words, too.
+            with_short: mask short values and common values such as ``true``, too.
         """
         if value in self._displayed:
             return
@@ -57,7 +57,7 @@ class SecretValues:
                     self._ordered = None
 
     def mask(self, text: str) -> str:
-        """The text without the values."""
+        """Return the text with the values replaced."""
         for value, instead, alone in self._by_length():
             if value not in text:
                 continue
@@ -98,10 +98,10 @@ KNOWN: Final = SecretValues()
 
 
 def is_open(value: str) -> bool:
-    """Whether a value is too short or too common to be masked in every text."""
+    """Return whether a value is too short or too common to be masked in every text."""
     return (
         len(value) <= SHORT_CHARACTERS_MAX
-        or value.lower() in _OPEN_WORDS
+        or value.lower() in _COMMON_VALUES
         or _OPEN_NUMBER.fullmatch(value) is not None
     )
 

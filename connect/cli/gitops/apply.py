@@ -3,7 +3,7 @@
 Rules of this file:
 - Everything is validated by the node first; nothing is applied when anything is wrong. Brokers
   and catalogs are not asked: an outage of theirs holds up no change.
-- Applying the same files again changes nothing, so whatever stops in the middle is done again.
+- Applying the same files again changes nothing. After an interruption, apply them again.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ def _connector(item: Any, where: str, unnamed: str | None) -> Desired:
     if isinstance(inner, dict):
         unknown = sorted(set(item) - _WRAPPED)
         if unknown:
-            raise FileError(f"{where}: {unknown[0]!r} stands beside config; put it inside")
+            raise FileError(f"{where}: {unknown[0]!r} is next to config; put it inside")
         config, state = inner, item.get("initial_state")
         if state is not None and state not in STATES:
             raise FileError(f"{where}: initial_state is {state!r}, not {', '.join(STATES)}")

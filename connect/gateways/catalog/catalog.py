@@ -2,12 +2,13 @@
 
 Rules of this file:
 - ``commit`` sends a change once. PyIceberg itself sends a request again after a refused token, so
-  even a conflict may follow a commit that landed: callers look for their snapshot after any error.
-- Foreign exceptions become ours here and nowhere else (protocol, section 3, "Outcomes").
+  even a conflict may follow a commit that succeeded: callers search for their snapshot after any
+  error.
+- Only this module maps exceptions of the clients (protocol, section 3, "Outcomes").
 - Every request has a time limit.
 - Nothing a catalog answers or a table's owner sets is imported as a Python module, and table
   properties never choose where files are read from.
-- A table outside the locations that the operator grants is refused, whatever the catalog says.
+- A table outside the locations that the operator grants is refused, even if the catalog returns it.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class CatalogGateway:
         """Create a table, and its namespace where that is missing.
 
         Returns:
-            The new table; the winner's where somebody else created it first.
+            The new table, or the existing one if another process created it first.
 
         Raises:
             CommitRefused: as ``load``, and ``catalog_refused`` for a table the catalog won't have.
@@ -166,7 +167,7 @@ class CatalogGateway:
 
         Raises:
             CommitConflict: a requirement failed. CommitStateUnknown: perhaps applied.
-            CommitRefused: the catalog's words. After each of them the change may have landed.
+            CommitRefused: the catalog refuses it. After each of them the change may be applied.
         """
         client = self._client()
         with _mapped(table.name(), commit_error):
@@ -188,7 +189,7 @@ class CatalogGateway:
     def commit_together(self, changes: Sequence[TableChange]) -> None:
         """Send conditional changes of several tables as one transaction, once.
 
-        Whatever comes back, success included, says nothing certain of any one table: read each.
+        No answer, not even a success, is certain for a single table: read each table.
 
         Raises:
             CommitConflict, CommitStateUnknown, CommitRefused: as ``commit``; a refusal may be
@@ -303,7 +304,7 @@ def open_catalog(
 
 
 def _create_namespace(client: Catalog, namespace: Identifier) -> None:
-    """Create a namespace; somebody else may be doing it at this moment."""
+    """Create a namespace; another process may create it at the same moment."""
     for _ in range(NAMESPACE_TRIES):
         try:
             client.create_namespace_if_not_exists(namespace)
@@ -320,5 +321,5 @@ def _mapped(
         yield
     except IcefloeError as error:
         raise error.at(table=".".join(identifier) or None) from error.__cause__
-    except Exception as error:  # clients raise whatever their transports raise
+    except Exception as error:  # clients raise the exceptions of their transports
         raise to_error(error).at(table=".".join(identifier) or None) from error

@@ -3,7 +3,7 @@
 Rules of this file:
 - A client reads files with the catalog's properties and the credentials the catalog lends for
   the table; table properties, which any table owner may set, have no say in it.
-- Only questions are sent again by themselves, and only after a 429.
+- Only requests that change nothing are repeated, and only after a 429.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class GuardedRest(RestCatalog):
             if response.status_code in _TOKEN_EXPIRED:
                 self._refresh_token()
             known = {404: NoSuchTableError, 409: CommitFailedException}
-            rest_response._handle_non_200_response(error, known)  # noqa: SLF001 - reads the words
+            rest_response._handle_non_200_response(error, known)  # noqa: SLF001 - reads the message
 
     def _load_file_io(
         self, properties: Properties = EMPTY_DICT, location: str | None = None
@@ -235,7 +235,7 @@ class _Guard(MetastoreCatalog):
         return found
 
     def _refuse_metadata_at(self, location: str | None) -> None:
-        """Refuse to read metadata elsewhere: a catalog could name any file of this machine."""
+        """Refuse metadata outside the locations: a catalog could name any file of this machine."""
         if location is not None and (why := self.locations.refusal(location)) is not None:
             raise CommitRefused(f"metadata at {location} {why}", code="location_not_granted")
         if location is not None:
@@ -274,7 +274,7 @@ class _Guard(MetastoreCatalog):
 
 
 def _updated(table: Table, updates: tuple[TableUpdate, ...]) -> TableMetadata:
-    """The table's metadata after a change, whatever its owner made of a property.
+    """Return the table's metadata after a change, also with an invalid table property.
 
     PyIceberg reads the length of the metadata log while it applies a change, and fails there where
     that is no number.

@@ -38,7 +38,7 @@ from connect.redaction.foreign_text import foreign_text
 THROTTLED = "catalog_throttled"
 UNREADABLE = "metadata_unreadable"
 _MESSAGE_CHARACTERS_MAX = 500
-_UNKNOWN_TYPE = "Unsupported field type"  # PyIceberg's words for a variant column
+_UNKNOWN_TYPE = "Unsupported field type"  # PyIceberg's text for a variant column
 _CODE_BY_CLASS: tuple[tuple[type[Exception], str], ...] = (
     (NoSuchTableError, "table_missing"),
     (NoSuchNamespaceError, "table_missing"),

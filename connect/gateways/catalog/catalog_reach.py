@@ -40,12 +40,12 @@ _OF_THE_NODE: Final = ("passfile", "sslcert", "sslkey")
 
 
 def check_catalog(config: ClientConfig, reach: Reach, *, resolves: bool = True) -> None:
-    """Judge what a client would reach.
+    """Check the hosts and files that a client would reach.
 
     Args:
         config: of the client.
         reach: what connectors may reach.
-        resolves: look names of hosts up.
+        resolves: resolve names of hosts.
 
     Raises:
         ConfigError: ``host_refused``, ``path_refused``, ``ambient_credentials``, ``catalog_uri``;

@@ -58,7 +58,7 @@ def size(properties: Mapping[str, str], key: str, default: int) -> int:
 
 
 def codec(properties: Mapping[str, str]) -> str:
-    """The Parquet codec in Arrow's words; zstd where it is not known."""
+    """Return the Parquet codec by Arrow's name; zstd if it is not known."""
     return _CODECS.get(properties.get(CODEC, "").lower(), "zstd")
 
 

@@ -1,11 +1,11 @@
 """Membership of this process in a group, by Kafka's classic group protocol.
 
 Rules of this file:
-- Every member subscribes to one topic of one partition; whoever is given it leads. Nothing is read
-  from it. The sticky assignor leaves the leader where it is while others come and go.
+- Every member subscribes to one topic of one partition; the assigned member leads. No record is
+  read from it. The sticky assignor keeps the leader while other members join and leave.
 - The name under which members know each other is their client id.
-- A process that was frozen learns of its exclusion when it wakes up: what it does until then must
-  be fenced by other means.
+- A frozen process learns of its exclusion when it continues to run: its actions until then must be
+  fenced by other means.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class GroupMember:
         group_id: the group.
         topic: of one partition; must exist.
         name: what the others see as this member's client id.
-        session_timeout_ms: a member that gives no sign of life so long is excluded.
-        heartbeat_ms: how often it gives one; also how soon others notice that somebody has left.
+        session_timeout_ms: a member without a heartbeat for this long is excluded.
+        heartbeat_ms: interval of heartbeats; also how soon others notice that a member has left.
         on_membership: called on the member's own thread after every change of the group with
             whether this member leads; must not block.
         on_refused: called there when the group does not take this member, with the reason.

@@ -4,10 +4,10 @@ Rules of this file:
 - A producer whose transaction failed in any way is thrown away (librdkafka speaks the older
   EndTxn, so a reused producer could finish a later transaction): ``transact`` is all or raise.
 - No delivery callbacks: a fenced producer raises SystemError out of ``poll`` when one runs.
-- Sending offsets is bounded here: librdkafka 2.16.0 waits for a group coordinator that is gone
-  for as long as no other broker connects or disconnects, whatever time it was given (its issues
-  5456 and 5511; a restarted single broker is enough).
-- Offsets named here are next offsets, the first not yet read.
+- Sending offsets has a time limit of its own: librdkafka 2.16.0 ignores its limit and waits for a
+  lost group coordinator until another broker connects or disconnects (its issues 5456 and 5511; a
+  restarted single broker is enough).
+- Offsets are next offsets, the first not yet read.
 
 Source:
     Behaviour measured against Kafka 4.3.1 with confluent-kafka 2.16.1.
@@ -150,7 +150,7 @@ class TransactionalProducer:
 
     Args:
         properties: Java-named client properties.
-        transactional_id: whoever initialises it last wins; all before are fenced.
+        transactional_id: the last producer that initialises it fences all earlier ones.
         transaction_timeout_ms: after this the broker aborts a transaction left open.
     """
 
@@ -208,7 +208,7 @@ class TransactionalProducer:
         Raises:
             Fenced: another producer took the id over; nothing of this is visible.
             RetriableError: ``transaction_unknown``: it may or may not be committed. Throw the
-                producer away, take over with a new one, and look at what is committed.
+                producer away, take over with a new one, and read the committed offsets.
         """
         doing = f"transaction of {self.transactional_id}"
         on_stage("begin")
@@ -251,8 +251,8 @@ class TransactionalProducer:
     ) -> None:
         """Add offsets to the transaction, or raise within the time.
 
-        A call that hangs is left to its thread, which keeps the client alive. Whatever that still
-        sends carries an epoch that the successor's ``init`` has fenced.
+        A call that hangs is left to its thread, which keeps the client alive. Its later requests
+        carry an epoch that the successor's ``init`` has fenced.
         """
         outcome: list[BaseException | None] = []
 
@@ -379,7 +379,7 @@ class LogReader:
         return dict(self._positions)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._consumer.close()
 
 

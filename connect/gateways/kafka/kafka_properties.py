@@ -2,7 +2,7 @@
 
 Connector JSON and node properties use the Java names everywhere; Spark's Kafka source takes them
 as they are. librdkafka shares most names. What it has no notion of (deserializers, interceptors,
-``max.poll.records``) is left out, so that an existing connector's JSON goes on working.
+``max.poll.records``) is left out, so that the JSON of an existing connector remains valid.
 """
 
 from __future__ import annotations

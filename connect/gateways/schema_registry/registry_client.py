@@ -2,7 +2,7 @@
 
 Rules of this file:
 - An outage is never about a record: what may pass is a RetriableError after bounded back-off,
-  what the configuration must mend is a ConfigError. Only an answer that a schema does not exist
+  what the configuration must fix is a ConfigError. Only an answer that a schema does not exist
   (404 with 40401, 40402 or 40403) is about the record.
 - Schemas never change under their id, so they are kept; "not found" and "latest" are believed for
   a bounded time. Everything kept is bounded.
@@ -34,7 +34,7 @@ from connect.gateways.schema_registry.registry_options import (
     without_credentials,
 )
 from connect.gateways.schema_registry.registry_token import TokenSource
-from connect.redaction.foreign_text import foreign_words
+from connect.redaction.foreign_text import shown_answer
 
 ANSWER_BYTES_MAX: Final = 8 * 2**20
 REFERENCES_MAX: Final = 256
@@ -66,8 +66,8 @@ class RegisteredSchema:
         kind: ``AVRO``, ``JSON`` or ``PROTOBUF``.
         text: the schema.
         references: what it names.
-        id: its id, where the request told.
-        version: version within the subject, where the request told.
+        id: its id, if the request returned it.
+        version: version within the subject, if the request returned it.
     """
 
     kind: str
@@ -256,10 +256,10 @@ class SchemaRegistry:
                 raise _no_registry(displayed, "its answer is not JSON") from None
         code, said = _refusal(body)
         if status == 404 and code in _NOT_FOUND:
-            raise SchemaNotFound(f"{path.partition('?')[0]}: {foreign_words(said)} ({code})")
+            raise SchemaNotFound(f"{path.partition('?')[0]}: {shown_answer(said)} ({code})")
         if status in (400, 422) and code:
             raise SchemaNotFound(
-                f"{path.partition('?')[0]} is refused: {foreign_words(said)} ({code})"
+                f"{path.partition('?')[0]} is refused: {shown_answer(said)} ({code})"
             )
         raise _no_registry(displayed, f"{path.partition('?')[0]} answers {status}")
 

@@ -62,7 +62,7 @@ def addresses(
         return tuple(bare), in_url
     if source != "USER_INFO":
         raise ConfigError(
-            f"basic.auth.credentials.source {source!r} is not known here; use USER_INFO or URL",
+            f"basic.auth.credentials.source {source!r} is not supported; use USER_INFO or URL",
             code="converter_option",
         )
     info = options.get("basic.auth.user.info") or options.get(

@@ -36,10 +36,10 @@ class TokenSource:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> TokenSource | None:
-        """The source the options ask for; None without one.
+        """Return the source that the options name; None without one.
 
         Raises:
-            ConfigError: it is incomplete or of a kind that is not known here.
+            ConfigError: it is incomplete, or its kind is not supported.
         """
         source = options.get("bearer.auth.credentials.source", "").strip().upper()
         if not source and options.get("bearer.auth.token"):
@@ -58,7 +58,7 @@ class TokenSource:
             return cls(_needed(options, "bearer.auth.token"), extra=extra)
         if source != "OAUTHBEARER":
             raise ConfigError(
-                f"bearer.auth.credentials.source {source!r} is not known here; use STATIC_TOKEN or "
+                f"bearer.auth.credentials.source {source!r} is not supported; use STATIC_TOKEN or "
                 "OAUTHBEARER",
                 code="converter_option",
             )

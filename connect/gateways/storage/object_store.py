@@ -2,7 +2,7 @@
 
 Rules of this file:
 - Only text properties travel to other processes; tokens of the catalog do not.
-- What a store said it has taken is looked at before anything refers to it.
+- A written file is verified in the store before a table refers to it.
 - Files are opened by PyIceberg's own ``FileIO`` for the location's scheme, never by a class that
   a property names.
 """
@@ -20,7 +20,7 @@ from pyiceberg.io import FileIO, load_file_io
 from connect.errors import ConfigError, RetriableError
 from connect.gateways.catalog_properties import python_modules_in
 from connect.gateways.reach import AMBIENT_ALLOWED, reach
-from connect.redaction.foreign_text import foreign_words
+from connect.redaction.foreign_text import shown_answer
 
 _REGION = re.compile(r"[A-Za-z0-9-]{1,64}")
 _ROLES = ("s3.role-arn", "client.role-arn", "glue.role-arn", "dynamodb.role-arn")
@@ -30,7 +30,7 @@ _OWN_KEYS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), _AZURE),
     **dict.fromkeys(("hdfs", "viewfs", "hf"), ()),
 }
-"""Properties of which one brings credentials, by scheme; S3 can be asked as nobody."""
+"""Properties of which one brings credentials, by scheme; S3 allows anonymous requests."""
 _STORAGE_PREFIXES = ("s3.", "gcs.", "adls.", "client.", "hdfs.", "hf.")
 _MESSAGE_CHARACTERS_MAX = 500
 _log = structlog.get_logger(__name__)
@@ -55,10 +55,10 @@ def storage_properties(properties: Mapping[str, Any]) -> dict[str, str]:
 
 
 def own_credentials(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """A client's properties such that it uses no credentials of the node's machine.
+    """Return a client's properties without the credentials of the node's machine.
 
-    Without keys of its own the client asks the store as nobody, where the node's operator does
-    not let connectors use what its machine and environment offer.
+    Without keys in the configuration the client sends anonymous requests, if the node's operator
+    does not let connectors use the credentials of its machine and environment.
 
     Raises:
         ConfigError: ``host_refused``; ``ambient_credentials``: a profile or a role, or a region
@@ -146,10 +146,10 @@ def open_storage(properties: Mapping[str, str], location: str) -> FileIO:
 
 
 def delete_files(io: FileIO, paths: Iterable[str]) -> int:
-    """Delete files that nobody can refer to; what cannot be deleted is left as an orphan.
+    """Delete files that no table refers to; a file that cannot be deleted is left as an orphan.
 
     Returns:
-        How many are gone.
+        Number of deleted files.
     """
     deleted = 0
     for path in paths:
@@ -165,9 +165,9 @@ def delete_files(io: FileIO, paths: Iterable[str]) -> int:
 
 
 def verify_written(io: FileIO, sizes: Mapping[str, int | None]) -> None:
-    """Make sure that files are there which the store said it has taken.
+    """Check that the files exist which the store acknowledged.
 
-    A table that refers to a file which is not there cannot be read.
+    A table that refers to a missing file cannot be read.
 
     Args:
         io: of the files.
@@ -177,7 +177,7 @@ def verify_written(io: FileIO, sizes: Mapping[str, int | None]) -> None:
         RetriableError: ``storage_unavailable``: one is missing or of another size.
     """
     for path, expected in sizes.items():
-        with storage_errors(f"looking at {path}"):
+        with storage_errors(f"reading {path}"):
             try:
                 found: int | None = len(io.new_input(path))
             except FileNotFoundError:
@@ -203,5 +203,5 @@ def storage_errors(doing: str) -> Iterator[None]:
     except OSError as error:
         text = " ".join(str(error).split())[:_MESSAGE_CHARACTERS_MAX]
         raise RetriableError(
-            f"{doing}: {foreign_words(text) or type(error).__name__}", code="storage_unavailable"
+            f"{doing}: {shown_answer(text) or type(error).__name__}", code="storage_unavailable"
         ) from error

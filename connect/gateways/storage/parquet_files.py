@@ -48,7 +48,7 @@ class ParquetFiles:
 
 
 def parquet_files(properties: Mapping[str, str], location: str) -> ParquetFiles:
-    """Look at a Parquet file, or at those below a folder; names in ``_`` or ``.`` are left out.
+    """List a Parquet file, or those below a folder, except names with a leading ``_`` or ``.``.
 
     Raises:
         ConfigError: nothing is there.
@@ -56,7 +56,7 @@ def parquet_files(properties: Mapping[str, str], location: str) -> ParquetFiles:
     """
     scheme, host, path = PyArrowFileIO.parse_location(location, dict(properties))
     check_storage(properties, location)
-    with storage_errors(f"looking at {location}"):
+    with storage_errors(f"listing {location}"):
         found = GuardedFileIO(dict(properties)).fs_by_scheme(scheme, host)
         reported = found.get_file_info(path)
         if reported.type == FileType.Directory:

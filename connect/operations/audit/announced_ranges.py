@@ -242,7 +242,7 @@ class AnnouncedSums:
             self._audit.differs(
                 "source_gap" if is_gap else "source_overlap",
                 f"source offsets [{first}, {last}) were announced "
-                + ("by nobody" if is_gap else "twice"),
+                + ("by no task" if is_gap else "twice"),
                 topic=r.topic,
                 partition=r.partition,
                 start_offset=first,

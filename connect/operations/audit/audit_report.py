@@ -72,7 +72,7 @@ class AuditReport:
         sources: by topic and partition.
         tables: by name.
         rows: what became of the rows that records made, as far as tasks counted them.
-        mismatches: in the order of the source, then by table; the first is where to look.
+        mismatches: in the order of the source, then by table; begin with the first.
         notes: what an operator should know and what is no mismatch.
         changed_by_others: whether others added or removed rows.
     """

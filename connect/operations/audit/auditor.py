@@ -1,4 +1,4 @@
-"""Reads everything an audit needs, and puts it together."""
+"""Reads offsets, control topic and tables of a connector, and compares them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from connect.protocol.control_topic import read_to_end
 
 
 def audit(direct: ConnectorClients, clock: Clock) -> AuditReport:
-    """Prove rows in = tables + dead letters + dropped, for what the control topic still holds.
+    """Prove that every record is in a table, a dead letter or dropped.
 
-    A connector that runs may go on meanwhile: offsets are read first, the log and the tables
-    after them, so that what comes in between is not judged.
+    The audit covers the records that the control topic still has announcements for. The connector
+    may keep running: offsets are read first, then the control topic and the tables, so that
+    later records are not judged.
 
     Args:
         direct: the connector, its cluster and its catalog.
@@ -113,8 +114,8 @@ def _check_sources(
         if at is not None and at > known.to_offset:
             out.differs(
                 "source_gap",
-                f"the group stands at {at}, but source offsets [{known.to_offset}, {at}) were "
-                "announced by nobody",
+                f"the group is at {at}, but source offsets [{known.to_offset}, {at}) were "
+                "announced by no task",
                 topic=tp.topic,
                 partition=tp.partition,
                 start_offset=known.to_offset,

@@ -65,7 +65,7 @@ def test_a_file_arms_a_point_once(tmp_path: Path) -> None:
 def test_a_point_in_flight_crashes_when_the_call_is_under_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The caller goes on, the crash follows; any other action comes before the call."""
+    """The caller continues, the crash follows; any other action comes before the call."""
     crashed = threading.Event()
     monkeypatch.setattr(failpoints.os, "kill", lambda *_: crashed.set())
     monkeypatch.setattr(failpoints, "IN_FLIGHT_MS", 1)

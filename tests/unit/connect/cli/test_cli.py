@@ -97,8 +97,8 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
     assert done.returncode == 2  # the last one, as the command itself ends
     lines = [line for line in done.stderr.splitlines() if not line.startswith("{")]
     said = dict(zip(wrong, zip(lines[::2], lines[1::2], strict=False), strict=True))
-    for name, (_, words) in wrong.items():
-        assert words in said[name][0]
+    for name, (_, text) in wrong.items():
+        assert text in said[name][0]
         assert said[name][1] == "status 2"
     assert lines[6:] == lines[4:5]
     assert "Traceback" not in done.stderr

@@ -26,7 +26,7 @@ PRINTS_NO_DATA = {
     "node": "runs until it is stopped",
     "up": "the same",
     "demo": "the same",
-    "version": "prints one word",
+    "version": "prints only the version",
     "logs": "prints log lines as they are in the files",
     "user password": "prints an entry of the users file",
     "user token": "the same",
@@ -78,7 +78,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
 
 
 def commands() -> dict[str, Any]:
-    """Every command by its words, as typer has built it."""
+    """Every command by its full name, as typer has built it."""
     main.add_commands((), is_every=True)
     found: dict[str, Any] = {}
     left = [("", typer.main.get_command(main.app))]
@@ -272,13 +272,13 @@ def test_every_command_that_asks_a_node_has_the_same_server_option() -> None:
 
 def test_no_option_takes_a_secret() -> None:
     """Passwords and tokens come from the environment, files and prompts."""
-    words = ("password", "token", "secret", "credential")
+    secrets = ("password", "token", "secret", "credential")
     found = [
         f"{name} {spelling}"
         for name, command in COMMANDS.items()
         for one in command.params
         for spelling in one.opts
-        if any(word in spelling for word in words)
+        if any(secret in spelling for secret in secrets)
     ]
     assert found == []
 

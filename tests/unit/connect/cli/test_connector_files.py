@@ -52,7 +52,7 @@ def test_several_connectors_in_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "words"),
+    ("name", "content", "text"),
     [
         ("a.json", "{", "is no JSON"),
         ("a.yaml", "a: [", "is no YAML"),
@@ -63,7 +63,7 @@ def test_several_connectors_in_a_file(tmp_path: Path) -> None:
         ("a.json", '{"config":{}}', 'needs a "name"'),
         ("a.json", '{"name":"a","config":{}}', "no connector.class"),
         ("a.json", '{"name":"a","config":{"name":"b"}}', "its config 'b'"),
-        ("a.json", '{"name":"a","config":{},"tasks":[]}', "'tasks' stands beside config"),
+        ("a.json", '{"name":"a","config":{},"tasks":[]}', "'tasks' is next to config"),
         ("a.json", '{"name":"a","config":{},"initial_state":"ON"}', "initial_state is 'ON'"),
         ("a.json", '{"name":"a","connector.class":null}', "connector.class is a null"),
         ("a.json", '{"name":"a","connector.class":["x"]}', "connector.class is a list"),
@@ -78,11 +78,11 @@ def test_several_connectors_in_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_named_with_its_file(
-    tmp_path: Path, name: str, content: str, words: str
+    tmp_path: Path, name: str, content: str, text: str
 ) -> None:
     """Every error says which file, and what in it."""
     (tmp_path / name).write_text(content)
-    with pytest.raises(FileError, match=words) as refused:
+    with pytest.raises(FileError, match=text) as refused:
         read([tmp_path / name])
     assert name in str(refused.value)
 
@@ -96,13 +96,13 @@ def test_one_connector_for_a_tool(tmp_path: Path) -> None:
     assert (read_one(one).name, read_one(two, "d").name) == ("b", "d")
     assert read_one(bare, unnamed="x").config == {"name": "x", "connector.class": "IcebergSink"}
     assert read_one(one, "b", unnamed="b").name == "b"
-    for file, name, words in (
+    for file, name, text in (
         (one, "d", "one connector 'd'; it holds b"),
         (two, None, "one connector; it holds b, d"),
         (bare, None, 'needs a "name"'),
         (tmp_path, None, "is no file"),
     ):
-        with pytest.raises(FileError, match=words):
+        with pytest.raises(FileError, match=text):
             read_one(file, name)
 
 

@@ -38,7 +38,7 @@ def test_kinds_of_actions() -> None:
 
 
 def test_adoption_and_refusal() -> None:
-    """A connector of nobody becomes the owner's; one of another is left alone, named."""
+    """A connector without an owner becomes the owner's; one of another owner is reported."""
     plan = make_plan([desired("a")], {"a": {"name": "a"}}, owner="me", prune=False)
     assert [(c.key, c.after) for c in plan.actions[0].changes] == [(OWNER, "me")]
     with pytest.raises(ConfigError, match=r"'a' in a\.json is applied by 'them', not by 'me'"):
@@ -78,5 +78,5 @@ def test_secrets_are_masked(key: str) -> None:
     ],
 )
 def test_logins_in_addresses_are_masked(value: str, text: str) -> None:
-    """Whatever the key: the password of an address, or what stands alone for it."""
+    """For any key: the password of an address, or a user name alone."""
     assert displayed("iceberg.catalog.uri", value) == text

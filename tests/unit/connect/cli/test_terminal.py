@@ -41,7 +41,7 @@ def test_what_a_terminal_obeys_is_escaped(text: str, displayed: str) -> None:
 
 @given(st.text())
 def test_no_text_is_obeyed(text: str) -> None:
-    """Whatever a tenant writes; a cell has no line end either, and JSON stays what it was."""
+    """For any text of a tenant; a cell has no line end either, and JSON is unchanged."""
     kinds = {unicodedata.category(char) for char in plain(text, is_cell=True)}
     assert not kinds & {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
     assert json.loads(plain(json.dumps(text, ensure_ascii=False))) == text

@@ -92,7 +92,7 @@ def test_storage_keys_are_translated() -> None:
             "http-client.apache.socket-timeout-ms": "2500",
             "client.assume-role.arn": "arn:role",
             "header.X-Tenant": "t",
-            "somebody.elses": "key",
+            "another.client": "key",
         }
     ).properties
     assert "io-impl" not in found
@@ -105,7 +105,7 @@ def test_storage_keys_are_translated() -> None:
     )
     assert (found["s3.request-timeout"], found["s3.connect-timeout"]) == ("2.5", "10.0")
     assert found["client.role-arn"] == "arn:role"
-    assert (found["header.X-Tenant"], found["somebody.elses"]) == ("t", "key")
+    assert (found["header.X-Tenant"], found["another.client"]) == ("t", "key")
 
 
 def test_rest_authentication() -> None:

@@ -33,7 +33,7 @@ class Hanging:
         """Nothing to do."""
 
 
-def test_offsets_that_nobody_takes_do_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offsets_without_a_coordinator_do_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     """The transaction ends as unknown within the time, and the producer can be closed."""
     monkeypatch.setattr(kafka_clients, "OFFSETS_TIMEOUT_S", 0.05)
     producer = TransactionalProducer({"bootstrap.servers": "127.0.0.1:1"}, "t")

@@ -1,4 +1,4 @@
-"""Local paths are judged alike by whatever judges them."""
+"""Local paths have the same verdict in every check."""
 
 from __future__ import annotations
 

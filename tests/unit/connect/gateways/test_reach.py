@@ -73,7 +73,7 @@ def _process() -> Iterator[None]:
 
 @pytest.mark.parametrize("host", SPECIAL)
 def test_addresses_of_the_machine_are_refused_in_any_notation(host: str) -> None:
-    """Loopback, link-local and metadata addresses, before and after names are looked up."""
+    """Loopback, link-local and metadata addresses, before and after names are resolved."""
     for resolves in (False, True):
         with pytest.raises(ConfigError) as caught:
             GUARDED.check_host(host, resolves=resolves)
@@ -107,7 +107,7 @@ def test_an_allowlist_holds_names_domains_and_networks() -> None:
 
 
 def test_a_name_is_judged_by_the_address_that_a_connection_has() -> None:
-    """A name that resolves elsewhere a moment later gains nothing."""
+    """A name that resolves to another address a moment later is refused."""
     for address in ("127.0.0.1", "::1", "::ffff:169.254.169.254", "fe80::1%eth0"):
         with pytest.raises(ConfigError):
             GUARDED.check_peer("rebinding.example.com", address)
@@ -154,7 +154,7 @@ BAD = {
 
 @pytest.mark.parametrize(("key", "value"), [(k, v) for k, vs in BAD.items() for v in vs])
 def test_a_configuration_names_no_place_that_is_not_allowed(key: str, value: str) -> None:
-    """Refused at its key where the API has users, by parser and validation; open elsewhere."""
+    """Parser and validation refuse it at its key if the API has users; else it is allowed."""
     raw = {**CONNECTOR, key: value}
     with pytest.raises(InvalidConfigError) as caught:
         parse(raw, node=NODE)
@@ -230,7 +230,7 @@ def test_libpq_finds_nothing_of_the_node() -> None:
 
 
 def test_credentials_of_the_machine_are_opt_in() -> None:
-    """Without keys of its own a client of S3 asks as nobody; profiles and roles are refused."""
+    """Without keys a client of S3 sends anonymous requests; profiles and roles are refused."""
     own = {"s3.access-key-id": "a", "s3.secret-access-key": "b"}
     assert own_credentials({}) == {}
     install(GUARDED)

@@ -90,8 +90,8 @@ def test_the_page_says_what_is_in_use() -> None:
     assert _documented() == _in_use()
 
 
-def test_no_client_is_opened_elsewhere() -> None:
-    """A module that opens a client of another system is listed here, with its limits in the page.
+def test_only_listed_modules_open_clients() -> None:
+    """Each module that opens a client of another system is listed, and its limits documented.
 
     The embedded stack, which starts its own servers on the same machine, is left out.
     """

@@ -48,7 +48,7 @@ def editor() -> Draft202012Validator:
     "example", sorted((ROOT / "examples").glob("**/*.json")), ids=lambda p: p.name
 )
 def test_an_editor_takes_every_example(editor: Draft202012Validator, example: Path) -> None:
-    """Both shapes, without a word of complaint."""
+    """Both shapes, without a warning."""
     given = json.loads(example.read_text("utf-8"))
     assert [error.message for error in editor.iter_errors(given)] == []
 

@@ -52,7 +52,7 @@ def test_complete_group_is_not_resolved_again(
 
 @pytest.mark.usefixtures("locked")
 def test_missing_jar_is_brought_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache that somebody cleaned in part is made whole."""
+    """A cache with missing jars is completed."""
     calls: list[str] = []
     brings(b"good", calls, monkeypatch)
     (jar,) = jars.resolve("spark-kafka", cache=tmp_path / "cache")
@@ -86,10 +86,10 @@ def test_every_group_is_locked() -> None:
 
 
 def test_nothing_of_pyspark_is_brought_twice() -> None:
-    """Groups that go beside pyspark's jars hold no artifact that pyspark ships."""
+    """Groups that are used with pyspark's jars hold no artifact that pyspark ships."""
     shipped = {jars._artifact(jar.name) for jar in jars.pyspark_jars_dir().glob("*.jar")}
     for name, group in jars.GROUPS.items():
-        if group.beside_pyspark:
+        if group.without_pyspark_jars:
             assert not {jars._artifact(jar) for jar in jars.read_lock()[name]} & shipped
 
 
@@ -104,7 +104,7 @@ def test_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_repository_that_cannot_be_reached_is_retriable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ivy's words come through when a mirror gives nothing."""
+    """The error has Ivy's output when a mirror has no artifacts."""
     monkeypatch.setenv("ICEFLOE_MAVEN_REPOSITORY", (tmp_path / "nothing").as_uri())
     with pytest.raises(RetriableError, match="spark-sql-kafka") as caught:
         jars.resolve("spark-kafka", cache=tmp_path / "cache")
@@ -141,7 +141,7 @@ def test_java_version_is_read(text: str, is_good: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("environ", [{"JAVA_HOME": "/nowhere"}, {"PATH": "/nowhere"}])
-def test_missing_java_is_told_with_advice(environ: dict[str, str]) -> None:
+def test_missing_java_is_an_error_with_advice(environ: dict[str, str]) -> None:
     """No Java at JAVA_HOME or on PATH: the message says what to do."""
     with pytest.raises(ConfigError, match="install a Java 17") as caught:
         find_java(environ)

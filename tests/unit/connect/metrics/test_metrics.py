@@ -82,7 +82,7 @@ def test_series_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_values_of_gone_connectors_disappear() -> None:
-    """Neither the node nor a child goes on exposing a deleted connector."""
+    """Neither the node nor a child exposes a deleted connector."""
     known = {"a"}
     registry = Registry()
     for name in ("a", "b"):
@@ -93,7 +93,7 @@ def test_values_of_gone_connectors_disappear() -> None:
     assert exposition.samples() == []
 
 
-def test_gauges_are_of_what_runs_here() -> None:
+def test_gauges_are_of_local_tasks() -> None:
     """A child tells on what ran on it once; a gauge of that would never change, a counter may."""
     exposition = Exposition(
         lambda: 0,
@@ -253,6 +253,6 @@ def test_statsd_gets_what_was_added_and_what_changed() -> None:
 
 @pytest.mark.parametrize("address", ["host", "host:", ":8125", "host:none", "host:99999"])
 def test_a_wrong_statsd_address_is_refused(address: str) -> None:
-    """It says what an address looks like."""
+    """The error shows the form of an address."""
     with pytest.raises(ConfigError, match="<host>:<port>"):
         StatsdReporter(address, "ice", list)

@@ -108,7 +108,7 @@ def test_a_sound_history() -> None:
 
 
 def test_gaps_and_overlaps_are_named_in_their_order() -> None:
-    """What nobody announced, and what was announced twice."""
+    """Ranges that no task announced, and ranges that were announced twice."""
     history = History()
     history.announce(0, 10)
     history.announce(12, 20)

@@ -117,7 +117,7 @@ def test_what_is_not_retained_or_not_read_yet_is_not_judged(table: Table) -> Non
 
 
 def test_others_are_counted_apart(table: Table) -> None:
-    """Rows that somebody else adds; announcements for a table that is gone."""
+    """Rows that another writer adds; announcements for a table that does not exist."""
     commit(table, 3, 5)
     commit(table, 4, None)
     gone = announced((2, 9), uuid=UUID(int=9))

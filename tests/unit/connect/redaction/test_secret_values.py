@@ -171,7 +171,7 @@ def test_secrets_that_are_written_down_are_masked_in_children() -> None:
 
 
 def test_log_files_are_for_their_owner(tmp_path: Path) -> None:
-    """Whatever the umask, and also when the file is there already."""
+    """With any umask, and also if the file exists."""
     file = tmp_path / "x.log"
     file.write_text("")
     file.chmod(0o644)
@@ -204,12 +204,12 @@ def test_masking_leaves_no_value(before: str, values: list[str]) -> None:
         ("8083", "port 8083", "port 8083"),
         ("canary-1,canary-2", "canary-2 and canary-1", f"{MASK} and {MASK}"),
         ("first line\nsecond line", "a second line", f"a {MASK}"),
-        ("p@ss/word 1", "p%40ss%2Fword+1 p%40ss%2Fword%201", f"{MASK} {MASK}"),
+        ("p@ss/key 1", "p%40ss%2Fkey+1 p%40ss%2Fkey%201", f"{MASK} {MASK}"),
         ("", "text", "text"),
     ],
 )
 def test_what_is_a_secret_of_the_process(value: str, text: str, masked: str) -> None:
-    """Short and common values stay, words are left whole, parts and spellings are masked."""
+    """Short and common values stay, longer texts are left whole, parts and spellings are masked."""
     known = SecretValues()
     known.add(value)
     assert known.mask(text) == masked
