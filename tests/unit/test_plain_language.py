@@ -57,7 +57,6 @@ KEPT: dict[tuple[str, str], str] = {
 NOT_YET: tuple[str, ...] = (
     "control_schemas/",
     "coordinator/",
-    "docs/reference/metrics.md",
     "tests/contract/",
     "tests/e2e/",
     "tests/faults/",
