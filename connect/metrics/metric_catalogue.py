@@ -249,9 +249,7 @@ CATALOGUE: tuple[Metric, ...] = (
     ),
     Metric("is_leader", "gauge", "boolean", (), "1 on the node that leads its cluster."),
     Metric("cluster_nodes", "gauge", "nodes", (), "Nodes of the cluster, as the leader sees them."),
-    Metric(
-        "rebalances", "counter", "rebalances", (), "This leader placed the work again."
-    ),
+    Metric("rebalances", "counter", "rebalances", (), "This leader placed the work again."),
     Metric("child_restarts", "counter", "restarts", ("process",), "Child processes started again."),
     Metric("child_up", "gauge", "0 or 1", ("process",), "1 while the child process is ready."),
 )
