@@ -1,1 +1,1 @@
-"""Transformations as operations on columns, one module per family."""
+"""Transformations by columns, one module each, named as in ``connect.records.transforms``."""

@@ -25,27 +25,31 @@ from connect.records.transforms.transform_chain import Link, link_of
 from worker.convert.table_columns import nulls
 from worker.decode.json_types import extra_rows
 from worker.decode.scanned_json import ScannedJson
-from worker.transforms.custom_steps import OwnColumns
-from worker.transforms.debezium_steps import debezium, dms
-from worker.transforms.field_steps import (
-    Copy,
-    Extract,
-    Hoist,
-    Metadata,
-    NoColumnStep,
-    Replace,
-    ToHeaders,
-    cast,
-    insert_field,
-    kafka_metadata,
-    mask,
-)
-from worker.transforms.jmespath_steps import jmespath_fields
-from worker.transforms.key_steps import ExtractKey, OfKeys, ToKey
-from worker.transforms.nesting_steps import ParseJson, explode, flatten
+from worker.transforms.cast import cast
+from worker.transforms.change_events import debezium, dms
+from worker.transforms.copy_value import Copy
+from worker.transforms.custom_transforms import OwnColumns
+from worker.transforms.explode import explode
+from worker.transforms.extract_field import Extract, ExtractKey
+from worker.transforms.filter import Filter
+from worker.transforms.flatten import flatten
+from worker.transforms.header_from import NoColumnStep, ToHeaders
+from worker.transforms.hoist_field import Hoist
+from worker.transforms.insert_field import insert_field
+from worker.transforms.jmespath_transform import jmespath_fields
+from worker.transforms.kafka_metadata_transform import kafka_metadata
+from worker.transforms.mask_field import mask
+from worker.transforms.message_keys import OfKeys
+from worker.transforms.parse_json import ParseJson
+from worker.transforms.parse_timestamp import parse_timestamp
+from worker.transforms.predicates import Conditional
+from worker.transforms.regex_router import TopicSteps
+from worker.transforms.replace_field import Replace
 from worker.transforms.rows import ChainPlan, ColumnStep, Fields, Mask, Rows
-from worker.transforms.time_steps import parse_timestamp, timestamp_converter
-from worker.transforms.topic_steps import Conditional, Filter, TopicSteps, timestamp_topics
+from worker.transforms.set_schema_metadata import Metadata
+from worker.transforms.timestamp_converter import timestamp_converter
+from worker.transforms.timestamp_router import timestamp_topics
+from worker.transforms.value_to_key import ToKey
 
 _STEPS: Final[Mapping[str, Callable[[Mapping[str, Any]], ColumnStep | None]]] = {
     "Cast": cast,

@@ -60,7 +60,8 @@ COLUMNS = """
 import json
 import numpy as np
 import pyarrow as pa
-from worker.transforms.casts import cast_column, mask_column
+from worker.transforms.cast import cast_column
+from worker.transforms.mask_field import mask_column
 from worker.decode.json_decoder import JsonDecoder
 
 NUMBERS = [

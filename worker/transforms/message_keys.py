@@ -10,29 +10,22 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 
 from connect.errors import RecordError
 from connect.model.records import SinkRecord
-from connect.records.transforms.field_path import steps_of
 from connect.records.transforms.transform_chain import Link
-from worker.transforms.field_steps import Hoist
+from worker.transforms.hoist_field import Hoist
 from worker.transforms.rows import (
     ChainPlan,
     ColumnStep,
     Mask,
     Rows,
-    child,
     children,
     fields_of,
-    nested_type,
     struct_of,
     valid,
-    want,
 )
 
 
@@ -82,7 +75,7 @@ def _open(keys: Rows) -> None:
     """Return the fields of keys in one column; keys without fields are ambiguous."""
     whole, keys.whole = keys.whole, None
     assert whole is not None
-    keys.absent = _absent(whole)
+    keys.absent = absent_keys(whole)
     if pa.types.is_struct(whole.type):
         keys.columns = children(whole)
     elif keys.is_typed:
@@ -91,7 +84,8 @@ def _open(keys: Rows) -> None:
         keys.suspect(valid(whole))
 
 
-def _absent(column: pa.Array) -> Mask | None:
+def absent_keys(column: pa.Array) -> Mask | None:
+    """Return rows without a key; None where all have one."""
     return ~valid(column) if column.null_count else None
 
 
@@ -103,7 +97,7 @@ def keys_of(rows: Rows) -> Rows:
         is_typed = rows.origins.has_typed_keys
         rows.key = _made(rows, is_typed=is_typed, had_schema=is_typed)
         if pa.types.is_struct(column.type):
-            rows.key.columns, rows.key.absent = children(column), _absent(column)
+            rows.key.columns, rows.key.absent = children(column), absent_keys(column)
         else:
             rows.key.whole = column
     keys = rows.key
@@ -138,47 +132,3 @@ def repeat_keys(rows: Rows, chosen: pa.Array) -> None:
     keys.whole = None if keys.whole is None else keys.whole.take(chosen)
     keys.absent = None if keys.absent is None else keys.absent[np.asarray(chosen)]
     keys.count = len(chosen)
-
-
-class ToKey:
-    """Makes a key of fields of the value."""
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self._names = tuple(dict.fromkeys(options["fields"]))
-
-    def plan(self, wanted: ChainPlan) -> None:
-        """See ``ColumnStep``."""
-        kind, wanted.key = wanted.key, None
-        for name, inner in fields_of(kind).items():
-            if name in self._names:
-                want(wanted.fields, (name,), inner)
-
-    def apply(self, rows: Rows) -> None:
-        """See ``ColumnStep``."""
-        if rows.is_typed and not rows.columns.keys() >= set(self._names):
-            rows.suspect_all()
-        rows.key = _made(rows, is_typed=rows.is_typed, had_schema=rows.had_schema)
-        rows.key.columns = {name: rows.column(name) for name in self._names}
-
-
-class ExtractKey:
-    """Replaces the key by one of its fields."""
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self._path = steps_of(options["field"], options["field.syntax.version"])
-
-    def plan(self, wanted: ChainPlan) -> None:
-        """See ``ColumnStep``."""
-        leaf, wanted.fields = wanted.whole, {}
-        if leaf is not None or len(self._path) > 1:
-            leaf = pa.string() if leaf is None else leaf
-            wanted.fields = {self._path[0]: nested_type(self._path, leaf)}
-
-    def apply(self, rows: Rows) -> None:
-        """See ``ColumnStep``."""
-        column = rows.column(self._path[0])
-        for name in self._path[1:]:
-            column = child(column, name)
-        if rows.is_mixed or (rows.is_typed and pa.types.is_null(column.type)):
-            rows.suspect_all()  # refused, where the schema has no such field
-        rows.columns, rows.whole = {}, column

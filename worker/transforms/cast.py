@@ -1,27 +1,33 @@
-"""Casts and masks of decoded columns; the record path takes rows where Java's rule is ambiguous.
+"""``Cast`` by columns; the record path takes rows where Java's rule is ambiguous.
 
-``connect.records.transforms.cast`` and ``connect.records.transforms.mask_field`` define the values.
+``connect.records.transforms.cast`` defines the values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connect.errors import RecordError
-from connect.records.transforms.mask_field import masked as masked_value
+from connect.records.transforms.cast import parsed_spec
+from worker.transforms.each_field import Each
+from worker.transforms.rows import ColumnStep, Mask, valid
 
-Mask = npt.NDArray[np.bool_]
 Changed = tuple[pa.Array, Mask | None]
 
+
 _BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+
+
 _WHOLE_TEXT: Final = r"^[+-]?[0-9]{1,18}$"
+
+
 _SHORT_NUMBER: Final = r"^-?[0-9]{1,15}(?:\.[0-9]{1,15})?$"
+
+
 _EXACT_MAX: Final = 2.0**53
 
 
@@ -37,16 +43,12 @@ def cast_column(column: pa.Array, target: str) -> Changed:
     if column.null_count == len(column):
         return pa.nulls(len(column)), None
     made = _cast(column, target)
-    return made if made is not None else _unknown(column)
+    return made if made is not None else unknown(column)
 
 
-def _unknown(column: pa.Array) -> Changed:
-    return pa.nulls(len(column)), _valid(column)
-
-
-def _valid(column: pa.Array) -> Mask:
-    found: Mask = column.is_valid().to_numpy(zero_copy_only=False)
-    return found
+def unknown(column: pa.Array) -> Changed:
+    """Return nulls, and all rows with a value as ambiguous."""
+    return pa.nulls(len(column)), valid(column)
 
 
 def _cast(column: pa.Array, target: str) -> Changed | None:
@@ -98,7 +100,7 @@ def _from_whole(column: pa.Array, target: str) -> Changed:
     if bits == 64:
         return column, None
     numbers = np.asarray(pc.fill_null(column, 0)).astype(f"int{bits}").astype(np.int64)
-    return pa.array(numbers, mask=~_valid(column)), None
+    return pa.array(numbers, mask=~valid(column)), None
 
 
 def _from_double(column: pa.Array, target: str) -> Changed | None:
@@ -112,36 +114,15 @@ def _from_double(column: pa.Array, target: str) -> Changed | None:
     ambiguous = ~(np.abs(numbers) < limit)
     whole = np.trunc(np.where(ambiguous, 0.0, numbers)).astype(np.int64)
     if target == "boolean":
-        return pa.array(whole != 0, mask=~_valid(column)), ambiguous
+        return pa.array(whole != 0, mask=~valid(column)), ambiguous
     whole = whole.astype(f"int{bits}").astype(np.int64)
-    return pa.array(whole, mask=~_valid(column)), ambiguous
+    return pa.array(whole, mask=~valid(column)), ambiguous
 
 
-def mask_column(column: pa.Array, replacement: str | None) -> Changed:
-    """Return a column without its values, and the ambiguous rows."""
-    if column.null_count == len(column):
-        return column, None
-    kind = column.type
-    if pa.types.is_decimal(kind):
-        return _unknown(column)
-    sample: Any = _samples(kind)
-    if sample is None:
-        return _unknown(column)
-    try:
-        hidden = masked_value(sample, replacement)
-    except RecordError:
-        return _unknown(column)
-    if pa.types.is_struct(kind):
-        children = [pa.nulls(len(column), f.type) for f in kind]
-        mask = pa.array(~_valid(column))
-        return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask), None
-    filled = pa.repeat(pa.scalar(hidden, kind), len(column))
-    return pc.if_else(column.is_valid(), filled, pa.scalar(None, kind)), None
-
-
-def _samples(kind: pa.DataType) -> Any:
-    if pa.types.is_struct(kind):
-        return {}
-    if pa.types.is_list(kind):
-        return []
-    return {"string": "x", "int64": 1, "double": 1.5, "bool": True}.get(str(kind))
+def cast(options: Mapping[str, Any]) -> ColumnStep | None:
+    """Return the step of ``Cast``."""
+    kinds, whole = parsed_spec(options["spec"])
+    if whole is not None or "float32" in kinds.values():
+        return None
+    guesses = {name: cast_guess(kind) for name, kind in kinds.items()}
+    return Each(guesses, lambda name, column: cast_column(column, kinds[name]))

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from connect.records.transforms.date_format import DateFormat
 from connect.records.transforms.value_paths import steps as path_of
 from worker.convert.scalars import ambiguous_doubles, integers, numbers
-from worker.transforms.date_texts import write_texts
+from worker.transforms.date_format import write_texts
 from worker.transforms.rows import (
     ChainPlan,
     ColumnStep,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connect.records.transforms.debezium_transform import CDC, cdc_names, target_pattern
-from worker.transforms.key_steps import key_column
+from worker.transforms.message_keys import key_column
 from worker.transforms.rows import (
     ChainPlan,
     ColumnStep,

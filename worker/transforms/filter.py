@@ -1,0 +1,26 @@
+"""``Filter`` by columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from connect.model.records import SinkRecord
+from worker.transforms.predicates import tested
+from worker.transforms.rows import ChainPlan, Rows
+
+
+class Filter:
+    """Drops the rows that a predicate selects; all rows without a predicate."""
+
+    def __init__(self, test: Callable[[SinkRecord], bool] | None) -> None:
+        self._test = test
+
+    def plan(self, wanted: ChainPlan) -> None:
+        """See ``ColumnStep``."""
+        del wanted
+
+    def apply(self, rows: Rows) -> None:
+        """See ``ColumnStep``."""
+        rows.drop(np.ones(rows.count, np.bool_) if self._test is None else tested(self._test, rows))

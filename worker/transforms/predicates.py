@@ -1,0 +1,42 @@
+"""Predicates that read only the topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from connect.model.records import SinkRecord
+from worker.transforms.regex_router import distinct
+from worker.transforms.rows import ChainPlan, ColumnStep, Mask, Rows, merged_types
+
+
+class Conditional:
+    """A step for the rows that a predicate selects; mixed blocks go record by record."""
+
+    def __init__(self, inner: ColumnStep, test: Callable[[SinkRecord], bool]) -> None:
+        self._inner = inner
+        self._test = test
+
+    def plan(self, wanted: ChainPlan) -> None:
+        """See ``ColumnStep``."""
+        before, key = dict(wanted.fields), wanted.key
+        self._inner.plan(wanted)
+        wanted.fields = {**before, **wanted.fields}
+        if key is not None:  # some rows keep theirs
+            wanted.key = key if wanted.key is None else merged_types(wanted.key, key)
+
+    def apply(self, rows: Rows) -> None:
+        """See ``ColumnStep``."""
+        hit = tested(self._test, rows) & ~rows.dropped
+        if not hit.any():
+            return
+        rows.suspect(~hit)
+        self._inner.apply(rows)
+
+
+def tested(test: Callable[[SinkRecord], bool], rows: Rows) -> Mask:
+    """Return a predicate's answer for each row, of records that are no tombstones."""
+    codes, names = distinct(rows.current_topics)
+    answers = [test(SinkRecord(name, 0, 0, None, value={})) for name in names]
+    return np.array(answers, np.bool_)[codes]
