@@ -90,6 +90,10 @@ class ApiRoute(APIRoute):
         options["openapi_extra"] = {"x-icefloe-role": self.rule.role or "read"}
         if not inspect.iscoroutinefunction(endpoint):
             endpoint = _threaded(endpoint)
+        if not _sets_response(endpoint):
+            status = options.get("status_code") or 200
+            is_short = options.get("response_model_exclude_none") is True
+            endpoint = _serialized(endpoint, status, exclude_none=is_short)
         super().__init__(path, endpoint, **options)
 
     def _refusals(self) -> dict[int | str, dict[str, Any]]:
@@ -204,6 +208,29 @@ def _threaded(endpoint: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any,
     @functools.wraps(endpoint)
     async def run(**values: Any) -> Any:
         return await on_thread(endpoint, **values)
+
+    return run
+
+
+def _sets_response(endpoint: Callable[..., Any]) -> bool:
+    """Return whether a path operation changes status or headers of FastAPI's own response."""
+    return "response" in inspect.signature(endpoint).parameters
+
+
+def _serialized(
+    endpoint: Callable[..., Coroutine[Any, Any, Any]], status: int, *, exclude_none: bool
+) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """Serialize the returned model once: FastAPI would validate it again before."""
+
+    @functools.wraps(endpoint)
+    async def run(**values: Any) -> Any:
+        answer = await endpoint(**values)
+        if not isinstance(answer, BaseModel):
+            return answer
+        content = answer.__pydantic_serializer__.to_json(
+            answer, by_alias=True, exclude_none=exclude_none
+        )
+        return Response(content, status, media_type=JSON_TYPE)
 
     return run
 

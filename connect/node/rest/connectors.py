@@ -24,6 +24,7 @@ from connect.node.rest.dependencies import (
     ConnectorName,
     HerderDep,
     JavaFlag,
+    ReadableDep,
     ServicesDep,
 )
 from connect.redaction.secret_values import KNOWN
@@ -59,14 +60,13 @@ TaskNumber: TypeAlias = Annotated[int, BeforeValidator(_java_int)]
     responses=errors(503),
 )
 async def list_connectors(
-    services: ServicesDep,
-    caller: CallerDep,
+    readable: ReadableDep,
     expand: Annotated[list[str] | None, Query(description="info or status, or both")] = None,
 ) -> m.Connectors:
     """List the connectors that the caller may read: names, or with ``expand`` objects by name."""
-    names = [name for name in services.herder.connectors() if caller.may("read", name)]
     if expand is None:
-        return m.Connectors(names)
+        return m.Connectors(readable.names)
+    names, services = readable.names, readable.services
     return await on_thread(_expanded, services, names, tuple(dict.fromkeys(expand)))
 
 
