@@ -111,7 +111,7 @@ def test_a_pattern_without_a_known_bound_is_refused(rig: Rig, condition: str, wh
 def test_names_of_columns_are_sparks(rig: Rig) -> None:
     """A column without a name is called as Spark calls the expression that was written."""
     query = rig.query("SELECT split(device, ',')[0], device RLIKE 'a' FROM records")
-    assert [item.name for item in query.shares.items] == [
+    assert [item.name for item in query.split.items] == [
         "split(device, ,, -1)[0]",
         "RLIKE(device, a)",
     ]
