@@ -94,8 +94,9 @@ def icefloe(
 @app.command()
 def node(
     properties: Annotated[
-        Path, typer.Option("--properties", "-p", help="Node properties file.", exists=False)
-    ],
+        Path | None,
+        typer.Option("--properties", "-p", help="Node properties file; CONNECT_... replaces keys."),
+    ] = None,
 ) -> None:
     """Run one node: REST API, worker and coordinator."""
     from connect.node.main import run_node  # noqa: PLC0415 - on use

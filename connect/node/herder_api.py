@@ -68,6 +68,19 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True)
+class ProbeState:
+    """What the probes of a container platform may know of a node.
+
+    Attributes:
+        failure: why the node cannot recover without a restart; None while it can.
+        waits: why it takes no work now; empty when it is ready.
+    """
+
+    failure: str | None = None
+    waits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ConnectorDefinition:
     """A connector as created. ``task_ids`` is empty until tasks exist and while stopped."""
 

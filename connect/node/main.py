@@ -32,7 +32,7 @@ from connect.gateways.reach import Reach, install
 from connect.jvm.java import find_java
 from connect.logs import logger
 from connect.node.herder.stored_connectors import HEALTHY
-from connect.node.herder_api import Health, NodeInfo
+from connect.node.herder_api import Health, NodeInfo, ProbeState
 from connect.node.node_parts import COMMANDS, NodeParts, NodeSettings
 from connect.node.rest.app import ApiSettings, create_app
 from connect.node.rest.auth import Users
@@ -45,6 +45,7 @@ from connect.processes.signals import on_signals
 from connect.validation.providers import Providers
 
 RETRY_PAUSE_S = 1.0
+HERDER_SILENCE_MS_MAX = 300_000  # a node on an overloaded machine is slow, not stuck
 COORDINATOR_GRACE_PART = 3
 
 _log = logger("node")
@@ -136,8 +137,27 @@ class Node:
             connector_operations=ConnectorOperations(
                 config.properties, settings.environ, self._clock, NODE_LIMITS
             ),
+            probe=self._probe,
         )
         return http_server(app, self._listener.connections, tls(config))
+
+    def _probe(self) -> ProbeState:
+        """Return what probes may know; a broker that does not answer is no failure."""
+        failure = None if self._fatal is None else "the node ends because of an error: see its log"
+        silent_ms = self._parts.herder.silent_ms()
+        if failure is None and silent_ms > HERDER_SILENCE_MS_MAX:
+            failure = f"the herder has handled no event for {silent_ms // 1000} s"
+        waits = []
+        if self._stopping.is_set():
+            waits.append("the node drains")
+        elif not self._parts.herder.election.joined.is_set():
+            waits.append("the node has not joined its cluster")
+        waits += [
+            f"the {name} process is not ready"
+            for name, child in self._parts.children.items()
+            if not child.is_ready
+        ]
+        return ProbeState(failure, tuple(waits))
 
     def _serve(self) -> None:
         asyncio.run(self._server.serve(sockets=[self._listener]))
@@ -226,8 +246,11 @@ def listen(config: NodeConfig) -> socket.socket:
     return made
 
 
-def run_node(properties: Path) -> int:
+def run_node(properties: Path | None) -> int:
     """Run a node until SIGTERM or SIGINT; return the exit status.
+
+    Args:
+        properties: file; None takes every property from the environment.
 
     Raises:
         ConfigError: properties are missing or wrong, the address or the state folder is in use,
@@ -243,7 +266,7 @@ def run_node(properties: Path) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``python -m connect.node``."""
     parser = argparse.ArgumentParser(prog="python -m connect.node", description="Run one node.")
-    parser.add_argument("--properties", type=Path, required=True, help="node properties file")
+    parser.add_argument("--properties", type=Path, help="node properties file")
     chosen = parser.parse_args(arguments)
     try:
         return run_node(chosen.properties)

@@ -87,6 +87,7 @@ class SupervisedChild:
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_ready = False
         self._outgoing: queue.Queue[Mapping[str, Any] | None] | None = None
         self._thread = threading.Thread(target=self._run, name=f"child-{spec.name}", daemon=True)
         self._log = logger("supervisor").bind(child=spec.name)
@@ -96,6 +97,11 @@ class SupervisedChild:
         """Process id of the running child."""
         with self._lock:
             return self._process.pid if self._process is not None else None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the running child has reported that it is ready."""
+        return self._is_ready
 
     @property
     def restarts(self) -> int:
@@ -184,12 +190,14 @@ class SupervisedChild:
         try:
             for event in channel.receive():
                 watch.received(event)
+                self._is_ready = self._is_ready or event.get("event") == "ready"
                 self._on_event(self.spec.name, event)
         except ValueError as e:
             self._log.error("child sent a line that is not JSON, killed", error=str(e))
             _kill_group(process.pid)
         finally:
             # end of stream: the child has ended, or has closed its end and soon will
+            self._is_ready = False
             with self._lock:
                 self._outgoing = None
             watch.end()

@@ -87,6 +87,7 @@ class Herder:
         self._clock = clock
         self._grace_ms = grace_ms
         self._next_trim_ms = 0
+        self._ticked_ms: int | None = None
         self._runs: dict[str, ConnectorRun] = {}
         self._publisher = StatusPublisher(store, statuses, node)
         self._thread = HerderThread(self._tick, on_fatal)
@@ -169,6 +170,11 @@ class Herder:
         """Handle a refused write to the store: another node leads."""
         self._thread.post(lambda: self._on_fenced(error))
 
+    def silent_ms(self) -> int:
+        """Return how long the herder's thread has been busy with one event; 0 before its start."""
+        ticked_ms = self._ticked_ms
+        return 0 if ticked_ms is None else self._clock.monotonic_ms() - ticked_ms
+
     def run_of(self, name: str) -> ConnectorRun | None:
         """Return the observed state of a connector, to read only."""
         return self._runs.get(name)
@@ -211,7 +217,7 @@ class Herder:
         self._convergence.request_each(names)
 
     def _tick(self) -> None:
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self._ticked_ms = self._clock.monotonic_ms()
         for run in list(self._runs.values()):
             self._convergence.retry_due(run, now_ms)
             self._reconciliation.restart_due(run, now_ms)

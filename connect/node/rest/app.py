@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from connect.clock import SystemClock
 from connect.config.node.node_config import NodeConfig
 from connect.config.reserved_topics import node_topics
-from connect.node.herder_api import HerderApi, NodeInfo
+from connect.node.herder_api import HerderApi, NodeInfo, ProbeState
 from connect.node.rest import (
     connectors,
     control,
@@ -146,6 +146,7 @@ def create_app(
     users: Users | None = None,
     peers: ssl.SSLContext | None = None,
     connector_operations: ConnectorOperations | None = None,
+    probe: Callable[[], ProbeState] = ProbeState,
 ) -> Api:
     """Build the application.
 
@@ -159,6 +160,7 @@ def create_app(
         users: users and their grants; None disables authentication.
         peers: TLS towards other nodes of the cluster.
         connector_operations: on connectors, without the herder; None: without placeholders.
+        probe: the state that probes report.
 
     Returns:
         An ASGI application.
@@ -176,6 +178,7 @@ def create_app(
         ClusterMetrics(herder, others, SystemClock()),
         connector_operations
         or ConnectorOperations(chosen.properties, {}, SystemClock(), NODE_LIMITS),
+        probe,
         is_tracking_topics=chosen.is_tracking_topics,
         is_topic_reset_allowed=chosen.is_topic_reset_allowed,
     )

@@ -7,13 +7,14 @@ Rules of this file:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias, cast
 
 from fastapi import Depends, Path, Request
 from pydantic import BeforeValidator
 
-from connect.node.herder_api import HerderApi, NodeInfo
+from connect.node.herder_api import HerderApi, NodeInfo, ProbeState
 from connect.node.rest.access import CALLER, Credentials, credentials_of
 from connect.node.rest.auth import Caller
 from connect.node.rest.cluster_metrics import ClusterMetrics
@@ -35,6 +36,7 @@ class Services:
         log_levels: the process's loggers.
         cluster_metrics: metrics of connectors, from all nodes.
         operations: on connectors, without the herder.
+        probe: the state that probes report.
         is_tracking_topics: whether active topics are kept.
         is_topic_reset_allowed: whether they may be reset.
     """
@@ -46,6 +48,7 @@ class Services:
     log_levels: LogLevels
     cluster_metrics: ClusterMetrics
     operations: ConnectorOperations
+    probe: Callable[[], ProbeState]
     is_tracking_topics: bool = True
     is_topic_reset_allowed: bool = True
 

@@ -106,6 +106,13 @@ class HealthStatus(Body):
     message: str
 
 
+class ProbeStatus(Body):
+    """``GET /livez`` and ``GET /readyz``; ``reasons`` says why the status is ``failed``."""
+
+    status: Literal["ok", "failed"]
+    reasons: list[str]
+
+
 class TaskId(Body):
     """Connector and number of a task."""
 

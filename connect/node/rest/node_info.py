@@ -1,4 +1,4 @@
-"""The node and the cluster: ``/``, ``/health``, ``/metrics``, the OpenAPI document."""
+"""The node and the cluster: ``/``, health and probes, ``/metrics``, the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -37,6 +37,33 @@ async def read_health(herder: HerderDep, response: Response) -> m.HealthStatus:
     found = herder.health()
     response.status_code = 200 if found.status == "healthy" else 503
     return m.HealthStatus(status=found.status, message=found.message)
+
+
+@router.get(
+    "/livez",
+    dependencies=[open_to_all()],
+    responses={503: {"model": m.ProbeStatus, "description": REASONS[503]}},
+)
+async def read_liveness(services: ServicesDep, response: Response) -> m.ProbeStatus:
+    """Show whether the node works; a restart helps when it does not. No password is needed."""
+    failure = services.probe().failure
+    return _probed(response, [] if failure is None else [failure])
+
+
+@router.get(
+    "/readyz",
+    dependencies=[open_to_all()],
+    responses={503: {"model": m.ProbeStatus, "description": REASONS[503]}},
+)
+async def read_readiness(services: ServicesDep, response: Response) -> m.ProbeStatus:
+    """Show whether the node takes work: joined, children ready, not draining; no password."""
+    found = services.probe()
+    return _probed(response, [*([found.failure] if found.failure else []), *found.waits])
+
+
+def _probed(response: Response, reasons: list[str]) -> m.ProbeStatus:
+    response.status_code = 503 if reasons else 200
+    return m.ProbeStatus(status="failed" if reasons else "ok", reasons=reasons)
 
 
 @router.get("/metrics", response_class=PlainTextResponse, dependencies=[rule("read", "node")])

@@ -97,7 +97,7 @@ def ask(server: RestServer, user: str | None, method: str, path: str, body: Any 
     return server.send(method, path, content, headers)
 
 
-OPEN_TO_ALL = {"/health", "/ui", "/ui/{file}"}
+OPEN_TO_ALL = {"/health", "/livez", "/readyz", "/ui", "/ui/{file}"}
 APP = create_app(
     FakeHerder(LogLevels(SystemClock())), NodeInfo("http://n:1", "c"), LogLevels(SystemClock())
 )

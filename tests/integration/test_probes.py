@@ -1,0 +1,86 @@
+"""Probes of a real node: what makes it live and ready, and what does not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from connect.embedded.broker import Broker
+from tests.support.running_node import RunningNode
+
+pytestmark = pytest.mark.kafka
+
+
+def probes(node: RunningNode) -> tuple[int, int, list[str]]:
+    """Statuses of ``/livez`` and ``/readyz``, and the reasons of the latter."""
+    ready = node.call("GET", "/readyz")
+    return node.call("GET", "/livez").status_code, ready.status_code, ready.json()["reasons"]
+
+
+def children(node: RunningNode) -> list[psutil.Process]:
+    """The node's child processes."""
+    return psutil.Process(node.process.pid).children()
+
+
+def test_a_node_is_ready_when_it_has_joined_and_its_children_are(
+    own_broker: Broker, tmp_path: Path
+) -> None:
+    """Live at once; a broker's outage fails no probe; a child process that is down does."""
+    own_broker.stop()
+    node = RunningNode(tmp_path, own_broker.bootstrap_servers)
+    try:
+        node.launch()
+        node.until(lambda: node.health() is not None)
+        node.until(lambda: probes(node) == (200, 503, ["the node has not joined its cluster"]))
+        own_broker.start()
+        node.until(lambda: probes(node) == (200, 200, []))
+
+        own_broker.pause()
+        assert probes(node) == (200, 200, [])
+        own_broker.resume()
+
+        known = {child.pid for child in children(node)}
+        for pid in known:
+            os.kill(pid, signal.SIGKILL)
+        node.until(lambda: len({c.pid for c in children(node)} - known) == len(known))
+        node.until(lambda: probes(node) == (200, 200, []))
+    finally:
+        node.close()
+
+
+def test_without_a_properties_file_the_environment_configures_a_node(
+    own_broker: Broker, tmp_path: Path
+) -> None:
+    """``CONNECT_`` variables give every key."""
+    variables = {
+        "CONNECT_BOOTSTRAP_SERVERS": own_broker.bootstrap_servers,
+        "CONNECT_GROUP_ID": "from-environment",
+        "CONNECT_CONFIG_STORAGE_TOPIC": "from-environment-config",
+        "CONNECT_CONFIG_STORAGE_REPLICATION_FACTOR": "-1",
+        "CONNECT_STATUS_STORAGE_TOPIC": "from-environment-status",
+        "CONNECT_STATUS_STORAGE_REPLICATION_FACTOR": "-1",
+        "CONNECT_LISTENERS": "http://127.0.0.1:0",
+        "CONNECT_ICEFLOE_STATE_DIR": str(tmp_path / "state"),
+    }
+    log = tmp_path / "node.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "connect.node"],
+            env={**os.environ, **variables},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        while b"node is ready" not in log.read_bytes():  # the test's timeout bounds it
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.1)
+    finally:
+        process.terminate()
+        process.wait()
