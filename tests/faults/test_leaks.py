@@ -64,7 +64,7 @@ def test_reads_leave_nothing_behind(
     counted: list[int] = []
     series: dict[str, list[float]] = {name: [] for name in SLACK}
     for number in range(1, READS + 1):
-        reader.read_backlog(
+        reader.run_query(
             start, lambda rows, _: counted.append(rows.count()), is_stopping=lambda: False
         )
         if number % (READS // SAMPLES) == 0:
@@ -80,7 +80,7 @@ def test_reads_leave_nothing_behind(
     wrong = [w for name, seen in series.items() for w in check_level(name, seen, slack=SLACK[name])]
     assert not wrong
     assert counted == [3] * READS
-    assert not list(spark_session.folder.glob("backlog-*"))
+    assert not list(spark_session.folder.glob("query-*"))
     with capsys.disabled():
         print(f"\nleaks: {READS} reads; first and last sample of {SAMPLES}")
         for name, seen in series.items():

@@ -6,6 +6,8 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -87,6 +89,26 @@ def test_transactions_leave_holes_not_losses(
     assert [offset for _, offset in seen.rows] == [*range(10), 22, 23, 24]
 
 
+@pytest.mark.parametrize("commit_interval_ms", [4_999, 5_000])
+def test_the_commit_interval_selects_batch_read_or_query(
+    commit_interval_ms: int,
+    reader: SourceReader,
+    admin: KafkaAdmin,
+    topics: Topics,
+    kafka_properties: dict[str, str],
+) -> None:
+    """A small read is a query with foreachBatch from 5 s on, and a batch read below."""
+    topic = topics.create("interval")
+    produce(kafka_properties, topic, 5)
+    checkpoints: list[Path] = []
+    seen = Seen(lambda: checkpoints.extend(reader.session.folder.glob("query-*")))
+    by_interval = replace(reader, commit_interval_ms=commit_interval_ms)
+    by_interval.read(whole(admin, topic), seen, is_stopping=never)
+    assert len(checkpoints) == (commit_interval_ms >= 5_000)
+    assert [offset for _, offset in seen.rows] == list(range(5))
+    assert seen.tasks == [1]
+
+
 @pytest.mark.parametrize("how", ["batch", "backlog"])
 def test_compaction_leaves_holes_not_losses(
     how: str,
@@ -131,7 +153,7 @@ def test_drain_reads_a_backlog_in_bounded_batches(
         reader.session, reader.options, COLUMNS, "test", ReadSizes(500, batch_records=2_000)
     )
     part, seen = whole(admin, topic, 2), Seen()
-    bounded.read_backlog(part.starts, seen, is_stopping=never)
+    bounded.run_query(part.starts, seen, is_stopping=never)
     assert len(seen.parts) >= 3
     assert all(p.record_count_max <= 2_002 for p in seen.parts)
     assert seen.parts[0].starts == part.starts
@@ -153,7 +175,7 @@ def test_stop_ends_the_drain_with_the_batch(
     bounded = SourceReader(
         reader.session, reader.options, COLUMNS, "test", ReadSizes(batch_records=500)
     )
-    bounded.read_backlog(whole(admin, topic).starts, seen, is_stopping=stopping.is_set)
+    bounded.run_query(whole(admin, topic).starts, seen, is_stopping=stopping.is_set)
     assert [offset for _, offset in seen.rows] == list(range(500))
 
 
@@ -173,7 +195,7 @@ def test_error_in_a_batch_ends_the_drain_as_itself(
         reader.session, reader.options, COLUMNS, "test", ReadSizes(batch_records=500)
     )
     with pytest.raises(RetriableError, match="the store is away"):
-        bounded.read_backlog(whole(admin, topic).starts, fails, is_stopping=never)
+        bounded.run_query(whole(admin, topic).starts, fails, is_stopping=never)
     assert len(calls) == 1
 
 
@@ -231,7 +253,7 @@ def test_drains_of_two_tasks_run_side_by_side(
         options = source_options(kafka_properties, {}, task=topic, has_headers=False)
         reader = SourceReader(spark_session, options, COLUMNS, pool=topic)
         seen = results[topic] = Seen(lambda: (meeting.wait(), None)[1])
-        reader.read_backlog(whole(admin, topic).starts, seen, is_stopping=never)
+        reader.run_query(whole(admin, topic).starts, seen, is_stopping=never)
 
     names = [topics.create("side") for _ in range(2)]
     for number, topic in enumerate(names):
@@ -259,8 +281,8 @@ def test_many_drains_leave_nothing_behind(
 
     def run(count: int) -> tuple[int, int, int]:
         for _ in range(count):
-            reader.read_backlog(part.starts, Seen(), is_stopping=never)
-        folders = len(list(reader.session.folder.glob("backlog-*")))
+            reader.run_query(part.starts, Seen(), is_stopping=never)
+        folders = len(list(reader.session.folder.glob("query-*")))
         return threading.active_count(), jvm.num_fds(), folders
 
     threads, handles, folders = run(10)

@@ -94,7 +94,7 @@ def test_small_records_reach_python_in_batches_of_rows(
         )
     else:
         ordered = SourceReader(reader.session, options, columns, "test", small(), is_ordered=True)
-        ordered.read_backlog(whole(admin, topic).starts, looks, is_stopping=never)
+        ordered.run_query(whole(admin, topic).starts, looks, is_stopping=never)
     assert [each["rows"] for each in found] == [900]
     assert found[0]["size"] > 16 * 2**20
 

@@ -98,4 +98,4 @@ def take(how: str, reader: SourceReader, part: OffsetRanges, seen: Seen) -> None
     if how == "batch":
         reader.read_batch(part, seen)
     else:
-        reader.read_backlog(part.starts, seen, is_stopping=never)
+        reader.run_query(part.starts, seen, is_stopping=never)

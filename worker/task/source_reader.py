@@ -3,8 +3,9 @@
 Rules of this file:
 - Every micro-batch comes with the exact offset ranges it covers, never with the lowest and highest
   offset of its rows. Transaction markers, aborted records and compaction leave gaps.
-- A small read is one batch query between two sets of offsets. A backlog is one streaming query
-  with the ``availableNow`` trigger. Both pass a DataFrame to the same callback.
+- The commit interval selects how a small read runs. Below ``QUERY_INTERVAL_MS`` it is one batch
+  read between two sets of offsets, else one streaming query with the ``availableNow`` trigger and
+  ``foreachBatch``. A backlog is always a query. Both pass a DataFrame to the same callback.
 - A streaming query is used once. Its checkpoint is new and is removed afterwards. Positions are
   stored in Kafka; the checkpoint only shows where the current batch ends.
 - A stop never interrupts Spark: the callback returns at once for batches that have not started.
@@ -43,6 +44,9 @@ from worker.task.read_ledger import OffsetRanges, Offsets
 OnBatch: TypeAlias = Callable[[DataFrame, OffsetRanges], None]
 """Takes one micro-batch, already spread over the right number of Spark tasks, and its ranges."""
 
+QUERY_INTERVAL_MS = 5_000
+"""Commit interval from which small reads are queries: their fixed cost is then below 2 %."""
+
 _HEADERS = "array<struct<key: string, value: binary>>"
 _HEADER_BYTES = 16  # overhead of each header, such as its offsets in Arrow
 _OF_ANY_SIZE = {"key": "binary", "value": "binary", "headers": _HEADERS}
@@ -59,6 +63,7 @@ class SourceReader:
         pool: FAIR scheduler pool, one per connector.
         sizes: how much is read at once.
         is_ordered: whether one Spark task must process each source partition, in its order.
+        commit_interval_ms: the connector's commit interval, which selects how small reads run.
     """
 
     session: Session
@@ -67,11 +72,15 @@ class SourceReader:
     pool: str
     sizes: ReadSizes = field(default_factory=ReadSizes)
     is_ordered: bool = False
+    commit_interval_ms: int = 0
 
     def read(
         self, ranges: OffsetRanges, on_batch: OnBatch, *, is_stopping: Callable[[], bool]
     ) -> None:
-        """Read the ranges: as one batch if they are small, else as a backlog from their starts.
+        """Read the ranges: as one batch read, or as a query from their starts.
+
+        A batch read is for small ranges of connectors with a short commit interval. A query reads
+        to the current end of the log, so it may read more than the ranges.
 
         A backlog starts with small batches until the size of the records is known. A streaming
         query reads at least one record of each partition. Where the partitions are too many for
@@ -91,10 +100,13 @@ class SourceReader:
             head = ranges.head(self.sizes.first_records)
             self.read_batch(head, on_batch)
             ranges = ranges.after(head)
-        if self.sizes.is_small(ranges.record_count_max):
+        if not ranges.record_count_max:
+            return
+        is_small = self.sizes.is_small(ranges.record_count_max)
+        if is_small and self.commit_interval_ms < QUERY_INTERVAL_MS:
             self.read_batch(ranges, on_batch)
         else:
-            self.read_backlog(ranges.starts, on_batch, is_stopping=is_stopping)
+            self.run_query(ranges.starts, on_batch, is_stopping=is_stopping, is_small=is_small)
 
     def read_batch(self, ranges: OffsetRanges, on_batch: OnBatch) -> None:
         """Read exactly ``ranges`` as one micro-batch.
@@ -120,8 +132,13 @@ class SourceReader:
         except (PySparkException, Py4JError) as e:
             raise map_spark_error(e) from e
 
-    def read_backlog(
-        self, starts: Offsets, on_batch: OnBatch, *, is_stopping: Callable[[], bool]
+    def run_query(
+        self,
+        starts: Offsets,
+        on_batch: OnBatch,
+        *,
+        is_stopping: Callable[[], bool],
+        is_small: bool = False,
     ) -> None:
         """Read from ``starts`` to the current end of the log, in bounded micro-batches.
 
@@ -130,11 +147,12 @@ class SourceReader:
             on_batch: called in the query's thread. Its exception ends the read and is raised by
                 this method.
             is_stopping: checked before each micro-batch; once true, no other batch starts.
+            is_small: whether few records wait, so that one Spark task reads them.
 
         Raises:
             DataLost, RetriableError: as ``read_batch``.
         """
-        checkpoint = Path(tempfile.mkdtemp(prefix="backlog-", dir=self.session.folder))
+        checkpoint = Path(tempfile.mkdtemp(prefix="query-", dir=self.session.folder))
         are_small = self.sizes.are_small  # the plan of the query holds for all of its batches
 
         def hand_over(rows: DataFrame, ranges: OffsetRanges) -> None:
@@ -144,7 +162,7 @@ class SourceReader:
         stream = (
             self._spark(are_small=are_small)
             .readStream.format("kafka")
-            .options(**self._options(starts, is_small=False))
+            .options(**self._options(starts, is_small=is_small))
             .option("startingOffsets", offsets_text(starts))
             .option("maxOffsetsPerTrigger", str(self.sizes.records_max))
             .load()
@@ -229,7 +247,7 @@ class _BatchCallback:
         except (PySparkException, Py4JError) as e:
             self.failure = map_spark_error(e)
             self.failure.__cause__ = e
-        except Exception as e:  # in a thread of Spark: kept, and raised by ``read_backlog``
+        except Exception as e:  # in a thread of Spark: kept, and raised by ``run_query``
             self.failure = e
 
     def _ends(self, batch_id: int) -> dict[TopicPartition, int]:

@@ -194,6 +194,7 @@ def _source_reader(setup: TaskSetup, runner: BatchRunner) -> SourceReader:
         pool=config.name,
         sizes=ReadSizes(context.small_records, context.batch_records),
         is_ordered=config.is_row_level,
+        commit_interval_ms=config.commit_interval_ms,
     )
 
 
