@@ -169,12 +169,13 @@ class Table:
         self.by_id[snapshot.snapshot_id] = snapshot
         self.refs[self.branch] = Ref(snapshot.snapshot_id, SnapshotRefType.BRANCH)
 
-    def put_own(self, snapshot: Snapshot, mirror: str, topic_id: int) -> None:
+    def put_own(self, snapshot: Snapshot, mirror: str, topic_id: int | None) -> None:
         """A commit of the connector: tag and properties move with the branch."""
         self.put(snapshot)
         self.refs[TAG] = Ref(snapshot.snapshot_id, SnapshotRefType.TAG)
         self.properties[MIRROR] = mirror
-        self.properties[TOPIC_ID] = str(topic_id)
+        if topic_id is not None:
+            self.properties[TOPIC_ID] = str(topic_id)
         if snapshot.valid_through_us is not None:
             self.properties[VALID_THROUGH_MIRROR] = snapshot.valid_through_us  # type: ignore[assignment] # compared as it is
             self.claimed_us = snapshot.valid_through_us

@@ -15,6 +15,7 @@ from connect.errors import CommitRefused
 from connect.protocol import control_offsets
 from control_schemas.events import DataWritten
 from coordinator.commit.floor import merged, table_state
+from tests.simulation import script
 from tests.simulation.catalog import CATALOG_AWAY, MIRROR, SUMMARY, TAG, Snapshot, Table
 from tests.simulation.kafka import COMMITTED, CONTROL_GROUP, GROUP
 from tests.simulation.task import UNCOMMITTED_ROUNDS_MAX
@@ -33,6 +34,8 @@ def unreadable(
     """Records with a timestamp at or below a VTTS that are not among ``added``."""
     required = 0
     if "control_log_reset" in world.happened:  # checked at the end, see _check_reset
+        return 0
+    if world.is_vtts_wrong:  # the configuration accepts any timestamp
         return 0
     for partition in partitions:
         for at_us, bit, table in world.source[partition]:
@@ -108,6 +111,9 @@ def committed_rounds(world: World) -> set[Any]:
 def _check_valid_through(world: World, table: Table, snapshot: Snapshot, content: Any) -> None:
     """The VTTS of a commit is not below the last one, and true."""
     vtts = content.valid_through_us
+    if vtts is None and content.round_us is not None and content.round_us >= table.claimed_us:
+        if world.flags & script.RESET and not world.is_vtts_wrong:
+            world.violation(f"a claim from before the reset holds {table.name} back")
     if vtts is not None:
         if vtts < table.claimed_us:
             world.violation(f"VTTS of {table.name} went back {table.claimed_us} -> {vtts}")

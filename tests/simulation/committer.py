@@ -138,7 +138,7 @@ class Committer:
             table,
             commit,
             memory,
-            _Content(
+            Content(
                 world,
                 steps=ordered,
                 offsets=offsets,
@@ -146,6 +146,7 @@ class Committer:
                 partitions=partitions,
                 floor=floor,
                 topic_id=self.topic_id,
+                round_us=commit.valid_through_us,
             ),
         )
         memory.floor = offsets
@@ -198,7 +199,7 @@ class Committer:
         return state
 
     def _land(  # noqa: C901 - planted bugs sit where they would
-        self, table: Table, commit: TableCommit, memory: _Memory, content: _Content
+        self, table: Table, commit: TableCommit, memory: _Memory, content: Content
     ) -> Iterator[Any]:
         world = self.world
         snapshot_id = world.new_id()
@@ -240,8 +241,8 @@ def _failed(commit: TableCommit, code: str, *, is_retriable: bool) -> TableFaile
     return TableFailed(commit.table, commit.commit_id, code, "", is_retriable)
 
 
-class _Content:
-    """What one commit adds, whatever it is put on."""
+class Content:
+    """What one commit adds, on any parent."""
 
     def __init__(
         self,
@@ -252,9 +253,11 @@ class _Content:
         vtts: int | None,
         partitions: frozenset[int],
         floor: dict[int, int],
-        topic_id: int,
+        topic_id: int | None,
+        round_us: int | None = None,
     ) -> None:
         self.world = world
+        self.round_us = round_us  # VTTS of the round
         self.steps = steps
         self.offsets = offsets
         self.valid_through_us = vtts
@@ -270,8 +273,7 @@ class _Content:
 
     def snapshot(self, snapshot_id: int, parent: Snapshot | None) -> Snapshot:
         """The snapshot on a parent: deletes reach rows of earlier steps, data is added."""
-        text = "{" + ",".join(f'"{p}":{o}' for p, o in self.offsets.items()) + "}"
-        made = Snapshot(snapshot_id, parent, own_summary(text, self.valid_through_us))
+        made = Snapshot(snapshot_id, parent, own_summary(self.offsets_text, self.valid_through_us))
         world = self.world
         for step in self.steps:
             for written in step:
@@ -286,6 +288,10 @@ class _Content:
         made.offsets = {**made.offsets, **self.offsets}
         made.valid_through_us = self.valid_through_us
         return made
+
+    def put(self, table: Table, snapshot: Snapshot) -> None:
+        """Make a snapshot of it the head of the branch."""
+        table.put_own(snapshot, self.offsets_text, self.topic_id)
 
     @property
     def offsets_text(self) -> str:

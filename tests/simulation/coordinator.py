@@ -84,9 +84,9 @@ class Coordinator(Actor):
         self.end_seen: dict[int, int] | None = None
         self.turns_left = 0
         self.closed: tuple[Any, frozenset[int]] = (None, frozenset())
-        is_credulous = "tasks are believed beyond the clock" in world.bugs
+        accepts_future = world.is_vtts_wrong or "tasks are believed beyond the clock" in world.bugs
         self.kernel = world.kernel_class(
-            _settings(world.timeout_ms, None if is_credulous else FUTURE_MAX_MS)
+            _settings(world.timeout_ms, None if accepts_future else FUTURE_MAX_MS)
         )
 
     def _start(self) -> tuple[dict[int, int], bool]:

@@ -21,6 +21,7 @@ from coordinator.kernel.kernel import Phase
 from tests.simulation import checks, script, table_faults
 from tests.simulation.catalog import TOPIC_ID
 from tests.simulation.kafka import COMMITTED, CONTROL_GROUP, GROUP, Transaction
+from tests.simulation.reset import Reset
 from tests.simulation.task import TOPIC, Actor, Keeper, Leader
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def crash(world: World) -> None:
 
 def freeze(world: World) -> None:
     """Somebody is stopped in the middle; the node starts another one."""
-    actors = [a for a in world.actors() if not isinstance(a, Leader)]
+    actors = [a for a in world.actors() if not isinstance(a, Leader | Reset)]
     if actors:
         busy = [c for c in world.coordinators if c in actors and c.commits]
         victim = busy[0] if busy and world.pick(4) else actors[world.pick(len(actors))]
@@ -345,5 +346,6 @@ MOVES: dict[str, Callable[[World], None]] = {
         table_faults.land_late,
         table_faults.decide,
         table_faults.mend,
+        table_faults.reset_valid_through,
     )
 }

@@ -252,6 +252,9 @@ PLANTED: dict[str, tuple[str, ...]] = {
         "offset keeper ignores the layout",
         "kept offsets are read before the fence",
         "tasks are believed beyond the clock",
+        "reset sends no event",
+        "reset leaves the claims of snapshots",
+        "reset leaves the claim of the property",
     )
 } | {
     "VTTS goes back": ("VTTS below the table's last", "claims of before the restart forgotten"),
@@ -280,8 +283,11 @@ KINDS: dict[str, tuple[int, int]] = {
         script.MISSING | script.APART,
     ),
     "VTTS below the table's last": (script.CONFIG_LOST, script.MISSING | script.UNKNOWN),
-    "tasks are believed beyond the clock": (script.FUTURE, 0),
-    "records of the future move the claim": (script.FUTURE, 0),
+    "tasks are believed beyond the clock": (script.FUTURE, script.RESET),
+    "reset sends no event": (script.FUTURE | script.RESET | script.HEAL, 0),
+    "reset leaves the claims of snapshots": (script.FUTURE | script.RESET, 0),
+    "reset leaves the claim of the property": (script.FUTURE | script.RESET, 0),
+    "records of the future move the claim": (script.FUTURE, script.RESET),
     "every completion counts as a commit": (
         script.MISSING,
         script.CRASH | script.FREEZE | script.RESTLESS | script.TRANSACTIONS | script.LAYOUT,

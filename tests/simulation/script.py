@@ -44,7 +44,9 @@ CONFIG_LOST = 1 << 25
 SOURCE_OFFSETS = 1 << 26
 KEEPER = 1 << 27
 FUTURE = 1 << 28
-KINDS_BITS = 29
+RESET = 1 << 29
+KINDS_BITS = 30
+CHANCE_SHIFT = 29  # the bits from there on are the chance of the start
 APART = FINISH | CONFIG_LOST | SOURCE_OFFSETS | KEEPER | FUTURE
 RARE = DATA_LOSS | TOPIC_AGAIN | ROLLBACK | REPLACE | BARE_TABLE | SOURCE_OFFSETS
 
@@ -80,6 +82,7 @@ _WEIGHTS: tuple[tuple[str, int, int], ...] = (
     ("lose_config_topic", 3, CONFIG_LOST),
     ("expire_source_offset", 3, SOURCE_OFFSETS),
     ("keep_offsets", 7, KEEPER),
+    ("reset_valid_through", 3, RESET),
 )
 BY_BYTE: list[tuple[str, int]] = [(n, kind) for n, weight, kind in _WEIGHTS for _ in range(weight)]
 BY_BYTE += [("step", 0)] * (256 - len(BY_BYTE))
@@ -98,6 +101,8 @@ def script_of(seed: int, kinds: int = 0, without: int = 0) -> Script:
         flags &= ~APART
     if flags & BARE_TABLE:  # nobody can know a floor that every memory has lost
         flags &= ~OFFSETS_EXPIRE
+    if not flags & FUTURE or flags & ROLLBACK:  # a rolled back branch has its old claims again
+        flags &= ~RESET
     if flags & JAVA:  # its sink only appends
         flags &= ~UPSERT
     words[0] = (

@@ -13,6 +13,7 @@ from coordinator.kernel.effects import TableDecision
 from tests.simulation import checks, script
 from tests.simulation.catalog import CATALOG_AWAY, MIRROR, TAG, ConflictError, Ref, Table
 from tests.simulation.kafka import CONTROL_GROUP
+from tests.simulation.reset import Reset
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -120,6 +121,21 @@ def land_late(world: World) -> None:
 
 
 # ------------------------------------------------------------------ operators
+
+
+def reset_valid_through(world: World) -> None:
+    """An operator stops the connector and resets its VTTS.
+
+    The requests of a stopped coordinator are over before.
+    """
+    if not world.is_vtts_wrong or (world.reset is not None and world.reset.is_alive):
+        return
+    for actor in (*world.tasks, *world.coordinators, world.keeper):
+        if actor is not None:
+            actor.end()
+    world.late.clear()
+    world.count("VTTS reset asked for")
+    world.reset = Reset(world)
 
 
 def decide(world: World) -> None:

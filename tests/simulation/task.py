@@ -115,7 +115,8 @@ class Task(Actor):
         self.files: list[tuple[int, Files]] = []
         self.answered: Any = None
         is_ahead = world.flags & script.FUTURE and not world.pick(4)
-        self.clock_ahead_us = 10**9 if is_ahead else 0  # of its node
+        is_set = world.is_healing and world.flags & script.RESET
+        self.clock_ahead_us = 10**9 if is_ahead and not is_set else 0  # of its node
         self.rounds = TaskRounds(rounds_max=UNCOMMITTED_ROUNDS_MAX, silence_ms_max=SILENCE_MS_MAX)
 
     def _run(self) -> Generator[bool, None, None]:  # noqa: C901 - one loop, a yield after each effect
@@ -247,7 +248,7 @@ class Task(Actor):
         known = self.claims[partition]
         start, end = self.announced[partition], self.position[partition]
         until_us = world.now_us + self.clock_ahead_us + FUTURE_MAX_MS * 1000
-        if "records of the future move the claim" in world.bugs:
+        if world.is_vtts_wrong or "records of the future move the claim" in world.bugs:
             until_us *= 10**9
         for at_us, _, _ in world.source[partition][start:end]:
             if at_us <= until_us and (known is None or at_us - world.disorder_us > known):

@@ -17,6 +17,9 @@ PLANTED_SEEDS_MAX = 1_000
 
 FAULTS = {
     "a table stays missing",
+    "VTTS reset",
+    "VTTS reset asked for",
+    "VTTS reset failed",
     "announcements skipped",
     "answer lost coordinator",
     "answer lost task",
@@ -35,6 +38,7 @@ FAULTS = {
     "control topic re-created",
     "crash coordinator",
     "crash leader",
+    "crash reset",
     "crash task",
     "expiry",
     "expiry, tag and all",

@@ -21,6 +21,7 @@ from tests.simulation import checks, faults, script, table_faults
 from tests.simulation.catalog import Base, ConflictError, Snapshot, Table, UnknownError
 from tests.simulation.coordinator import Coordinator
 from tests.simulation.kafka import GROUP, Log, LostAnswerError
+from tests.simulation.reset import Reset
 from tests.simulation.task import TOPIC, Actor, Keeper, Leader, Task
 
 HEAL_TURNS_MAX = 400
@@ -53,7 +54,7 @@ class World:
     ) -> None:
         self.moves = moves
         self.flags = flags = moves[0]
-        self.state = flags >> script.KINDS_BITS
+        self.state = flags >> script.CHANCE_SHIFT
         self.bugs = bugs
         self.kernel_class = kernel_class
         self.counts: defaultdict[str, int] = defaultdict(int)
@@ -110,6 +111,10 @@ class World:
         self.coordinators: list[Coordinator] = []
         self.leader: Leader | None = None
         self.keeper: Keeper | None = None
+        self.reset: Reset | None = None
+        # the configuration accepts timestamps of the future, until the operator resets the VTTS
+        self.is_vtts_wrong = bool(flags & script.RESET)
+        self.has_claimed = False  # since the reset
         faults.set_up(self)
         self.note_read()
 
@@ -269,13 +274,14 @@ class World:
         parent = table.head
         snapshot = content.snapshot(snapshot_id, parent)
         checks.check_commit(self, table, parent, snapshot, content)
-        table.put_own(snapshot, content.offsets_text, content.topic_id)
+        content.put(table, snapshot)
         self.counts["commits"] += 1
         if self.trace is not None:
             self.say(f"commit of {table.name}: {self.named(snapshot.added)}")
 
     def check_claim(self, vtts: int, partitions: frozenset[int]) -> None:
-        """A CommitComplete claims a VTTS for all tables."""
+        """Check the VTTS that a CommitComplete claims for all tables."""
+        self.has_claimed |= not self.is_vtts_wrong
         for index, table in enumerate(self.tables.values()):
             missing = checks.unreadable(self, index, table.added, vtts, partitions)
             if missing:
@@ -355,16 +361,16 @@ class World:
         """Break the circles, so that a run is freed at once: a collector costs a fifth."""
         for actor in (*self.tasks, *self.coordinators):
             actor.end()
-        for one in (self.leader, self.keeper):
+        for one in (self.leader, self.keeper, self.reset):
             if one is not None:
                 one.end()
-        self.leader = self.keeper = None
+        self.leader = self.keeper = self.reset = None
         self.tasks, self.coordinators, self.late = [], [], []
 
     def actors(self) -> list[Actor]:
         """Return the actors that can do something."""
         if self.runnable is None:
-            everyone = (*self.tasks, *self.coordinators, self.leader, self.keeper)
+            everyone = (*self.tasks, *self.coordinators, self.leader, self.keeper, self.reset)
             self.runnable = [
                 a for a in everyone if a is not None and a.is_alive and not a.is_paused
             ]
@@ -380,7 +386,8 @@ class World:
         if self.log.topic_id != 1 and "control topic re-created unnoticed" not in self.bugs:
             self.stop("control_log_reset")  # the node remembers the identity it first met
             return
-        if self.is_supervised:  # nothing changed since the last time
+        is_stopped = self.reset is not None and self.reset.is_alive
+        if is_stopped or self.is_supervised:  # nothing changed since the last time
             return
         self.tasks = [t for t in self.tasks if t.is_alive]
         self.coordinators = [c for c in self.coordinators if c.is_alive]
@@ -408,6 +415,10 @@ class World:
             zombie.resume()
         if self.keeper is not None:
             self.keeper.resume()
+        if self.flags & script.RESET:  # the clocks are set: those tasks start again
+            for task in self.tasks:
+                if task.clock_ahead_us:
+                    task.end()
         for turn in range(HEAL_TURNS_MAX):
             self.now_ms += 4
             self.state = turn
@@ -420,10 +431,18 @@ class World:
             self.supervise()
             if self.stopped is not None or self._is_reset_known(turn):
                 return
-            if not checks.missing(self) and turn > 2:
+            if not checks.missing(self) and turn > 2 and self._is_vtts_right():
                 return
+            if self.is_vtts_wrong and turn % 50 == 40:
+                table_faults.reset_valid_through(self)
         if "control_log_reset" not in self.happened:
-            self.violation(f"no progress after healing: {checks.missing_named(self)}")
+            lost = checks.missing_named(self)
+            self.violation(f"no progress after healing: {lost or 'no VTTS after the reset'}")
+
+    def _is_vtts_right(self) -> bool:
+        """Whether rounds claim a VTTS again after the reset, if all tables are committed."""
+        is_asked = self.flags & script.RESET and not self.left_missing
+        return not is_asked or (self.has_claimed and not self.is_vtts_wrong)
 
     def _is_reset_known(self, turn: int) -> bool:
         """A control topic that was made anew while running is noticed table by table."""

@@ -1,0 +1,109 @@
+"""The operator who resets the VTTS of a stopped connector (``icefloe control vtts reset``).
+
+Rules of this file:
+- The table's state is judged by the production code (``table_state``); the attempts are those of
+  ``coordinator.commit.valid_through_reset``, step by step.
+- The tables come first, the event in the control topic is last. A crash in between leaves the reset
+  undone; the operator repeats it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING
+
+from connect.errors import CommitRefused
+from control_schemas.events import CommitComplete, EventHeaders
+from coordinator.commit.floor import RESET_PROPERTY, table_state
+from tests.simulation.catalog import (
+    VALID_THROUGH_MIRROR,
+    ConflictError,
+    Snapshot,
+    Table,
+    UnknownError,
+)
+from tests.simulation.committer import ATTEMPTS_MAX, Content
+from tests.simulation.task import Actor
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+TRANSACTIONAL_ID = "g-c-operator"
+
+
+class Reset(Actor):
+    """One run of the command, while the connector is stopped."""
+
+    kind = "reset"
+    is_quick = False
+
+    def _run(self) -> Generator[bool, None, None]:
+        world, log = self.world, self.world.log
+        for table in world.tables.values():
+            yield False
+            try:
+                yield from self._reset(table)
+            except (CommitRefused, ConflictError):
+                world.count("VTTS reset failed")
+                return
+        epoch = log.init(TRANSACTIONAL_ID)
+        yield False
+        transaction = log.begin(TRANSACTIONAL_ID, epoch)
+        event = CommitComplete(world.new_id(), None)  # type: ignore[arg-type] # any identity will do
+        if "reset sends no event" not in world.bugs:
+            headers = EventHeaders(is_reset=True)
+            log.produce(TRANSACTIONAL_ID, epoch, transaction, event, headers)
+        yield False
+        log.commit(TRANSACTIONAL_ID, epoch, transaction)
+        world.is_vtts_wrong = False  # the next tasks and coordinators have another configuration
+        world.count("VTTS reset")
+
+    def _reset(self, table: Table) -> Iterator[bool]:
+        world = self.world
+        if table.is_missing or world.now_ms < world.catalog_back_at_ms:
+            raise ConflictError
+        state = table_state(table, table.keys)  # type: ignore[arg-type] # the table has what is read of metadata
+        if not state.valid_through_texts:
+            return
+        content = _NoClaim(world, dict(state.floor))
+        snapshot_id = world.new_id()
+        for _ in range(ATTEMPTS_MAX):
+            base, uuid = table.base, table.uuid
+            yield False
+            try:
+                world.attempt(table, uuid, base, snapshot_id, content)
+            except (ConflictError, UnknownError):
+                yield False
+                if snapshot_id in table.by_id:
+                    return
+                table_state(table, table.keys)  # type: ignore[arg-type] # as above
+            else:
+                return
+        raise ConflictError
+
+
+class _NoClaim(Content):
+    """A snapshot without files that takes the claims before it back."""
+
+    def __init__(self, world: World, floor: dict[int, int]) -> None:
+        super().__init__(
+            world,
+            steps=[],
+            offsets=floor,
+            vtts=None,
+            partitions=frozenset(),
+            floor=floor,
+            topic_id=None,
+        )
+
+    def snapshot(self, snapshot_id: int, parent: Snapshot | None) -> Snapshot:
+        made = super().snapshot(snapshot_id, parent)
+        if "reset leaves the claims of snapshots" not in self.world.bugs:
+            made.summary.additional_properties[RESET_PROPERTY] = "a record of the future"
+        return made
+
+    def put(self, table: Table, snapshot: Snapshot) -> None:
+        super().put(table, snapshot)
+        table.claimed_us = 0
+        if "reset leaves the claim of the property" not in self.world.bugs:
+            table.properties[VALID_THROUGH_MIRROR] = ""
