@@ -9,9 +9,10 @@ Rules of this file:
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -20,7 +21,7 @@ import structlog
 from connect import failpoints
 from connect.config.connector import ConnectorConfig
 from connect.errors import DataLost, RetriableError
-from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
+from connect.gateways.catalog.catalog import open_catalog
 from connect.gateways.kafka.kafka_admin import KafkaAdmin
 from connect.gateways.kafka.kafka_clients import LogReader, TransactionalProducer
 from connect.gateways.kafka.kafka_properties import overridden
@@ -36,6 +37,7 @@ from coordinator.commit.committer import Committer
 from coordinator.commit.multi_table_commit import FanOut
 from coordinator.control_log_check import GROWN, STOPS, ControlLogCheck
 from coordinator.inbox import Inbox, start_offsets
+from coordinator.kernel.announcements import Announcements
 from coordinator.kernel.commit_round import KernelSettings
 from coordinator.kernel.effects import (
     CommitOutcome,
@@ -65,8 +67,8 @@ POLL_IDLE_MS = 100
 POLL_BUSY_MS = 5
 READ_END_MS = 2_000
 FINISH_MS = 8_000  # below the wait of a successor, and of the herder, for this one
-LOOK_MS = 60_000
-STALL_LOOK_MS_MAX = 15_000
+CHECK_MS = 60_000
+LSO_POLL_MS_MAX = 15_000
 RESTART_MIN_MS = 200
 RESTART_MAX_MS = 30_000
 STALLED_INTERVALS = 3
@@ -98,7 +100,7 @@ class CoordinatorContext:
     clock: WaitingClock
     on_round: Callable[[RoundEnded], None]
     on_event: Callable[[str, Mapping[str, Any]], None]
-    poll_ms: int = LOOK_MS
+    poll_ms: int = CHECK_MS
 
 
 class ConnectorCoordinator:
@@ -198,7 +200,7 @@ class ConnectorCoordinator:
 
 
 class _CoordinatorRun:
-    """From taking over the transactional id to the first error or the stop."""
+    """Opens and closes everything for one session, and takes over the transactional id."""
 
     def __init__(
         self,
@@ -209,46 +211,36 @@ class _CoordinatorRun:
     ) -> None:
         self._config = config
         self._wiring = wiring
+        self._layout = layout
+        self._owner = owner
+        self._closing = contextlib.ExitStack()
         failpoints.hit("C1")
         self._producer = TransactionalProducer(
             overridden(wiring.kafka, {**config.producer_overrides, **config.kafka_overrides}),
             owner.transactional_id,
         )
-        self._layout = layout
-        self._owner = owner
-        self._inbox: Inbox | None = None
-        self._catalog: CatalogGateway | None = None
-        self._admin: KafkaAdmin | None = None
-        self._control: ControlLogCheck | None = None
-        self._poll_at_ms = wiring.clock.monotonic_ms() + wiring.poll_ms
-        self._stalls = LsoMonitor(config.lso_stalled_ms, config.name)
-        self._lso_poll_ms = min(STALL_LOOK_MS_MAX, max(1, config.lso_stalled_ms // 4))
-        self._lso_poll_at_ms = 0
-        self._failed_tables: list[dict[str, Any]] | None = None
-        self._is_full = False
-        self._is_news = False  # about failed tables: a round ended, or the operator decided
-        self._fan_out: FanOut | None = None
+        self._closing.callback(self._producer.close)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         failpoints.hit("C16")
-        if self._fan_out is not None:
-            self._fan_out.close()
-        if self._inbox is not None:
-            self._inbox.close()
-        if self._catalog is not None:
-            self._catalog.close()
-        if self._admin is not None:
-            self._admin.close()
-        self._producer.close()
+        self._closing.close()
 
-    def _open(self) -> tuple[Kernel, Inbox, Outbox, FanOut]:
-        config, wiring = self._config, self._wiring
+    def run(self, given: queue.SimpleQueue[Input], stopping: threading.Event) -> None:
+        """Coordinate until the first error or the stop."""
+        loop = self._open()
+        if not stopping.is_set():
+            self._wiring.on_event("opened", {})
+            loop.run(self._layout, given, stopping)
+
+    def _open(self) -> _CommitLoop:
+        config, wiring, closing = self._config, self._wiring, self._closing
         self._producer.init()
         failpoints.hit("C2")
-        admin = self._admin = KafkaAdmin(wiring.kafka)
+        admin = KafkaAdmin(wiring.kafka)
+        closing.callback(admin.close)
         wait_until_left(admin, [config.control_group_id], self._owner, wiring.clock)
         control = ControlLogCheck.of(admin, config.control_topic, self._layout)
         topic_id = control.check()
@@ -257,13 +249,28 @@ class _CoordinatorRun:
             OffsetLoss(config, wiring.kafka, admin, wiring.clock).refuse_connector()
             first_read = {tp.partition: offset for tp, offset in positions.items()}
             control = replace(control, first_read=first_read)
-        self._control = control
         # not the last stable offset: old announcements may lie above an open transaction
         ends = {tp.partition: end for tp, end in admin.high_watermarks(list(positions)).items()}
-        inbox = self._inbox = Inbox(
-            LogReader(wiring.kafka), positions, config.connect_group_id, self._on_malformed
+        reader = LogReader(wiring.kafka)
+        reports = _Reports(wiring)
+        inbox = Inbox(reader, positions, config.connect_group_id, reports.malformed)
+        closing.callback(inbox.close)
+        kernel = self._kernel()
+        kernel.receive(LogFound(ends), wiring.clock.monotonic_ms())
+        outbox = Outbox(
+            self._producer,
+            wiring.clock,
+            topic=config.control_topic,
+            group_id=config.connect_group_id,
+            control_group_id=config.control_group_id,
         )
-        kernel = Kernel(
+        fan_out = self._fan_out(control, topic_id, has_history=has_history)
+        watch = _ControlTopicWatch(config, wiring, admin, control)
+        return _CommitLoop(kernel, inbox, outbox, fan_out, watch, reports, wiring, self._owner)
+
+    def _kernel(self) -> Kernel:
+        config = self._config
+        return Kernel(
             KernelSettings(
                 task_id=f"{config.name}-0",
                 commit_interval_ms=config.commit_interval_ms,
@@ -273,213 +280,289 @@ class _CoordinatorRun:
                 future_max_ms=config.vtts_future_max_ms,
             )
         )
-        kernel.receive(LogFound(ends), wiring.clock.monotonic_ms())
-        outbox = Outbox(
-            self._producer,
-            wiring.clock,
-            topic=config.control_topic,
-            group_id=config.connect_group_id,
-            control_group_id=config.control_group_id,
-        )
-        catalog = self._catalog = open_catalog(
-            config.catalog_name, config.catalog_properties, config.locations
-        )
+
+    def _fan_out(
+        self, control: ControlLogCheck, topic_id: str | None, *, has_history: bool
+    ) -> FanOut:
+        config = self._config
+        catalog = open_catalog(config.catalog_name, config.catalog_properties, config.locations)
+        self._closing.callback(catalog.close)
         committer = Committer(
             catalog,
             config,
-            wiring.clock,
+            self._wiring.clock,
             control_topic_id=topic_id,
             control=control,
             has_history=has_history,
         )
-        fan_out = self._fan_out = FanOut(
+        fan_out = FanOut(
             committer,
             catalog,
             threads=max(1, config.commit_threads),
             is_atomic=config.multi_table_commit,
             name=config.name,
         )
-        return kernel, inbox, outbox, fan_out
+        self._closing.callback(fan_out.close)
+        return fan_out
 
-    def run(self, given: queue.SimpleQueue[Input], stopping: threading.Event) -> None:
-        """The loop: read, decide, act."""
-        kernel, inbox, outbox, fan_out = self._open()
-        if stopping.is_set():
-            return
-        self._wiring.on_event("opened", {})
-        clock = self._wiring.clock
-        self._receive(kernel, LayoutChanged(self._layout), outbox, fan_out)
+
+@dataclass(slots=True)
+class _CommitLoop:
+    """Reads the control topic, asks the kernel, and does what the kernel's effects ask for."""
+
+    kernel: Kernel
+    inbox: Inbox
+    outbox: Outbox
+    fan_out: FanOut
+    watch: _ControlTopicWatch
+    reports: _Reports
+    wiring: CoordinatorContext
+    owner: ConnectorCoordinator
+
+    def run(
+        self, layout: Layout, given: queue.SimpleQueue[Input], stopping: threading.Event
+    ) -> None:
+        """Loop until the stop, then commit once more."""
+        clock = self.wiring.clock
+        self._receive(LayoutChanged(layout))
         while not stopping.is_set():
-            self._check_control_topic(inbox, kernel)
-            self._check_lso(inbox, kernel)
-            has_news = self._read(kernel, inbox, outbox, fan_out)
+            self.watch.check(self.inbox.partitions, self.kernel.announcements)
+            ends = self.watch.stalled_ends(self.inbox.partitions)
+            if ends is not None:
+                self._receive(LogEndSeen(ends))
+            has_read = self._read()
             while not given.empty():
-                self._receive(kernel, given.get(), outbox, fan_out)
-            tick = Tick(clock.new_uuid(), clock.now_ms() * 1000)
-            self._receive(kernel, tick, outbox, fan_out)
-            if not kernel.has_work():  # no round is due, so none is missing
-                self._owner.progressed()
-            if has_news:
-                kept = {
-                    "records": kernel.announcements.records,
-                    "bytes": kernel.announcements.size_bytes,
-                }
-                self._wiring.on_event("kept", kept)
-                self._note_full(kernel)
-            if self._is_news:
-                self._is_news = False
-                self._report_failed(
-                    failed_tables(kernel.failures.by_table, kernel.announcements.by_table)
-                )
-
+                self._receive(given.get())
+            self._receive(Tick(clock.new_uuid(), clock.now_ms() * 1000))
+            if not self.kernel.has_work():  # no round is due, so none is missing
+                self.owner.progressed()
+            self.reports.after_turn(self.kernel, has_read=has_read)
         try:
-            self._finish(kernel, inbox, outbox, fan_out)
+            self._finish()
         except RetriableError as e:
             log.warning("ended without a last commit", error=str(e), code=e.code)
-        kept = {"records": kernel.announcements.records, "bytes": kernel.announcements.size_bytes}
-        self._wiring.on_event("kept", kept)
+        self.reports.kept(self.kernel)
 
-    def _read(self, kernel: Kernel, inbox: Inbox, outbox: Outbox, fan_out: FanOut) -> bool:
-        """Take what the control topic and the commits have; whether that can change what waits."""
-        busy = kernel.phase is Phase.COMMITTING
-        received = inbox.poll(POLL_BUSY_MS if busy else POLL_IDLE_MS)
-        for read in received:
-            self._receive(kernel, read, outbox, fan_out)
-            if _is_written(read):
+    def _read(self) -> bool:
+        """Take events and outcomes; return whether the kept announcements may have changed."""
+        is_busy = self.kernel.phase is Phase.COMMITTING
+        received = self.inbox.poll(POLL_BUSY_MS if is_busy else POLL_IDLE_MS)
+        for item in received:
+            self._receive(item)
+            if _is_written(item):
                 failpoints.hit("C5")
-        for outcome in fan_out.outcomes():
+        for outcome in self.fan_out.outcomes():
             _note(outcome)
-            self._owner.progressed()
-            self._receive(kernel, outcome, outbox, fan_out)
-        return busy or len(received) > 1  # more was heard than how far the log was read
+            self.owner.progressed()
+            self._receive(outcome)
+        return is_busy or len(received) > 1  # the last item only says how far the log was read
 
-    def _finish(self, kernel: Kernel, inbox: Inbox, outbox: Outbox, fan_out: FanOut) -> None:
-        """Commit what the tasks announced at their end, and leave the group behind its own events.
+    def _finish(self) -> None:
+        """Commit what the tasks announced at their end, and store offsets behind our own events.
 
         Bounded: what is in no table then stays announced, and the next coordinator commits it.
         """
-        deadline_ms = self._wiring.clock.monotonic_ms() + FINISH_MS
-        if self._read_to_end(kernel, inbox, outbox, fan_out, deadline_ms):
-            finish = Finish(self._wiring.clock.new_uuid())
-            self._receive(kernel, finish, outbox, fan_out)
-            if self._read_to_end(kernel, inbox, outbox, fan_out, deadline_ms):
+        kernel = self.kernel
+        deadline_ms = self.wiring.clock.monotonic_ms() + FINISH_MS
+        if self._read_to_end(deadline_ms):
+            self._receive(Finish(self.wiring.clock.new_uuid()))
+            if self._read_to_end(deadline_ms):
                 # it begins when the transaction before it has its markers in the log
-                outbox.store_offsets(stored := kernel.resumes_at)
-                self._read_to_end(kernel, inbox, outbox, fan_out, deadline_ms)
+                self.outbox.store_offsets(stored := kernel.resumes_at)
+                self._read_to_end(deadline_ms)
                 if kernel.resumes_at != stored:
-                    outbox.store_offsets(kernel.resumes_at)
+                    self.outbox.store_offsets(kernel.resumes_at)
 
-    def _read_to_end(
-        self, kernel: Kernel, inbox: Inbox, outbox: Outbox, fan_out: FanOut, deadline_ms: int
-    ) -> bool:
-        """Read to the present end of the control topic; whether no commit is under way after it.
+    def _read_to_end(self, deadline_ms: int) -> bool:
+        """Read to the present end of the control topic; return whether no commit is in flight.
 
         A transaction that a killed task left open hides the end: it is not waited for.
         """
-        assert self._admin is not None
-        clock, topic = self._wiring.clock, self._config.control_topic
-        while kernel.phase is Phase.COMMITTING and clock.monotonic_ms() < deadline_ms:
-            self._read(kernel, inbox, outbox, fan_out)
-        partitions = [TopicPartition(topic, number) for number in inbox.partitions]
-        ends = self._admin.high_watermarks(partitions)
+        clock = self.wiring.clock
+        while self.kernel.phase is Phase.COMMITTING and clock.monotonic_ms() < deadline_ms:
+            self._read()
+        ends = self.watch.ends(self.inbox.partitions)
         read_until_ms = min(deadline_ms, clock.monotonic_ms() + READ_END_MS)
         while clock.monotonic_ms() < read_until_ms:
-            self._read(kernel, inbox, outbox, fan_out)
-            if all(inbox.positions[tp.partition] >= end for tp, end in ends.items()):
+            self._read()
+            if all(self.inbox.positions[partition] >= end for partition, end in ends.items()):
                 break
-        return kernel.phase is not Phase.COMMITTING
+        return self.kernel.phase is not Phase.COMMITTING
 
-    def _note_full(self, kernel: Kernel) -> None:
-        if kernel.is_full != self._is_full:
-            self._is_full = kernel.is_full
-            say = log.warning if self._is_full else log.info
-            say(
-                "announcements that wait for their tables reached iceberg.control.commit."
-                "kept-max-bytes: tasks are asked for no more until some are committed"
-                if self._is_full
-                else "tasks are asked for data again",
-                bytes=kernel.announcements.size_bytes,
-                tables=[str(failure.table) for failure in kernel.failures.by_table.values()],
-            )
+    def _receive(self, given: Input) -> None:
+        for effect in self.kernel.receive(given, self.wiring.clock.monotonic_ms()):
+            for answer in self._act(effect):
+                self._receive(answer)
 
-    def _check_control_topic(self, inbox: Inbox, kernel: Kernel) -> None:
-        now_ms = self._wiring.clock.monotonic_ms()
-        if now_ms < self._poll_at_ms or self._control is None:
-            return
-        self._poll_at_ms = now_ms + self._wiring.poll_ms
-        try:
-            self._control.check()
-            self._control.check_partitions(inbox.partitions)
-            kept = list(kernel.announcements.kept())
-            found = self._control.retention(kept, self._wiring.clock.now_ms())
-            self._wiring.on_event("retention", found)
-        except RetriableError as e:
-            if e.code == GROWN:
-                raise
-            # reading and writing will say so themselves
-            log.info("the control topic could not be looked at", error=str(e))
-
-    def _check_lso(self, inbox: Inbox, kernel: Kernel) -> None:
-        """A transaction that hangs on the control topic holds back every announcement."""
-        now_ms = self._wiring.clock.monotonic_ms()
-        if now_ms < self._lso_poll_at_ms or self._admin is None:
-            return
-        self._lso_poll_at_ms = now_ms + self._lso_poll_ms
-        topic = self._config.control_topic
-        partitions = [TopicPartition(topic, number) for number in inbox.partitions]
-        try:
-            whole = self._admin.high_watermarks(partitions)
-            stalled = self._stalls.inspect(self._admin.ends(partitions), whole, now_ms)
-        except RetriableError as e:
-            log.info("the control topic could not be looked at", error=str(e))
-        else:
-            ends = {tp.partition: end for tp, end in whole.items()}
-            kernel.receive(LogEndSeen(ends), now_ms)
-            self._wiring.on_event("stalled", {"partitions": stalled})
-
-    def _report_failed(self, failed: list[dict[str, Any]]) -> None:
-        if failed != self._failed_tables:
-            self._failed_tables = failed
-            self._wiring.on_event("failed_tables", {"tables": failed})
-
-    def _receive(self, kernel: Kernel, given: Input, outbox: Outbox, fan_out: FanOut) -> None:
-        for effect in kernel.receive(given, self._wiring.clock.monotonic_ms()):
-            for answer in self._act(effect, outbox, fan_out):
-                self._receive(kernel, answer, outbox, fan_out)
-
-    def _act(self, effect: Effect, outbox: Outbox, fan_out: FanOut) -> list[Input]:
+    def _act(self, effect: Effect) -> list[Input]:
         match effect:
             case SendStartCommit():
-                outbox.start_commit(effect)
+                self.outbox.start_commit(effect)
             case CommitTables(commits):
                 failpoints.hit("C6")
-                fan_out.start(commits)
+                self.fan_out.start(commits)
             case SendCompletion():
-                outbox.completion(effect)
+                self.outbox.completion(effect)
                 return [CompletionSent(effect.commit_id)]
             case RoundEnded():
-                self._wiring.on_round(effect)
-                self._owner.round_ended()
-                self._is_news = True
-            case TableDecided(decision):
-                answer = {"request": decision.request, **answer_to(effect)}
-                self._wiring.on_event("decided", answer)
-                self._is_news = True
+                self.reports.round_ended(effect)
+                self.owner.round_ended()
+            case TableDecided():
+                self.reports.decided(effect)
             case Stop(commit_id, message, coordinates):
                 # a repeated StartCommit changes nothing, but only the id's holder can send it
-                outbox.start_commit(SendStartCommit(commit_id))
+                self.outbox.start_commit(SendStartCommit(commit_id))
                 raise RetriableError(
-                    f"{message}; we still hold the transactional id, so it was a late commit of a "
-                    "predecessor: starting over from what is there now",
+                    f"{message}; this coordinator still holds the transactional id, so the commit "
+                    "was a late one of a predecessor: the session starts again",
                     code="floor_moved",
                     **coordinates,
                 )
         return []
 
-    def _on_malformed(self, record: KafkaRecord, reason: str) -> None:
+
+class _ControlTopicWatch:
+    """Checks now and then that the control topic is whole and can be read."""
+
+    def __init__(
+        self,
+        config: ConnectorConfig,
+        wiring: CoordinatorContext,
+        admin: KafkaAdmin,
+        control: ControlLogCheck,
+    ) -> None:
+        self._topic = config.control_topic
+        self._wiring = wiring
+        self._admin = admin
+        self._control = control
+        self._check_at_ms = wiring.clock.monotonic_ms() + wiring.poll_ms
+        self._stalls = LsoMonitor(config.lso_stalled_ms, config.name)
+        self._lso_poll_ms = min(LSO_POLL_MS_MAX, max(1, config.lso_stalled_ms // 4))
+        self._lso_poll_at_ms = 0
+
+    def check(self, read: Collection[int], announcements: Announcements) -> None:
+        """Check identity, settings, partitions and retention, when that is due.
+
+        Args:
+            read: control partitions that are read.
+            announcements: what is in no table yet.
+
+        Raises:
+            DataLost: ``control_log_reset``, ``control_log_compacted``.
+            RetriableError: ``control_partitions_added``.
+        """
+        clock = self._wiring.clock
+        now_ms = clock.monotonic_ms()
+        if now_ms < self._check_at_ms:
+            return
+        self._check_at_ms = now_ms + self._wiring.poll_ms
+        try:
+            self._control.check()
+            self._control.check_partitions(read)
+            found = self._control.retention(list(announcements.kept()), clock.now_ms())
+            self._wiring.on_event("retention", found)
+        except RetriableError as e:
+            if e.code == GROWN:
+                raise
+            # a broker that is away also fails the next read or write
+            log.info("the control topic could not be checked", error=str(e))
+
+    def stalled_ends(self, read: Collection[int]) -> dict[int, int] | None:
+        """Report transactions that hang on the control topic and hold back every announcement.
+
+        Args:
+            read: control partitions that are read.
+
+        Returns:
+            Control partition -> end of the log; None when no check was due or the broker is away.
+        """
+        now_ms = self._wiring.clock.monotonic_ms()
+        if now_ms < self._lso_poll_at_ms:
+            return None
+        self._lso_poll_at_ms = now_ms + self._lso_poll_ms
+        partitions = [TopicPartition(self._topic, number) for number in read]
+        try:
+            whole = self._admin.high_watermarks(partitions)
+            stalled = self._stalls.inspect(self._admin.ends(partitions), whole, now_ms)
+        except RetriableError as e:
+            log.info("the control topic could not be checked", error=str(e))
+            return None
+        self._wiring.on_event("stalled", {"partitions": stalled})
+        return {tp.partition: end for tp, end in whole.items()}
+
+    def ends(self, read: Collection[int]) -> dict[int, int]:
+        """Return control partition -> end of the log.
+
+        Raises:
+            RetriableError: the broker is away.
+        """
+        partitions = [TopicPartition(self._topic, number) for number in read]
+        return {tp.partition: end for tp, end in self._admin.high_watermarks(partitions).items()}
+
+
+class _Reports:
+    """Reports to the process around the coordinator; unchanged states are reported once."""
+
+    def __init__(self, wiring: CoordinatorContext) -> None:
+        self._wiring = wiring
+        self._failed_tables: list[dict[str, Any]] | None = None
+        self._is_full = False
+        self._is_to_report = False  # failed tables: a round ended, or the operator decided
+
+    def after_turn(self, kernel: Kernel, *, has_read: bool) -> None:
+        """Report what a turn of the loop changed.
+
+        Args:
+            kernel: of the connector.
+            has_read: kept announcements may have changed.
+        """
+        if has_read:
+            self.kept(kernel)
+            self._note_full(kernel)
+        if self._is_to_report:
+            self._is_to_report = False
+            failed = failed_tables(kernel.failures.by_table, kernel.announcements.by_table)
+            if failed != self._failed_tables:
+                self._failed_tables = failed
+                self._wiring.on_event("failed_tables", {"tables": failed})
+
+    def kept(self, kernel: Kernel) -> None:
+        """Report how much is announced and in no table yet."""
+        kept = {
+            "records": kernel.announcements.records,
+            "bytes": kernel.announcements.size_bytes,
+        }
+        self._wiring.on_event("kept", kept)
+
+    def round_ended(self, ended: RoundEnded) -> None:
+        """Report a finished round."""
+        self._wiring.on_round(ended)
+        self._is_to_report = True
+
+    def decided(self, effect: TableDecided) -> None:
+        """Report the result of an operator's decision."""
+        answer = {"request": effect.decision.request, **answer_to(effect)}
+        self._wiring.on_event("decided", answer)
+        self._is_to_report = True
+
+    def malformed(self, record: KafkaRecord, reason: str) -> None:
+        """Report a control event that cannot be read."""
         where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-        log.warning("control event cannot be read; passed over", reason=reason, **where)
+        log.warning("control event cannot be read; ignored", reason=reason, **where)
         self._wiring.on_event("malformed", where)
+
+    def _note_full(self, kernel: Kernel) -> None:
+        if kernel.is_full != self._is_full:
+            self._is_full = kernel.is_full
+            write = log.warning if self._is_full else log.info
+            write(
+                "announcements that wait for their tables reached iceberg.control.commit."
+                "kept-max-bytes: the tasks get no StartCommit until some are committed"
+                if self._is_full
+                else "the tasks get StartCommit again",
+                bytes=kernel.announcements.size_bytes,
+                tables=[str(failure.table) for failure in kernel.failures.by_table.values()],
+            )
 
 
 def _is_written(given: Input) -> bool:

@@ -1,15 +1,15 @@
-"""Brings one snapshot into a table: attempt, look, attempt again.
+"""Commits one snapshot to a table: attempt, read the table, attempt again.
 
 Rules of this file:
-- The snapshot id is the same in every attempt, so that whichever lands can be recognised.
-- After any error the table is read and the id looked for; a refused request may have been sent
-  twice, an unanswered one may have been applied.
-- Of attempts that certainly failed the lists and merged manifests are deleted; of others nothing
-  is. Manifests of the new files are kept for the next attempt, also that of another round.
-- While the table is the same, the same attempt is sent again: nothing is written for it.
-- A catalog that asks for patience (429) is waited for, as long as it says, within a bound.
-- An attempt that is sent together with other tables' says nothing of this table by its answer:
-  the table is read, and what it lacks is attempted alone.
+- The snapshot id is the same in every attempt, so any attempt that the catalog applied is found.
+- After any error the table is read and searched for the id. A client may have sent a refused
+  request twice, and the catalog may have applied a request without an answer.
+- Manifest lists and merged manifests of attempts that certainly failed are deleted; files of other
+  attempts are not. Manifests of the new files are kept for the next attempt, of any round.
+- While the table is unchanged, the same attempt is sent again and no file is written.
+- A throttling catalog (429) is asked again after the time it names, within a bound.
+- The answer to a request for several tables does not decide about one table: the table is read,
+  and committed alone if it lacks the snapshot.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from coordinator.commit.prepared_manifests import Attempt, PreparedManifests
 from coordinator.commit.snapshots import Content, Staged, stage
 
 ATTEMPTS_MAX = 10
-LOOK_MS_MIN = 10_000
+READ_MS_MIN = 10_000
 PAUSE_MIN_MS = 20
 PAUSE_MAX_MS = 2_000
 PATIENCE_MS_MAX = 30_000
@@ -62,7 +62,7 @@ class WaitingClock(Clock, Protocol):
 
 @dataclass(slots=True)
 class Patience:
-    """The waits of one commit for a catalog that is throttling; all of them are bounded.
+    """The bounded waits of one commit for a throttling catalog.
 
     Args:
         clock: waits.
@@ -73,10 +73,10 @@ class Patience:
     _pause_ms: int = PATIENCE_PAUSE_MS
 
     def wait(self, error: IcefloeError) -> bool:
-        """Wait as the answer asks; False, at once, where it does not ask or asks for too much."""
+        """Wait as long as the answer asks; return False at once if it asks for none or too much."""
         if error.code != THROTTLED:
             return False
-        # many commits were refused together and should not come back together
+        # commits that were refused together should not be repeated together
         pause_ms = self._pause_ms // 2 + self.clock.new_snapshot_id() % self._pause_ms
         pause_ms += 1_000 * error.coordinates.get("retry_after_s", 0)
         if pause_ms > self._left_ms:
@@ -88,7 +88,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
+class CommittedTable:
     """The table that holds the snapshot, and the manifests of its head where they are known."""
 
     table: Table
@@ -96,148 +96,41 @@ class Landed:
 
 
 @dataclass(slots=True)
-class Landing:
-    """One snapshot on its way into one table.
+class StagedSnapshot:
+    """The metadata files of one snapshot, and what is known of the attempts that list them.
 
     Attributes:
-        catalog: where the table is.
-        identifier: of the table.
-        clock: time and waiting.
+        clock: gives the time of the snapshot.
         keys: branch and tag.
         content: what is added.
-        check: reads a reloaded table's state; raises when the commit must not go on.
-        manifests: manifests known from the last commit.
+        known_manifests: of the head after the last commit.
         new_manifests: of the files that are added.
-        is_uncertain: an attempt was made that may still land.
+        is_in_doubt: an attempt with these files may have been applied.
     """
 
-    catalog: CatalogGateway
-    identifier: tuple[str, ...]
-    clock: WaitingClock
+    clock: Clock
     keys: FloorKeys
     content: Content
-    check: Callable[[Table], TableState]
-    manifests: Manifests | None = None
-    new_manifests: PreparedManifests = field(default_factory=PreparedManifests)
-    is_uncertain: bool = False
+    known_manifests: Manifests | None
+    new_manifests: PreparedManifests
+    is_in_doubt: bool = False
     _staged: Staged | None = None
     _staged_for: str = ""
-    _is_staged_in_doubt: bool = False
     _attempt_files: list[str] = field(default_factory=list)
     _failed_files: list[str] = field(default_factory=list)
-    _prepared: Staged | None = None
 
-    def prepare(self, table: Table, state: TableState) -> TableChange:
-        """Stage the first attempt, for the caller to send with others'; then ``settle``.
-
-        ``land`` sends it too, should there be no others.
+    def on(self, table: Table, state: TableState, attempt: int) -> Staged:
+        """Return the snapshot on this table; written again if the table has changed.
 
         Raises:
             RetriableError: ``storage_unavailable``, ``clock_off``.
         """
-        with self._clearing(table):
-            staged = self._prepared = self._stage(table, state, 0)
-        self.new_manifests.is_sent = True
-        return TableChange(table, staged.requirements, staged.updates)
-
-    def settle(self, answer: CommitError | RetriableError | None, table: Table) -> Landed:
-        """After ``prepare`` and one request for several tables: find out, go on alone if need be.
-
-        Args:
-            answer: what the catalog answered to all; None is success.
-            table: as it was prepared.
-
-        Raises:
-            CommitError, RetriableError: as ``land``.
-        """
-        staged, self._prepared = self._prepared, None
-        assert staged is not None
-        error: CommitError | RetriableError
-        match answer:
-            case None:
-                error = CommitStateUnknown("the catalog says that it committed all tables")
-            case CommitRefused() if answer.code != THROTTLED:  # perhaps because of another table
-                error = CommitConflict(str(answer))
-            case _:
-                error = answer
-        with self._clearing(table):
-            table = self._after(error)
-            if self._is_in(table):
-                landed = Landed(table, (self.content.snapshot_id, staged.manifests))
-            elif error.code == THROTTLED:  # one request was too much: as many as tables are more
-                raise error
-            else:
-                log.info("commit repeated alone", table=self.identifier, code=error.code)
-                landed = self._land(table, self.check(table), first=1)
-        return self._noted(landed)
-
-    def land(self, table: Table, state: TableState) -> Landed:
-        """Attempt until the snapshot is in the table or certainly cannot be.
-
-        Raises:
-            CommitConflict: others were faster every time.
-            CommitStateUnknown: the table could not be read after an unanswered attempt.
-            CommitRefused: the catalog will not have it.
-            RetriableError: ``storage_unavailable``, ``clock_off``.
-        """
-        with self._clearing(table):
-            landed = self._land(table, state)
-        return self._noted(landed)
-
-    @contextlib.contextmanager
-    def _clearing(self, table: Table) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            if not self.is_uncertain:
-                delete_files(table.io, [*self._failed_files, *self._attempt_files])
-            raise
-
-    def _noted(self, landed: Landed) -> Landed:
-        was_uncertain, self.is_uncertain = self.is_uncertain, True  # until the caller knows
-        failpoints.hit("C12")
-        if not was_uncertain:
-            # a snapshot found by its id may be that of any attempt, but of no failed one
-            delete_files(landed.table.io, self._failed_files)
-        known = None if was_uncertain or landed.manifests is None else landed.manifests[1]
-        self.new_manifests.landed(known)
-        return landed
-
-    def _land(self, table: Table, state: TableState, first: int = 0) -> Landed:
-        patience = Patience(self.clock)
-        for attempt in range(first, ATTEMPTS_MAX):
-            staged = self._prepared or self._stage(table, state, attempt)
-            self._prepared = None
-            was_uncertain, self.is_uncertain = self.is_uncertain, True  # until it is answered
-            self.new_manifests.is_sent = True
-            try:
-                failpoints.hit_in_flight("C10")
-                after = self.catalog.commit(table, staged.requirements, staged.updates)
-                failpoints.hit("C11")
-            except (CommitError, RetriableError) as error:
-                self.is_uncertain = was_uncertain
-                table = self._after(error)
-                if self._is_in(table):
-                    return Landed(table, None)
-                has_waited = patience.wait(error)
-                if isinstance(error, CommitRefused) and not has_waited:
-                    raise
-                log.info("commit repeated", attempt=attempt, code=error.code, error=str(error))
-                if not has_waited:
-                    self._pause(attempt)
-                state = self.check(table)
-            else:
-                self.is_uncertain = was_uncertain
-                return Landed(after, (self.content.snapshot_id, staged.manifests))
-        raise CommitConflict(f"others committed first, {ATTEMPTS_MAX} times in a row")
-
-    def _stage(self, table: Table, state: TableState, attempt: int) -> Staged:
         if self._staged is not None:
             if table.metadata_location == self._staged_for:
                 return self._staged
-            if not self._is_staged_in_doubt:
+            if not self.is_in_doubt:
                 self._failed_files += self._attempt_files
-        self._staged, self._is_staged_in_doubt = None, False
+        self._staged, self.is_in_doubt = None, False
         self._attempt_files = []
         content = self.content
         numbered = Attempt(content.snapshot_id, content.commit_uuid, attempt)
@@ -259,18 +152,160 @@ class Landing:
         self._staged, self._staged_for = staged, table.metadata_location
         return staged
 
+    def is_in(self, table: Table) -> bool:
+        """Whether the table holds the snapshot."""
+        wanted = self.content.snapshot_id
+        return any(s.snapshot_id == wanted for s in table.metadata.snapshots)
+
+    def delete_all(self, table: Table) -> None:
+        """Delete every file: no attempt was applied."""
+        delete_files(table.io, [*self._failed_files, *self._attempt_files])
+
+    def delete_failed(self, table: Table) -> None:
+        """Delete the files of attempts that certainly failed."""
+        delete_files(table.io, self._failed_files)
+
     def _existing(self, table: Table, state: TableState) -> tuple[ManifestFile, ...]:
         if state.head is None:
             return ()
-        if self.manifests is not None and self.manifests[0] == state.head.snapshot_id:
-            return self.manifests[1]
+        known = self.known_manifests
+        if known is not None and known[0] == state.head.snapshot_id:
+            return known[1]
         return tuple(state.head.manifests(table.io))
 
+
+@dataclass(slots=True)
+class CommitAttempts:
+    """The attempts to commit one snapshot to one table.
+
+    Attributes:
+        catalog: where the table is.
+        identifier: of the table.
+        clock: time and waiting.
+        snapshot: what is committed.
+        check: reads a reloaded table's state; raises when the commit must stop.
+        is_uncertain: an attempt was made that may still be applied.
+    """
+
+    catalog: CatalogGateway
+    identifier: tuple[str, ...]
+    clock: WaitingClock
+    snapshot: StagedSnapshot
+    check: Callable[[Table], TableState]
+    is_uncertain: bool = False
+    _prepared: Staged | None = None
+
+    def prepare(self, table: Table, state: TableState) -> TableChange:
+        """Stage the first attempt, for a request with other tables; then call ``settle``.
+
+        ``commit`` sends it too, should there be no others.
+
+        Raises:
+            RetriableError: ``storage_unavailable``, ``clock_off``.
+        """
+        with self._clearing(table):
+            staged = self._prepared = self.snapshot.on(table, state, 0)
+        self.snapshot.new_manifests.is_sent = True
+        return TableChange(table, staged.requirements, staged.updates)
+
+    def settle(self, answer: CommitError | RetriableError | None, table: Table) -> CommittedTable:
+        """After ``prepare`` and one request for several tables: read the table, then commit alone.
+
+        Args:
+            answer: what the catalog answered to all; None is success.
+            table: as it was prepared.
+
+        Raises:
+            CommitError, RetriableError: as ``commit``.
+        """
+        staged, self._prepared = self._prepared, None
+        assert staged is not None
+        error: CommitError | RetriableError
+        match answer:
+            case None:
+                error = CommitStateUnknown("the catalog answered that it committed all tables")
+            case CommitRefused() if answer.code != THROTTLED:  # perhaps because of another table
+                error = CommitConflict(str(answer))
+            case _:
+                error = answer
+        with self._clearing(table):
+            table = self._after(error)
+            if self.snapshot.is_in(table):
+                snapshot_id = self.snapshot.content.snapshot_id
+                done = CommittedTable(table, (snapshot_id, staged.manifests))
+            elif error.code == THROTTLED:  # a request for each table would be even more
+                raise error
+            else:
+                log.info("commit repeated alone", table=self.identifier, code=error.code)
+                done = self._attempt(table, self.check(table), first=1)
+        return self._noted(done)
+
+    def commit(self, table: Table, state: TableState) -> CommittedTable:
+        """Attempt until the snapshot is in the table or certainly cannot be.
+
+        Raises:
+            CommitConflict: other writers were faster every time.
+            CommitStateUnknown: the table could not be read after an unanswered attempt.
+            CommitRefused: the catalog refuses the commit.
+            RetriableError: ``storage_unavailable``, ``clock_off``.
+        """
+        with self._clearing(table):
+            done = self._attempt(table, state)
+        return self._noted(done)
+
+    @contextlib.contextmanager
+    def _clearing(self, table: Table) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            if not self.is_uncertain:
+                self.snapshot.delete_all(table)
+            raise
+
+    def _noted(self, done: CommittedTable) -> CommittedTable:
+        was_uncertain, self.is_uncertain = self.is_uncertain, True  # until the caller knows
+        failpoints.hit("C12")
+        if not was_uncertain:
+            # a snapshot found by its id may be that of any attempt, but of no failed one
+            self.snapshot.delete_failed(done.table)
+        known = None if was_uncertain or done.manifests is None else done.manifests[1]
+        self.snapshot.new_manifests.landed(known)
+        return done
+
+    def _attempt(self, table: Table, state: TableState, first: int = 0) -> CommittedTable:
+        patience = Patience(self.clock)
+        for attempt in range(first, ATTEMPTS_MAX):
+            staged = self._prepared or self.snapshot.on(table, state, attempt)
+            self._prepared = None
+            was_uncertain, self.is_uncertain = self.is_uncertain, True  # until it is answered
+            self.snapshot.new_manifests.is_sent = True
+            try:
+                failpoints.hit_in_flight("C10")
+                after = self.catalog.commit(table, staged.requirements, staged.updates)
+                failpoints.hit("C11")
+            except (CommitError, RetriableError) as error:
+                self.is_uncertain = was_uncertain
+                table = self._after(error)
+                if self.snapshot.is_in(table):
+                    return CommittedTable(table, None)
+                has_waited = patience.wait(error)
+                if isinstance(error, CommitRefused) and not has_waited:
+                    raise
+                log.info("commit repeated", attempt=attempt, code=error.code, error=str(error))
+                if not has_waited:
+                    self._pause(attempt)
+                state = self.check(table)
+            else:
+                self.is_uncertain = was_uncertain
+                snapshot_id = self.snapshot.content.snapshot_id
+                return CommittedTable(after, (snapshot_id, staged.manifests))
+        raise CommitConflict(f"other writers committed first, {ATTEMPTS_MAX} times in a row")
+
     def _after(self, error: IcefloeError) -> Table:
-        """The table after a failed attempt, and what the failure means for the files of it."""
+        """Read the table after a failed attempt, and note whether its files may be in use."""
         is_certain = isinstance(error, CommitConflict | CommitRefused)
         was_uncertain, self.is_uncertain = self.is_uncertain, True
-        deadline_ms = self.clock.monotonic_ms() + LOOK_MS_MIN + self.catalog.request_timeout_ms
+        deadline_ms = self.clock.monotonic_ms() + READ_MS_MIN + self.catalog.request_timeout_ms
         pause_ms = PAUSE_MIN_MS
         while True:
             try:
@@ -279,23 +314,19 @@ class Landing:
             except RetriableError as unanswered:
                 if self.clock.monotonic_ms() >= deadline_ms:
                     raise CommitStateUnknown(
-                        f"the table did not answer after a commit: {unanswered}"
+                        f"the table could not be read after a commit: {unanswered}"
                     ) from error
             except CommitRefused as refused:
                 raise (error if isinstance(error, CommitRefused) else refused) from error
             self.clock.sleep_ms(pause_ms)
             pause_ms = min(pause_ms * 2, PAUSE_MAX_MS)
-        if is_certain and not self._is_in(table):
-            self.is_uncertain = self.new_manifests.is_sent = was_uncertain
+        if is_certain and not self.snapshot.is_in(table):
+            self.is_uncertain = self.snapshot.new_manifests.is_sent = was_uncertain
         else:
-            self._is_staged_in_doubt = True
+            self.snapshot.is_in_doubt = True
         return table
-
-    def _is_in(self, table: Table) -> bool:
-        wanted = self.content.snapshot_id
-        return any(s.snapshot_id == wanted for s in table.metadata.snapshots)
 
     def _pause(self, attempt: int) -> None:
         longest_ms = min(PAUSE_MIN_MS * 2**attempt, PAUSE_MAX_MS)
-        # Two committers that met once should not meet again: any random number will do.
+        # a random number: two committers that met once should not meet again
         self.clock.sleep_ms(self.clock.new_snapshot_id() % longest_ms + 1)

@@ -28,7 +28,7 @@ from uuid import UUID
 
 import structlog
 from pyiceberg.table import Table
-from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.metadata import TableMetadata
 
 from connect import failpoints
 from connect.config.connector import ConnectorConfig
@@ -44,17 +44,25 @@ from connect.gateways.catalog.catalog import CatalogGateway
 from connect.gateways.catalog.catalog_errors import THROTTLED, UNREADABLE
 from connect.gateways.storage.object_store import delete_files
 from connect.protocol.control_offsets import covers, merged, offsets_text
-from coordinator.commit.commit_attempt import Landed, Landing, Manifests, WaitingClock
+from control_schemas.events import DataWritten
+from coordinator.commit.commit_attempt import (
+    CommitAttempts,
+    CommittedTable,
+    Manifests,
+    StagedSnapshot,
+    WaitingClock,
+)
 from coordinator.commit.file_selection import Selection, select
-from coordinator.commit.floor import VALID_THROUGH_PROPERTY, FloorKeys, TableState, table_state
+from coordinator.commit.floor import (
+    VALID_THROUGH_PROPERTY,
+    FloorKeys,
+    TableState,
+    floor_keys,
+    table_state,
+)
 from coordinator.commit.held_files import HeldFiles
 from coordinator.commit.prepared_manifests import PreparedManifests
 from coordinator.commit.snapshots import Content, instant_text, instant_us
-from coordinator.commit.table_checks import (
-    refuse_foreign_table,
-    refuse_other_table,
-    superseded_metadata,
-)
 from coordinator.control_log_check import ControlLogCheck
 from coordinator.kernel.effects import (
     CommitOutcome,
@@ -64,6 +72,7 @@ from coordinator.kernel.effects import (
     TableFailed,
 )
 
+_FORMAT_VERSION = 2
 _RESTARTS_MAX = 3
 _RETRIABLE_REFUSALS = frozenset({"unauthorized", "forbidden", THROTTLED, UNREADABLE})
 _MESSAGE_CHARACTERS_MAX = 500
@@ -102,6 +111,40 @@ class _Memory:
     held_files: HeldFiles = field(default_factory=HeldFiles)
     new_manifests: PreparedManifests = field(default_factory=PreparedManifests)
 
+    def begin(self, table: Table, state: TableState) -> None:
+        """Forget what is known of another table, and start with this one."""
+        self.table_uuid = table.metadata.table_uuid
+        self.floor = dict(state.floor)
+        self.pending.clear()
+        self.manifests = None
+        self.held_files = HeldFiles()
+        self.new_manifests.discard()
+
+    def check(self, table: Table, state: TableState, commit: TableCommit) -> None:
+        """Compare the table with what this coordinator committed to it.
+
+        Raises:
+            Fenced: another coordinator committed to the table.
+            CommitRefused: ``table_rolled_back``.
+        """
+        assert self.floor is not None
+        for snapshot in table.metadata.snapshots if self.pending else ():
+            offsets = self.pending.pop(snapshot.snapshot_id, None)
+            self.floor = merged(self.floor, offsets or {})
+        if not covers(self.floor, state.floor):
+            raise Fenced(
+                f"the table's control offsets are {offsets_text(state.floor)}; this coordinator "
+                f"knows {offsets_text(self.floor)}: another one is active",
+                table=str(commit.table),
+                commit_id=str(commit.commit_id),
+            )
+        if not covers(state.floor, self.floor):
+            raise CommitRefused(
+                f"the table's control offsets are {offsets_text(state.floor)}, but "
+                f"{offsets_text(self.floor)} was committed: it was restored to an earlier state",
+                code="table_rolled_back",
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Begun:
@@ -114,7 +157,7 @@ class Begun:
         state: what it says.
         selection: what is new.
         offsets: control offsets that the commit stores.
-        landing: attempts it.
+        attempts: commit it.
         started_ms: monotonic.
     """
 
@@ -124,7 +167,7 @@ class Begun:
     state: TableState
     selection: Selection
     offsets: Mapping[int, int]
-    landing: Landing
+    attempts: CommitAttempts
     started_ms: int
 
 
@@ -223,15 +266,15 @@ class Committer:
         begun = self.begin(commit)
         if not isinstance(begun, Begun):
             return begun
-        return self._land(begun)
+        return self._attempt(begun)
 
-    def _land(self, begun: Begun) -> TableCommitted:
-        return self._end(begun, partial(begun.landing.land, begun.table, begun.state))
+    def _attempt(self, begun: Begun) -> TableCommitted:
+        return self._end(begun, partial(begun.attempts.commit, begun.table, begun.state))
 
-    def land(self, begun: Begun) -> CommitOutcome:
-        """End a commit that was begun, by attempts of its own; the lock must be held."""
+    def commit_alone(self, begun: Begun) -> CommitOutcome:
+        """End a commit that was begun with a request for this table only; the lock must be held."""
         try:
-            return self._land(begun)
+            return self._attempt(begun)
         except _FloorMoved:
             return self._commit(begun.commit)
 
@@ -243,7 +286,7 @@ class Committer:
             answer: what the catalog said to all of them; None is success.
         """
         try:
-            return self._end(begun, partial(begun.landing.settle, answer, begun.table))
+            return self._end(begun, partial(begun.attempts.settle, answer, begun.table))
         except _FloorMoved:
             return self._commit(begun.commit)
 
@@ -258,11 +301,11 @@ class Committer:
         """
         memory = self._memory(commit)
         started_ms = self.clock.monotonic_ms()
-        keys = self._keys(commit)
+        keys = floor_keys(self._config, str(commit.table), has_history=self._has_history)
         table = self._catalog.load(commit.table.identifier)
         failpoints.hit("C7")
         state = self._checked(table, commit, keys, memory)
-        refuse_foreign_table(commit, state, self._config)
+        _refuse_foreign_table(commit, state, self._config)
         floor = merged(state.floor, memory.floor or {})
         selection = select(commit, floor, table.location(), table.properties)
         selection = selection.without(
@@ -286,32 +329,27 @@ class Committer:
                 raise _FloorMoved("an earlier attempt landed meanwhile")
             return seen
 
-        landing = Landing(
-            self._catalog,
-            commit.table.identifier,
-            self.clock,
-            keys,
-            self._content(commit, state, selection, offsets),
-            check,
-            memory.manifests,
-            memory.new_manifests,
+        content = self._content(commit, state, selection, offsets)
+        snapshot = StagedSnapshot(self.clock, keys, content, memory.manifests, memory.new_manifests)
+        attempts = CommitAttempts(
+            self._catalog, commit.table.identifier, self.clock, snapshot, check
         )
-        return Begun(commit, memory, table, state, selection, offsets, landing, started_ms)
+        return Begun(commit, memory, table, state, selection, offsets, attempts, started_ms)
 
-    def _end(self, begun: Begun, land: Callable[[], Landed]) -> TableCommitted:
-        commit, memory, landing = begun.commit, begun.memory, begun.landing
-        snapshot_id = landing.content.snapshot_id
+    def _end(self, begun: Begun, work: Callable[[], CommittedTable]) -> TableCommitted:
+        commit, memory, attempts = begun.commit, begun.memory, begun.attempts
+        snapshot_id = attempts.snapshot.content.snapshot_id
         try:
-            landed = land()
+            done = work()
         finally:
-            if landing.is_uncertain:
+            if attempts.is_uncertain:
                 memory.pending[snapshot_id] = begun.offsets
         memory.floor = dict(begun.offsets)
-        memory.manifests = landed.manifests
+        memory.manifests = done.manifests
         memory.pending.clear()
         memory.held_files.committed(begun.selection.paths, snapshot_id, self.clock.now_ms())
-        old = superseded_metadata(begun.table.metadata, landed.table.metadata)
-        delete_files(landed.table.io, old)
+        old = _superseded_metadata(begun.table.metadata, done.table.metadata)
+        delete_files(done.table.io, old)
         return TableCommitted(
             commit.table,
             commit.commit_id,
@@ -329,7 +367,7 @@ class Committer:
         self, table: Table, commit: TableCommit, keys: FloorKeys, memory: _Memory
     ) -> TableState:
         """The table's state, once it is sure that the table is ours to commit to."""
-        refuse_other_table(table, commit)
+        _refuse_other_table(table, commit)
         state = table_state(table.metadata, keys)
         if self._control.is_of_former_topic(
             table.properties.get(self.topic_id_property), self._topic_id
@@ -337,41 +375,9 @@ class Committer:
             state = replace(state, floor={})
         if memory.table_uuid != table.metadata.table_uuid:
             self._control.check_floor(state.floor)
-            memory.table_uuid = table.metadata.table_uuid
-            memory.floor = dict(state.floor)
-            memory.pending.clear()
-            memory.manifests = None
-            memory.held_files = HeldFiles()
-            memory.new_manifests.discard()
-        assert memory.floor is not None
-        for snapshot in table.metadata.snapshots if memory.pending else ():
-            offsets = memory.pending.pop(snapshot.snapshot_id, None)
-            memory.floor = merged(memory.floor, offsets or {})
-        if not covers(memory.floor, state.floor):
-            raise Fenced(
-                f"the table's control offsets are {offsets_text(state.floor)}; this coordinator "
-                f"knows {offsets_text(memory.floor)}: another one is active",
-                table=str(commit.table),
-                commit_id=str(commit.commit_id),
-            )
-        if not covers(state.floor, memory.floor):
-            raise CommitRefused(
-                f"the table's control offsets are {offsets_text(state.floor)}, but "
-                f"{offsets_text(memory.floor)} was committed: it was restored to an earlier state",
-                code="table_rolled_back",
-            )
+            memory.begin(table, state)
+        memory.check(table, state, commit)
         return state
-
-    def _keys(self, commit: TableCommit) -> FloorKeys:
-        config = self._config
-        return FloorKeys(
-            summary=config.offsets_property,
-            mirror=config.offsets_mirror_property,
-            valid_through_mirror=config.valid_through_mirror_property,
-            tag=f"icefloe-{config.name}",
-            branch=config.table(str(commit.table)).commit_branch or MAIN_BRANCH,
-            has_history=self._has_history,
-        )
 
     def _content(
         self,
@@ -405,6 +411,65 @@ class Committer:
             summary,
             properties,
         )
+
+
+def _refuse_other_table(table: Table, commit: TableCommit) -> None:
+    """Raise when files were written for another table than this.
+
+    Raises:
+        CommitRefused: ``table_replaced``, ``format_version_unsupported``.
+    """
+    announced = {commit.table.table_uuid}
+    for envelope in commit.announcements:
+        if isinstance(envelope.event.payload, DataWritten):
+            announced.add(envelope.event.payload.table.table_uuid)
+    others = announced - {None, table.metadata.table_uuid}
+    if others:
+        raise CommitRefused(
+            f"the table is now {table.metadata.table_uuid}; files were written for "
+            f"{', '.join(sorted(map(str, others)))}",
+            code="table_replaced",
+            present_uuid=table.metadata.table_uuid,
+        )
+    if table.metadata.format_version != _FORMAT_VERSION:
+        raise CommitRefused(
+            f"the table has format version {table.metadata.format_version}; only version 2 can be "
+            "written",
+            code="format_version_unsupported",
+        )
+
+
+def _refuse_foreign_table(commit: TableCommit, state: TableState, config: ConnectorConfig) -> None:
+    """Raise when files are announced for a table that the connector does not write to.
+
+    Anybody who can write to the control topic can name any table. A table that the connector has
+    committed to stays its own after it was taken out of the configuration: what was announced
+    before then is still to be committed.
+
+    Raises:
+        CommitRefused: ``table_not_configured``.
+    """
+    name = str(commit.table)
+    has_written = bool(state.floor) and config.granted_tables is None
+    if not has_written and not config.may_write(name):
+        raise CommitRefused(
+            f"files were announced for {name}, which connector {config.name} neither writes to by "
+            "its configuration nor has written to; if they are its own, add the table to "
+            "iceberg.tables, else drop them with icefloe tables skip",
+            code="table_not_configured",
+        )
+
+
+def _superseded_metadata(before: TableMetadata, after: TableMetadata) -> list[str]:
+    """Metadata files that a commit pushed out of the log, where the table wants them deleted.
+
+    A commit that goes straight to the catalog skips what Iceberg's own table operations do for
+    ``write.metadata.delete-after-commit.enabled``.
+    """
+    if after.properties.get("write.metadata.delete-after-commit.enabled", "").lower() != "true":
+        return []
+    kept = {entry.metadata_file for entry in after.metadata_log}
+    return [e.metadata_file for e in before.metadata_log if e.metadata_file not in kept]
 
 
 def _unexpected(error: Exception) -> CommitStateUnknown:

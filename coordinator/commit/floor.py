@@ -28,6 +28,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
+from connect.config.connector import ConnectorConfig
 from connect.errors import CommitRefused, InvariantViolation
 from connect.protocol.control_offsets import covers, merged, parse_offsets
 
@@ -77,6 +78,18 @@ class TableState:
     floor: Mapping[int, int]
     valid_through_texts: tuple[str, ...] = ()
     ancestors: frozenset[int] = field(default_factory=frozenset)
+
+
+def floor_keys(config: ConnectorConfig, table: str, *, has_history: bool = True) -> FloorKeys:
+    """Return where the connector keeps its floor of a table."""
+    return FloorKeys(
+        summary=config.offsets_property,
+        mirror=config.offsets_mirror_property,
+        valid_through_mirror=config.valid_through_mirror_property,
+        tag=f"icefloe-{config.name}",
+        branch=config.table(table).commit_branch or MAIN_BRANCH,
+        has_history=has_history,
+    )
 
 
 def table_state(metadata: TableMetadata, keys: FloorKeys) -> TableState:

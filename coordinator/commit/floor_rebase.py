@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
 
 from connect.config.connector import ConnectorConfig
 from connect.errors import CommitRefused, IcefloeError
 from connect.gateways.catalog.catalog import CatalogGateway
 from connect.protocol.control_offsets import offsets_text
-from coordinator.commit.floor import FloorKeys, table_state
+from coordinator.commit.floor import floor_keys, table_state
 
 
 def restore_floors(
@@ -53,13 +52,7 @@ def _restore(
     *,
     is_applied: bool,
 ) -> dict[str, Any]:
-    keys = FloorKeys(
-        summary=config.offsets_property,
-        mirror=config.offsets_mirror_property,
-        valid_through_mirror=config.valid_through_mirror_property,
-        tag=f"icefloe-{config.name}",
-        branch=config.table(name).commit_branch or MAIN_BRANCH,
-    )
+    keys = floor_keys(config, name)
     reported: dict[str, Any] = {"table": name, "code": None, "message": None, "mended": False}
     if not config.may_write(name):
         message = f"connector {config.name} may not write {name}: name its own tables only"

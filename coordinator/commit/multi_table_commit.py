@@ -104,7 +104,7 @@ class FanOut:
                 if len(failed) < len(joint):  # else it was none of the tables
                     self._alone |= failed
                 outcomes += settled
-            outcomes += self._each(lambda p: self._land(p[0]), single)
+            outcomes += self._each(lambda p: self._commit_single(p[0]), single)
             self._alone -= {o.table.identifier for o in outcomes if isinstance(o, TableCommitted)}
         return outcomes
 
@@ -148,15 +148,15 @@ class FanOut:
             begun = self._committer.begin(commit)
             if not isinstance(begun, Begun):
                 return begun
-            return begun, begun.landing.prepare(begun.table, begun.state)
+            return begun, begun.attempts.prepare(begun.table, begun.state)
 
         return self._committer.guarded(commit, prepared)
 
     def _settle(self, begun: Begun, answer: CommitError | RetriableError | None) -> CommitOutcome:
         return self._committer.guarded(begun.commit, lambda: self._committer.settle(begun, answer))
 
-    def _land(self, begun: Begun) -> CommitOutcome:
-        return self._committer.guarded(begun.commit, lambda: self._committer.land(begun))
+    def _commit_single(self, begun: Begun) -> CommitOutcome:
+        return self._committer.guarded(begun.commit, lambda: self._committer.commit_alone(begun))
 
     def _commit_alone(self, commit: TableCommit) -> list[CommitOutcome]:
         return [self._committer.commit(commit)]

@@ -12,15 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pyiceberg.table.refs import MAIN_BRANCH
-
 from connect.config.connector import ConnectorConfig
 from connect.errors import CommitRefused, IcefloeError
 from connect.gateways.catalog.catalog import CatalogGateway
 from connect.protocol.control_offsets import offsets_text
-from coordinator.commit.commit_attempt import Landing, WaitingClock
+from coordinator.commit.commit_attempt import CommitAttempts, StagedSnapshot, WaitingClock
 from coordinator.commit.file_selection import Selection
-from coordinator.commit.floor import RESET_PROPERTY, FloorKeys, table_state
+from coordinator.commit.floor import RESET_PROPERTY, floor_keys, table_state
+from coordinator.commit.prepared_manifests import PreparedManifests
 from coordinator.commit.snapshots import Content
 
 
@@ -66,13 +65,7 @@ def _reset(
         "code": None,
         "message": None,
     }
-    keys = FloorKeys(
-        summary=config.offsets_property,
-        mirror=config.offsets_mirror_property,
-        valid_through_mirror=config.valid_through_mirror_property,
-        tag=f"icefloe-{config.name}",
-        branch=config.table(name).commit_branch or MAIN_BRANCH,
-    )
+    keys = floor_keys(config, name)
     try:
         if not config.may_write(name):
             raise CommitRefused(
@@ -91,10 +84,10 @@ def _reset(
                 {keys.mirror: offsets, keys.valid_through_mirror: ""},
             )
             identifier = tuple(name.split("."))
-            landing = Landing(
-                catalog, identifier, clock, keys, content, lambda t: table_state(t.metadata, keys)
-            )
-            landing.land(table, state)
+            snapshot = StagedSnapshot(clock, keys, content, None, PreparedManifests())
+            CommitAttempts(
+                catalog, identifier, clock, snapshot, lambda t: table_state(t.metadata, keys)
+            ).commit(table, state)
             displayed["snapshot_id"] = content.snapshot_id
     except IcefloeError as error:
         displayed |= {"code": error.code, "message": str(error)}

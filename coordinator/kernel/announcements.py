@@ -186,6 +186,24 @@ class Announcements:
                 found.setdefault(answer.commit_id, set()).add(answer.task)
         return {i: tuple(sorted(found[i])) for i in list(found)[:WAITING_ROUNDS_MAX]}
 
+    def skip(self, identifier: Identifier, present_uuid: UUID | None) -> tuple[Envelope, ...]:
+        """Forget what is announced for a table, at the operator's request.
+
+        Args:
+            identifier: of the table.
+            present_uuid: of the table that replaced it; its announcements are kept.
+
+        Returns:
+            The announcements that are kept no longer.
+        """
+        skipped = tuple(
+            envelope
+            for envelope in self.whole(identifier)
+            if present_uuid is None or _table_uuid(envelope) != present_uuid
+        )
+        self.forget(identifier, skipped, has_landed=False)
+        return skipped
+
     def _count(self, envelope: Envelope, factor: int) -> None:
         self.records += factor * envelope.records
         self.size_bytes += factor * envelope.size_bytes
@@ -211,3 +229,8 @@ class Announcements:
             self.by_table[identifier] = left
         else:
             self.by_table.pop(identifier, None)
+
+
+def _table_uuid(envelope: Envelope) -> UUID | None:
+    payload = envelope.event.payload
+    return payload.table.table_uuid if isinstance(payload, DataWritten) else None

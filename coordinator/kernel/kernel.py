@@ -55,7 +55,7 @@ from coordinator.kernel.effects import (
     Tick,
 )
 from coordinator.kernel.failed_tables import FailedTables
-from coordinator.kernel.offsets import ControlPositions, RangeLedger, group_offsets, is_for_table
+from coordinator.kernel.offsets import ControlPositions, RangeLedger, group_offsets
 from coordinator.kernel.valid_through import Claims
 
 
@@ -271,12 +271,7 @@ class Kernel:
         identifier = outcome.table.identifier
         is_waited_for = current is not None and current.is_in_flight(outcome)
         if current is None or self.phase is not Phase.COMMITTING or not is_waited_for:
-            raise InvariantViolation(
-                "an outcome came for a commit that is not in flight",
-                code="outcome_unexpected",
-                table=str(outcome.table),
-                commit_id=str(outcome.commit_id),
-            )
+            raise _unexpected("outcome", outcome.commit_id, table=str(outcome.table))
         if isinstance(outcome, CoordinatorFenced):
             self.phase = Phase.STOPPED
             return [Stop(current.commit_id, outcome.message, {"table": str(outcome.table)})]
@@ -304,11 +299,7 @@ class Kernel:
     def _on_completion_sent(self, commit_id: UUID, now_ms: int) -> list[Effect]:
         current = self._round
         if current is None or self.phase is not Phase.COMPLETING or commit_id != current.commit_id:
-            raise InvariantViolation(
-                "a completion was sent for another round",
-                code="completion_unexpected",
-                commit_id=str(commit_id),
-            )
+            raise _unexpected("completion", commit_id)
         if current.valid_through_us is not None:
             self._claims.claimed(current.valid_through_us, current.expected)
         self._round = None
@@ -325,8 +316,15 @@ class Kernel:
         self._schedule.start_at(now_ms)  # the operator sees the result without an interval's wait
         skipped: tuple[Envelope, ...] = ()
         if decision.action == "skip":
-            whole = self.announcements.whole(identifier)
-            skipped = tuple(e for e in whole if not is_for_table(failure.present_uuid, e))
-            self.announcements.forget(identifier, skipped, has_landed=False)
+            skipped = self.announcements.skip(identifier, failure.present_uuid)
         kept = tuple(self.announcements.by_table.get(identifier, ()))
         return [TableDecided(decision, "done", skipped, kept)]
+
+
+def _unexpected(what: str, commit_id: UUID, **where: str) -> InvariantViolation:
+    return InvariantViolation(
+        f"the {what} does not belong to the round in flight",
+        code=f"{what}_unexpected",
+        commit_id=str(commit_id),
+        **where,
+    )

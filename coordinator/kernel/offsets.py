@@ -8,11 +8,10 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from uuid import UUID
 
 from connect.errors import InvariantViolation
 from connect.model.layout import TopicPartition
-from control_schemas.events import DataComplete, DataWritten, SourceRange
+from control_schemas.events import DataComplete, SourceRange
 from coordinator.kernel.effects import Envelope
 
 
@@ -31,14 +30,6 @@ def group_offsets(closed_at: Mapping[int, int], kept: Iterable[Envelope]) -> dic
         if envelope.offset < out.get(envelope.partition, 0):
             out[envelope.partition] = envelope.offset
     return out
-
-
-def is_for_table(uuid: UUID | None, envelope: Envelope) -> bool:
-    """Whether an announcement is for the table of this identity."""
-    payload = envelope.event.payload
-    return (
-        uuid is not None and isinstance(payload, DataWritten) and payload.table.table_uuid == uuid
-    )
 
 
 class ControlPositions:

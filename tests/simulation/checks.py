@@ -111,9 +111,9 @@ def committed_rounds(world: World) -> set[Any]:
 def _check_valid_through(world: World, table: Table, snapshot: Snapshot, content: Any) -> None:
     """The VTTS of a commit is not below the last one, and true."""
     vtts = content.valid_through_us
-    if vtts is None and content.round_us is not None and content.round_us >= table.claimed_us:
-        if world.flags & script.RESET and not world.is_vtts_wrong:
-            world.violation(f"a claim from before the reset holds {table.name} back")
+    is_reset = world.flags & script.RESET and not world.is_vtts_wrong
+    if is_reset and vtts is None and (content.round_us or -1) >= table.claimed_us:
+        world.violation(f"a claim from before the reset holds {table.name} back")
     if vtts is not None:
         if vtts < table.claimed_us:
             world.violation(f"VTTS of {table.name} went back {table.claimed_us} -> {vtts}")

@@ -44,7 +44,7 @@ class World:
         has_trace: keep the event log.
     """
 
-    def __init__(  # noqa: PLR0915 - everything that is outside the actors
+    def __init__(
         self,
         moves: script.Script,
         *,
@@ -87,19 +87,7 @@ class World:
         self.reset_tables: set[str] = set()  # that remember the control topic's first id
         self.deleted_paths: set[int] = set()
 
-        is_wide = bool(flags & script.TWO_PARTITIONS)
-        self.log = Log(2 if is_wide else 1, self.pick(2) if is_wide else 0)
-        self.log.unfenced = "g-c-coordinator" if "two coordinators" in bugs else "/"
-        upsert = "c" if flags & script.UPSERT else ""
-        branch = "audit" if flags & script.BRANCH else "main"
-        self.tables = {
-            n: Table(n, self.new_id(), branch if n == "b" else "main", is_upsert=n == upsert)
-            for n in TABLES
-        }
-        self.references = {
-            n: TableReference("i", ("db",), n, t.uuid)  # type: ignore[arg-type] # any identity will do
-            for n, t in self.tables.items()
-        }
+        self._create_log_and_tables()
         self.late: list[tuple[int, Table, int, int | None, int, Any]] = []
         self.config_log = [self.new_layout(1)]
         self.ready = self.config_log[0]
@@ -117,6 +105,22 @@ class World:
         self.has_claimed = False  # since the reset
         faults.set_up(self)
         self.note_read()
+
+    def _create_log_and_tables(self) -> None:
+        flags, bugs = self.flags, self.bugs
+        is_wide = bool(flags & script.TWO_PARTITIONS)
+        self.log = Log(2 if is_wide else 1, self.pick(2) if is_wide else 0)
+        self.log.unfenced = "g-c-coordinator" if "two coordinators" in bugs else "/"
+        upsert = "c" if flags & script.UPSERT else ""
+        branch = "audit" if flags & script.BRANCH else "main"
+        self.tables = {
+            n: Table(n, self.new_id(), branch if n == "b" else "main", is_upsert=n == upsert)
+            for n in TABLES
+        }
+        self.references = {
+            n: TableReference("i", ("db",), n, t.uuid)  # type: ignore[arg-type] # any identity will do
+            for n, t in self.tables.items()
+        }
 
     def new_layout(self, number: int) -> Layout:
         """The partitions as they are, dealt to a number of tasks."""
@@ -407,6 +411,26 @@ class World:
         self.is_supervised = True
 
     def _heal(self) -> None:
+        self._end_faults()
+        for turn in range(HEAL_TURNS_MAX):
+            self.now_ms += 4
+            self.state = turn
+            for actor in self.actors():
+                actor.step(40 if actor.is_quick else 1)
+            faults.finish_layout(self)
+            if not turn % 4:
+                self.log.time_out()
+                table_faults.decide_all(self)
+            self.supervise()
+            if self._is_healed(turn):
+                return
+            if self.is_vtts_wrong and turn % 50 == 40:
+                table_faults.reset_valid_through(self)
+        if "control_log_reset" not in self.happened:
+            lost = checks.missing_named(self)
+            self.violation(f"no progress after healing: {lost or 'no VTTS after the reset'}")
+
+    def _end_faults(self) -> None:
         self.is_healing = True
         while self.late:
             table_faults.land_late(self)
@@ -419,25 +443,11 @@ class World:
             for task in self.tasks:
                 if task.clock_ahead_us:
                     task.end()
-        for turn in range(HEAL_TURNS_MAX):
-            self.now_ms += 4
-            self.state = turn
-            for actor in self.actors():
-                actor.step(40 if actor.is_quick else 1)
-            faults.finish_layout(self)
-            if not turn % 4:
-                self.log.time_out()
-                table_faults.decide_all(self)
-            self.supervise()
-            if self.stopped is not None or self._is_reset_known(turn):
-                return
-            if not checks.missing(self) and turn > 2 and self._is_vtts_right():
-                return
-            if self.is_vtts_wrong and turn % 50 == 40:
-                table_faults.reset_valid_through(self)
-        if "control_log_reset" not in self.happened:
-            lost = checks.missing_named(self)
-            self.violation(f"no progress after healing: {lost or 'no VTTS after the reset'}")
+
+    def _is_healed(self, turn: int) -> bool:
+        if self.stopped is not None or self._is_reset_known(turn):
+            return True
+        return not checks.missing(self) and turn > 2 and self._is_vtts_right()
 
     def _is_vtts_right(self) -> bool:
         """Whether rounds claim a VTTS again after the reset, if all tables are committed."""

@@ -356,10 +356,10 @@ def test_ranges_reach_the_round(driver: Driver) -> None:
 
 
 def test_unexpected_answers_are_bugs(driver: Driver) -> None:
-    """Outcomes and completions that nobody waits for stop the coordinator."""
-    with pytest.raises(InvariantViolation, match="not in flight"):
+    """An outcome or a completion of another round stops the coordinator."""
+    with pytest.raises(InvariantViolation, match="the outcome does not belong to the round"):
         driver.committed(UUID(int=1))
-    with pytest.raises(InvariantViolation, match="another round"):
+    with pytest.raises(InvariantViolation, match="the completion does not belong to the round"):
         driver.kernel.receive(CompletionSent(UUID(int=1)), 0)
 
 
