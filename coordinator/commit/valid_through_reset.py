@@ -1,15 +1,15 @@
-"""Takes back what tables claim of a connector's VTTS, because an operator says so.
+"""Resets the VTTS that tables claim for a connector, at an operator's request.
 
 Rules of this file:
-- A claim is taken back by a snapshot without files. It carries the connector's control offsets as
-  they were, and the operator's reason; no claim of an older snapshot counts behind it.
-- Only tables that the connector writes to, and that hold a claim of it, are touched.
-- The connector is stopped meanwhile, so nobody else commits under its name.
+- A snapshot without files resets the claim. It carries the connector's control offsets unchanged,
+  and the operator's reason. Claims of older snapshots do not count after it.
+- Only tables that the connector writes to, and that hold a claim of it, are changed.
+- The connector is stopped, so no other process commits under its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from connect.config.connector import ConnectorConfig
@@ -18,7 +18,7 @@ from connect.gateways.catalog.catalog import CatalogGateway
 from connect.protocol.control_offsets import offsets_text
 from coordinator.commit.commit_attempt import CommitAttempts, StagedSnapshot, WaitingClock
 from coordinator.commit.file_selection import Selection
-from coordinator.commit.floor import RESET_PROPERTY, floor_keys, table_state
+from coordinator.commit.floor import RESET_PROPERTY, FloorKeys, floor_keys, table_state
 from coordinator.commit.prepared_manifests import PreparedManifests
 from coordinator.commit.snapshots import Content
 
@@ -32,7 +32,7 @@ def reset_claims(
     *,
     is_applied: bool,
 ) -> list[dict[str, Any]]:
-    """Show which tables hold a claim and, where asked, take it back.
+    """Return which tables hold a claim and, if requested, reset it.
 
     Args:
         catalog: where they are.
@@ -43,10 +43,19 @@ def reset_claims(
         is_applied: False only reads.
 
     Returns:
-        A JSON object for each table: its name, ``claims`` as they stand there, the ``snapshot_id``
-        that takes them back (None: none was made), ``code`` and ``message`` of a failure.
+        A JSON object for each table: its name, ``claims`` as the table holds them, the
+        ``snapshot_id`` that resets them (None: none was made), ``code`` and ``message`` of a
+        failure.
     """
     return [_reset(catalog, config, name, reason, clock, is_applied=is_applied) for name in tables]
+
+
+def has_no_claim(refusal: CommitRefused, properties: Mapping[str, str], keys: FloorKeys) -> bool:
+    """Whether a table of unknown floor certainly holds no claim.
+
+    A lost floor means that no kept snapshot is the connector's; only the property can claim.
+    """
+    return refusal.code == "floor_lost" and not properties.get(keys.valid_through_mirror)
 
 
 def _reset(
@@ -58,7 +67,7 @@ def _reset(
     *,
     is_applied: bool,
 ) -> dict[str, Any]:
-    displayed: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "table": name,
         "claims": [],
         "snapshot_id": None,
@@ -72,8 +81,13 @@ def _reset(
                 "the connector does not write to this table", code="table_not_configured"
             )
         table = catalog.load(name.split("."))
-        state = table_state(table.metadata, keys)
-        displayed["claims"] = sorted(set(state.valid_through_texts))
+        try:
+            state = table_state(table.metadata, keys)
+        except CommitRefused as refusal:
+            if has_no_claim(refusal, table.properties, keys):
+                return reported
+            raise
+        reported["claims"] = sorted(set(state.valid_through_texts))
         if is_applied and state.valid_through_texts:
             offsets = offsets_text(state.floor)
             content = Content(
@@ -88,7 +102,7 @@ def _reset(
             CommitAttempts(
                 catalog, identifier, clock, snapshot, lambda t: table_state(t.metadata, keys)
             ).commit(table, state)
-            displayed["snapshot_id"] = content.snapshot_id
+            reported["snapshot_id"] = content.snapshot_id
     except IcefloeError as error:
-        displayed |= {"code": error.code, "message": str(error)}
-    return displayed
+        reported |= {"code": error.code, "message": str(error)}
+    return reported

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from connect.errors import CommitRefused
 from control_schemas.events import CommitComplete, EventHeaders
 from coordinator.commit.floor import RESET_PROPERTY, table_state
+from coordinator.commit.valid_through_reset import has_no_claim
 from tests.simulation.catalog import (
     VALID_THROUGH_MIRROR,
     ConflictError,
@@ -62,7 +63,12 @@ class Reset(Actor):
         world = self.world
         if table.is_missing or world.now_ms < world.catalog_back_at_ms:
             raise ConflictError
-        state = table_state(table, table.keys)  # type: ignore[arg-type] # the table has what is read of metadata
+        try:
+            state = table_state(table, table.keys)  # type: ignore[arg-type] # the table has what is read of metadata
+        except CommitRefused as refusal:
+            if has_no_claim(refusal, table.properties, table.keys):
+                return
+            raise
         if not state.valid_through_texts:
             return
         content = _NoClaim(world, dict(state.floor))
