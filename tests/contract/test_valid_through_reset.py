@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from connect.gateways.catalog.catalog import CatalogGateway, open_catalog
 from coordinator.commit.valid_through_reset import reset_claims
@@ -96,3 +97,21 @@ def test_a_table_that_is_gone_is_named(place: Place) -> None:
     catalog.drop(("db", "t"))
     [gone] = reset(place)
     assert (gone["code"], gone["snapshot_id"]) == ("table_missing", None)
+
+
+def test_a_table_with_a_lost_floor_and_no_claim_does_not_stop_the_reset(place: Place) -> None:
+    """A table that only others wrote to, and whose snapshots expired, has nothing to reset."""
+    other = Place(place.catalog, place.catalog.create(("db", "u"), SCHEMA), "d")
+    committer = other.committer()
+    for number in range(2):
+        assert isinstance(committer.commit(other.round(number)), TableCommitted)
+    metadata = other.now().metadata
+    kept = {ref.snapshot_id for ref in metadata.refs.values()}
+    gone = [s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in kept]
+    other.change(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": gone}))
+    config = connector("c", ["db.t", "db.u"])
+    [own, foreign] = reset_claims(
+        place.catalog, config, ["db.t", "db.u"], REASON, QuickClock(), is_applied=True
+    )
+    assert own["snapshot_id"] is not None
+    assert (foreign["code"], foreign["claims"], foreign["snapshot_id"]) == (None, [], None)
