@@ -1,13 +1,13 @@
 """Avro schemas as JSON -> a finite tree of types, names resolved.
 
 Rules of this file:
-- Whoever writes to a topic may choose the schema. A schema that contains itself is refused, so are
+- Any client that writes to a topic may choose the schema. A schema that contains itself is refused, so are
   deep ones and those that become huge when their names are written out: everything behind this
   file recurses over schemas.
 - Names are resolved as Java's Avro does: in the enclosing namespace, then without one. Iceberg
   defines ``uuid_fixed`` and its like without a namespace and uses them by bare name inside
   others, which libraries that follow the specification to the letter refuse.
-- What Avro ignores (unknown properties, logical types on a wrong base) is ignored here.
+- What Avro ignores (unknown properties, logical types on a wrong base) is ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from control_schemas.limits import SCHEMA_DEPTH_MAX, SCHEMA_WEIGHT_MAX, STRING_B
 
 DIGITS_MAX: Final = 1000
 PRECISION_UNTOLD: Final = 64
-"""Confluent's word for a decimal that tells no precision."""
+"""Confluent's property for the precision of a decimal without one."""
 PRIMITIVES: Final = frozenset(
     {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 )
@@ -93,7 +93,7 @@ class AvroType:
     """A type, names resolved.
 
     Attributes:
-        kind: Avro's word: a primitive, ``record``, ``enum``, ``fixed``, ``array``, ``map`` or
+        kind: Avro's type name: a primitive, ``record``, ``enum``, ``fixed``, ``array``, ``map`` or
             ``union``.
         name: full name of a record, enum or fixed.
         fields: of a record.
@@ -135,14 +135,14 @@ Named = tuple[str, str, tuple[str, ...]]
 
 
 def _is_name(name: str) -> bool:
-    """Whether a full name is one to Avro: words of letters, digits and ``_``, in any script."""
+    """Whether Avro accepts a full name: parts of letters, digits and ``_``, in any script."""
     return all(
-        word[:1] != ""
-        and category(word[0]) != "Nd"
+        part[:1] != ""
+        and category(part[0]) != "Nd"
         and all(
-            c == "_" or (c <= _LAST_CHARACTER and category(c) in _NAME_CATEGORIES) for c in word
+            c == "_" or (c <= _LAST_CHARACTER and category(c) in _NAME_CATEGORIES) for c in part
         )
-        for word in name.split(".")
+        for part in name.split(".")
     )
 
 

@@ -7,7 +7,7 @@ Rules of this file:
   may take of memory is bounded before anything is read.
 - Beyond the end of a datum fastavro stops. It does not refuse numbers of more than 64 bits,
   negative branches of unions and ints of more than 32 bits: ``_Branches`` and ``CheckedSource``
-  refuse the first two, whoever takes the values the third.
+  refuse the first two, the reader of the values refuses the third.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ stand outside ``connect.errors`` because this package imports nothing; ``connect
 from __future__ import annotations
 
 
-class MalformedEvent(Exception):  # noqa: N818 - the field's word, as Fenced and DataLost
+class MalformedEvent(Exception):  # noqa: N818 - the field's term, as Fenced and DataLost
     """A frame is no control event that this reader accepts.
 
     Attributes:

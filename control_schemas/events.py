@@ -1,9 +1,9 @@
 """The five control events, as values.
 
 Rules of this file:
-- A value here says exactly what is on the wire: None is null on the wire, an empty tuple is empty.
+- A value says exactly what is on the wire: None is null on the wire, an empty tuple is empty.
 - Times are integers, microseconds since 1970 UTC, so that nothing is rounded on the way through.
-- Nothing here knows Avro; ``codec`` turns values into bytes and back.
+- This module does not know Avro; ``codec`` turns values into bytes and back.
 
 Source:
     Iceberg Kafka Connect 1.12.0, ``org.apache.iceberg.connect.events``.
@@ -262,7 +262,7 @@ class EventHeaders:
         layout: layout number of the announcing task's configuration (DataComplete, DataWritten).
         batch: place among the announcing task's steps, rising over its restarts (DataWritten).
         ranges: source ranges announced in this transaction (DataComplete).
-        moved: topic and number of source partitions that will be read on from elsewhere, because
+        moved: topic and number of source partitions that continue at another offset, because
             their offsets were set or their topic is another one; none listed means all
             (CommitComplete of the node).
         task: number of the announcing task in its layout (DataComplete, DataWritten).

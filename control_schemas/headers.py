@@ -1,6 +1,6 @@
-"""Icefloe's own record headers beside an event.
+"""Icefloe's own record headers of an event.
 
-Java's readers look at values only, so what the event has no field for travels here: UTF-8 JSON,
+Java's readers read values only, so headers carry what the event has no field for: UTF-8 JSON,
 absent on Java's events.
 
 ====================  =========================  ==============================================
@@ -13,7 +13,7 @@ header                on                         content
                                                  start,end,read,dropped,dead_lettered,written,
                                                  timestamp_max_ms]``
 ``icefloe.rows``      DataComplete               ``[made,superseded,deleted]``: of the rows that
-                                                 the ranges' records made; beside the ranges,
+                                                 the ranges' records made; with the ranges,
                                                  whose items older readers know with nine parts
 ``icefloe.reset``     CommitComplete of a node   ``true``: earlier claims of a VTTS are taken back
 ``icefloe.waiting``   CommitComplete             ``{"<commit id>":[0,2]}``: rounds and the tasks

@@ -1,7 +1,7 @@
 """How much of an untrusted message is believed.
 
 Rules of this file:
-- Everything that a frame or a header can ask for has its limit here and nowhere else.
+- Everything that a frame or a header can ask for has its limit in this module only.
 - The writer keeps the same limits, so that nothing is ever written that cannot be read.
 - The figures leave room: Kafka's default ``max.request.size`` is 1 MiB.
 """

@@ -2,7 +2,7 @@
 
 Rules of this file:
 - The schema in the frame decides how the bytes are read, the field ids decide what they mean.
-- What Java's reader refuses is refused here too, but for additional fields: those are passed
+- What Java's reader refuses is refused too, but for additional fields: those are passed
   over, so that a newer writer does not stop us (docs/decisions/0002-control-event-reader.md).
   In a file's struct they must be null, because there they could change what the file means.
 - A payload that cannot be read is refused after the envelope was read, and the refusal names the

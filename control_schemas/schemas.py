@@ -272,7 +272,7 @@ _DECIMAL_BYTES = tuple((10**p - 1).bit_length() // 8 + 1 for p in range(1, 39))
 def avro_name(name: str) -> str:
     """A partition field's name as Java writes it: characters illegal in Avro are rewritten.
 
-    Java looks at UTF-16 units, so a character beyond the basic plane becomes two escapes.
+    Java reads UTF-16 units, so a character beyond the basic plane becomes two escapes.
 
     Raises:
         UnencodableEvent: no name at all.

@@ -2,8 +2,8 @@
 
 A shape takes a written type and gives what makes a value of what fastavro read, or refuses.
 
-Records are read by field id, in whatever order they were written, optional where the writer says
-so; a field that nobody expects is passed over.
+Records are read by field id, in any order of the writer, optional where the writer says
+so; an unexpected field is passed over.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ _SCALARS: dict[str, Make] = {
 
 
 def scalar(kind: str) -> Shape:
-    """A primitive type, whatever logical type it carries."""
+    """A primitive type with any logical type."""
 
     def shape(node: AvroType) -> Make:
         if node.kind != kind:
@@ -210,7 +210,7 @@ def record_steps(
         node: the type as written.
         name: full name it must have.
         columns: expected fields by field id.
-        extra: shape of fields that nobody expects; passes over them by default.
+        extra: shape of unexpected fields; passes over them by default.
 
     Raises:
         MalformedEvent: other name, a field id twice, a required field missing, a wrong type.
@@ -249,7 +249,7 @@ def _never_null(make: Make, where: str) -> Make:
     return made
 
 
-# ---------------------------------------------------------------- what nobody expects
+# ---------------------------------------------------------------- unexpected fields
 
 
 def passed_over(_node: AvroType) -> Make:
@@ -271,7 +271,7 @@ def null_only(node: AvroType) -> Make:
 
 
 def described(node: AvroType) -> str:
-    """A written type in a few words, for a refusal."""
+    """A short text of a written type, for an error message."""
     logical = logical_type(node)
     displayed = f" ({logical[:40]})" if logical else ""
     return f"{node.kind} {(node.name or '')[:80]}".rstrip() + displayed

@@ -5,7 +5,7 @@ Rules of this file:
   floor outside what the topic holds, a topic that forgets by key: each stops the connector, for
   announcements may be missing and only an operator can say what of it.
 - A topic that the operator has given up (``icefloe control rebase``) no longer counts: floors of
-  that time are not looked at.
+  that time are not compared.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ControlLogCheck:
     """One connector's control topic.
 
     Args:
-        admin: the cluster, closed by whoever gave it; None where only identities are compared.
+        admin: the cluster, closed by the caller; None where only identities are compared.
         topic: its name.
         known_id: identity that the connector's layout remembers; None when it remembers none.
         abandoned: identities of topics of this name that the operator has given up.
@@ -58,7 +58,7 @@ class ControlLogCheck:
         return cls(admin, topic, known_id, frozenset(layout.abandoned))
 
     def check(self) -> str | None:
-        """Look at the topic as a whole; return its identity.
+        """Check the topic as a whole; return its identity.
 
         Raises:
             DataLost: ``control_log_reset``, ``control_log_compacted``.
@@ -69,7 +69,7 @@ class ControlLogCheck:
         topic_id = self.admin.topic_id(self.topic)
         if None not in {topic_id, self.known_id} and topic_id != self.known_id:
             raise DataLost(
-                f"control topic {self.topic} was deleted and created anew: what was announced and "
+                f"control topic {self.topic} was deleted and created again: what was announced and "
                 f"not committed is gone; {REBASE}",
                 code=RESET,
                 topic=self.topic,
@@ -161,7 +161,7 @@ class ControlLogCheck:
             topic_id: the topic that is there.
 
         Raises:
-            CommitRefused: ``control_log_reset``: of another topic, and nobody has given that up.
+            CommitRefused: ``control_log_reset``: of another topic that no operator has given up.
         """
         if topic_id is None or table_topic_id == topic_id:
             return False

@@ -86,12 +86,12 @@ class CoordinatorContext:
         kafka: Java-named client properties of the node for this connector.
         node_group_id: ``group.id`` of the node cluster, first part of the transactional id.
         clock: time and identities.
-        on_round: told of each finished round.
-        on_event: told of ``malformed``, ``restart`` with their coordinates, of ``kept`` with the
-            records and bytes that are announced and in no table yet, of ``failed_tables``, of
-            ``decided`` with what became of the operator's word, of ``opened`` when it begins to
-            work, of ``failing`` with the error it has been trying to get over, and of ``retention``
-            with the time after which the control topic forgets an announcement.
+        on_round: called with each finished round.
+        on_event: called with a kind and its coordinates: ``malformed``, ``restart``, ``opened`` when
+            it begins to work, ``kept`` with the records and bytes that are in no table yet,
+            ``failed_tables``, ``decided`` with the result of an operator's decision, ``failing``
+            with the error that it retries, ``stalled``, and ``retention`` with the time after which
+            the control topic deletes an announcement.
         poll_ms: how often the control topic is checked.
     """
 
@@ -129,7 +129,7 @@ class ConnectorCoordinator:
         self._given.put(LayoutChanged(layout))
 
     def decide(self, decision: TableDecision) -> None:
-        """The operator's word on a failed table; may be called from any thread."""
+        """Take the operator's decision on a failed table; may be called from any thread."""
         self._given.put(decision)
 
     @property

@@ -3,7 +3,7 @@
 Rules of this file:
 - One connector's failure never touches another: every thread ends at its own boundary.
 - No command waits for a coordinator: a successor waits for its predecessor in its own thread.
-- Placeholders are resolved here, in the process that needs them, and go no further.
+- Placeholders are resolved in the process that needs them, and go no further.
 """
 
 from __future__ import annotations

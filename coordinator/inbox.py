@@ -5,8 +5,8 @@ Rules of this file:
   never at the latest. Floors in the tables filter what is already committed.
 - Only committed transactions are read. A frame that cannot be read stops nothing: it is counted
   and named, for what our own tasks write can be read.
-- An announcement in the format of the sink's ancestor stops the coordinator: nobody would read its
-  records again.
+- An announcement in the format of the sink's ancestor stops the coordinator: no process would
+  read its records again.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ class Inbox:
     """The control topic as one connector's coordinator sees it. Not thread-safe.
 
     Args:
-        reader: assigned to nothing yet; the inbox owns it from here.
+        reader: assigned to nothing yet; the inbox closes it.
         positions: where to start, see ``start_offsets``.
         group_id: connect group id of the connector; other groups' events are passed over.
-        on_malformed: told of each frame that cannot be read, with the reason.
+        on_malformed: called with each frame that cannot be read, with the reason.
     """
 
     def __init__(
@@ -149,5 +149,5 @@ class Inbox:
         return replace(envelope, records=records_in([envelope]))
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._reader.close()

@@ -64,7 +64,7 @@ class Outbox:
 
         Raises:
             Fenced: another coordinator runs; offsets and events of this round are not stored.
-            RetriableError: unknown; a new coordinator reads the offsets and goes on from there.
+            RetriableError: unknown; a new coordinator reads the offsets and continues there.
         """
         failpoints.hit("C14")
         events: list[Payload] = [

@@ -1,7 +1,7 @@
-"""What is announced and in no table yet, as operators are told of it.
+"""What is announced and in no table yet, as reported to operators.
 
 Rules of this file:
-- Nothing is forgotten here: whatever is given up has a name in the answer and in the log.
+- Every skipped file is named in the log, and in the answer up to a limit.
 - An answer stays small enough for the pipe; the log has every path.
 """
 
@@ -59,7 +59,7 @@ def failed_tables(
 
 
 def answer_to(decided: TableDecided) -> dict[str, Any]:
-    """What the operator is told; the log is told of every file that was given up."""
+    """Return the answer for the operator; every skipped file is written to the log."""
     table = str(decided.decision.table)
     paths = [file.file_path for file in files_of(decided.skipped)]
     for at in range(0, len(paths), PATHS_PER_LINE):

@@ -12,7 +12,7 @@ Rules of this file:
 
 Source:
     Iceberg Kafka Connect ``Coordinator.commitToTable``; differs by fencing on the branch, by
-    looking after errors, and by never counting a missing table as committed.
+    reading the table after errors, and by never counting a missing table as committed.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ log = structlog.get_logger("coordinator")
 T = TypeVar("T")
 
 
-class _FloorMoved(RetriableError):  # noqa: N818 - the field's word
+class _FloorMoved(RetriableError):  # noqa: N818 - the field's term
     """An attempt of ours from before landed after all: choose the files again."""
 
     default_code = "floor_moved"
@@ -96,7 +96,7 @@ class _Memory:
 
     Attributes:
         table_uuid: of the table that all this is about.
-        floor: what the table held after our last look or commit; None before the first.
+        floor: what the table held after our last read or commit; None before the first.
         pending: snapshot id -> control offsets of attempts whose fate is not known.
         manifests: of the head after our last commit.
         held_files: which announced files the table already holds.
@@ -221,14 +221,14 @@ class Committer:
             return self.guarded(commit, lambda: self._commit(commit))
 
     def lock(self, commit: TableCommit) -> threading.Lock:
-        """Held by whoever commits the table."""
+        """Return the lock of the table; every commit of it holds the lock."""
         return self._memory(commit).lock
 
     def guarded(self, commit: TableCommit, work: Callable[[], T]) -> T | CommitOutcome:
         """What ``work`` returns, or the outcome that its error stands for.
 
         An error of any kind is about this table alone. Where it came after a commit was sent, the
-        attempt is remembered as uncertain: its files stay, and the next round looks for it.
+        attempt is remembered as uncertain: its files stay, and the next round searches for it.
         """
         try:
             return work()

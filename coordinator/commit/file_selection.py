@@ -121,7 +121,7 @@ def _ordered(
     """Announcements above the floor with their place.
 
     Tasks number their batches so that of two batches of one layout that may touch the same row
-    the later one has the higher number, whatever round they answer: a task that starts over may
+    the later one has the higher number, of any round: a task that starts over may
     answer its predecessor's round again, or a newer one before an older. Java's sink gives no
     numbers; there a round is a step.
     """

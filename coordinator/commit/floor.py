@@ -9,7 +9,7 @@ Rules of this file:
 - An ancestry that is cut off without any of these is ``floor_lost``: the table may hold what we
   would write again. An operator who knows better sets the mirror property, ``{}`` for "nothing".
 - A tag that holds a snapshot which the branch has left means that the table was rolled back:
-  stop, because both ways to go on lose or repeat something the operator must choose.
+  stop, because both ways to continue lose or repeat rows, and the operator must choose.
 
 Source:
     Iceberg Kafka Connect ``Coordinator.lastCommittedOffsetsForTable``, which takes the newest

@@ -1,7 +1,7 @@
-"""Tables that lost their floor, mended because an operator says so.
+"""Restores the floor of tables that lost it, at an operator's request.
 
 Rules of this file:
-- Only tables that the connector may write are looked at: of another one nothing is learnt.
+- Only tables that the connector may write are read; the answer says nothing about another table.
 - Only tables whose floor is lost are touched; the group's control offsets become their floor:
   everything announced below them was committed or given up.
 """
@@ -28,18 +28,18 @@ def restore_floors(
     *,
     is_applied: bool,
 ) -> list[dict[str, Any]]:
-    """Look at tables and, where the floor is lost, give them one.
+    """Read tables and, where the floor is lost, set one.
 
     Args:
         catalog: where they are.
         config: the connector.
         tables: their names.
         offsets: control partition -> next control offset of the connector's control group.
-        is_applied: False only looks.
+        is_applied: False only reads.
 
     Returns:
         A JSON object for each table: its name, ``code`` (None: nothing is wrong), ``message``,
-        and whether it was mended.
+        and whether the floor was set.
     """
     return [_restore(catalog, config, name, offsets, is_applied=is_applied) for name in tables]
 

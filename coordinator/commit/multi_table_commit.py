@@ -82,7 +82,7 @@ class FanOut:
     def close(self) -> None:
         """End, once nothing that was begun can land any more.
 
-        A commit of ours that landed later would look like another coordinator's to the next
+        A commit of ours that landed later would be taken for another coordinator's to the next
         session. Its time is bounded by that of its requests.
         """
         self._pool.shutdown(wait=True, cancel_futures=True)  # of a round for all, too
@@ -135,7 +135,7 @@ class FanOut:
             if error.code == "multi_table_unsupported":
                 self._is_atomic = False
             log.warning(
-                "tables not committed in one request; each is looked at",
+                "tables not committed in one request; each is read and committed alone",
                 tables=len(changes),
                 code=error.code,
                 error=str(error),

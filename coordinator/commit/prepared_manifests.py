@@ -255,7 +255,7 @@ class PreparedManifests:
 
 
 def _shape(table: Table) -> Shape:
-    """What a manifest's content depends on beside its files."""
+    """Return what a manifest's content depends on, apart from its files."""
     metadata = table.metadata
     return (
         metadata.table_uuid,

@@ -56,7 +56,7 @@ _TOTAL = re.compile("[0-9]{1,19}")
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a commit adds, whatever the table looks like when it lands.
+    """What a commit adds, independent of the state of the table.
 
     Attributes:
         snapshot_id: chosen before the first attempt.
@@ -223,7 +223,7 @@ def _summary(content: Content, added: Added, parent: Snapshot | None) -> Summary
     before: Mapping[str, str] | None = None
     if parent is not None:
         known = {} if parent.summary is None else parent.summary.additional_properties
-        # A total that is no number is left out from here on, as Java does.
+        # A total that is no number is left out from then on, as Java does.
         before = {"": ""} | {
             k: v for k, v in known.items() if k.startswith(_TOTALS_PREFIX) and _TOTAL.fullmatch(v)
         }

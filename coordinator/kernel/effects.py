@@ -1,4 +1,4 @@
-"""What the kernel is told and what it asks for: plain values, no behaviour.
+"""Inputs and effects of the kernel: plain values without behaviour.
 
 Rules of this file:
 - Everything is immutable and compares by value, so that simulations can record and replay it.
@@ -135,7 +135,7 @@ class LogFound:
 class LogEndSeen:
     """How far the control log goes now.
 
-    Whatever was read before this was asked belongs to a transaction that ends below.
+    Every event read before this request belongs to a transaction that ends below.
 
     Attributes:
         ends: control partition -> next control offset to be written.
@@ -184,7 +184,7 @@ class CompletionSent:
 
 @dataclass(frozen=True, slots=True)
 class TableDecision:
-    """The operator's word on a failed table: ``retry`` it or ``skip`` what is announced.
+    """The operator's decision on a failed table: ``retry`` it or ``skip`` what is announced.
 
     ``request`` comes back with what became of it.
     """
@@ -246,7 +246,7 @@ class SendCompletion:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """This kernel must end: a table shows that somebody else commits under our name.
+    """This kernel must end: a table shows that another process commits under our name.
 
     Whether that is a successor, or a late commit of a predecessor, only the transactional id can
     tell: who still holds it starts over, who lost it is done.
@@ -272,10 +272,10 @@ class RoundEnded:
 
 @dataclass(frozen=True, slots=True)
 class TableDecided:
-    """What became of the operator's word on a table.
+    """The result of an operator's decision on a table.
 
     Attributes:
-        decision: his word.
+        decision: of the operator.
         state: ``done``; ``busy`` while the table is being tried, the outcome decides first;
             ``not_failed`` when nothing waits for a decision.
         skipped: announcements that are given up: their files are named, never deleted.

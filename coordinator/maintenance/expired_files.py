@@ -2,7 +2,7 @@
 
 Rules of this file:
 - A file is named only when it is certain that no remaining snapshot reads it. Where that would take
-  a look into other branches' files, the file stays: the removal of orphan files finds it.
+  reading other branches' files, the file stays: the removal of orphan files finds it.
 - Files that no snapshot ever listed are never named: they may belong to an announcement that waits,
   or to a commit whose outcome is unknown.
 - Manifest lists are read once each: those of the removed snapshots, and of the remaining ones next

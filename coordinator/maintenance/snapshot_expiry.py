@@ -67,7 +67,7 @@ def due(
         branch: gets one snapshot more by the commit.
         now_ms: wall clock.
         moved_tag: a tag that the commit moves to its snapshot.
-        kept: snapshots to keep whatever the policy says.
+        kept: snapshots to keep against the policy.
         kept_since_ms: snapshots of that time and later are kept: they tell whether a file that was
             announced since then is in the table already.
     """

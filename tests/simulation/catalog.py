@@ -3,8 +3,8 @@
 Rules of this file:
 - A table and its snapshots have the attributes of PyIceberg's metadata that
   ``coordinator.commit.floor`` reads, so that the production code judges them.
-- ``added`` and ``visible`` of a snapshot are sets of records as bits of an integer, known whatever
-  was expired: that is what the checkers look at, and no actor.
+- ``added`` and ``visible`` of a snapshot are sets of records as bits of an integer, known even
+  after expiry. Only the checkers read them, no actor.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _keys(branch: str, *, has_history: bool) -> FloorKeys:
 
 
 class Table:
-    """A table's metadata as far as the protocol looks at it.
+    """A table's metadata as far as the protocol reads it.
 
     Args:
         name: of the table.
@@ -183,7 +183,7 @@ class Table:
     # ------------------------------------------------------------------ others
 
     def put_foreign(self, snapshot_id: int) -> None:
-        """Somebody else appends or compacts."""
+        """Another writer appends or compacts."""
         self.put(Snapshot(snapshot_id, self.head, Summary({})))
 
     def expire(self, *, with_tag: bool, with_mirror: bool) -> None:
@@ -221,7 +221,7 @@ class Table:
 
 
 def own_summary(offsets: str, valid_through_us: int | None) -> Summary:
-    """The properties of a commit of ours that ``coordinator.commit.floor`` looks at."""
+    """The properties of a commit of ours that ``coordinator.commit.floor`` reads."""
     properties: dict[str, object] = {SUMMARY: offsets}
     if valid_through_us is not None:
         properties[VALID_THROUGH_PROPERTY] = valid_through_us

@@ -1,7 +1,7 @@
 """What must hold: at every commit, and at the end of every run.
 
 Rules of this file:
-- Nothing here asks an actor; only tables, logs and group offsets count.
+- No check asks an actor; only tables, logs and group offsets count.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def check_waiting(world: World, waiting: Mapping[Any, tuple[int, ...]]) -> None:
     A successor does not know what tables hold of the answer in whose middle it begins to read. A
     round that timed out may be over before its coordinator reads an answer to it, which the task
     then takes for committed. Rounds that were announced for a table which failed by itself held
-    nobody back. The bytes that are kept bound both (``kept_bytes_max``). A successor that starts
+    no task back. The bytes that are kept bound both (``kept_bytes_max``). A successor that starts
     without its group's offsets reads committed rounds again, and reports them as waiting until the
     catalog can be asked: those do not count.
     """
@@ -133,7 +133,7 @@ def _check_keys(world: World, snapshot: Snapshot) -> None:
 
 
 def missing(world: World) -> int:
-    """Records that are in no table and that nobody gave up."""
+    """Records that are in no table and that no operator gave up."""
     out = 0
     for index, (name, table) in enumerate(world.tables.items()):
         if name != world.left_missing:
@@ -218,7 +218,7 @@ def _is_floor_lost(table: Table) -> bool:
 
 
 def _check_reset(world: World) -> None:
-    """Nobody noticed that the control topic was made anew: then nothing may be missing.
+    """A re-created control topic was not noticed: then no record may be missing.
 
     A table that was never committed to cannot know, and neither can its coordinator.
     """
@@ -226,7 +226,7 @@ def _check_reset(world: World) -> None:
         if name in world.reset_tables and name != world.left_missing:
             lost = world.routed[index] & ~(table.added | world.given_up[name])
             if lost:
-                world.violation(f"control topic made anew, lost in silence: {world.named(lost)}")
+                world.violation(f"control topic re-created, lost in silence: {world.named(lost)}")
 
 
 def floor_text(table: Table) -> str:

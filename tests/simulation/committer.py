@@ -3,7 +3,7 @@
 Rules of this file:
 - The floor, its refusals and the order of files are judged by the production code
   (``table_state``, ``merged``, ``covers``, ``_ordered``); only loops and I/O are written again,
-  because here others must be able to act between any two of their steps.
+  because other actors must be able to act between any two of their steps.
 - A commit yields None at each step and then its outcome.
 """
 
@@ -49,7 +49,7 @@ class _AwayError(Exception):
 
 
 class _FencedError(Exception):
-    """Somebody else moved the floor."""
+    """Another coordinator moved the floor."""
 
 
 class _Memory:

@@ -1,7 +1,7 @@
 """The coordinator: production kernel and start, simulated I/O around them.
 
 Rules of this file:
-- Everything that the shell does is here in small and in its order; what it decides with
+- This module does in small, in its order, everything that the shell does; what it decides with
   (``Kernel``, ``start_offsets``) is the production code.
 - Table commits run side by side with the reading, as in the shell's pool.
 """
@@ -309,7 +309,7 @@ class Coordinator(Actor):
         world.lossy(commit)
 
     def decide(self, table: TableReference, action: str) -> None:
-        """An operator's word arrives."""
+        """Receive an operator's decision."""
         self.given.append(TableDecision(table, action))
 
 

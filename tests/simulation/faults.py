@@ -2,8 +2,8 @@
 
 Rules of this file:
 - A function does nothing when there is nothing to do it to, and counts what really happened.
-- What makes a stop or a failed table legitimate is noted in ``world.happened`` here and nowhere
-  else; what an operator's act takes out of a table is given up here.
+- What makes a stop or a failed table legitimate is noted in ``world.happened`` by these
+  functions only; they also give up what an operator takes out of a table.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ def produce(world: World) -> None:
 
 
 def supervise(world: World) -> None:
-    """The node looks after its processes."""
+    """The node supervises its processes."""
     world.supervise()
 
 
 def crash(world: World) -> None:
-    """Somebody is killed."""
+    """An actor is killed."""
     actors = world.actors()
     if actors:
         ending = [c for c in world.coordinators if c in actors and c.kernel.phase in _COMMITTING]
@@ -94,7 +94,7 @@ def crash(world: World) -> None:
 
 
 def freeze(world: World) -> None:
-    """Somebody is stopped in the middle; the node starts another one."""
+    """An actor is frozen in the middle; the node starts another one."""
     actors = [a for a in world.actors() if not isinstance(a, Leader | Reset)]
     if actors:
         busy = [c for c in world.coordinators if c in actors and c.commits]
@@ -105,7 +105,7 @@ def freeze(world: World) -> None:
 
 
 def thaw(world: World) -> None:
-    """A frozen one goes on where it was."""
+    """A frozen actor continues where it was."""
     everyone: list[Actor] = [*world.tasks, *world.coordinators]
     if world.keeper is not None:
         everyone.append(world.keeper)
@@ -129,7 +129,7 @@ def restart_task(world: World) -> None:
 
 
 def change_layout(world: World) -> None:
-    """Tasks are dealt anew, perhaps because a partition was added."""
+    """Tasks are dealt again, perhaps because a partition was added."""
     if world.leader is None or not world.leader.is_alive:
         if world.pick(2) and len(world.source) < len(world.source_starts):
             world.count("partition added")
@@ -205,7 +205,7 @@ def lose_config_topic(world: World) -> None:
 
 
 def expire_source_offset(world: World) -> None:
-    """The broker forgets the source offset of a partition that nobody commits."""
+    """The broker forgets the source offset of a partition that no task commits."""
     stored = world.log.groups[GROUP]
     partition = world.pick(len(world.source))
     reading = {tp.partition for t in world.tasks if t.is_alive for tp in t.layout.tasks[t.number]}
@@ -214,7 +214,7 @@ def expire_source_offset(world: World) -> None:
     if partition not in world.source_floor and world.pick(4):
         world.note_read()  # the leader does so long before an offset expires, if it runs
     elif partition not in world.log.announced_partitions():
-        return  # nobody can know of it
+        return  # no process can know of it
     world.count("source offset expired")
     world.happened.add("offsets_lost")
     del stored[partition]
@@ -253,7 +253,7 @@ def retain(world: World) -> None:
 
 
 def lose_control_events(world: World) -> None:
-    """Retention deletes control events that somebody still needs."""
+    """Retention deletes control events that a coordinator still needs."""
     log = world.log
     partition = world.pick(len(log.entries))
     stored = log.groups[CONTROL_GROUP].get(partition)
@@ -266,19 +266,19 @@ def lose_control_events(world: World) -> None:
     after = checks.waiting(world)
     for name, announced in before.items():
         world.gone[name] |= announced & ~after[name]
-        if stored is None:  # no round was ever completed: nobody can know of it
+        if stored is None:  # no round was ever completed: no process can know of it
             world.given_up[name] |= announced & ~after[name]
     world.happened.add("control_log_lost")
     world.count("control events lost")
 
 
 def create_topic_again(world: World) -> None:
-    """The control topic is deleted and made anew."""
+    """The control topic is deleted and created again."""
     if world.happened & {"control_log_reset", "offsets_lost"} or world.pick(2):
         return
     for name, announced in checks.waiting(world).items():
         world.gone[name] |= announced
-        # without a completed round, or a commit to the table, nobody can know of it
+        # without a completed round, or a commit to the table, no process can know of it
         if world.log.groups[CONTROL_GROUP] and TOPIC_ID in world.tables[name].properties:
             world.reset_tables.add(name)
         else:
@@ -345,7 +345,7 @@ MOVES: dict[str, Callable[[World], None]] = {
         table_faults.replace_table,
         table_faults.land_late,
         table_faults.decide,
-        table_faults.mend,
+        table_faults.repair,
         table_faults.reset_valid_through,
     )
 }

@@ -34,7 +34,7 @@ class OutOfRangeError(Exception):
 
 
 class FakeEvent:
-    """What the kernel looks at of an event; the envelope around it is of no interest here."""
+    """The part of an event that the kernel reads."""
 
     __slots__ = ("payload",)
 
@@ -56,7 +56,7 @@ Entry = tuple[Transaction, Envelope | None]
 
 
 class Log:
-    """The control topic and the group offsets that live beside it.
+    """The control topic and the group offsets.
 
     Args:
         partitions: of the control topic.
@@ -72,7 +72,7 @@ class Log:
         self.open: dict[str, Transaction] = {}
         self._seen_open: list[Transaction] = []
         self.groups: dict[str, dict[int, int]] = {GROUP: {}, CONTROL_GROUP: {}}
-        self.unfenced = "/"  # a planted bug: ids with this beginning are fenced by nobody
+        self.unfenced = "/"  # a planted bug: ids with this beginning are not fenced
 
     # ------------------------------------------------------------------ producers
 
@@ -229,7 +229,7 @@ class Log:
         self.starts[partition] = max(self.starts[partition], start)
 
     def create_again(self) -> None:
-        """The topic is deleted and made anew; open transactions end with it."""
+        """The topic is deleted and created again; open transactions end with it."""
         self.open.clear()
         self.entries = [[] for _ in self.entries]
         self.starts = [0] * len(self.starts)

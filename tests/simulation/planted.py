@@ -162,7 +162,7 @@ class RetryHidesFailure(Kernel):
 
 
 class AlwaysRepeatsClaim(Kernel):
-    """Gives the last VTTS again, whatever partitions came since."""
+    """Repeats the last VTTS, even for partitions that were added since."""
 
     def _close(self, current: Any, *, is_partial: bool) -> list[Effect]:
         self._claims.last_partitions = self._expected
@@ -170,7 +170,7 @@ class AlwaysRepeatsClaim(Kernel):
 
 
 class NoLedger(Kernel):
-    """Does not look whether announced source ranges follow each other."""
+    """Does not check whether announced source ranges follow each other."""
 
     def _on_data_complete(self, completion: DataComplete, envelope: Envelope) -> list[Effect]:
         self._ledger = RangeLedger()
@@ -187,7 +187,7 @@ class ForgetsClaims(Kernel):
 
 
 class LastOffsetsPassKept(Kernel):
-    """At its end stores how far it read, whatever waits for its table."""
+    """At its end stores how far it read, past announcements that wait for their table."""
 
     @property
     def resumes_at(self) -> dict[int, int]:

@@ -72,7 +72,7 @@ _WEIGHTS: tuple[tuple[str, int, int], ...] = (
     ("replace_table", 2, REPLACE),
     ("delete_branch", 2, BRANCH),
     ("decide", 5, OPERATOR),
-    ("mend", 4, OPERATOR),
+    ("repair", 4, OPERATOR),
     ("retain", 3, RETENTION),
     ("expire_offsets", 2, OFFSETS_EXPIRE),
     ("lose_control_events", 6, DATA_LOSS),
@@ -93,26 +93,26 @@ Script = Sequence[int]
 def script_of(seed: int, kinds: int = 0, without: int = 0) -> Script:
     """The script of a seed, with and without these kinds of faults."""
     rng = random.Random(seed)
-    words = array("Q", rng.randbytes(8 * (MOVES + 1)))
-    flags = words[0]
+    numbers = array("Q", rng.randbytes(8 * (MOVES + 1)))
+    flags = numbers[0]
     if flags >> 56 & 3:  # three of four runs keep all their data
         flags &= ~RARE
     if flags >> 58 & 1:  # half of the runs leave the others their room
         flags &= ~APART
-    if flags & BARE_TABLE:  # nobody can know a floor that every memory has lost
+    if flags & BARE_TABLE:  # a floor without any memory cannot be known
         flags &= ~OFFSETS_EXPIRE
     if not flags & FUTURE or flags & ROLLBACK:  # a rolled back branch has its old claims again
         flags &= ~RESET
     if flags & JAVA:  # its sink only appends
         flags &= ~UPSERT
-    words[0] = (
+    numbers[0] = (
         kinds | flags & (1 << 56) - 1
     ) & ~without  # what is above the kinds of faults is chance
-    return words
+    return numbers
 
 
 def smallest(script: Script, fails: Callable[[Script], bool]) -> Script:
-    """Take moves and kinds of faults out of a failing script while it goes on to fail.
+    """Take moves and kinds of faults out of a failing script while it still fails.
 
     Args:
         script: fails.
@@ -165,10 +165,10 @@ def _simpler_moves(current: list[int], fails: Callable[[list[int]], bool]) -> li
 
 
 def text(script: Script) -> str:
-    """A script as one word, for the environment."""
+    """Return a script as text, for the environment."""
     return "-".join(f"{number:x}" for number in script)
 
 
-def parsed(word: str) -> Script:
+def parsed(script_text: str) -> Script:
     """The inverse of ``text``."""
-    return [int(number, 16) for number in word.split("-")]
+    return [int(number, 16) for number in script_text.split("-")]

@@ -26,7 +26,7 @@ def _table(world: World) -> Table:
 
 
 def foreign_commit(world: World) -> None:
-    """Somebody appends to a table, or compacts it."""
+    """Another writer appends to a table, or compacts it."""
     table = _table(world)
     if not table.is_missing and (table.branch == "main" or table.head_id is not None):
         world.count("foreign commit")
@@ -153,7 +153,7 @@ def _tell(world: World, name: str, action: str) -> None:
             coordinator.given.append(TableDecision(world.references[name], action))
 
 
-def mend(world: World) -> None:
+def repair(world: World) -> None:
     """An operator puts a table in order."""
     _restore(world, _table(world), is_forward=world.pick(2) == 0)
 
@@ -178,7 +178,7 @@ def _restore(world: World, table: Table, *, is_forward: bool) -> None:
     if table.branch != "main" and table.head_id is None and is_known:
         at = table.refs.get("main") if tag is None else tag
         if at is None:
-            world.count("branch made anew")  # nothing is left of what was in it
+            world.count("branch made empty")  # nothing is left of what was in it
             table.properties[MIRROR] = "{}"
         else:
             world.count("branch made again")  # where it was, or what is left
@@ -186,7 +186,7 @@ def _restore(world: World, table: Table, *, is_forward: bool) -> None:
             world.given_up[table.name] &= ~table.added
 
 
-def mend_all(world: World) -> None:
+def repair_all(world: World) -> None:
     """Everything is put in order, but perhaps for one table that is left as it is."""
     world.catalog_back_at_ms = 0
     left = "abc"[world.pick(3)] if world.pick(2) else ""

@@ -3,7 +3,7 @@
 Rules of this file:
 - An actor does one thing with the outside per step, so that a crash, a pause or another actor can
   come between any two. It yields True when it found nothing to do.
-- An actor that is paused and goes on later is a zombie; only the broker's epochs and the
+- An actor that is paused and continues later is a zombie; only the broker's epochs and the
   catalog's preconditions may stop it.
 """
 

@@ -124,7 +124,7 @@ def test_without_these_protections_a_promise_breaks(layers: tuple[str, ...]) -> 
 
 
 def test_a_seed_is_a_run() -> None:
-    """The same seed gives the same event log, whatever ran before it."""
+    """The same seed gives the same event log, independent of the runs before it."""
     first = runs.log_of(script.script_of(17))
     runs.log_of(script.script_of(18))
     assert runs.log_of(script.script_of(17)) == first
@@ -138,8 +138,8 @@ def test_a_failing_seed_says_how_to_see_it_again() -> None:
     assert seed is not None
     said = runs.report(seed, off)
     assert f"seed {seed}: twice" in said
-    word = said.split("SCRIPT=")[1].split()[0]
-    small = script.parsed(word)
+    text = said.split("SCRIPT=")[1].split()[0]
+    small = script.parsed(text)
     assert len(small) < len(script.script_of(seed)) / 2
     assert (runs.violation_of(small, off) or "").startswith("twice")
     assert "VIOLATION twice" in said

@@ -91,7 +91,7 @@ class World:
         self.late: list[tuple[int, Table, int, int | None, int, Any]] = []
         self.config_log = [self.new_layout(1)]
         self.ready = self.config_log[0]
-        self.told_layout = 1
+        self.sent_layout = 1
         self.source_floor: set[int] = set()  # partitions that were read, by the config topic
         self.tasks: list[Task] = []
         self.runnable: list[Actor] | None = None  # None when actors changed, see actors()
@@ -132,7 +132,7 @@ class World:
 
     @property
     def now_us(self) -> int:
-        """Wall clock; here the same as the monotonic one."""
+        """Wall clock, equal to the monotonic clock."""
         return self.now_ms * 1000
 
     def pick(self, count: int) -> int:
@@ -404,8 +404,8 @@ class World:
                 self.tasks.append(Task(self, ready, number))
         if not [c for c in self.coordinators if not c.is_paused]:
             self.coordinators.append(Coordinator(self, ready))
-        if self.told_layout != ready.number:
-            self.told_layout = ready.number
+        if self.sent_layout != ready.number:
+            self.sent_layout = ready.number
             for coordinator in self.coordinators:
                 coordinator.given.append(LayoutChanged(ready))
         self.is_supervised = True
@@ -434,7 +434,7 @@ class World:
         self.is_healing = True
         while self.late:
             table_faults.land_late(self)
-        table_faults.mend_all(self)
+        table_faults.repair_all(self)
         for zombie in (*self.tasks, *self.coordinators):
             zombie.resume()
         if self.keeper is not None:
@@ -455,5 +455,5 @@ class World:
         return not is_asked or (self.has_claimed and not self.is_vtts_wrong)
 
     def _is_reset_known(self, turn: int) -> bool:
-        """A control topic that was made anew while running is noticed table by table."""
+        """A control topic that was re-created while running is noticed table by table."""
         return turn > 40 and "table failed: control_log_reset" in self.counts

@@ -57,7 +57,7 @@ def test_what_is_no_schema(schema: Any, reason: str) -> None:
 
 
 def test_names_are_found_as_java_finds_them() -> None:
-    """A bare name is looked up in the namespace around it, then without one."""
+    """A bare name is resolved in the namespace around it, then without one."""
     inner = {**FIXED, "namespace": ""}
     schema = record(inner, {"type": "F"}, record("F", name="I", aliases=["O"]), namespace="a.b")
     found = parsed(schema)

@@ -1,4 +1,4 @@
-"""Whatever bytes come, decoding ends in an event or in MalformedEvent.
+"""Decoding of any bytes ends in an event or in MalformedEvent.
 
 ``--hypothesis-seed=N`` repeats a run; ``CODEC_FUZZ_EXAMPLES`` makes it longer.
 """

@@ -169,7 +169,7 @@ def test_a_decimal_keeps_to_its_precision() -> None:
 
 
 def test_a_delete_file_that_holds_data_is_refused() -> None:
-    """Data among the deletes would bring rows in that nobody counted."""
+    """Data among the deletes would bring in rows that are not counted."""
     event = written()
     assert isinstance(event.payload, DataWritten)
     event = replace(event, payload=replace(event.payload, delete_files=(FILE,)))
@@ -215,7 +215,7 @@ EXTRAS: list[tuple[Any, bytes]] = [
 @pytest.mark.parametrize(("kind", "datum"), EXTRAS, ids=str)
 @pytest.mark.parametrize("field_id", [None, 999], ids=["no-id", "id"])
 def test_additional_fields_are_passed_over(kind: Any, datum: bytes, field_id: int | None) -> None:
-    """A field that nobody expects, of any type, does not keep the event from being read."""
+    """An unexpected field of any type does not keep the event from being read."""
     schema, rest = parts(start())
     extra = {"name": "extra", "type": kind, "field-id": field_id}
     payload_fields(schema).insert(0, extra)

@@ -1,4 +1,4 @@
-"""Record headers beside an event."""
+"""Record headers of an event."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_headers_are_compact_json() -> None:
     )
 
 
-def test_rows_stand_beside_the_ranges() -> None:
+def test_rows_come_with_the_ranges() -> None:
     """Readers that know ranges of nine parts read them as before, and ignore the other header."""
     ranges = (SourceRange("t", 0, 0, 10, 10, 0, 0, 10, None),)
     headers = EventHeaders(5, None, ranges, rows=RowCounts(10, 3, 2))

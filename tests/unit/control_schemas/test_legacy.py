@@ -9,7 +9,7 @@ from control_schemas.legacy import legacy_event
 from tests.support.frames import FILE, old_frame, start, written
 
 
-def test_announcements_of_a_group_are_told() -> None:
+def test_announcements_of_a_group_are_found() -> None:
     """Files announced for our group, for another one, and an event that announces none."""
     found = legacy_event(old_frame("CommitResponsePayload", "cg-control-orders"))
     assert found is not None

@@ -40,7 +40,7 @@ class Topic:
 
 
 def kept(offset: int = 10, *, hours_ago: int = 1) -> Envelope:
-    """An announcement; its payload does not matter here."""
+    """An announcement; its payload does not matter."""
     made_us = (NOW_MS - hours_ago * HOUR_MS) * 1000
     event = Event(UUID(int=1), made_us, "connect-c", CommitComplete(UUID(int=2), None))
     return Envelope(event, EventHeaders(), 0, offset)
@@ -54,7 +54,7 @@ def judged(topic: Topic, *announcements: Envelope) -> tuple[float | None, str | 
 
 
 def test_nothing_kept_is_no_alarm() -> None:
-    """Whatever the topic deletes, it is in the tables."""
+    """Everything that the topic deletes is in the tables."""
     assert judged(Topic(retention_ms="1")) == (None, None)
     assert ControlLogCheck(None, "control").retention([kept()], NOW_MS)["message"] is None
 

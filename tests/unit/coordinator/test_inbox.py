@@ -33,7 +33,7 @@ class OneRecord:
 
 
 def test_an_announcement_has_its_records_and_its_size() -> None:
-    """Both are counted once, where the event is read, so that nobody counts at each poll."""
+    """Both are counted once, where the event is read, so no poll counts again."""
     file = ContentFile(FileContent.DATA, "p", "PARQUET", 0, (), 7, 100)
     table = TableReference("iceberg", ("db",), "t")
     written = DataWritten(UUID(int=2), table, (file, file), ())

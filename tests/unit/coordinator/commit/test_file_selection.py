@@ -78,7 +78,7 @@ def test_local_places_outside_the_table(path: str) -> None:
 
 
 def test_other_places_of_data_count() -> None:
-    """``write.data.path`` may point elsewhere."""
+    """``write.data.path`` may point to another folder."""
     file = _file("s3://cold/t/a")
     assert _select(announced(TABLE, [file], offset=0), write_data_path="s3://cold/t").files == 1
 
@@ -89,7 +89,7 @@ def _names(*envelopes: Envelope) -> list[list[str]]:
 
 
 def test_steps_follow_layouts_then_batches() -> None:
-    """A newer layout comes later, whatever its batch numbers; the round does not matter."""
+    """A newer layout comes later, with any batch numbers; the round does not matter."""
     old, new = UUID(int=1), UUID(int=2)
     assert _names(
         announced(TABLE, [_file("1")], offset=0, batch=2, commit_id=new, layout=1),
@@ -128,6 +128,6 @@ def test_the_floor_is_per_control_partition() -> None:
     assert [f.file_path[-1] for f in found.steps[0].data_files] == ["b", "c"]
 
 
-def test_an_empty_file_is_not_looked_at() -> None:
+def test_an_empty_file_is_not_checked() -> None:
     """A file without rows adds nothing, wherever it lies."""
     assert _select(announced(TABLE, [_file("/x", records=0)], offset=0)).steps == ()

@@ -42,7 +42,7 @@ class AskedCatalog:
         ({"iceberg.tables.dynamic-enabled": "true", "iceberg.tables.route-field": "t"}, None),
     ],
 )
-def test_only_own_tables_are_looked_at(
+def test_only_own_tables_are_read(
     more: dict[str, str], codes: list[str] | None, is_applied: bool
 ) -> None:
     """Another table is refused before the catalog is asked; grants bound open connectors, too."""

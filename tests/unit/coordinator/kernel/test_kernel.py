@@ -401,7 +401,7 @@ def test_an_end_tries_no_table_that_waits_for_the_operator(driver: Driver) -> No
 
 
 def test_a_coordinator_without_partitions_misses_no_round() -> None:
-    """No round is due, so nobody may take it for stalled; what waits for a table makes one due."""
+    """No round is due without partitions; an announcement that waits makes one due."""
     d = Driver()
     assert not d.kernel.has_work()
     d.layout()

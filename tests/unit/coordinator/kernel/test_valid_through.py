@@ -111,7 +111,7 @@ def test_vtts_is_not_repeated_for_a_partition_that_came_later(driver: Driver) ->
 
 
 def test_a_retry_in_the_middle_of_a_round_does_not_hide_whom_it_left_out(driver: Driver) -> None:
-    """What a failed table waits for is in no table, whatever the operator says meanwhile."""
+    """What a failed table waits for is in no table, even after a decision of the operator."""
     commit = driver.start()
     driver.written(commit, T1)
     driver.complete(commit, (P0, 9_000), (P1, 9_000))

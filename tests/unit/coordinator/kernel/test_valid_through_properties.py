@@ -1,4 +1,4 @@
-"""The VTTS is sound and never goes back, whatever tasks, layouts and coordinators do.
+"""The VTTS is sound and never goes back, for any tasks, layouts and coordinators.
 
 The production ledgers of tasks answer the production kernel. Records arrive out of order by less
 than ``DISORDER_MS``, which is what the tasks are configured for; then nothing may be promised that
@@ -108,12 +108,12 @@ class Rig:
         self._envelope(DataComplete(self.asked, said.assignments), headers)
 
     def restart_task(self, number: int) -> None:
-        """A task forgets what it read and goes on from its announcements."""
+        """A task forgets what it read and continues from its announcements."""
         index = number % len(self.tasks)
         self.tasks[index] = self._start(index)
 
     def change_layout(self, tasks: int, *, grows: bool) -> None:
-        """Partitions are dealt anew, perhaps one more than before."""
+        """Partitions are dealt again, perhaps one more than before."""
         if grows and len(self.source) < PARTITIONS_MAX:
             self.source.append([])
             self.announced.append(0)
@@ -131,7 +131,7 @@ class Rig:
             self._envelope(CommitComplete(UUID(int=0), self.claims[-1]), EventHeaders())
 
     def tick(self) -> None:
-        """The coordinator looks at the clock."""
+        """The coordinator reads the clock."""
         self.ids += 1
         self._take(self.kernel.receive(Tick(UUID(int=self.ids), 0), self.now_ms))
 
@@ -213,7 +213,7 @@ def act(rig: Rig, name: str, a: int, b: int) -> None:
     ]
 )
 def test_vtts_is_sound_and_never_goes_back(acts: list[tuple[str, int, int]]) -> None:
-    """Out of order, idle, late, restarted, dealt anew: no record is promised and unannounced."""
+    """Out of order, idle, late, restarted, dealt again: no record is promised and unannounced."""
     rig = Rig()
     for name, a, b in acts:
         act(rig, name, a, b)
@@ -225,7 +225,7 @@ def test_vtts_catches_up_when_everybody_answers(acts: list[tuple[str, int, int]]
     rig = Rig()
     for name, a, b in acts:
         act(rig, name, a, b)
-    rig.wait(2 * TIMEOUT_MS)  # whatever was open is over
+    rig.wait(2 * TIMEOUT_MS)  # every open round is over
     before = len(rig.claims)
     for _ in range(3):
         polled_at_ms = rig.now_ms + 10
