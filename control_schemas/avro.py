@@ -1,8 +1,8 @@
 """Avro schemas as JSON -> a finite tree of types, names resolved.
 
 Rules of this file:
-- Any client that writes to a topic may choose the schema. A schema that contains itself is refused, so are
-  deep ones and those that become huge when their names are written out: everything behind this
+- Any client that writes to a topic may choose the schema. A schema that contains itself is
+  refused, so are deep ones and those that become huge when their names are written out: everything behind this
   file recurses over schemas.
 - Names are resolved as Java's Avro does: in the enclosing namespace, then without one. Iceberg
   defines ``uuid_fixed`` and its like without a namespace and uses them by bare name inside

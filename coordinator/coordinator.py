@@ -87,8 +87,8 @@ class CoordinatorContext:
         node_group_id: ``group.id`` of the node cluster, first part of the transactional id.
         clock: time and identities.
         on_round: called with each finished round.
-        on_event: called with a kind and its coordinates: ``malformed``, ``restart``, ``opened`` when
-            it begins to work, ``kept`` with the records and bytes that are in no table yet,
+        on_event: called with a kind and its coordinates: ``malformed``, ``restart``, ``opened``
+            when it begins to work, ``kept`` with the records and bytes that are in no table yet,
             ``failed_tables``, ``decided`` with the result of an operator's decision, ``failing``
             with the error that it retries, ``stalled``, and ``retention`` with the time after which
             the control topic deletes an announcement.

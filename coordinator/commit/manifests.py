@@ -5,7 +5,7 @@ Rules of this file:
 - An added entry leaves its snapshot and its sequence number out, so that it inherits both from the
   manifest list. In row-level commits the batch decides the number, which is never above the
   snapshot's. A merged manifest names both.
-- Every file that this module writes is named in ``written``; the caller decides whether it may be deleted.
+- ``written`` names every file that this module writes; the caller decides about their deletion.
 
 Source:
     Iceberg 1.12.0 ``ManifestMergeManager``, ``RollingManifestWriter``; PyIceberg 0.12.0
