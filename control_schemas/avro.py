@@ -1,9 +1,9 @@
 """Avro schemas as JSON -> a finite tree of types, names resolved.
 
 Rules of this file:
-- Any client that writes to a topic may choose the schema. A schema that contains itself is
-  refused, so are deep ones and those that become huge when their names are written out: everything behind this
-  file recurses over schemas.
+- Any client that writes to a topic may choose the schema. Schemas that contain themselves, deep
+  ones, and those that become huge when their names are written out are refused: the readers of
+  this tree recurse over it.
 - Names are resolved as Java's Avro does: in the enclosing namespace, then without one. Iceberg
   defines ``uuid_fixed`` and its like without a namespace and uses them by bare name inside
   others, which libraries that follow the specification to the letter refuse.
