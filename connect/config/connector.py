@@ -87,6 +87,14 @@ class TableConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotExpiryConfig:
+    """``iceberg.maintenance.expire-snapshots.*``; None leaves it to the table's properties."""
+
+    max_age_ms: int | None = None
+    min_snapshots_to_keep: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ConnectorConfig:
     """The typed configuration of a connector. ``raw`` is the JSON as sent."""
 
@@ -140,6 +148,7 @@ class ConnectorConfig:
     producer_overrides: Mapping[str, str]
     kafka_overrides: Mapping[str, str]
     multi_table_commit: bool = False
+    snapshot_expiry: SnapshotExpiryConfig | None = None
     transforms: tuple[TransformConfig, ...] = ()
     topic_tables: Mapping[str, str] = field(default_factory=dict)
     name_template: str | None = None

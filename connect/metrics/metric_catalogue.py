@@ -154,6 +154,14 @@ CATALOGUE: tuple[Metric, ...] = (
     Metric("commit_duration_ms", "gauge", "ms", _TABLE, "Duration of the table's last commit."),
     Metric("records_committed", "counter", "records", _TABLE, "Records committed."),
     Metric("files_committed", "counter", "files", _TABLE, "Files committed."),
+    Metric("snapshots_expired", "counter", "snapshots", _TABLE, "Old snapshots removed."),
+    Metric(
+        "expired_files_deleted",
+        "counter",
+        "files",
+        _TABLE,
+        "Files deleted that only removed snapshots needed.",
+    ),
     Metric(
         "announcements_bytes",
         "gauge",

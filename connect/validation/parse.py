@@ -12,6 +12,7 @@ from connect.config.connector import (
     ConverterConfig,
     ErrorsConfig,
     PredicateConfig,
+    SnapshotExpiryConfig,
     TableConfig,
     TransformConfig,
 )
@@ -280,6 +281,16 @@ def _default_table(checked: Checked) -> TableConfig:
     )
 
 
+def _snapshot_expiry(checked: Checked) -> SnapshotExpiryConfig | None:
+    v = checked.values
+    if not v["iceberg.maintenance.expire-snapshots.enabled"]:
+        return None
+    return SnapshotExpiryConfig(
+        max_age_ms=v["iceberg.maintenance.expire-snapshots.max-age-ms"],
+        min_snapshots_to_keep=v["iceberg.maintenance.expire-snapshots.min-snapshots-to-keep"],
+    )
+
+
 def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) -> ConnectorConfig:
     v = checked.values
     errors = _errors(checked)
@@ -303,6 +314,7 @@ def _build(raw: Mapping[str, str], checked: Checked, node: Mapping[str, str]) ->
         catalog_name=v["iceberg.catalog"],
         catalog_properties=catalog,
         multi_table_commit=v["iceberg.catalog.multi-table-commit"],
+        snapshot_expiry=_snapshot_expiry(checked),
         tables=tables,
         table_configs=_table_configs(raw, default_table, tables),
         route_field=v["iceberg.tables.route-field"] or None,

@@ -39,6 +39,7 @@ from connect.gateways.storage.object_store import delete_files, storage_errors, 
 from coordinator.commit.floor import FloorKeys, TableState
 from coordinator.commit.prepared_manifests import Attempt, PreparedManifests
 from coordinator.commit.snapshots import Content, Staged, stage
+from coordinator.commit.table_expiry import TableExpiry
 
 ATTEMPTS_MAX = 10
 READ_MS_MIN = 10_000
@@ -105,6 +106,7 @@ class StagedSnapshot:
         content: what is added.
         known_manifests: of the head after the last commit.
         new_manifests: of the files that are added.
+        expiry: removes old snapshots with the commit; None removes none.
         is_in_doubt: an attempt with these files may have been applied.
     """
 
@@ -113,6 +115,7 @@ class StagedSnapshot:
     content: Content
     known_manifests: Manifests | None
     new_manifests: PreparedManifests
+    expiry: TableExpiry | None = None
     is_in_doubt: bool = False
     _staged: Staged | None = None
     _staged_for: str = ""
@@ -135,6 +138,8 @@ class StagedSnapshot:
         content = self.content
         numbered = Attempt(content.snapshot_id, content.commit_uuid, attempt)
         added = self.new_manifests.add(table, content.selection, numbered)
+        now_ms = self.clock.now_ms()
+        expired = self.expiry.due(table, self.keys, now_ms) if self.expiry else ()
         with storage_errors("writing metadata of a snapshot"):
             staged = stage(
                 table,
@@ -145,7 +150,8 @@ class StagedSnapshot:
                 existing=self._existing(table, state),
                 written=self._attempt_files,
                 attempt=attempt,
-                now_ms=self.clock.now_ms(),
+                now_ms=now_ms,
+                expired=expired,
             )
         lengths = {m.manifest_path: m.manifest_length for m in staged.manifests}
         verify_written(table.io, {path: lengths.get(path) for path in self._attempt_files})

@@ -63,6 +63,7 @@ from coordinator.commit.floor import (
 from coordinator.commit.held_files import HeldFiles
 from coordinator.commit.prepared_manifests import PreparedManifests
 from coordinator.commit.snapshots import Content, instant_text, instant_us
+from coordinator.commit.table_expiry import ExpiredFileCleaner
 from coordinator.control_log_check import ControlLogCheck
 from coordinator.kernel.effects import (
     CommitOutcome,
@@ -202,6 +203,7 @@ class Committer:
         self._version = version("icefloe")
         self._memories: defaultdict[tuple[str, ...], _Memory] = defaultdict(_Memory)
         self._lock = threading.Lock()
+        self._cleaner = ExpiredFileCleaner(config)
 
     @property
     def topic_id_property(self) -> str:
@@ -250,6 +252,7 @@ class Committer:
         No commit may be under way. The next session writes them again. A store that does not
         delete is not asked for the rest: the session's end must not wait for it.
         """
+        self._cleaner.close()
         for memory in self._memories.values():
             if not memory.new_manifests.discard():
                 break
@@ -330,7 +333,14 @@ class Committer:
             return seen
 
         content = self._content(commit, state, selection, offsets)
-        snapshot = StagedSnapshot(self.clock, keys, content, memory.manifests, memory.new_manifests)
+        snapshot = StagedSnapshot(
+            self.clock,
+            keys,
+            content,
+            memory.manifests,
+            memory.new_manifests,
+            self._cleaner.expiry_of(table, memory.pending, selection.paths, self.clock.now_ms()),
+        )
         attempts = CommitAttempts(
             self._catalog, commit.table.identifier, self.clock, snapshot, check
         )
@@ -350,6 +360,7 @@ class Committer:
         memory.held_files.committed(begun.selection.paths, snapshot_id, self.clock.now_ms())
         old = _superseded_metadata(begun.table.metadata, done.table.metadata)
         delete_files(done.table.io, old)
+        self._cleaner.add(begun.table.metadata, attempts.snapshot.expiry, done.table)
         return TableCommitted(
             commit.table,
             commit.commit_id,

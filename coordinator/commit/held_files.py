@@ -71,7 +71,7 @@ class HeldFiles:
             self.since_ms = now_ms
         if head is None or not paths:
             return frozenset()
-        from_ms = _oldest_ms(paths, now_ms)
+        from_ms = oldest_created_ms(paths, now_ms)
         is_repeated = not set(paths).isdisjoint(path for _, path in self._committed)
         if not is_repeated and self._has_seen_all(table, from_ms):
             self._read.clear()
@@ -117,7 +117,7 @@ class HeldFiles:
         return self._read[path]
 
 
-def _oldest_ms(paths: Collection[str], now_ms: int) -> int | None:
+def oldest_created_ms(paths: Collection[str], now_ms: int) -> int | None:
     """Before that no file was created, clocks that are off included; None where it is unknown."""
     times = [created_ms(path) for path in paths]
     known = [at for at in times if at is not None and at <= now_ms + CLOCK_SKEW_MS]

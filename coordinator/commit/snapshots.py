@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 
 from pyiceberg.manifest import ManifestContent, ManifestFile, write_manifest_list
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import (
     Operation,
@@ -27,6 +28,7 @@ from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertRefSnapshotId,
     AssertTableUUID,
+    RemoveSnapshotsUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     TableRequirement,
@@ -101,6 +103,7 @@ def stage(
     written: list[str],
     attempt: int,
     now_ms: int,
+    expired: Sequence[int] = (),
 ) -> Staged:
     """Merge manifests where due, write the list, and put the change together.
 
@@ -114,6 +117,7 @@ def stage(
         written: gets the paths of merged manifests and list, also where writing fails.
         attempt: number of the attempt, for file names.
         now_ms: wall clock.
+        expired: snapshots that the commit removes.
 
     Raises:
         RetriableError: ``clock_off``.
@@ -157,25 +161,38 @@ def stage(
             "schema-id": metadata.current_schema_id,
         }
     )
-    updates: list[TableUpdate] = [
-        AddSnapshotUpdate(snapshot=snapshot),
-        _ref(table, keys.branch, SnapshotRefType.BRANCH, content.snapshot_id),
-    ]
-    tag = metadata.refs.get(keys.tag)
-    if tag is None or tag.snapshot_ref_type == SnapshotRefType.TAG:
-        updates.append(_ref(table, keys.tag, SnapshotRefType.TAG, content.snapshot_id))
-    if content.properties:
-        updates.append(SetPropertiesUpdate(updates=dict(content.properties)))
+    updates = _updates(metadata, keys, content, snapshot, expired)
     expected = None if state.is_branch_missing else parent_id
     return Staged(
         snapshot,
-        tuple(updates),
+        updates,
         (
             AssertTableUUID(uuid=metadata.table_uuid),
             AssertRefSnapshotId.model_validate({"ref": keys.branch, "snapshot-id": expected}),
         ),
         numbered,
     )
+
+
+def _updates(
+    metadata: TableMetadata,
+    keys: FloorKeys,
+    content: Content,
+    snapshot: Snapshot,
+    expired: Sequence[int],
+) -> tuple[TableUpdate, ...]:
+    updates: list[TableUpdate] = [
+        AddSnapshotUpdate(snapshot=snapshot),
+        _ref(metadata, keys.branch, SnapshotRefType.BRANCH, content.snapshot_id),
+    ]
+    tag = metadata.refs.get(keys.tag)
+    if tag is None or tag.snapshot_ref_type == SnapshotRefType.TAG:
+        updates.append(_ref(metadata, keys.tag, SnapshotRefType.TAG, content.snapshot_id))
+    if content.properties:
+        updates.append(SetPropertiesUpdate(updates=dict(content.properties)))
+    if expired:
+        updates.append(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(expired)}))
+    return tuple(updates)
 
 
 def instant_text(microseconds: int) -> str:
@@ -230,9 +247,11 @@ def _summary(content: Content, added: Added, parent: Snapshot | None) -> Summary
     return update_snapshot_summaries(summary, before)
 
 
-def _ref(table: Table, name: str, kind: SnapshotRefType, snapshot_id: int) -> SetSnapshotRefUpdate:
+def _ref(
+    metadata: TableMetadata, name: str, kind: SnapshotRefType, snapshot_id: int
+) -> SetSnapshotRefUpdate:
     """Move a reference and keep the retention its owner gave it."""
-    kept = table.metadata.refs.get(name)
+    kept = metadata.refs.get(name)
     return SetSnapshotRefUpdate.model_validate(
         {
             "ref-name": name,

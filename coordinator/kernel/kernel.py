@@ -321,10 +321,13 @@ class Kernel:
         return [TableDecided(decision, "done", skipped, kept)]
 
 
-def _unexpected(what: str, commit_id: UUID, **where: str) -> InvariantViolation:
+_CODE_BY_EVENT = {"outcome": "outcome_unexpected", "completion": "completion_unexpected"}
+
+
+def _unexpected(event: str, commit_id: UUID, **where: str) -> InvariantViolation:
     return InvariantViolation(
-        f"the {what} does not belong to the round in flight",
-        code=f"{what}_unexpected",
+        f"the {event} does not belong to the round in flight",
+        code=_CODE_BY_EVENT[event],
         commit_id=str(commit_id),
         **where,
     )

@@ -15,6 +15,7 @@ Source:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +23,8 @@ from typing import Final
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
+
+from connect.config.connector import SnapshotExpiryConfig
 
 MAX_AGE_PROPERTY: Final = "history.expire.max-snapshot-age-ms"
 MIN_KEPT_PROPERTY: Final = "history.expire.min-snapshots-to-keep"
@@ -31,6 +34,13 @@ MIN_KEPT: Final = 1
 """Iceberg's default of ``history.expire.min-snapshots-to-keep``."""
 
 _OFFSETS_PREFIX: Final = "kafka.connect.offsets."
+
+
+BATCH: Final = 10
+"""Removing reads the manifest list next to the removed ones: seldom is cheaper."""
+REMOVED_MAX: Final = 500
+"""Snapshots that one commit removes: the rest waits for the next one."""
+_NUMBER: Final = re.compile("[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +56,17 @@ class ExpiryPolicy:
 
     max_age_ms: int = MAX_AGE_MS
     min_kept: int = MIN_KEPT
-    batch: int = 1
+    batch: int = BATCH
+
+    @classmethod
+    def of(cls, config: SnapshotExpiryConfig, properties: Mapping[str, str]) -> ExpiryPolicy:
+        """Return the policy of a table: its own properties replace the connector's keys.
+
+        A property that is no number has no effect: it must not stop the table's commits.
+        """
+        age_ms = _number(properties.get(MAX_AGE_PROPERTY), config.max_age_ms, MAX_AGE_MS)
+        kept = _number(properties.get(MIN_KEPT_PROPERTY), config.min_snapshots_to_keep, MIN_KEPT)
+        return cls(age_ms, max(kept, 1))
 
 
 def due(
@@ -96,7 +116,13 @@ def due(
     if len(removable) < max(policy.batch, 1):
         return ()
     ordered = sorted(removable, key=lambda s: (s.sequence_number or 0, s.timestamp_ms))
-    return tuple(snapshot.snapshot_id for snapshot in ordered)
+    return tuple(snapshot.snapshot_id for snapshot in ordered[:REMOVED_MAX])
+
+
+def _number(text: str | None, configured: int | None, default: int) -> int:
+    if text is not None and _NUMBER.fullmatch(text):
+        return int(text)
+    return default if configured is None else configured
 
 
 def _refs(metadata: TableMetadata, branch: str) -> dict[str, SnapshotRef | None]:

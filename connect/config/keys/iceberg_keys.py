@@ -174,7 +174,35 @@ JAVA_KEYS: tuple[Key, ...] = (
     ),
 )
 
+MAINTENANCE_KEYS: tuple[Key, ...] = (
+    Key(
+        "iceberg.maintenance.expire-snapshots.enabled",
+        "BOOLEAN",
+        "Remove old snapshots of the connector's tables with its commits, and delete the files "
+        "that only they need.",
+        "false",
+    ),
+    Key(
+        "iceberg.maintenance.expire-snapshots.max-age-ms",
+        "LONG",
+        "Age from which snapshots are removed; a table's property "
+        "history.expire.max-snapshot-age-ms replaces it. 5 days if neither is set.",
+        None,
+        unit="ms",
+        check=where_read(at_least(0)),
+    ),
+    Key(
+        "iceberg.maintenance.expire-snapshots.min-snapshots-to-keep",
+        "INT",
+        "Number of snapshots that each branch keeps at any age; a table's property "
+        "history.expire.min-snapshots-to-keep replaces it. 1 if neither is set.",
+        None,
+        check=where_read(at_least(1)),
+    ),
+)
+
 OWN_KEYS: tuple[Key, ...] = (
+    *MAINTENANCE_KEYS,
     Key(
         "iceberg.control.group-id",
         "STRING",

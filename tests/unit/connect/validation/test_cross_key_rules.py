@@ -284,7 +284,7 @@ def test_keys_of_the_older_sink_are_known(name: str) -> None:
 def test_groups_and_topics_of_others() -> None:
     """Consumer groups of other connectors and topics of the nodes cannot be used."""
     taken = {"groups": {"connect-orders": "connector old", "cg": "another"}}
-    assert "is connector old's" in errors({}, **taken)["name"][0]
+    assert "belongs to connector old" in errors({}, **taken)["name"][0]
     found = errors({"iceberg.connect.group-id": "cg"}, **taken)
     assert list(found) == ["iceberg.connect.group-id"]
     assert errors({"consumer.override.group.id": "own"}, **taken) == {}

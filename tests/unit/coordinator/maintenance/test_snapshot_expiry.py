@@ -11,6 +11,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil, new_table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField
 
+from connect.config.connector import SnapshotExpiryConfig
 from coordinator.maintenance.snapshot_expiry import ExpiryPolicy, due
 
 NOW_MS = 1_000_000
@@ -74,10 +75,10 @@ def ids(found: TableMetadata, policy: ExpiryPolicy, **more: Any) -> tuple[int, .
 @pytest.mark.parametrize(
     ("policy", "removed"),
     [
-        (ExpiryPolicy(max_age_ms=250), (1, 2, 3, 4, 5, 6, 7)),
-        (ExpiryPolicy(max_age_ms=250, min_kept=6), (1, 2, 3, 4, 5)),
-        (ExpiryPolicy(max_age_ms=10_000), ()),
-        (ExpiryPolicy(max_age_ms=0, min_kept=1), (1, 2, 3, 4, 5, 6, 7, 8, 9)),
+        (ExpiryPolicy(batch=1, max_age_ms=250), (1, 2, 3, 4, 5, 6, 7)),
+        (ExpiryPolicy(batch=1, max_age_ms=250, min_kept=6), (1, 2, 3, 4, 5)),
+        (ExpiryPolicy(batch=1, max_age_ms=10_000), ()),
+        (ExpiryPolicy(batch=1, max_age_ms=0, min_kept=1), (1, 2, 3, 4, 5, 6, 7, 8, 9)),
         (ExpiryPolicy(max_age_ms=250, batch=7), (1, 2, 3, 4, 5, 6, 7)),
         (ExpiryPolicy(max_age_ms=250, batch=8), ()),
     ],
@@ -91,7 +92,7 @@ def test_a_branch_keeps_snapshots_by_age_and_count(
 
 def test_a_branch_s_own_retention_replaces_the_policy() -> None:
     """``min-snapshots-to-keep`` and ``max-snapshot-age-ms`` of the reference decide."""
-    policy = ExpiryPolicy(max_age_ms=0)
+    policy = ExpiryPolicy(batch=1, max_age_ms=0)
     kept = branch(10, **{"min-snapshots-to-keep": 5})
     assert ids(metadata(line(10), {"main": kept}), policy) == (1, 2, 3, 4, 5, 6)
     kept = branch(10, **{"max-snapshot-age-ms": 10_000})
@@ -100,7 +101,7 @@ def test_a_branch_s_own_retention_replaces_the_policy() -> None:
 
 def test_references_keep_their_snapshots() -> None:
     """A tag keeps one snapshot, another branch what it leads to; a tag that moves keeps none."""
-    policy = ExpiryPolicy(max_age_ms=0)
+    policy = ExpiryPolicy(batch=1, max_age_ms=0)
     found = metadata(line(10), {"main": branch(10), "t": tag(3), "mine": tag(9)})
     assert ids(found, policy) == (1, 2, 4, 5, 6, 7, 8)
     assert ids(found, policy, moved_tag="mine") == (1, 2, 4, 5, 6, 7, 8, 9)
@@ -115,35 +116,68 @@ def test_the_newest_offsets_of_each_sink_are_kept() -> None:
         snapshots[place]["summary"] = {SINK: '{"0":5}'}
     snapshots[6]["summary"] = {SINK + "b": '{"0":9}'}
     found = metadata(snapshots, {"main": branch(10)})
-    assert ids(found, ExpiryPolicy(max_age_ms=0)) == (1, 2, 3, 4, 6, 8, 9)
+    assert ids(found, ExpiryPolicy(batch=1, max_age_ms=0)) == (1, 2, 3, 4, 6, 8, 9)
 
 
 def test_an_abandoned_snapshot_is_kept_until_it_is_old() -> None:
     """After a rollback the snapshots that no reference leads to wait for their age."""
     found = metadata(line(10), {"main": branch(5)})
-    assert ids(found, ExpiryPolicy(max_age_ms=250, min_kept=10)) == (6, 7)
+    assert ids(found, ExpiryPolicy(batch=1, max_age_ms=250, min_kept=10)) == (6, 7)
 
 
 def test_snapshots_that_may_have_to_be_recognized_are_kept() -> None:
     """An attempt of unknown outcome is found by its id."""
     found = metadata(line(5), {"main": branch(5)})
-    assert ids(found, ExpiryPolicy(max_age_ms=0), kept={2, 99}) == (1, 3, 4)
-    assert ids(found, ExpiryPolicy(max_age_ms=0), kept_since_ms=NOW_MS - 200) == (1, 2)
+    assert ids(found, ExpiryPolicy(batch=1, max_age_ms=0), kept={2, 99}) == (1, 3, 4)
+    assert ids(found, ExpiryPolicy(batch=1, max_age_ms=0), kept_since_ms=NOW_MS - 200) == (1, 2)
 
 
 def test_a_branch_that_the_commit_creates_keeps_what_main_needs() -> None:
     """Main keeps its newest snapshot although nothing is added to it."""
     found = metadata(line(5), {"main": branch(5)})
-    assert ids(found, ExpiryPolicy(max_age_ms=0), branch="new") == (1, 2, 3, 4)
+    assert ids(found, ExpiryPolicy(batch=1, max_age_ms=0), branch="new") == (1, 2, 3, 4)
 
 
 def test_a_circle_ends() -> None:
     """Parents that lead in a circle are followed once."""
     snapshots = line(3)
     snapshots[0]["parent"] = 3
-    assert ids(metadata(snapshots, {"main": branch(3)}), ExpiryPolicy(max_age_ms=0)) == (1, 2)
+    assert ids(metadata(snapshots, {"main": branch(3)}), ExpiryPolicy(batch=1, max_age_ms=0)) == (
+        1,
+        2,
+    )
 
 
 def test_an_empty_table_has_nothing_to_remove() -> None:
     """The first commit of a table removes nothing."""
-    assert ids(metadata([], {}), ExpiryPolicy(max_age_ms=0)) == ()
+    assert ids(metadata([], {}), ExpiryPolicy(batch=1, max_age_ms=0)) == ()
+
+
+@pytest.mark.parametrize(
+    ("properties", "age_ms", "kept"),
+    [
+        ({}, 7, 3),
+        ({"history.expire.max-snapshot-age-ms": "9"}, 9, 3),
+        ({"history.expire.min-snapshots-to-keep": "5"}, 7, 5),
+        ({"history.expire.min-snapshots-to-keep": "0"}, 7, 1),
+        ({"history.expire.max-snapshot-age-ms": "soon"}, 7, 3),
+        ({"history.expire.max-snapshot-age-ms": "-1"}, 7, 3),
+    ],
+)
+def test_a_table_s_properties_replace_the_connector_s_keys(
+    properties: dict[str, str], age_ms: int, kept: int
+) -> None:
+    """A property that is no number has no effect."""
+    policy = ExpiryPolicy.of(SnapshotExpiryConfig(7, 3), properties)
+    assert (policy.max_age_ms, policy.min_kept) == (age_ms, kept)
+
+
+def test_without_keys_and_properties_iceberg_s_defaults_hold() -> None:
+    """Five days, one snapshot."""
+    assert ExpiryPolicy.of(SnapshotExpiryConfig(), {}) == ExpiryPolicy(432_000_000, 1)
+
+
+def test_one_commit_removes_a_bounded_number() -> None:
+    """The first commit with expiry on a table of many snapshots leaves the rest to the next."""
+    found = metadata(line(1_200), {"main": branch(1_200)})
+    assert ids(found, ExpiryPolicy(max_age_ms=0)) == tuple(range(1, 501))
