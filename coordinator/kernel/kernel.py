@@ -271,7 +271,7 @@ class Kernel:
         identifier = outcome.table.identifier
         is_waited_for = current is not None and current.is_in_flight(outcome)
         if current is None or self.phase is not Phase.COMMITTING or not is_waited_for:
-            raise _unexpected("outcome", outcome.commit_id, table=str(outcome.table))
+            raise _unexpected_outcome(outcome)
         if isinstance(outcome, CoordinatorFenced):
             self.phase = Phase.STOPPED
             return [Stop(current.commit_id, outcome.message, {"table": str(outcome.table)})]
@@ -299,7 +299,7 @@ class Kernel:
     def _on_completion_sent(self, commit_id: UUID, now_ms: int) -> list[Effect]:
         current = self._round
         if current is None or self.phase is not Phase.COMPLETING or commit_id != current.commit_id:
-            raise _unexpected("completion", commit_id)
+            raise _unexpected_completion(commit_id)
         if current.valid_through_us is not None:
             self._claims.claimed(current.valid_through_us, current.expected)
         self._round = None
@@ -321,13 +321,18 @@ class Kernel:
         return [TableDecided(decision, "done", skipped, kept)]
 
 
-_CODE_BY_EVENT = {"outcome": "outcome_unexpected", "completion": "completion_unexpected"}
-
-
-def _unexpected(event: str, commit_id: UUID, **where: str) -> InvariantViolation:
+def _unexpected_outcome(outcome: CommitOutcome) -> InvariantViolation:
     return InvariantViolation(
-        f"the {event} does not belong to the round in flight",
-        code=_CODE_BY_EVENT[event],
+        "the outcome does not belong to the round in flight",
+        code="outcome_unexpected",
+        commit_id=str(outcome.commit_id),
+        table=str(outcome.table),
+    )
+
+
+def _unexpected_completion(commit_id: UUID) -> InvariantViolation:
+    return InvariantViolation(
+        "the completion does not belong to the round in flight",
+        code="completion_unexpected",
         commit_id=str(commit_id),
-        **where,
     )
