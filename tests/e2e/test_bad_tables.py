@@ -63,7 +63,7 @@ class Three:
     def restart(self) -> None:
         """Start the connector and its tasks again, and wait until they run."""
         self.running.stop(self.name)
-        self.running.wish(self.name, "resume")
+        self.running.request_state(self.name, "resume")
         self.running.until(self.is_running, lambda: f"{self.running.status(self.name)}")
 
     def is_running(self) -> bool:
@@ -183,7 +183,7 @@ def test_a_valid_through_time_that_is_wrong(three: Three) -> None:
     assert running.icefloe(*asked)[0] == 2
     status, said = running.icefloe(*asked, "--yes")
     assert (status, "taken back by snapshot" in said) == (0, True), said
-    running.wish(three.name, "resume")
+    running.request_state(three.name, "resume")
     three.produce(*KINDS)
     three.arrived(*KINDS)
 

@@ -40,13 +40,13 @@ def test_source_records_that_retention_took_are_passed_by_the_offsets_api(
     running.stop(name)
     running.produce(topic, *numbered(10, 20))
     admin.delete_records({place: 25})
-    running.wish(name, "resume")
+    running.request_state(name, "resume")
     cause = running.trace(name).partition("\n")[0]
     assert "source_data_lost" in cause
     assert "[10, 25)" in cause
     running.stop(name)
     running.set_offset(name, place, 25)
-    running.wish(name, "resume")
+    running.request_state(name, "resume")
     assert _ids(running, table, name, 15) == [*range(10), *range(25, 30)]
     running.produce(topic, *numbered(30, 5))
     assert _ids(running, table, name, 20) == [*range(10), *range(25, 35)]
@@ -67,14 +67,14 @@ def test_offsets_that_expired_while_it_was_stopped_are_set_by_the_operator(
     running.stop(name)
     for group in (f"connect-{name}", f"connect-{name}-coord"):
         running.until(lambda g=group: _forgotten(admin, g), lambda: "the group's end")
-    running.wish(name, "resume")
+    running.request_state(name, "resume")
     cause = running.trace(name).partition("\n")[0]
     assert "offsets_lost" in cause
     assert f"{topic}-0 10" in cause
     running.produce(topic, *numbered(10, 5))
     running.stop(name)
     running.set_offset(name, (topic, 0), 10)
-    running.wish(name, "resume")
+    running.request_state(name, "resume")
     assert _ids(running, table, name, 15) == [*range(15)]
     running.delete(name)
 
@@ -104,7 +104,7 @@ def test_a_control_topic_made_anew_is_rebased(running: RunningStack, admin: Kafk
     code, said = running.icefloe("control", "rebase", name, "--yes")
     assert code == 0
     assert "is given up" in said
-    running.wish(name, "resume")
+    running.request_state(name, "resume")
     running.produce(topic, *numbered(10, 10))
     assert _ids(running, table, name, 20) == [*range(20)]
     assert running.status(name)["connector"]["state"] == "RUNNING"

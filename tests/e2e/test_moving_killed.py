@@ -191,7 +191,7 @@ def test_a_java_sink_killed_inside_a_transaction_is_waited_for(
             java.pause()
         return all(admin.high_watermarks(places) != admin.ends(places) for _ in range(20))
 
-    until_it_happens(hangs, java.go_on)
+    until_it_happens(hangs, java.unpause)
     java.kill()
     assert {"open_transaction", "offsets_pending"} & checked(running, tmp_path, name, config)
     source.write(1, 5)

@@ -115,12 +115,12 @@ def test_a_lost_floor_is_mended_by_a_rebase(running: RunningStack, admin: KafkaA
     case.stop()
     forget_commits(running.catalog.load_table(case.table), case)
     running.produce(case.topic, *numbered(10, 5))
-    running.wish(case.name, "resume")
+    running.request_state(case.name, "resume")
     assert "floor_lost" in case.reported()
     case.stop()
     said = case.rebase()
     assert "floor_lost" in said
-    running.wish(case.name, "resume")
+    running.request_state(case.name, "resume")
     assert case.ids(16) == [-1, *range(15)]
     case.runs()
     running.produce(case.topic, *numbered(15, 5))
@@ -136,11 +136,11 @@ def test_announced_ranges_with_a_gap_are_taken_after_a_rebase(
     case.stop()
     announce_ranges(case, (10, 20), (50, 60))
     for _ in range(2):
-        running.wish(case.name, "resume")
+        running.request_state(case.name, "resume")
         assert "source_gap" in case.cause()
         case.stop()
     assert "accepted as they are" in case.rebase()
-    running.wish(case.name, "resume")
+    running.request_state(case.name, "resume")
     running.produce(case.topic, *numbered(10, 5))
     assert case.ids(15) == [*range(15)]
     case.runs()
@@ -163,7 +163,7 @@ def test_a_source_topic_made_anew_is_read_once_its_offsets_are_reset(
     assert case.ids(10) == [*range(10)]
     case.stop()
     running.set_offset(case.name, (case.topic, 0), None)
-    running.wish(case.name, "resume")
+    running.request_state(case.name, "resume")
     assert case.ids(30) == [*range(10), *range(100, 120)]
     case.runs()
     running.delete(case.name)

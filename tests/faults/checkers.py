@@ -262,7 +262,7 @@ def check_accounts(
         ("dropped", sum(r.dropped for r in seen), dropped),
     )
     out = [
-        f"{said} records told {what}, {found} found"
+        f"{said} records reported {what}, {found} found"
         for what, said, found in reported
         if said != found
     ]

@@ -85,7 +85,7 @@ def test_a_frozen_leader_changes_no_offset_of_its_successor(
     first = made()
     first.create()
     first.store_offsets(0, {0: 10, 1: 10})
-    first.wish("STOPPED")
+    first.request_state("STOPPED")
     frozen = Frozen(getattr(first, owner), name)
     errors: list[BaseException] = []
 
@@ -99,7 +99,7 @@ def test_a_frozen_leader_changes_no_offset_of_its_successor(
     thread.start()
     assert frozen.is_reached.wait(WAIT_S)
     second = made()
-    second.wish("STARTED")
+    second.request_state("STARTED")
     second.store_offsets(0, {0: 50, 1: 50})
     frozen.thaw()
     thread.join(WAIT_S)
@@ -115,14 +115,14 @@ def test_a_frozen_leader_settles_nothing_of_its_successor(
     first = made()
     first.create()
     first.store_offsets(0, {0: 10, 1: 10})
-    first.wish("STOPPED")
+    first.request_state("STOPPED")
     first.store.put_offsets(NAME, {TopicPartition(first.topic, p): 5 for p in range(2)})
     frozen = Frozen(first.store, "put_offsets")
     errors: list[BaseException] = []
 
     def start() -> None:
         try:
-            first.wish("STARTED")
+            first.request_state("STARTED")
         except IcefloeError as e:
             errors.append(e)
 
@@ -150,7 +150,7 @@ def test_the_floor_follows_offsets_until_an_operator_forgets_them(
     leader.deployer.keep_offsets()
     assert leader.floor() == {0: 10}
     leader.store_offsets(1, {1: 4})
-    leader.wish("STOPPED")
+    leader.request_state("STOPPED")
     assert leader.floor() == {0: 10, 1: 4}
     leader.admin.delete_group(leader.group)  # expired
     leader.deployer.keep_offsets()
@@ -193,7 +193,7 @@ def test_a_frozen_leader_that_deletes_a_group_starts_nothing_from_the_policy(
     first = made()
     first.create()
     first.store_offsets(0, {0: 10, 1: 10})
-    first.wish("STOPPED")
+    first.request_state("STOPPED")
     frozen = Frozen(first.admin, "delete_group")
 
     def change() -> None:
@@ -204,7 +204,7 @@ def test_a_frozen_leader_that_deletes_a_group_starts_nothing_from_the_policy(
     thread.start()
     assert frozen.is_reached.wait(WAIT_S)
     second = made()
-    second.wish("STARTED")
+    second.request_state("STARTED")
     second.store_offsets(0, {0: 50, 1: 50})
     second.deployer.keep_offsets()
     frozen.thaw()
@@ -234,7 +234,7 @@ def test_control_offsets_of_a_paused_connector_pass_events_of_others(
     leader.admin.alter_offsets(group, {place: 0})
     send(leader.group, CommitComplete(uuid4(), None))
     end = send("connect-other", DataComplete(uuid4(), ()))
-    leader.wish("PAUSED")
+    leader.request_state("PAUSED")
     leader.deployer.keep_offsets()
     assert at < end
     assert leader.admin.committed(group, [place]) == {place: end}
@@ -252,7 +252,7 @@ def test_offsets_of_a_group_with_members_are_left_to_them(
     leader = made()
     leader.create()
     leader.store_offsets(0, {0: 10})
-    leader.wish("STOPPED")
+    leader.request_state("STOPPED")
     member = Consumer({**kafka_properties, "group.id": leader.group, "enable.auto.commit": False})
     member.subscribe([leader.topic])
     while not member.assignment():
@@ -293,7 +293,7 @@ def test_offsets_of_what_does_not_run_outlive_the_brokers_retention(tmp_path: Pa
         place, group = TopicPartition(control, 0), f"{leader.group}-coord"
         leader.admin.alter_offsets(group, {place: 0})
         for target in ("PAUSED", "STOPPED"):
-            leader.wish(target)
+            leader.request_state(target)
             until_forgotten(f"witness-{target}")
             assert leader.committed() == {0: 3, 1: 4}
             assert leader.admin.committed(group, [place]) == {place: 0}

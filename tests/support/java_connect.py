@@ -111,8 +111,8 @@ class JavaConnect:
         if self._child is not None:
             self._child.signal(signal.SIGSTOP)
 
-    def go_on(self) -> None:
-        """Let it go on after ``pause``."""
+    def unpause(self) -> None:
+        """Continue the processes after ``pause``."""
         if self._child is not None:
             self._child.signal(signal.SIGCONT)
 

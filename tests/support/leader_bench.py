@@ -97,8 +97,8 @@ class Leader:
         self.store.put_connector(NAME, self.config)
         self.converge()
 
-    def wish(self, target: str) -> None:
-        """Start, pause or stop it."""
+    def request_state(self, target: str) -> None:
+        """Store the connector's target state, and converge."""
         self.store.put_target(NAME, target)  # type: ignore[arg-type]  # one of three
         self.converge()
 

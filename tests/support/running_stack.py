@@ -147,13 +147,13 @@ class RunningStack:
         for name in names:
             assert self.api.delete(f"/connectors/{name}").status_code == 204
 
-    def wish(self, name: str, what: str) -> None:
-        """``stop``, ``pause`` or ``resume`` a connector; it must be accepted."""
-        assert self.api.put(f"/connectors/{name}/{what}").is_success
+    def request_state(self, name: str, state: str) -> None:
+        """Send ``stop``, ``pause`` or ``resume`` for a connector; the node must accept it."""
+        assert self.api.put(f"/connectors/{name}/{state}").is_success
 
     def stop(self, name: str) -> None:
         """Stop a connector, and wait until nothing of it can write any more."""
-        self.wish(name, "stop")
+        self.request_state(name, "stop")
         cluster = {"bootstrap.servers": self.stack.bootstrap_servers}
 
         def has_ended() -> bool:
@@ -169,7 +169,7 @@ class RunningStack:
         """
         self.stop(name)
         assert self.api.put(f"/connectors/{name}/config", json=dict(config)).is_success
-        self.wish(name, "resume")
+        self.request_state(name, "resume")
 
     def set_offset(self, name: str, place: tuple[str, int], offset: int | None) -> None:
         """Set, or forget, a source offset of a connector that was stopped."""

@@ -217,11 +217,11 @@ def test_accounts_that_add_up() -> None:
 @pytest.mark.parametrize(
     ("wrong", "word"),
     [
-        ({"rows": 5}, "6 records told written, 5 found"),
-        ({"letters": 0}, "1 records told dead-lettered, 0 found"),
-        ({"letters": 2}, "1 records told dead-lettered, 2 found"),
-        ({"dropped": 0}, "1 records told dropped, 0 found"),
-        ({"records": 9}, "8 records told read, 9 found"),
+        ({"rows": 5}, "6 records reported written, 5 found"),
+        ({"letters": 0}, "1 records reported dead-lettered, 0 found"),
+        ({"letters": 2}, "1 records reported dead-lettered, 2 found"),
+        ({"dropped": 0}, "1 records reported dropped, 0 found"),
+        ({"records": 9}, "8 records reported read, 9 found"),
     ],
 )
 def test_accounts_that_do_not_add_up_are_found(wrong: dict[str, int], word: str) -> None:
