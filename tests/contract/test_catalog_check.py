@@ -68,7 +68,7 @@ def test_an_atomic_catalog_passes(tmp_path: Path, memory: MemoryCatalogServer) -
     assert not list(tmp_path.rglob("*.avro"))
 
 
-def test_a_catalog_for_single_tables_is_told_so(
+def test_a_catalog_without_multi_table_commits_is_reported(
     tmp_path: Path, sql_catalog_properties: dict[str, str]
 ) -> None:
     """SQL catalogs have no multi-table commit; one table is atomic with them."""
@@ -91,18 +91,18 @@ def test_a_namespace_of_the_operator_s_is_left_alone(
 
 
 @pytest.mark.parametrize(
-    ("catalog", "words"),
+    ("catalog", "message"),
     [
         ({"type": "rest", "uri": "http://127.0.0.1:1"}, "does not answer"),
         ({"type": "rest"}, "iceberg.catalog.uri is missing"),
         ({"type": "hadoop"}, "cannot be used"),
     ],
 )
-def test_no_answer_is_no_verdict(tmp_path: Path, catalog: dict[str, str], words: str) -> None:
-    """Status 3, or 2 where the configuration is wrong, and the reason."""
+def test_no_answer_is_no_verdict(tmp_path: Path, catalog: dict[str, str], message: str) -> None:
+    """The check exits with 3, or 2 for a wrong configuration, and prints the reason."""
     result = _check(tmp_path, catalog)
     assert result.status == (3 if "uri" in catalog else 2), result.output
-    assert words in result.output
+    assert message in result.output
 
 
 @pytest.mark.parametrize("status", ["403", "500"])

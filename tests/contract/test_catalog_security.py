@@ -29,7 +29,7 @@ NAMING = ["write.py-location-provider.impl", "py-io-impl", "py-catalog-impl", "a
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A class in a module that can be imported; the test fails when somebody does."""
+    """Yield a class of an importable module; the test fails if the module is imported."""
     folder = tmp_path / "modules"
     folder.mkdir()
     (folder / f"{MODULE}.py").write_text("class Loud:\n    pass\n")
@@ -58,7 +58,7 @@ class Answers:
                 self.end_headers()
                 self.wfile.write(body)
 
-            do_POST = do_GET  # noqa: N815 - the name http.server looks for
+            do_POST = do_GET  # noqa: N815 - http.server requires this name
 
             def log_message(self, *_args: Any) -> None:
                 """Stay quiet."""
@@ -165,7 +165,7 @@ def test_a_silent_catalog_does_not_hold_us(answers: Answers) -> None:
 
 
 def test_only_text_of_the_store_travels(rest_catalog: RestCatalog) -> None:
-    """Tokens of the catalog stay here; what a worker needs to open files goes along."""
+    """Only the storage properties that a worker needs are sent; catalog tokens are not."""
     secrets = {"token": "catalog-token", "s3.access-key-id": "key"}
     gateway = open_catalog("iceberg", {**rest_catalog.properties, **secrets})
     table = gateway.create(("db", f"s-{uuid4().hex[:8]}"), SCHEMA)

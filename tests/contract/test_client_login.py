@@ -51,13 +51,13 @@ def test_the_node_logs_in_at_its_own_servers(listener: KafkaListener) -> None:
         {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"},
     ],
 )
-@pytest.mark.parametrize("beside", ["", "127.0.0.1:1,"])
+@pytest.mark.parametrize("node_server", ["", "127.0.0.1:1,"])
 def test_other_servers_never_get_the_nodes_login(
-    listener: KafkaListener, override: dict[str, str], beside: str
+    listener: KafkaListener, override: dict[str, str], node_server: str
 ) -> None:
-    """A connector that names another server, alone or beside the node's, gets no login for it."""
+    """A connector gets no login for another server, alone or together with the node's."""
     node = {"bootstrap.servers": "127.0.0.1:1", "ssl.key.password": CANARY, **LOGIN}
-    given = {"bootstrap.servers": beside + listener.address, **override}
+    given = {"bootstrap.servers": node_server + listener.address, **override}
     found = client_properties(node, given)
     assert CANARY not in str(found)
     with contextlib.suppress(IcefloeError):  # a client without a login may refuse to start

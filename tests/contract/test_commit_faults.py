@@ -1,4 +1,4 @@
-"""Commits that fail on the way: what is kept, what is told, what is cleared up."""
+"""Failed commits: what the committer keeps, reports and deletes."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ def _files(catalog: CatalogGateway, table: Table) -> list[str]:
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_a_refusal_is_told_and_leaves_nothing_behind(
+def test_a_refusal_is_reported_and_leaves_nothing_behind(
     proxy: FaultyProxy, catalog: CatalogGateway, table: Table, what: str
 ) -> None:
-    """The table failed with the catalog's words; its manifests wait, and go with the session."""
+    """The table fails with the catalog's message; closing the committer deletes its manifests."""
     committer = _committer(catalog, table)
     proxy.faults.append(f"refused:{what}")
     commit = _round(table, 0)
@@ -162,10 +162,10 @@ def test_a_request_sent_again_by_the_client_is_recognised(
     assert len(_files(catalog, table)) == 1
 
 
-def test_a_table_that_does_not_answer_is_looked_at_in_the_next_round(
+def test_an_unknown_outcome_is_resolved_in_the_next_round(
     proxy: FaultyProxy, catalog: CatalogGateway, table: Table
 ) -> None:
-    """Unknown, and the catalog stays away: kept for later, and then not added again."""
+    """While the catalog is down the files are kept; the next round does not add them twice."""
     committer = _committer(catalog, table)
     assert isinstance(committer.commit(_round(table, 0)), TableCommitted)
     proxy.faults.append("applied:cut")

@@ -180,14 +180,14 @@ def test_many_tables_committed_singly(
 def test_tables_committed_together(
     proxy: FaultyProxy, patient: CatalogGateway, where: str, left: int
 ) -> None:
-    """All, none or some landed, whatever was answered: read table by table, the rest singly."""
+    """After any answer each table is read; those without the commit are committed one by one."""
     tables = _after_a_round(patient, MANY, together=True)
     answers = [*ANSWERS, ""] if where == "some" else ANSWERS  # a success that is none
     for what in answers:
         proxy.commits = proxy.transactions = 0
         proxy.faults.append(f"{where}:{what}")
         assert tables.commit_all(tables.round()) == 1, what
-        requests = 1 + (what == "429")  # the same again, then it is looked what there is
+        requests = 1 + (what == "429")  # after 429 the request is sent again
         alone = 0 if (where, what) == ("refused", "429") else left
         assert (proxy.transactions, proxy.commits) == (requests, requests + alone), what
     tables.fan_out.close()
@@ -271,7 +271,7 @@ def test_an_error_at_any_point_of_a_common_commit_is_survived(
 def test_one_broken_table_does_not_hold_up_the_others(
     proxy: FaultyProxy, patient: CatalogGateway
 ) -> None:
-    """A dropped table is told of by name and keeps its announcements; the rest lands at once."""
+    """A dropped table fails and keeps its announcements; the others commit in one request."""
     tables = _after_a_round(patient, MANY, together=True)
     gone = tables.tables[1]
     patient.drop(gone.name())
@@ -337,7 +337,7 @@ def test_a_table_that_fails_goes_alone_until_it_is_committed(
         assert Counter(files) == Counter(tables.announced[table.name()])
 
 
-def test_a_foreign_writer_in_between_costs_nobody_a_row(
+def test_a_concurrent_writer_costs_no_row(
     proxy: FaultyProxy, patient: CatalogGateway, rest_catalog: RestCatalog
 ) -> None:
     """One table's branch moved: the request for all is refused, each table is committed."""

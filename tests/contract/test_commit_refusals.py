@@ -44,7 +44,7 @@ class BreakingCatalog(CatalogGateway):
             self.broken.write_text("in the way")
         return table
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """Put the folder back."""
         assert self.broken is not None
         self.broken.unlink()
@@ -83,20 +83,20 @@ def test_a_store_that_cannot_be_written_is_tried_again(
     commit = place.round(1)
     catalog.is_breaking = True
     assert _failed(committer, commit) == "storage_unavailable again"
-    catalog.mend()
+    catalog.restore()
     assert metadata_files(place.table) == before
     assert isinstance(committer.commit(commit), TableCommitted)
     assert len(paths_of(place.now())) == 2
 
 
-def test_metadata_that_is_gone_is_told(place: Place) -> None:
+def test_missing_metadata_is_reported(place: Place) -> None:
     """A table whose metadata file was deleted needs its operator."""
     Path(place.table.metadata_location.removeprefix("file://")).unlink()
     assert _failed(place.committer(), place.round(0)) == "metadata_missing final"
 
 
-def test_a_column_of_an_unknown_type_is_told(place: Place) -> None:
-    """Of a table with a variant PyIceberg reads nothing; nobody waits for its catalog."""
+def test_a_column_of_an_unknown_type_is_reported(place: Place) -> None:
+    """PyIceberg cannot load a table with a variant column; its commit fails without a retry."""
     path = Path(place.table.metadata_location.removeprefix("file://"))
     metadata = json.loads(path.read_text())
     field = {"id": 99, "name": "v", "required": False, "type": "variant"}
@@ -139,7 +139,7 @@ def test_a_format_that_cannot_be_written(catalog: BreakingCatalog) -> None:
     ],
 )
 def test_files_that_fit_no_table(place: Place, change: dict[str, Any], code: str) -> None:
-    """An unknown spec or format is told, not guessed."""
+    """A file with an unknown spec or format fails the commit with a code."""
     file = replace(made_up_file(place.table), **change)
     commit = table_commit([announced(reference(place.table), [file], offset=0)])
     assert _failed(place.committer(), commit) == f"{code} final"
@@ -175,7 +175,7 @@ def test_a_zombie_is_fenced_without_a_conflict(place: Place) -> None:
     assert metadata_files(place.table) == before
 
 
-def test_the_mirror_alone_moves_nobody_back(place: Place) -> None:
+def test_the_mirror_alone_does_not_lower_the_floor(place: Place) -> None:
     """A mirror that an operator lowers does not lower the floor of the ancestry."""
     committer = place.committer()
     commit = place.round(7)

@@ -202,9 +202,9 @@ def test_the_valid_through_time_never_goes_back(place: Place) -> None:
     assert texts == [s and f"1970-01-01T00:00:{s}.000Z" for s in seconds]
 
 
-def test_a_file_elsewhere_is_refused(place: Place) -> None:
+def test_a_file_outside_the_table_is_refused(place: Place) -> None:
     """Control events cannot bring in files from outside the table's location."""
-    for path in (f"{place.table.location()}/../other/x.parquet", "s3://elsewhere/x.parquet"):
+    for path in (f"{place.table.location()}/../other/x.parquet", "s3://other/x.parquet"):
         file = made_up_file(place.table, file_path=path)
         commit = table_commit([announced(reference(place.table), [file], offset=0)])
         outcome = place.committer().commit(commit)

@@ -29,7 +29,7 @@ if "proto" in job["options"]:
 else:
     reader = converter(ConverterConfig(job["class"], job["options"]), "value")
     reads = lambda data: reader.to_connect("t", (), data)
-told = []
+outcomes = []
 def read(data):
     try:
         reads(data)
@@ -37,7 +37,7 @@ def read(data):
     except (RecordError, Malformed) as error:
         return error.code
 for text in job["messages"]:
-    told.append(read(base64.b64decode(text)))
+    outcomes.append(read(base64.b64decode(text)))
 chance = random.Random(7)
 for seed in job["messages"][-1:]:
     whole = base64.b64decode(seed)
@@ -47,7 +47,7 @@ for seed in job["messages"][-1:]:
             if data:
                 data[chance.randrange(len(data))] = chance.randrange(256)
         read(bytes(data[: chance.randrange(len(data) + 1)] if chance.random() < 0.3 else data))
-print(json.dumps(told))
+print(json.dumps(outcomes))
 """
 MEMORY_BYTES = 3 * 2**30
 HUGE = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"  # the longest zig-zag length there is
@@ -193,7 +193,7 @@ def test_protobuf_bombs() -> None:
     messages = [
         b"\x0a\xff\xff\xff\xff\x0f",
         b"\x0a" + b"\xff" * 10,
-        b"\x5b" * 200_000,  # groups nobody knows, one in the other
+        b"\x5b" * 200_000,  # unknown groups, nested
         b"\x5b" * 50 + b"\x5c" * 50 + b"\x5b" * 100_000,
         b"\x12\0" * 5_000_000,
         (b"\x2a" + size + inner) * 6,

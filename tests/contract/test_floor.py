@@ -45,7 +45,7 @@ def _bury(place: Place) -> None:
 
 @pytest.mark.parametrize("left", ["tag", "mirror", "both", "nothing", "declared"])
 def test_the_floor_outlives_expiry(place: Place, left: str) -> None:
-    """Tag or mirror keep the floor; with neither the committer stops, until told otherwise."""
+    """Tag or mirror keep the floor; without both the committer stops until an operator acts."""
     old = announced(reference(place.table), place.files(), offset=3)
     assert isinstance(place.committer().commit(table_commit([old])), TableCommitted)
     _bury(place)
@@ -67,7 +67,7 @@ def test_the_floor_outlives_expiry(place: Place, left: str) -> None:
         place.change(SetPropertiesUpdate(updates={MIRROR: "{}"}))
         fresh = place.committer().commit(table_commit([old, new]))
     assert isinstance(fresh, TableCommitted)
-    assert fresh.files == 1  # the old file is in the table, whatever its floor says
+    assert fresh.files == 1  # the old file is in the table already
 
 
 def test_the_valid_through_time_outlives_expiry(place: Place) -> None:
@@ -87,14 +87,14 @@ def test_the_valid_through_time_outlives_expiry(place: Place) -> None:
 
 
 class Stale:
-    """A catalog gateway whose first look at a table is an old one."""
+    """A catalog gateway that returns old metadata for the first load of a table."""
 
     def __init__(self, catalog: CatalogGateway, old: Table) -> None:
         self._catalog = catalog
         self._old: Table | None = old
 
     def load(self, identifier: Sequence[str]) -> Table:
-        """The old look, once."""
+        """Return the old metadata once, then load from the catalog."""
         old, self._old = self._old, None
         return old or self._catalog.load(identifier)
 

@@ -1,4 +1,4 @@
-"""Tables and metadata outside the granted locations, whatever a catalog says of them."""
+"""Tables and metadata outside the granted locations are refused, also if a catalog names them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ def _places(folder: str) -> LocationPolicy:
     return LocationPolicy(local=(folder,))
 
 
-def test_a_catalog_cannot_lead_elsewhere(rest_catalog: RestCatalog, tmp_path: Path) -> None:
-    """A REST catalog that places a table in another folder gets none of our files."""
+def test_a_catalog_cannot_choose_another_location(
+    rest_catalog: RestCatalog, tmp_path: Path
+) -> None:
+    """No file is written to a table that a REST catalog places in another folder."""
     anywhere = open_catalog("iceberg", rest_catalog.properties)
     table = anywhere.create(("db", f"t-{uuid4().hex[:8]}"), SCHEMA)
     bound = open_catalog("iceberg", rest_catalog.properties, _places(str(tmp_path)))
@@ -42,7 +44,7 @@ def test_a_catalog_cannot_lead_elsewhere(rest_catalog: RestCatalog, tmp_path: Pa
 def test_a_location_is_judged_before_a_table_is_created(
     sql_catalog_properties: dict[str, str], tmp_path: Path
 ) -> None:
-    """A table that would lie elsewhere is not created, nor one whose files would."""
+    """A table is not created if its location or its data path is outside the grant."""
     warehouse = sql_catalog_properties["warehouse"]
     folders = (warehouse, str(tmp_path))
     bound = open_catalog("iceberg", sql_catalog_properties, LocationPolicy(local=folders))

@@ -63,7 +63,7 @@ def test_java_reads_every_event_that_we_write(tmp_path: Path) -> None:
 
 
 def test_java_reads_our_copies_of_its_recordings(tmp_path: Path) -> None:
-    """Recordings written anew by us are to Java what they were."""
+    """Java reads the same events from recordings that Icefloe decoded and encoded again."""
     for path in sorted(suite.recordings().glob("*.json")):
         shutil.copy(path, tmp_path)
         event = event_from_json(suite.with_spec_names(json.loads(path.read_text())))

@@ -1,4 +1,4 @@
-"""Wide, deep and huge records cost a bounded amount of memory, whatever their number."""
+"""Any number of wide, deep and huge records costs a bounded amount of memory."""
 
 from __future__ import annotations
 

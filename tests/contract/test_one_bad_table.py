@@ -1,4 +1,4 @@
-"""Three tables of one connector: whatever is wrong with one, the two others are committed."""
+"""A fault of one of a connector's three tables does not stop the commits of the other two."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NAMES = (BAD, ("db", "good1"), ("db", "good2"))
 
 
 class RefusingCatalog(CatalogGateway):
-    """Says of one table that nobody may read it, or answers its commit and then breaks."""
+    """Refuses to load one table, or raises an error after it has committed one."""
 
     refused: Sequence[str] = ()
     breaks_after: Sequence[str] = ()
@@ -44,7 +44,7 @@ class RefusingCatalog(CatalogGateway):
         return super().load(identifier)
 
     def commit(self, table: Table, requirements: Sequence, updates: Sequence) -> Table:
-        """Commit, and perhaps lose the answer in a way that nobody foresaw."""
+        """Commit; for the chosen table raise an unexpected error afterwards."""
         after = super().commit(table, requirements, updates)
         if tuple(table.name()) == tuple(self.breaks_after):
             self.breaks_after = ()
@@ -139,10 +139,8 @@ NO_STORE = pytest.mark.filterwarnings("ignore:No preferred file implementation")
 @NO_STORE
 @pytest.mark.parametrize("is_atomic", [False, True])
 @pytest.mark.parametrize("kind", FAULTS)
-def test_whatever_is_wrong_with_a_table_stays_with_it(
-    three: Three, kind: str, *, is_atomic: bool
-) -> None:
-    """It fails with a code and is tried again; the others get their files in the same round."""
+def test_a_fault_of_one_table_affects_no_other(three: Three, kind: str, *, is_atomic: bool) -> None:
+    """The bad table fails with a retriable code; the others commit in the same round."""
     spoil, code = FAULTS[kind]
     spoil(three)
     outcomes = three.run(three.commits(5), is_atomic=is_atomic)
@@ -164,8 +162,8 @@ def test_an_unreadable_boolean_is_what_java_takes_it_for(three: Three) -> None:
 
 @NO_STORE
 @pytest.mark.parametrize("kind", ["file", "store"])
-def test_an_error_that_nobody_foresaw_leaves_no_files(three: Three, kind: str) -> None:
-    """Before the commit is sent, what was written for it is deleted."""
+def test_an_unexpected_error_leaves_no_files(three: Three, kind: str) -> None:
+    """An error before the commit is sent deletes the metadata files written for it."""
     place = three.places[BAD]
     before = metadata_files(place.table)
     if kind == "store":
@@ -179,7 +177,7 @@ def test_an_error_that_nobody_foresaw_leaves_no_files(three: Three, kind: str) -
     assert metadata_files(place.table) == before
 
 
-def test_an_answer_that_nobody_foresaw_is_an_unknown_outcome(three: Three) -> None:
+def test_an_unexpected_answer_is_an_unknown_outcome(three: Three) -> None:
     """The commit landed: its files stay, and the next round finds its snapshot."""
     three.catalog.breaks_after = BAD
     [commit] = [c for c in three.commits(5) if c.table.identifier == BAD]

@@ -52,8 +52,8 @@ def test_a_healthy_registry_is_asked_once(registry: SchemaRegistryServer) -> Non
     assert [path for path, _ in registry.requests] == [BY_ID] * 3
 
 
-def test_a_refused_login_is_told_at_its_key(registry: SchemaRegistryServer) -> None:
-    """With the registry's address as sent, its login cut out."""
+def test_a_refused_login_is_reported_at_its_key(registry: SchemaRegistryServer) -> None:
+    """The error shows the registry's address without its login."""
     registry.credentials = "Basic no"
     with_login = registry.url.replace("://", "://user:hunter22@")
     (sentence,) = found({VALUE: with_login})[VALUE]
@@ -62,8 +62,8 @@ def test_a_refused_login_is_told_at_its_key(registry: SchemaRegistryServer) -> N
     assert "hunter22" not in sentence
 
 
-def test_what_is_no_registry_is_told() -> None:
-    """A server that knows nothing of the API, and none at all."""
+def test_a_server_that_is_no_registry_is_reported() -> None:
+    """A server without the registry's API and a closed port each give an error."""
     with RestServer(Starlette()) as other:
         url = f"http://127.0.0.1:{other.port}"
         assert "is no schema registry with Confluent's API" in found({VALUE: url})[VALUE][0]
@@ -76,11 +76,11 @@ def test_one_of_several_addresses_is_enough(registry: SchemaRegistryServer) -> N
     assert found({VALUE: f"http://127.0.0.1:1,{registry.url}"}) == {}
     registry.faults.append(503)
     (sentence,) = found({VALUE: registry.url})[VALUE]
-    assert sentence.endswith("answers 503")  # once: no back-off while somebody waits
+    assert sentence.endswith("answers 503")  # one request: a check does not retry
 
 
 def test_a_silent_registry_is_given_up() -> None:
-    """After the limit of the check, whatever the converter's own is."""
+    """The check uses its timeout, not the longer one of the converter."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         slow = {VALUE: url, "value.converter.http.read.timeout.ms": "60000"}
@@ -89,7 +89,7 @@ def test_a_silent_registry_is_given_up() -> None:
 
 
 def test_the_nodes_converter_is_asked_too(registry: SchemaRegistryServer) -> None:
-    """Its address is not shown, its fault is told all the same."""
+    """The error names the node's properties, not the registry's address."""
     node = {"value.converter": CONFIG["value.converter"], VALUE: registry.url}
     bare = {key: value for key, value in CONFIG.items() if key != "value.converter"}
     registry.faults.append(401)
@@ -98,8 +98,8 @@ def test_the_nodes_converter_is_asked_too(registry: SchemaRegistryServer) -> Non
     assert reported[VALUE][0].startswith("Asked the schema registry of the node's properties (each")
 
 
-def test_converters_without_a_registry_ask_nobody() -> None:
-    """JSON, and Avro with its schema in a file."""
+def test_converters_without_a_registry_send_no_request() -> None:
+    """JSON, and Avro with its schema in a file, give no error."""
     json = {"value.converter": "org.apache.kafka.connect.json.JsonConverter"}
     file = {"value.converter.schema.file": "/nowhere.avsc"}
     assert found(json) == found(file) == {}

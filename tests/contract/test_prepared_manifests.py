@@ -1,4 +1,4 @@
-"""Manifests of announcements that wait: written once, whatever becomes of the rounds."""
+"""Manifests of waiting announcements are written once, for any outcome of the rounds."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_no_redirect_is_followed(servers: tuple[Server, Server], status: int) ->
     ],
 )
 def test_no_body_is_shown(servers: tuple[Server, Server], status: int, body: str) -> None:
-    """Whatever a server answers, no part of it is in a message or a trace."""
+    """No part of a server's answer is in a message or a trace."""
     install(LOCAL)
     named = servers[0]
     named.answer = status, {}, body.encode()
@@ -167,15 +167,15 @@ def test_logins_of_the_machine_are_opt_in(
 def test_a_name_that_resolves_to_this_machine_gets_nothing(
     servers: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when it resolved to another address when it was judged."""
+    """A name that resolves to another address during the check is refused as well."""
     named = servers[0]
     install(Reach.of(USERS))
-    looked_up = socket.getaddrinfo
+    original = socket.getaddrinfo
 
-    def here(host: str, *rest: object, **more: object) -> object:
-        return looked_up("127.0.0.1" if host == "rebinding.test" else host, *rest, **more)
+    def resolve(host: str, *rest: object, **more: object) -> object:
+        return original("127.0.0.1" if host == "rebinding.test" else host, *rest, **more)
 
-    monkeypatch.setattr(socket, "getaddrinfo", here)
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
     address = f"http://rebinding.test:{named.server_port}"
     assert "host_refused" in load({"type": "rest", "uri": address})
     monkeypatch.setattr(reach_module, "_addresses", lambda _: [ip_address("192.0.2.1")])
@@ -187,8 +187,8 @@ def test_a_name_that_resolves_to_this_machine_gets_nothing(
     assert not named.received
 
 
-def test_a_catalog_cannot_lead_its_client_elsewhere(servers: tuple[Server, Server]) -> None:
-    """What it answers as configuration is judged like what the tenant writes."""
+def test_a_catalog_cannot_redirect_its_client(servers: tuple[Server, Server]) -> None:
+    """The catalog's configuration answer passes the same check as the tenant's settings."""
     named, inner = servers
     overrides = f'{{"overrides": {{"uri": "http://[::1]:{inner.server_port}"}}, "defaults": {{}}}}'
     named.answer = 200, {}, overrides.encode()

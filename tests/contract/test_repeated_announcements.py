@@ -26,7 +26,7 @@ def _held(committer: Committer, place: Place) -> HeldFiles:
 
 
 def test_a_file_is_committed_once_by_any_announcement(place: Place) -> None:
-    """An announcement that is sent again adds nothing, in whatever connector's name it comes."""
+    """A repeated announcement adds nothing, also if another connector sends it."""
     committer, files = place.committer(), place.files(2)
     assert isinstance(_commit(committer, place, files, 0), TableCommitted)
     other = Place(place.catalog, place.table, "d")

@@ -118,8 +118,8 @@ def test_an_outage_that_stays_is_not_about_a_record(server: SchemaRegistryServer
     assert raised.value.code == "registry_unavailable"
 
 
-def test_nobody_there_is_an_outage() -> None:
-    """A refused connection is tried again, then a RetriableError."""
+def test_a_closed_port_is_an_outage() -> None:
+    """A refused connection is retried, then raises a RetriableError."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     clock = NoWait()
@@ -149,7 +149,7 @@ def test_unknown_ids_are_about_the_record(server: SchemaRegistryServer) -> None:
             registry.by_id(99)
     assert len(server.requests) == 1
     with pytest.raises(SchemaNotFound, match="40401"):
-        registry.version("nobody", None)
+        registry.version("unknown", None)
     server.register("t-value", json.dumps(SIMPLE))
     with pytest.raises(SchemaNotFound, match="40402"):
         registry.version("t-value", 9)
@@ -183,8 +183,8 @@ def test_bearer_tokens(server: SchemaRegistryServer) -> None:
 
 
 def test_another_server_is_a_wrong_address(server: SchemaRegistryServer) -> None:
-    """A 404 without the API's code, or text for JSON, tells the operator, not the dead letters."""
-    registry, _ = client(server, schema_registry_url=server.url + "/elsewhere")
+    """A 404 without the API's code is a ConfigError, not an error of the record."""
+    registry, _ = client(server, schema_registry_url=server.url + "/other")
     with pytest.raises(ConfigError, match="no schema registry") as raised:
         registry.by_id(1)
     assert raised.value.code == "registry_address"

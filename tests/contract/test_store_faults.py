@@ -125,7 +125,7 @@ def test_a_store_that_cannot_be_read_is_asked_again(place: Place, store: FaultyS
 def test_data_files_outlive_a_short_fault(
     store: FaultyStore, s3_server: S3Server, tmp_path: Path, fault: Fault
 ) -> None:
-    """The client tries again; what is announced is there, with the size that is told."""
+    """The client retries; each announced file exists and has the announced size."""
     store.fail(*fault)
     result = _write(store, s3_server, tmp_path)
     assert store.met

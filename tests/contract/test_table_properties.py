@@ -138,7 +138,7 @@ def test_properties_that_decide_end_in_an_outcome(
 def test_metadata_of_any_form_ends_in_an_outcome(
     catalog: CatalogGateway, at: str, value: object
 ) -> None:
-    """Whatever stands in a part of the metadata, the commit says what became of the table."""
+    """With any value in the metadata, the commit returns an outcome for the table."""
     place = _made(catalog)
     path = _metadata(place)
     metadata = json.loads(path.read_text())

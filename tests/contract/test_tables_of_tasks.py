@@ -50,7 +50,7 @@ def _drop(properties: dict[str, str], *identifier: str) -> None:
 def test_a_table_that_is_dropped_stops_no_other(
     catalog: CatalogGateway, sql_catalog_properties: dict[str, str]
 ) -> None:
-    """Its files go on waiting for it at the coordinator; who starts without it stops."""
+    """A running task keeps the table in its plan; a task that starts without it fails."""
     for name in ("a", "b"):
         catalog.create(("db", name), SCHEMA)
     clock = Skipping()
@@ -66,10 +66,10 @@ def test_a_table_that_is_dropped_stops_no_other(
     assert e.value.coordinates["table"] == "db.b"
 
 
-def test_a_dropped_table_is_made_anew_where_that_is_asked_for(
+def test_a_dropped_table_leaves_the_plan_with_auto_create(
     catalog: CatalogGateway, sql_catalog_properties: dict[str, str]
 ) -> None:
-    """With auto-create it is unknown until a record asks for it."""
+    """With auto-create the table is unknown until a record needs it."""
     for name in ("a", "b"):
         catalog.create(("db", name), SCHEMA)
     clock = Skipping()

@@ -92,18 +92,18 @@ def test_a_sound_history_adds_up(audited: Audited) -> None:
 
 
 def delete_rows(table: Table) -> None:
-    """Somebody deletes rows."""
+    """Delete rows."""
     table.delete("id < 3")
 
 
 def list_a_file_twice(table: Table) -> None:
-    """Somebody adds a file that is there."""
+    """Add a file that the table already has."""
     path = next(iter(table.scan().plan_files())).file.file_path
     table.add_files([path], check_duplicate_files=False)
 
 
 def roll_back(table: Table) -> None:
-    """Somebody rolls the table back by one snapshot."""
+    """Roll the table back by one snapshot."""
     snapshot = table.current_snapshot()
     assert snapshot is not None
     assert snapshot.parent_snapshot_id is not None
@@ -117,7 +117,7 @@ def roll_back(table: Table) -> None:
 def test_a_tampered_history_is_named(
     audited: Audited, tamper: Callable[[Table], None], code: str
 ) -> None:
-    """The exit status is 1, and the first mismatch says where to look."""
+    """The exit status is 1, and the first mismatch names the place."""
     tamper(audited.table)
     status, found = audited.audit()
     assert (status, found["sound"]) == (1, False)

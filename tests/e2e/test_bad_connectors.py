@@ -1,4 +1,4 @@
-"""What is wrong with a connector is said where its user looks: in the answer, or in the trace."""
+"""Errors of a connector are in the REST answer or in the trace of its status."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VALIDATE = "/connector-plugins/IcebergSinkConnector/config/validate"
 
 
 @pytest.mark.parametrize(
-    ("settings", "key", "words"),
+    ("settings", "key", "message"),
     [
         (
             {"iceberg.tables.evolve-schema-enable": "true"},
@@ -61,9 +61,9 @@ VALIDATE = "/connector-plugins/IcebergSinkConnector/config/validate"
     ],
 )
 def test_wrong_settings_are_refused_at_their_key(
-    running: RunningStack, settings: dict[str, str | None], key: str, words: str
+    running: RunningStack, settings: dict[str, str | None], key: str, message: str
 ) -> None:
-    """Validate shows the error at its key; creating answers 400 with the same words."""
+    """Validate shows the error at its key; creating answers 400 with the same message."""
     name = unique_name("wrong")
     given: dict[str, Any] = {
         "name": name,
@@ -74,16 +74,16 @@ def test_wrong_settings_are_refused_at_their_key(
         given = {key: value for key, value in given.items() if not key.startswith("iceberg.cat")}
     displayed = running.api.put(VALIDATE, json=given).json()
     errors = {c["value"]["name"]: c["value"]["errors"] for c in displayed["configs"]}
-    assert any(words in sentence for sentence in errors[key]), errors
+    assert any(message in sentence for sentence in errors[key]), errors
     assert displayed["error_count"] >= 1
     answer = running.api.post("/connectors", json={"name": name, "config": given})
     assert answer.status_code == 400
-    assert words in answer.json()["message"]
+    assert message in answer.json()["message"]
     assert running.api.get(f"/connectors/{name}").status_code == 404
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "texts"),
     [
         (
             {"iceberg.catalog.type": "rest", "iceberg.catalog.uri": "http://127.0.0.1:CLOSED"},
@@ -96,7 +96,7 @@ def test_wrong_settings_are_refused_at_their_key(
     ],
 )
 def test_what_only_a_run_shows_is_in_the_trace(
-    running: RunningStack, settings: dict[str, str], words: tuple[str, ...]
+    running: RunningStack, settings: dict[str, str], texts: tuple[str, ...]
 ) -> None:
     """Connector or task is FAILED; the trace's first line names what is wrong."""
     closed = str(free_port())
@@ -107,8 +107,8 @@ def test_what_only_a_run_shows_is_in_the_trace(
     config = {**running.connector(topics=topic, iceberg__tables="db.t"), **given}
     running.create(name, config)
     cause = running.trace(name).partition("\n")[0]
-    for word in words:
-        assert word.replace("CLOSED", closed) in cause
+    for text in texts:
+        assert text.replace("CLOSED", closed) in cause
     running.delete(name)
 
 

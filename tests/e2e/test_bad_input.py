@@ -60,7 +60,7 @@ def properties(folder: Path, **more: str) -> str:
 
 @pytest.fixture
 def taken_port() -> Iterator[int]:
-    """A port that somebody listens on."""
+    """Yield a port that is in use."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
@@ -78,7 +78,7 @@ def old_java(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (("node",), "Missing option '--properties'"),
         (("nodee",), "No such command 'nodee'. Did you mean 'node'?"),
@@ -92,12 +92,12 @@ def old_java(folder: Path) -> Path:
     ],
 )
 def test_wrong_arguments_name_the_argument(
-    tmp_path: Path, arguments: tuple[str, ...], words: str
+    tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    """Status 2, usage and what is wrong with which argument."""
+    """The exit status is 2; stderr shows the usage and the wrong argument."""
     done = icefloe(tmp_path, *arguments)
     assert done.returncode == 2
-    assert words in done.stderr
+    assert message in done.stderr
     assert "Usage: icefloe" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -145,7 +145,7 @@ def test_an_embedded_port_in_use_is_named(tmp_path: Path, taken_port: int) -> No
     free = {"--rest-port": "0", "--broker-port": "0"}
     for option, part in (("--rest-port", "REST API"), ("--broker-port", "embedded broker")):
         chosen = {**free, option: str(taken_port)}
-        given = [word for pair in chosen.items() for word in pair]
+        given = [part for option in chosen.items() for part in option]
         said = complaint(icefloe(tmp_path, "up", "--state-dir", "state", *given))
         assert f"{part} cannot listen on 127.0.0.1:{taken_port}" in said
         assert "choose another port or end that process" in said
@@ -167,7 +167,7 @@ def test_a_state_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["node", "up", "demo"])
 def test_a_missing_or_old_java_is_named(tmp_path: Path, command: str) -> None:
-    """Where it was looked for, what was found, and what to install."""
+    """The error names the place searched, the version found and what to install."""
     advice = "install a Java 17 or newer runtime and set JAVA_HOME or put it on PATH"
     arguments = {
         "node": ("node", "--properties", properties(tmp_path)),

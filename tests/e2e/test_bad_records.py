@@ -21,7 +21,7 @@ DEAD_LETTERS = {
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
+    ("value", "texts"),
     [
         ({"id": CONTENT, "name": "x"}, ("column=id",)),
         ({"id": 1.5, "name": CONTENT}, ("column=id",)),
@@ -31,7 +31,7 @@ DEAD_LETTERS = {
     ],
 )
 def test_a_bad_record_fails_the_task_and_is_named(
-    running: RunningStack, value: Any, words: tuple[str, ...]
+    running: RunningStack, value: Any, texts: tuple[str, ...]
 ) -> None:
     """Topic, partition, offset and column are in the trace's first line; its content is nowhere."""
     name = unique_name("refuses")
@@ -44,8 +44,8 @@ def test_a_bad_record_fails_the_task_and_is_named(
     cause = trace.partition("\n")[0]
     assert f"topic={topic}, partition=1, offset=2" in cause
     assert "errors.tolerance" in cause
-    for word in words:
-        assert word in cause
+    for text in texts:
+        assert text in cause
     assert CONTENT not in running.api.get(f"/connectors/{name}/status").text
     assert not [file for file, text in running.logs().items() if CONTENT in text]
     assert CONTENT not in running.api.get("/metrics").text

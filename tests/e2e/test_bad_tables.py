@@ -121,8 +121,8 @@ def test_a_table_whose_metadata_breaks(three: Three) -> None:
     three.arrived(*KINDS)
 
 
-def test_a_table_with_properties_that_nobody_can_read(three: Three) -> None:
-    """Its rows are written, and committed, as without them; also by a task that starts with it."""
+def test_a_table_with_unreadable_properties(three: Three) -> None:
+    """Running and restarted tasks write and commit its rows as without these properties."""
     unreadable = {
         "write.object-storage.enabled": "maybe",
         "write.target-file-size-bytes": "large",

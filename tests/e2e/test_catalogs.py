@@ -1,4 +1,4 @@
-"""The same connector against every kind of catalog and store that runs here."""
+"""One connector configuration against every kind of local catalog and store."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_tables_are_created_widened_and_read_back(
     files = made.inspect.files().to_pylist()
     assert all(file["file_path"].startswith(f"{made.location()}/data/") for file in files)
     assert {file["sort_order_id"] for file in files} == {0}  # they are not sorted
-    if kind[0] != "s3":  # DuckDB's S3 client is not installed here
+    if kind[0] != "s3":  # DuckDB's S3 client is not installed
         assert duckdb_rows(made, "id", "name") == pick(rows, "id", "name")
     running.delete(name)
 

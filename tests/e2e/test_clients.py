@@ -54,7 +54,7 @@ def config(running: RunningStack) -> dict[str, str]:
 
 
 def test_kc(running: RunningStack, config: dict[str, str]) -> None:
-    """kafka-connect-py from the command line: create, look, pause, restart, change, delete."""
+    """kafka-connect-py from the command line: create, status, pause, restart, change, delete."""
     name, url = unique_name("kc"), running.stack.rest_url
 
     def kc(*arguments: str) -> Any:
@@ -71,7 +71,7 @@ def test_kc(running: RunningStack, config: dict[str, str]) -> None:
     until("RUNNING")
     running.produce(config["topics"], {"id": 1, "name": "a"}, {"id": 2, "name": "b"})
     assert len(running.rows(config["iceberg.tables"], 2, name)) == 2
-    # the table has the rows before the node hears of the round
+    # the table has the rows before the node receives the round's report
     running.until(
         lambda: running.api.get(f"/connectors/{name}/topics").json()[name]["topics"],
         lambda: "the topics that it reads",

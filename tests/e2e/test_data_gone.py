@@ -29,7 +29,7 @@ def _ids(running: RunningStack, table: str, connector: str, count: int) -> list[
 def test_source_records_that_retention_took_are_passed_by_the_offsets_api(
     running: RunningStack, admin: KafkaAdmin
 ) -> None:
-    """The task stops with the range; the gap is allowed by setting the offset, and rows go on."""
+    """The task fails and names the range; it continues after the operator sets the offset."""
     name = unique_name("passed")
     topic, table = running.topic("retention"), f"gone.{unique_name('t').replace('-', '_')}"
     place = TopicPartition(topic, 0)
@@ -84,8 +84,8 @@ def _forgotten(admin: KafkaAdmin, group: str) -> bool:
     return not admin.committed_all(group)
 
 
-def test_a_control_topic_made_anew_is_rebased(running: RunningStack, admin: KafkaAdmin) -> None:
-    """The connector stops; ``icefloe control rebase`` says what is given up, then does it."""
+def test_a_recreated_control_topic_is_rebased(running: RunningStack, admin: KafkaAdmin) -> None:
+    """The connector stops; ``icefloe control rebase`` names what is lost and rebases the floor."""
     name = unique_name("rebased")
     topic, table = running.topic("source"), f"gone.{unique_name('t').replace('-', '_')}"
     control = unique_name("control")

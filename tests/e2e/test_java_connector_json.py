@@ -182,7 +182,7 @@ def test_static_routing_from_the_documentation(
     static_routing: tuple[httpx.Response, dict[str, Any]],
     catalog: Catalog,
 ) -> None:
-    """Word for word: accepted, and each type is in its partitioned table.
+    """The unchanged configuration is accepted; each type is in its partitioned table.
 
     The commit interval is five minutes. A stop commits what the tasks have written.
     """

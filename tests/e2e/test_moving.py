@@ -56,7 +56,7 @@ def test_to_icefloe_and_back_in_place(
     catalog: Catalog,
     tmp_path: Path,
 ) -> None:
-    """Stopped in order, each sink goes on where the other ended: nothing lost, nothing twice."""
+    """After an orderly stop each sink continues at the other's offsets: no loss, no duplicate."""
     source, table, name = Source(running, "moved"), "default.moved", "moved"
     running.table(table, catalog, schema=NUMBERED)
     config = connector(rest_catalog, source, table, running.topic("control", partitions=3))
@@ -91,7 +91,7 @@ def test_to_icefloe_and_back_in_place(
     assert "icefloe" in made
 
 
-def test_icefloe_goes_on_where_the_older_sink_ended(
+def test_icefloe_continues_where_the_older_sink_ended(
     running: RunningStack, rest_catalog: RestCatalog, catalog: Catalog, tmp_path: Path
 ) -> None:
     """State as ``io.tabular`` 0.6 leaves it: its control group counts, not Connect's copy."""

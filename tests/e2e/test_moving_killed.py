@@ -1,7 +1,7 @@
 """Moves of a connector whose sink was killed: with announced files, or inside a transaction.
 
-A catalog that is to be away is killed, never frozen: a request that waits in a frozen server's
-socket is carried out when it goes on, though whoever sent it is dead by then.
+To stop a catalog, these tests kill it and never freeze it. A frozen server executes the requests in
+its socket when it continues, also those of clients that have ended.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def test_a_java_sink_killed_inside_a_transaction_is_waited_for(
     admin: KafkaAdmin,
     tmp_path: Path,
 ) -> None:
-    """Nobody reads past it until the broker has ended it; then every record is there once."""
+    """Readers stop at the transaction until the broker aborts it; no record is lost or twice."""
     source, table, name = Source(running, "hanging"), "default.hanging", "hanging"
     catalog = load_catalog("rest", **store.properties)
     running.table(table, catalog, schema=NUMBERED)
@@ -209,7 +209,7 @@ def test_groups_of_the_newer_consumer_protocol_are_taken_over(
     catalog: Catalog,
     tmp_path: Path,
 ) -> None:
-    """Members are seen, offsets are gone on from; and Java goes on with them afterwards."""
+    """The check finds members of the group; Icefloe, then Java, continue from its offsets."""
     source, table, name = Source(running, "newer"), "default.newer", "newer"
     running.table(table, catalog, schema=NUMBERED)
     control_topic = running.topic("control", partitions=PARTITIONS)
@@ -283,7 +283,7 @@ def test_java_commits_what_a_killed_icefloe_had_announced(
 
 
 def checked(running: RunningStack, folder: Path, name: str, config: dict[str, str]) -> set[str]:
-    """What ``icefloe migrate --check`` finds, or why it cannot look."""
+    """Return the codes of ``icefloe migrate --check``, or the code of the error that stops it."""
     try:
         return codes(migrate_check(running, folder, name, config)[1])
     except RetriableError as e:

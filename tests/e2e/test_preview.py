@@ -86,7 +86,7 @@ class Previewed:
 
 
 def key(row: Mapping[str, Any]) -> str:
-    """Order rows whatever their values are."""
+    """Return a sort key for a row with values of any type."""
     return json.dumps(row, sort_keys=True)
 
 

@@ -87,7 +87,7 @@ def test_secrets_are_nowhere_but_in_the_configuration(
 def _not_in_what_validate_asks(
     running: RunningStack, name: str, configs: list[dict[str, str]]
 ) -> None:
-    """What broker and catalog answer, or do not, is told without what they were asked with."""
+    """Errors of the broker and catalog checks contain no secret of the request."""
     for config in configs:
         wrong = {**config, "name": name, "topics": "not-there", "iceberg.tables": "not.there"}
         answer = running.api.put(VALIDATE, json=wrong)

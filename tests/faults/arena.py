@@ -84,5 +84,5 @@ class Arena:
         hidden.rename(self.armed / point)
 
     def until_hit(self, point: str) -> None:
-        """Wait until somebody has come to an armed point."""
+        """Wait until a process has reached an armed failpoint."""
         self.run.until(lambda: not (self.armed / point).exists(), f"hit of {point}")

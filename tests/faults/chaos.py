@@ -35,15 +35,15 @@ TABLES = ("bank.payments", "bank.refunds", "bank.chargebacks")  # in the order o
 CONTROL_TOPIC = "control-iceberg"
 CONFIG_TOPIC = "icefloe-configs"
 LETTERS_TOPIC = "payments-dead"
-CANARY = "canary-5f1d27"  # a secret that nobody asks for, in the connector's configuration
+CANARY = "canary-5f1d27"  # an unused secret in the connector's configuration
 WAIT_S = 240.0
 STILL_S = 240.0
 TAIL_BYTES = 6_000
 # the broker's time: records cannot be older than what was in the log before them
 TOPIC_CONFIG = {"message.timestamp.type": "LogAppendTime"}
-# whoever is killed all the time shall not be kept waiting for long
+# the tests kill processes often: allow many restarts, with a short backoff
 NODE = {"icefloe.task.restart.max": "1000", "icefloe.task.restart.backoff.max.ms": "2000"}
-# whoever repeats a run repeats it in another order and at other moments
+# each seed gives another order of faults, at other times
 FIRST_SEED = int(os.environ.get("FAULT_FIRST_SEED", "0"))
 SEEDS = range(FIRST_SEED, FIRST_SEED + int(os.environ.get("FAULT_SEEDS", "1")))
 T = TypeVar("T")
@@ -88,7 +88,7 @@ class Blow:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the checkers say, and how much they looked at."""
+    """Findings of the checkers and counts of what they checked."""
 
     wrong: tuple[str, ...]
     records: int
@@ -108,7 +108,8 @@ class Field:
     """A running stack with the payments' connector on it.
 
     Args:
-        stack: started here, by the thread that makes this object: it must outlive the processes.
+        stack: not yet started. The thread that creates this object starts its processes and must
+            outlive them.
     """
 
     def __init__(self, stack: Stack) -> None:
@@ -214,10 +215,10 @@ class Field:
         return it
 
     def until_committed(self, records: int) -> float:
-        """Wait until the tables hold so many records, as long as they go on moving.
+        """Wait until the tables hold so many records; fail if their count stops growing.
 
         Returns:
-            When the number of records first moved, on the monotonic clock.
+            Time of the first growth, on the monotonic clock.
         """
         last, moved_s, first_s = self.committed(), time.monotonic(), 0.0
         while last < records:
@@ -275,7 +276,7 @@ class Field:
         )
 
     def _check(self) -> None:
-        """Nobody starts node or broker again when one has ended by itself: fail at once."""
+        """Fail at once if the node or the broker has ended: the stack does not restart them."""
         try:
             self.stack.check()
         except RetriableError as error:

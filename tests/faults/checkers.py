@@ -1,8 +1,8 @@
 """What must be true of the tables after any run: pure checks of what was read back.
 
 Rules of this file:
-- No I/O. Each check returns its findings in words, and none when all is well; each is proved by a
-  hand-made bad history in ``tests/unit/harness/test_checkers.py``.
+- No I/O. Each check returns its findings as text. ``tests/unit/harness/test_checkers.py`` tests
+  each check with a bad history.
 - The source log is the truth. A record that the producer wrote twice has two offsets and must be
   in the tables twice.
 - A finding carries counts and a few examples, never a million lines.
@@ -188,7 +188,7 @@ def check_control_offsets(snapshots: Sequence[SnapshotSeen]) -> list[str]:
 
 
 def check_valid_through(log: Log, rows: Rows, snapshots: Sequence[SnapshotSeen]) -> list[str]:
-    """VTTS never goes back, and whatever is older than it is readable in its snapshot.
+    """VTTS never decreases, and its snapshot has every record that is older than it.
 
     A record with the very millisecond of the VTTS may come later: the log gives one timestamp to
     many records, and reading may stop between two of them.
@@ -245,7 +245,7 @@ def check_ranges(
 def check_accounts(
     ranges: Iterable[RangeSeen], *, records: int, rows: int, letters: int, dropped: int
 ) -> list[str]:
-    """Source = tables + dead letters + dropped, as counted here and as the announcements say.
+    """Source = tables + dead letters + dropped, in our counts and in the announced counts.
 
     Args:
         ranges: every committed announcement.
@@ -255,16 +255,16 @@ def check_accounts(
         dropped: records of the source that belong nowhere.
     """
     seen = list(ranges)
-    reported = (
+    counts = (
         ("read", sum(r.read for r in seen), records),
         ("written", sum(r.written for r in seen), rows),
         ("dead-lettered", sum(r.dead_lettered for r in seen), letters),
         ("dropped", sum(r.dropped for r in seen), dropped),
     )
     out = [
-        f"{said} records reported {what}, {found} found"
-        for what, said, found in reported
-        if said != found
+        f"{announced} records reported {what}, {found} found"
+        for what, announced, found in counts
+        if announced != found
     ]
     if records != rows + letters + dropped:
         out.append(

@@ -160,7 +160,7 @@ class Production:
 
 
 def _spoil(values: list[bytes], start: int) -> None:
-    """Make the records odd that are to be: cut off, or of a kind that nobody knows."""
+    """Truncate some records and give others an unknown kind."""
     for place, value in enumerate(values):
         odd = (start + place) % ODD_EVERY
         if odd == BROKEN_AT:

@@ -1,4 +1,4 @@
-"""Second owners of what a node runs: a worker or coordinator by hand."""
+"""Second workers and coordinators with the ids of the node's processes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Rival:
             assert time.monotonic() < deadline_s, reported
 
     def until_fenced(self, tasks: Iterable[int]) -> None:
-        """Wait until each of these tasks has failed as fenced, in whatever order."""
+        """Wait until each of these tasks has failed as fenced, in any order."""
         left = set(tasks)
         while left:
             left.discard(self.until("state", state="FAILED", code="fenced")["task"])

@@ -49,14 +49,14 @@ def catalog(tmp_path: Path) -> Iterator[RestCatalog]:
 def test_a_commit_that_lands_after_its_sender_died(
     catalog: RestCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The catalog makes it when it thaws, nobody hears the answer: each record is there once."""
+    """The catalog commits when it thaws, no client gets the answer: each record is there once."""
     armed = tmp_path / "armed"
     armed.mkdir()
     monkeypatch.setenv("ICEFLOE_FAILPOINTS_DIR", str(armed))
     stack = RestStack(tmp_path / "stack", node_properties=NODE)
     stack.catalog = catalog
     run = Field(stack)
-    # one table after the other: no commit but the one that is looked at
+    # one table after the other: the tested commit is the only one in flight
     one = {"iceberg.catalog.type": "rest", "iceberg.control.commit.threads": "1"}
     config = connector(**one)
     try:

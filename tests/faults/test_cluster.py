@@ -95,7 +95,7 @@ def test_nodes_come_and_go_and_every_record_is_there_once(
             placed_s = time.monotonic() - killed_s
             run.until(lambda: running(run), "all tasks running again")
             reported.append(
-                f"placed anew {placed_s:.1f} s, all runs {time.monotonic() - killed_s:.1f} s"
+                f"placed again {placed_s:.1f} s, all runs {time.monotonic() - killed_s:.1f} s"
             )
             progress(run, "after a node was killed")
             more.start("second")

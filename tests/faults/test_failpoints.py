@@ -1,8 +1,8 @@
 """A crash at each failpoint, one after the other on one stack, while records come in.
 
-``FAULT_POINT_RECORDS`` sets how many records each point gets, ``FAULT_SEEDS`` how often each point
-crashes somebody: in another order each time, and at another moment of the load;
-``FAULT_FIRST_SEED`` is the first of them.
+``FAULT_POINT_RECORDS`` sets the number of records for each point. ``FAULT_SEEDS`` sets how often
+each point crashes a process; each seed has another order and other times. ``FAULT_FIRST_SEED`` is
+the first seed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Range:
         run: the stack.
         production: of the payments.
         armed: the folder in which files arm failpoints.
-        fired: points that have crashed somebody.
+        fired: points that have crashed a process.
         began_s: monotonic clock.
     """
 
@@ -59,7 +59,7 @@ class Range:
 
 @pytest.fixture(scope="module")
 def under_fire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
-    """A stack whose processes look for armed failpoints, with some records committed."""
+    """Yield a stack with armed failpoints enabled and some records committed."""
     armed = tmp_path_factory.mktemp("armed")
     began_s = time.monotonic()
     with pytest.MonkeyPatch.context() as patch:
@@ -85,7 +85,7 @@ def in_some_order() -> list[tuple[int, str]]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("seed", "point"), in_some_order())
 def test_nothing_is_lost_by_a_crash_at(seed: int, point: str, under_fire: Range) -> None:
-    """The process dies there once, the next one goes on, and each record is there once."""
+    """The process crashes once at the point, its successor continues, each record is there once."""
     run = under_fire.run
     if seed:
         time.sleep(random.Random(f"{seed} {point}").uniform(0, 2))
@@ -119,7 +119,7 @@ def test_a_commit_whose_answer_never_came_is_a_commit(_seed: int, under_fire: Ra
     broker = run.stack.broker
     assert broker is not None
     partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
-    run.put(connector(**{"tasks.max": "1"}))  # no transaction but the one that is looked at
+    run.put(connector(**{"tasks.max": "1"}))  # the tested transaction is the only one
     run.until(lambda: len(run.status()["tasks"]) == 1, "one task")
     before = run.until(lambda: run.pid("worker"), "worker")
     at = run.admin.committed(GROUP, partitions)
@@ -173,7 +173,7 @@ def arm(under_fire: Range, point: str, action: str) -> None:
 
 
 def until_hit(under_fire: Range, point: str) -> None:
-    """Wait until somebody has come to an armed point."""
+    """Wait until a process has reached an armed failpoint."""
     under_fire.run.until(lambda: not (under_fire.armed / point).exists(), f"hit of {point}")
 
 

@@ -1,4 +1,4 @@
-"""A broker that answers nobody for a while, and a child process that is killed meanwhile."""
+"""A broker freezes for a while, and a child process is killed meanwhile."""
 
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ def is_running(running: RunningStack, name: str) -> bool:
 
 
 def fenced(running: RunningStack) -> list[str]:
-    """Lines of the node's log that tell of a fenced unit: another of its id was started beside it.
+    """Return the lines of the node's log that report a fenced coordinator or task.
 
-    The killed process is gone, and nobody moves the connectors: nothing has to be fenced.
+    The tests expect none: the killed process has ended, and no connector changes its node.
     """
     log = running.stack.node_log_file.read_text("utf-8", "replace")
     return [line for line in log.splitlines() if '"code": "fenced"' in line]

@@ -28,7 +28,7 @@ RECOVERED_SHARE = 0.6
 
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_record_is_there_once_whatever_is_killed(
+def test_every_record_is_there_once_after_kills(
     seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """0 lost, 0 twice, offsets and VTTS never back, no process left, no manual step."""

@@ -49,7 +49,7 @@ def test_reads_leave_nothing_behind(
     """Each read is a streaming query with callbacks from the JVM; what it takes it gives back."""
     topic = topics.create("leaks")
     admin = KafkaAdmin(kafka_properties)
-    here, jvm = (
+    python, jvm = (
         psutil.Process(),
         next(p for p in psutil.Process().children() if "java" in p.name() and is_spark(p)),
     )
@@ -70,10 +70,10 @@ def test_reads_leave_nothing_behind(
         if number % (READS // SAMPLES) == 0:
             gc.collect()
             series["threads"].append(threading.active_count())
-            series["handles"].append(here.num_fds())
+            series["handles"].append(python.num_fds())
             series["handles of the JVM"].append(jvm.num_fds())
             series["threads of the JVM"].append(jvm.num_threads())
-            series["Python MB"].append(here.memory_info().rss / MEGABYTE)
+            series["Python MB"].append(python.memory_info().rss / MEGABYTE)
             series["connections"].append(connections())
             series["heap MB of the JVM"].append(heap_mb(spark_session))
     admin.close()

@@ -45,7 +45,7 @@ def test_a_node_that_waits_for_its_broker_can_be_ended(
 def test_changes_and_connectors_outlive_a_broker_restart(
     own_broker: Broker, node: RunningNode
 ) -> None:
-    """A change made while the broker is down is answered when it is back; what ran goes on."""
+    """A change sent while the broker is down is answered after its start; tasks keep running."""
     admin = KafkaAdmin(node.kafka)
     admin.ensure_topic("t", 1)
     node.start()

@@ -1,4 +1,4 @@
-"""The frozen, the doubled, the full and the hanging: whoever acts late or twice changes nothing."""
+"""Frozen and duplicate processes, a full disk and hanging transactions change no result."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_worker_that_stays_frozen_is_killed(arena: Arena) -> None:
 
 
 def test_a_layout_changes_while_the_old_one_runs_twice(arena: Arena, tmp_path: Path) -> None:
-    """Tasks of the old layout run elsewhere, others of it are frozen: none writes on."""
+    """No task of the old layout writes, neither in a second worker nor after a freeze."""
     run = arena.run
     with arena.fault("an old layout run twice"), rival(run, "worker", tmp_path) as other:
         with frozen(run.pid("worker")):
@@ -144,7 +144,7 @@ def test_a_layout_changes_while_the_old_one_runs_twice(arena: Arena, tmp_path: P
 
 
 def test_two_workers_of_one_task(arena: Arena, tmp_path: Path) -> None:
-    """Whoever begins later fences the other, again and again; both write, nothing is twice."""
+    """The worker that starts later fences the other; both write, and no record is duplicated."""
     with arena.fault("two workers of one task"), rival(arena.run, "worker", tmp_path) as other:
         for _ in range(LAPS):
             before = fenced(arena)
@@ -154,7 +154,7 @@ def test_two_workers_of_one_task(arena: Arena, tmp_path: Path) -> None:
 
 
 def test_a_second_worker_with_an_old_layout(arena: Arena, tmp_path: Path) -> None:
-    """It takes the id from whoever has it, sees that it is late, and reads no offset."""
+    """It takes the id from its owner, fails because its layout is old, and reads no offset."""
     run = arena.run
     with arena.fault("a task of an old layout"), rival(run, "worker", tmp_path) as other:
         old = other.layout()
@@ -170,7 +170,7 @@ def test_a_second_worker_with_an_old_layout(arena: Arena, tmp_path: Path) -> Non
 
 
 def test_a_paused_broker(arena: Arena) -> None:
-    """Twenty seconds without an answer; nobody has to do anything afterwards."""
+    """After twenty seconds without an answer the stack recovers without an operator."""
     with arena.fault("a paused broker"):
         broker = arena.run.stack.broker
         assert broker is not None
@@ -179,7 +179,7 @@ def test_a_paused_broker(arena: Arena) -> None:
 
 
 def test_sigterm_in_the_middle(arena: Arena) -> None:
-    """The node drains within its grace and ends with 0; a new one goes on."""
+    """The node drains within its grace and ends with 0; a new one continues."""
     run = arena.run
     with arena.fault("SIGTERM"):
         node = run.stack._node
@@ -216,7 +216,7 @@ def test_a_full_disk(arena: Arena) -> None:
 
 
 def test_a_foreign_transaction_that_hangs(arena: Arena) -> None:
-    """Its partition is held back and that is told; when it is over every record is there once."""
+    """The stalled partition is reported; after the transaction every record is there once."""
     run = arena.run
     foreign = Producer(
         {
