@@ -166,7 +166,7 @@ def test_a_table_of_another_identity_in_one_event(place: Place) -> None:
 
 
 def test_a_zombie_is_fenced_without_a_conflict(place: Place) -> None:
-    """The floor alone tells, before anything is written."""
+    """The committer detects the fence by the floor, before it writes any metadata."""
     zombie = place.committer()
     assert isinstance(zombie.commit(place.round(0)), TableCommitted)
     assert isinstance(place.committer().commit(place.round(1)), TableCommitted)

@@ -30,7 +30,7 @@ def expiring(place: Place, **more: object) -> Committer:
 
 
 def round_of(place: Place, offset: int, count: int = 1) -> TableCommit:
-    """A commit of files whose names do not tell when they were created."""
+    """Return a commit of files without a creation time in their names."""
     folder = f"{place.table.location()}/data"
     files = [
         made_up_file(place.table, file_path=f"{folder}/{uuid4().hex}.parquet") for _ in range(count)
@@ -79,7 +79,7 @@ def test_a_successor_finds_the_floor_after_an_expiry(place: Place) -> None:
 
 
 def test_snapshots_since_the_oldest_announced_file_are_kept(place: Place) -> None:
-    """They tell whether the file is in the table already; its name says when it was created."""
+    """Expiry keeps every snapshot that is newer than the oldest announced file."""
     committer = expiring(place)
     for n in range(BATCH + 5):
         assert isinstance(committer.commit(place.round(n)), TableCommitted)

@@ -145,7 +145,7 @@ def test_an_embedded_port_in_use_is_named(tmp_path: Path, taken_port: int) -> No
     free = {"--rest-port": "0", "--broker-port": "0"}
     for option, part in (("--rest-port", "REST API"), ("--broker-port", "embedded broker")):
         chosen = {**free, option: str(taken_port)}
-        given = [part for option in chosen.items() for part in option]
+        given = [text for pair in chosen.items() for text in pair]
         said = complaint(icefloe(tmp_path, "up", "--state-dir", "state", *given))
         assert f"{part} cannot listen on 127.0.0.1:{taken_port}" in said
         assert "choose another port or end that process" in said

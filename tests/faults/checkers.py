@@ -274,7 +274,7 @@ def check_accounts(
 
 
 def check_progress(heals: Sequence[tuple[str, int, int]]) -> list[str]:
-    """After each fault was over the tables went on.
+    """After each fault the tables received more rows.
 
     Args:
         heals: what happened, rows in the tables when it was over, and some time later.

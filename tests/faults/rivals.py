@@ -71,7 +71,7 @@ class Rival:
     def begin(
         self, config: Mapping[str, str], task: int | None = None, layout: Layout | None = None
     ) -> None:
-        """Tell it to run the coordinator, or a task, as the node tells its own.
+        """Send the command to run the coordinator or a task, as the node does.
 
         Args:
             config: the connector's.

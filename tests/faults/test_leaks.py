@@ -1,8 +1,7 @@
 """Hundreds of reads in one worker's session: threads, handles and memory stay level.
 
-``FAULT_READS`` sets how many (thousands for a night). Spark's own pools start a thread per use
-until they are full, so the first quarter of the samples does not count, and 160 reads are the
-least that tell anything.
+``FAULT_READS`` sets the number of reads: thousands for a nightly run, at least 160. Spark's pools
+start a thread per use until they are full, so the first quarter of the samples does not count.
 """
 
 from __future__ import annotations

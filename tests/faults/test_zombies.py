@@ -118,7 +118,7 @@ def test_a_worker_frozen_in_a_transaction_comes_back_as_a_zombie(
 
 
 def test_a_worker_that_stays_frozen_is_killed(arena: Arena) -> None:
-    """Its node hears nothing of it for too long: another process, nothing left of the old one."""
+    """The node kills a worker and its children after a long silence and starts another."""
     run = arena.run
     with silence_limit(arena, SILENCE_MS), arena.fault("a worker that stays frozen"):
         old = run.until(lambda: run.pid("worker"), "a worker")
@@ -250,7 +250,7 @@ def test_a_foreign_transaction_that_hangs(arena: Arena) -> None:
 
 
 def states(arena: Arena) -> list[str]:
-    """Of the tasks, as the node tells them."""
+    """Return the states of the tasks in the REST status."""
     return [task["state"] for task in arena.run.status()["tasks"]]
 
 
