@@ -165,7 +165,7 @@ def _consume(consumer: Consumer, ends: Ends, take: Callable[[Message], Taken]) -
                 yield take(message)
             elif message.error().code() != KafkaError._PARTITION_EOF:
                 raise KafkaException(message.error())
-            # a transaction marker may be the last entry: then only the end-of-file event ends the read
+            # the last entry may be a transaction marker: then only the end-of-file event ends it
             if message.error() is not None or message.offset() + 1 >= ends[tp]:
                 left.discard(tp)
 
