@@ -218,7 +218,7 @@ def _compare(
 
 
 def _soften(theirs: dict[str, Any], ours: dict[str, Any], step: Mapping[str, Any]) -> None:
-    """Take out what the recording calls volatile, and orders that nobody promises."""
+    """Remove volatile values of the recording, and sort lists without a guaranteed order."""
     for pointer in step.get("volatile", ()):
         _replace(theirs, pointer)
         _replace(ours, pointer)

@@ -23,8 +23,8 @@ NAME = "control-events"
 class Rule(NamedTuple):
     """Where we differ from Java's reader on purpose.
 
-    ``ours`` is our verdict, Java's is the other; ``pattern`` is found in the words of whoever
-    refused.
+    ``ours`` is our verdict, and Java's is the other one. ``pattern`` matches the error text of the
+    reader that refused the event.
     """
 
     ours: str
@@ -137,11 +137,11 @@ def _variant(folder: Path, entry: Mapping[str, Any]) -> Result:
     except MalformedEvent as error:
         verdict, detail = "refused", str(error)
     if verdict != entry["java_1_12_0"]:
-        words = detail or entry["error"]
+        message = detail or entry["error"]
         for rule in RULES:
-            if verdict == rule.ours and re.search(rule.pattern, words):
+            if verdict == rule.ours and re.search(rule.pattern, message):
                 return Result(case, "by rule", rule.why)
-        return Result(case, "failing", f"{verdict}, other than Java: {words}")
+        return Result(case, "failing", f"{verdict}, other than Java: {message}")
     if got != entry.get("event"):
         return Result(case, "failing", f"want {entry['event']}, got {got}")
     return Result(case, "agreed", detail)

@@ -1,4 +1,4 @@
-"""Avro schemas that nobody recorded, each with a datum, by seed."""
+"""Generate Avro schemas that are not recorded, each with a datum, from a seed."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ class _Maker:
     # ------------------------------------------------------------------ primitives
 
     def primitive(self) -> Made:
-        words = ("null", "boolean", "int", "int", "long", "float", "double", "bytes", "string")
-        kind = self._rng.choice(words)
+        primitives = ("null", "boolean", "int", "int", "long", "float", "double", "bytes", "string")
+        kind = self._rng.choice(primitives)
         write, default = self._writer(kind), self._default(kind)
         if self._rng.random() < 0.6:
             return kind, write, default

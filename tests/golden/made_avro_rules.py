@@ -1,4 +1,4 @@
-"""Which differences are deliberate in Avro cases that nobody recorded."""
+"""Rules for the deliberate differences in generated Avro cases."""
 
 from __future__ import annotations
 

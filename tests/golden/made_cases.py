@@ -1,7 +1,7 @@
-"""Cases nobody recorded, by seed: recorded ones changed, and new ones.
+"""Generate cases that are not recorded, from a seed: recorded cases changed, and new cases.
 
-A case has all of a recorded one but ``expected``; ``tests/contract/test_java_records.py`` asks the
-Java libraries for that.
+A generated case has every field of a recorded case except ``expected``.
+``tests/contract/test_java_records.py`` asks the Java libraries for the expected result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cases of converters that nobody recorded, by seed."""
+"""Generate converter cases that are not recorded, from a seed."""
 
 from __future__ import annotations
 

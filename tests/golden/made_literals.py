@@ -1,4 +1,4 @@
-"""Texts for Kafka's ``Values.parseString`` that nobody recorded, by seed."""
+"""Generate texts for Kafka's ``Values.parseString`` that are not recorded, from a seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records for cases that nobody recorded, new ones and recorded ones changed, by seed."""
+"""Generate records from a seed: new records, and recorded records changed."""
 
 from __future__ import annotations
 

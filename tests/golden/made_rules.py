@@ -1,7 +1,7 @@
-"""Which differences are deliberate in cases that nobody recorded.
+"""Rules for the deliberate differences in generated cases.
 
-The recordings name their kind of loss by hand; here it is found from what was given and what Java
-stored, and then the rules of ``records_rules`` are asked.
+A recorded case names its kind of loss. For a generated case, this module finds the kind of loss
+from the input and from the value that Java stored. It then applies the rules of ``records_rules``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TRANSFORMS = (
     ),
     ("a change whose row is no map is refused, not dropped", "Debezium", r"Only Map .*: None}$"),
     (
-        "what Python's engine has no word for is an error",
+        "syntax that Python's engine does not support is an error",
         "",
         r"Invalid regex: .*(sets within|class )",
     ),
@@ -49,8 +49,8 @@ _HAS_DATES = re.compile("TimestampConverter|InsertHeader|Router|SimpleHeader").s
 def transform_rule(case: Case, difference: str) -> str | None:
     """The rule by which a transformation differs; None when there is none."""
     given = json.dumps([case.get("transform"), case["config"]])
-    for name, transform, words in _TRANSFORMS:
-        if transform in given and re.search(words, difference, re.DOTALL):
+    for name, transform, pattern in _TRANSFORMS:
+        if transform in given and re.search(pattern, difference, re.DOTALL):
             return name
     if "ReplaceField" in given and _may_meet(case):
         return "a field is renamed to a name that another one may have"

@@ -1,4 +1,4 @@
-"""Cases of columns, schemas, routes and new tables that nobody recorded, by seed."""
+"""Generate cases of columns, schemas, routes and new tables from a seed."""
 
 from __future__ import annotations
 

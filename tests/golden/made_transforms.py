@@ -1,4 +1,4 @@
-"""Cases of transformations, predicates and chains that nobody recorded, by seed."""
+"""Generate cases of transformations, predicates and chains from a seed."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def transform(rng: Random) -> Case:
 
 
 def _timed(rng: Random, given: Case, config: Mapping[str, str]) -> Case:
-    """A record that holds a time where the configuration looks."""
+    """Return a record with a time in the field that the configuration names."""
     time = rng.choice(
         (made.text(rng), made.integer(rng), rng.choice(made.INSTANTS), rng.choice(made.DATES))
     )

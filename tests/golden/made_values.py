@@ -1,4 +1,4 @@
-"""Values and schemas for cases that nobody recorded, in the recordings' forms, by seed."""
+"""Generate values and schemas from a seed, in the format of the recordings."""
 
 from __future__ import annotations
 

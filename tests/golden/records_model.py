@@ -119,7 +119,7 @@ def schema_of(source: Mapping[str, Any] | None) -> ConnectSchema | None:
 
 
 def _schema_of(source: Mapping[str, Any] | None) -> ConnectSchema | None:
-    """A schema whose parts are all told; defaults keep their decimals."""
+    """Read a complete schema; defaults keep their decimals."""
     import json
 
     exact = JsonReader(decimals=True).read(json.dumps(source).encode())
@@ -253,7 +253,7 @@ def unnamed(value: Any) -> Any:
 
 
 def displayed(schema: Any, value: Any, expected: Any) -> str:
-    """A difference for its reader, whatever was compared."""
+    """Return a readable difference between a value and the expected value."""
     try:
         return f"{schema} {value!r:.300} for {expected!s:.600}"
     except RecursionError:

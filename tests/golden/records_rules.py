@@ -219,12 +219,12 @@ _AVRO_MAPS = (
 )
 
 
-def _java_says(*words: str) -> Callable[[Case, Outcome], bool]:
-    """Java fails with one of the words, and we read."""
+def _java_says(*texts: str) -> Callable[[Case, Outcome], bool]:
+    """Return a rule: Java fails with one of the texts, and our reader accepts the case."""
 
     def holds(case: Case, outcome: Outcome) -> bool:
         said = (case["expected"].get("error") or {}).get("message") or ""
-        return outcome.error is None and any(word in said for word in words)
+        return outcome.error is None and any(text in said for text in texts)
 
     return holds
 

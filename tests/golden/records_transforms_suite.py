@@ -34,7 +34,7 @@ _BASE = {
     "iceberg.tables": "db.t",
     "iceberg.catalog.type": "sql",
 }
-# where Java's sentence goes on with what only Java has
+# the part of an error text that only Java has begins at one of these
 _JAVA_SPECIFIC = re.compile(r"org\.apache|java\.|@|Unclosed|Not a |\n|Unknown configuration")
 
 
@@ -163,7 +163,7 @@ def _judged(case: Case, difference: str) -> Result:
 
 
 def _configured(case: Case, error: ConfigError) -> Result:
-    """An error of the configuration must be one in Java, in the same words as far as they go."""
+    """Java must report the same configuration error; our text contains Java's common part."""
     recorded = case["expected"].get("error")
     is_unseen = recorded is None or recorded["stage"] == "apply"
     if is_unseen and any(key.endswith("array_handling_mode") for key in case["config"]):
